@@ -1,0 +1,175 @@
+"""Checkpoints on disk: which files of a folder hold the weights, and how each is opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from posprobe.checkpoints import safetensors
+from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.errors import InvalidCheckpoint, UnknownReference
+
+#: The names that libraries save under, best first: lazy formats before pickles.
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "diffusion_pytorch_model.safetensors",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "model.npz",
+)
+_FORMATS = (".safetensors", ".bin", ".pt", ".pth", ".npz", ".npy")
+
+
+def choose_weights(files: Iterable[str], where: str) -> str:
+    """Pick the file that holds the weights out of a folder's or repository's file names.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If there is none, or several and nothing tells them apart.
+    """
+    names = sorted(files)
+    for known in WEIGHTS:
+        if known in names:
+            return known
+    for suffix in _FORMATS:
+        found = [n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise InvalidCheckpoint(
+                f"{where}: it holds several weight files: {', '.join(found[:8])}. Name the one you "
+                "mean by its path."
+            )
+    raise InvalidCheckpoint(
+        f"{where}: it holds no weights in a format that can be read "
+        f"({', '.join(WEIGHTS[:2])}, pytorch_model.bin, .pt, .npz, .npy); "
+        f"it has {', '.join(names[:8]) or 'no files'}. TensorFlow, Flax and ONNX weights must be "
+        "converted first."
+    )
+
+
+def open_local(path: Path) -> Checkpoint:
+    """Open a checkpoint folder or a single weight file.
+
+    Raises
+    ------
+    UnknownReference
+        If the path does not exist or cannot be read.
+    InvalidCheckpoint
+        If it is no checkpoint, or a damaged one.
+    """
+    path = path.expanduser()
+    try:
+        if path.is_dir():
+            files = [entry.name for entry in path.iterdir() if entry.is_file()]
+            return _open_file(path / choose_weights(files, str(path)), path)
+        if path.exists() and not path.is_file():
+            raise InvalidCheckpoint(f"{path}: neither a file nor a folder.")
+        return _open_file(path, path)
+    except FileNotFoundError as error:
+        raise UnknownReference(
+            f"{error.filename or path}: no such file. Check the path; an index that names missing "
+            "shards needs them all."
+        ) from error
+    except PermissionError as error:
+        raise UnknownReference(
+            f"{error.filename or path}: you may not read it. Check its permissions."
+        ) from error
+
+
+def _open_file(path: Path, location: Path) -> Checkpoint:
+    where = str(location.resolve())
+    name = path.name
+    if name.endswith(".index.json"):
+        shards = read_index(path.read_bytes(), name)
+        paths = [path.parent / shard for shard in sorted(set(shards.values()))]
+    else:
+        paths = [path]
+    config = _config(path.parent)
+    match paths[0].suffix:
+        case ".safetensors":
+            return _open_safetensors(paths, where, config)
+        case ".bin" | ".pt" | ".pth":
+            from posprobe.checkpoints.torchfile import open_torch
+
+            for part in paths:
+                part.stat()
+            return open_torch(paths, where, config)
+        case ".npy":
+            from posprobe.checkpoints.numpyfile import open_npy
+
+            return open_npy(path)
+        case ".npz":
+            from posprobe.checkpoints.numpyfile import open_npz
+
+            return open_npz(path)
+        case suffix:
+            raise InvalidCheckpoint(
+                f"{name}: {suffix or 'a file without suffix'} is no checkpoint format. Known are "
+                f"{', '.join(_FORMATS)} and a folder that holds one of them."
+            )
+
+
+def _open_safetensors(paths: list[Path], where: str, config: Mapping[str, Any]) -> Checkpoint:
+    maps = {path.name: safetensors.map_file(path) for path in paths}
+    tensors: dict[str, TensorInfo] = {}
+    for name, data in maps.items():
+        tensors |= safetensors.parse_header(
+            lambda start, stop, data=data: data[start:stop], len(data), name  # type: ignore[misc]
+        )
+
+    def fetch(info: TensorInfo) -> memoryview[int]:
+        return maps[info.file][info.start : info.stop]
+
+    return Checkpoint(where, tensors, fetch, config)
+
+
+def read_index(content: bytes, name: str) -> dict[str, str]:
+    """Parse a shard index: tensor name to file name.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is no index, or points outside its own folder.
+    """
+    match parse_json(content, name):
+        case {"weight_map": dict(shards)} if shards:
+            pass
+        case _:
+            raise InvalidCheckpoint(f"{name}: it has no weight_map. It is no shard index.")
+    for shard in set(shards.values()):
+        if not isinstance(shard, str) or Path(shard).name != shard:
+            raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
+    return shards
+
+
+def parse_json(content: bytes, name: str) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the content is anything else.
+    """
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InvalidCheckpoint(
+            f"{name}: it is no JSON ({error}). Mend it or download it again."
+        ) from error
+    if not isinstance(value, dict):
+        raise InvalidCheckpoint(
+            f"{name}: a JSON object was expected and a {type(value).__name__} came. "
+            "Download it again."
+        )
+    return value
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    return parse_json(path.read_bytes(), str(path)) if path.is_file() else {}

@@ -1,0 +1,141 @@
+"""PyTorch checkpoints (``.bin``, ``.pt``, ``.pth``): pickles, read without running what they hold."""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.errors import InvalidCheckpoint, MissingExtra
+
+if TYPE_CHECKING:
+    import torch
+
+#: Keys under which training frameworks nest the state dict.
+NESTS = ("model", "state_dict", "model_state_dict", "module", "network", "net", "ema", "params")
+
+_DTYPES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
+}  # fmt: skip
+
+
+def open_torch(
+    paths: Sequence[Path], location: str, config: Mapping[str, Any], revision: str | None = None
+) -> Checkpoint:
+    """Open one or several PyTorch files that together hold one state dict.
+
+    Zip-format files are memory-mapped, so only the tensor that is read costs memory; the legacy
+    format cannot be mapped and is read whole.
+
+    Raises
+    ------
+    MissingExtra
+        If PyTorch is not installed.
+    InvalidCheckpoint
+        If a file is damaged, holds no tensors, or holds anything but plain data.
+    """
+    if find_spec("torch") is None:
+        raise MissingExtra(
+            f"{paths[0].name}: PyTorch files are read with PyTorch, which is not installed. "
+            "Run `uv sync --extra models` or `pip install 'posprobe[models]'`, or use the "
+            "checkpoint's safetensors file."
+        )
+    tensors: dict[str, TensorInfo] = {}
+    values: dict[str, torch.Tensor] = {}
+    settings: dict[str, Any] = {}
+    for path in paths:
+        content = _load(path)
+        settings |= _settings(content)
+        for name, tensor in _state_dict(content, path).items():
+            values[name] = tensor
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            tensors[name] = TensorInfo(
+                name, tuple(tensor.shape), _DTYPES.get(dtype, dtype), path.name
+            )
+
+    def fetch(info: TensorInfo) -> memoryview[int]:
+        import torch
+
+        return memoryview(values[info.name].contiguous().view(-1).view(torch.uint8).numpy())
+
+    return Checkpoint(location, tensors, fetch, {**settings, **config}, revision)
+
+
+def _load(path: Path) -> object:
+    import torch
+
+    try:
+        # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(
+                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
+            )
+    except pickle.UnpicklingError as error:
+        raise InvalidCheckpoint(
+            f"{path.name}: it is no plain state dict. Loading it fully could run code hidden in "
+            f"it, so it was not loaded ({_first_line(error)}). Save the state dict alone with "
+            "torch.save(model.state_dict(), FILE), or convert it to safetensors."
+        ) from error
+    except Exception as error:  # noqa: BLE001 - a damaged pickle can fail in any way
+        raise InvalidCheckpoint(
+            f"{path.name}: PyTorch cannot read it ({type(error).__name__}: {_first_line(error)}). "
+            "The file is damaged or of another format: download it again."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or ["no reason given"]
+    return lines[0].split(". ")[0][:160]
+
+
+def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
+    import torch
+
+    if isinstance(content, torch.Tensor):
+        return {path.stem: content.detach()}
+    while isinstance(content, Mapping):
+        nested = next(
+            (content[k] for k in NESTS if isinstance(content.get(k), Mapping) and content[k]), None
+        )
+        if nested is None or any(isinstance(value, torch.Tensor) for value in content.values()):
+            break
+        content = nested
+    tensors = dict(_tensors(content))
+    if not tensors:
+        raise InvalidCheckpoint(
+            f"{path.name}: it holds no tensors. Pass the file with the model's weights."
+        )
+    if all(name.startswith("module.") for name in tensors):
+        tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
+    return tensors
+
+
+def _tensors(content: object, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    import torch
+
+    if not isinstance(content, Mapping):
+        return
+    for key, value in content.items():
+        if isinstance(value, torch.Tensor):
+            yield f"{prefix}{key}", value.detach()
+        else:
+            yield from _tensors(value, f"{prefix}{key}.")
+
+
+def _settings(content: object) -> dict[str, Any]:
+    """Return what a training framework stored of its options beside the weights."""
+    if not isinstance(content, Mapping):
+        return {}
+    for key in ("args", "cfg", "config"):
+        options = content.get(key)
+        if isinstance(options, argparse.Namespace):
+            return vars(options)
+        if isinstance(options, Mapping) and all(isinstance(name, str) for name in options):
+            return dict(options)
+    return {}

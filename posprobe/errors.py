@@ -1,0 +1,61 @@
+"""One exception class per failure that a user can meet.
+
+Every message says what went wrong, where (file, tensor, shape) and what to do next. The command line
+prints the message and exits with ``exit_code``; anything that is not a `PosprobeError` is a bug.
+"""
+
+
+class PosprobeError(Exception):
+    """Base of every failure that is explained rather than traced."""
+
+    exit_code = 1
+
+
+class UsageError(PosprobeError):
+    """An argument or option cannot mean anything, such as ``--rows 9:3``."""
+
+    exit_code = 2
+
+
+class AmbiguousTable(UsageError):
+    """The checkpoint holds several position tables and the reference picks none of them."""
+
+
+class OutputError(UsageError):
+    """The results cannot be written to where the user asked for them."""
+
+
+class UnknownReference(PosprobeError):
+    """The reference names nothing that exists: no path, no sample, no Hub repository."""
+
+    exit_code = 3
+
+
+class Unreachable(PosprobeError):
+    """The Hub did not deliver: no network, no access, a limit, or an answer that cannot be used."""
+
+    exit_code = 3
+
+
+class InvalidCheckpoint(PosprobeError):
+    """A file of the checkpoint is damaged, unsafe, or not what its name says."""
+
+    exit_code = 4
+
+
+class MissingExtra(PosprobeError):
+    """The file can be read only with packages that the light core does not install."""
+
+    exit_code = 4
+
+
+class InvalidTable(PosprobeError):
+    """The tensor was read, and it is no table of positions that can be measured."""
+
+    exit_code = 4
+
+
+class NoPositionTable(PosprobeError):
+    """The checkpoint has no table of positions; the message says what it has instead."""
+
+    exit_code = 5

@@ -1,0 +1,79 @@
+"""``SOURCE[@REVISION][#TABLE]``: how a user names a table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from posprobe.errors import UnknownReference
+
+#: File types that can be opened.
+SUFFIXES = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth",
+            ".npy", ".npz")  # fmt: skip
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A parsed reference; ``text`` is what the user typed."""
+
+    text: str
+    source: str
+    revision: str | None = None
+    table: str | None = None
+
+    @property
+    def is_path(self) -> bool:
+        """Whether the source is a file or folder that exists."""
+        return Path(self.source).expanduser().exists()
+
+
+def parse_reference(text: str) -> Reference:
+    """Split a reference into source, revision and table name.
+
+    A path that exists wins over every other reading, ``@`` and ``#`` in its name included.
+
+    Raises
+    ------
+    UnknownReference
+        If the text is neither a path that exists, nor a sample, a formula or a Hub id.
+    """
+    if not text.strip():
+        raise UnknownReference("The reference is empty. Give a path, a Hub id or sample:NAME.")
+    if _exists(text):
+        return Reference(text, text)
+    head, mark, table = text.rpartition("#")
+    if not mark:
+        head, table = text, ""
+    source, at, revision = head.partition("@")
+    if _exists(head):
+        source, at, revision = head, "", ""
+    if (mark and not table) or (at and not revision):
+        raise UnknownReference(
+            f"{text}: nothing follows {'#' if mark and not table else '@'}. "
+            "A reference reads SOURCE[@REVISION][#TABLE], such as openai/whisper-tiny#decoder."
+        )
+    reference = Reference(text, source, revision or None, table or None)
+    if reference.is_path or ":" in source:
+        if revision:
+            raise UnknownReference(
+                f"{text}: only Hub repositories have revisions. Leave out @{revision}."
+            )
+        return reference
+    if source.endswith(SUFFIXES) or source.startswith((".", "/", "~")) or source.count("/") > 1:
+        raise UnknownReference(f"{source}: no such file or folder. Check the path.")
+    if not _HUB_ID.fullmatch(source):
+        raise UnknownReference(
+            f"{text}: neither a path that exists nor a Hub id (NAME or OWNER/NAME). "
+            "`posprobe samples` lists what needs no download."
+        )
+    return reference
+
+
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):  # too long, a NUL byte, no such home
+        return False

@@ -1,0 +1,257 @@
+"""The one record that crosses the layers: a table of positions and where it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from html import escape
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from posprobe.errors import InvalidTable, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Kind: TypeAlias = Literal["learned", "fixed"]
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Positions on a line: row ``i`` is ``i`` steps after row 0."""
+
+    length: int
+
+    @property
+    def size(self) -> int:
+        """Number of positions."""
+        return self.length
+
+    def __str__(self) -> str:
+        return f"sequence of {self.length}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Positions on a grid, stored row by row: row ``r * width + c`` is the cell ``(r, c)``."""
+
+    height: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        """Number of positions."""
+        return self.height * self.width
+
+    def __str__(self) -> str:
+        return f"grid of {self.height} x {self.width}"
+
+
+Layout: TypeAlias = Sequence | Grid
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the values of a table were read.
+
+    Parameters
+    ----------
+    reference
+        As the user typed it.
+    resolved
+        What that meant: an absolute path, a Hub repository, a sample or a formula.
+    revision
+        The commit, for a Hub repository.
+    file, tensor
+        The file inside the checkpoint and the tensor's name in it.
+    shape, dtype
+        Of the tensor as stored.
+    sha256
+        Of the tensor's stored bytes.
+    """
+
+    reference: str
+    resolved: str
+    revision: str | None = None
+    file: str | None = None
+    tensor: str | None = None
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class DroppedRow:
+    """A stored row that no input ever selects as a position (``row`` counts as stored)."""
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class PrefixRow:
+    """A stored row that belongs to a special token such as CLS (``row`` counts as stored)."""
+
+    row: int
+    token: str
+
+
+@dataclass(frozen=True, eq=False)
+class PositionTable:
+    """Rows of a position table, in order, with everything needed to cite them.
+
+    ``table[1:512]`` keeps rows 1 to 511; layout and provenance follow. ``len(table)`` is the number
+    of positions and ``np.asarray(table)`` the values.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``, finite floats: only rows that are positions. Made read-only.
+    layout
+        How the ``n`` rows are arranged; its size must be ``n``.
+    name
+        Short name for titles.
+    source
+        Provenance.
+    kind
+        ``"learned"``, or ``"fixed"`` where the values follow a formula.
+    family
+        The architecture family whose rules chose the rows.
+    prefix, prefix_rows
+        ``[p, d]`` values and names of the rows of special tokens, kept apart.
+    dropped
+        Stored rows that are not positions, with the reason.
+    start
+        Position of the first row: 0 unless the table was sliced.
+    notes
+        What a reader must know, such as a choice the rules made.
+
+    Raises
+    ------
+    InvalidTable
+        If the values are not a finite ``[n, d]`` float array, or do not fit the layout.
+    """
+
+    values: NDArray[np.floating[Any]]
+    layout: Layout
+    name: str
+    source: Source
+    kind: Kind = "learned"
+    family: str | None = None
+    prefix: NDArray[np.floating[Any]] | None = None
+    prefix_rows: tuple[PrefixRow, ...] = ()
+    dropped: tuple[DroppedRow, ...] = ()
+    start: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        import numpy as np
+
+        values = np.asarray(self.values)
+        where = f"{self.name}: table of shape {list(values.shape)}, dtype {values.dtype}"
+        if values.ndim != 2:
+            raise InvalidTable(
+                f"{where}: a position table has two dimensions, positions and width. "
+                "Pick another tensor with --tensor NAME; `posprobe inspect` lists them."
+            )
+        if not np.issubdtype(values.dtype, np.floating):
+            raise InvalidTable(
+                f"{where}: a position table holds floating-point numbers. An integer tensor is an "
+                "index buffer or a quantised weight: analyse the checkpoint in its float format."
+            )
+        if values.shape[0] == 0 or values.shape[1] == 0:
+            raise InvalidTable(f"{where}: it is empty. Check the rows that --rows keeps.")
+        if values.shape[0] != self.layout.size:
+            raise InvalidTable(f"{where}: {values.shape[0]} rows do not fill a {self.layout}.")
+        finite = np.isfinite(values).all(axis=1)
+        if not finite.all():
+            bad = np.flatnonzero(~finite)
+            raise InvalidTable(
+                f"{where}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, first "
+                f"{_rows(bad + self.start)}. The checkpoint is damaged or overflowed; "
+                "analyse the sound rows with --rows A:B."
+            )
+        values = values.view()
+        values.flags.writeable = False
+        object.__setattr__(self, "values", values)
+
+    @property
+    def dim(self) -> int:
+        """Width ``d`` of a row."""
+        return int(self.values.shape[1])
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        """First position and one past the last."""
+        return self.start, self.start + len(self)
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+    def __array__(
+        self, dtype: np.dtype[Any] | None = None, copy: bool | None = None
+    ) -> NDArray[Any]:
+        import numpy as np
+
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def __getitem__(self, rows: slice) -> PositionTable:
+        """Keep the positions of a slice with step 1.
+
+        A grid stays a grid where the slice is made of whole grid rows, and becomes a sequence
+        otherwise.
+
+        Raises
+        ------
+        UsageError
+            If the slice is empty or skips rows.
+        """
+        if not isinstance(rows, slice):
+            raise UsageError(
+                f"{self.name}: a table is cut with a slice such as table[1:128], not {rows!r}; "
+                "single rows are in table.values."
+            )
+        n = len(self)
+        begin, end, step = rows.indices(n)
+        if step != 1 or begin >= end:
+            raise UsageError(
+                f"{self.name}: rows {_slice(rows)} of {n} positions: "
+                + ("rows must be neighbours." if step != 1 else "nothing is left.")
+                + f" Choose A:B with 0 <= A < B <= {n}."
+            )
+        layout: Layout = Sequence(end - begin)
+        if isinstance(self.layout, Grid):
+            width = self.layout.width
+            if begin % width == 0 and end % width == 0:
+                layout = Grid((end - begin) // width, width)
+        return replace(
+            self, values=self.values[begin:end], layout=layout, start=self.start + begin
+        )
+
+    def __repr__(self) -> str:
+        return f"PositionTable({self.name!r}, {self.kind}, {self.layout}, dim={self.dim})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "positions": f"{len(self)} ({self.layout})",
+            "width": self.dim,
+            "kind": self.kind,
+            "reference": self.source.reference,
+            "tensor": self.source.tensor or "formula",
+            "dropped": ", ".join(f"row {r.row}: {r.reason}" for r in self.dropped) or "none",
+            "prefix": ", ".join(f"row {r.row}: {r.token}" for r in self.prefix_rows) or "none",
+        }
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{escape(k)}</th>"
+            f"<td style='text-align:left'>{escape(str(v))}</td></tr>"
+            for k, v in facts.items()
+        )
+        return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
+
+
+def _slice(rows: slice) -> str:
+    return ":".join("" if part is None else str(part) for part in (rows.start, rows.stop))
+
+
+def _rows(rows: NDArray[np.integer[Any]]) -> str:
+    shown = ", ".join(str(row) for row in rows[:5].tolist())
+    return shown + (", ..." if rows.size > 5 else "")
