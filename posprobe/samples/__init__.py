@@ -18,8 +18,8 @@ __all__ = ["Sample", "sample_path", "samples"]
 class Sample:
     """One shipped checkpoint folder: what it is, where it came from, and how to verify that.
 
-    ``registry`` to ``member_sha256`` name the released package that the tensor was taken from;
-    they are ``None`` for a sample that was trained for this project, which has ``training`` instead.
+    ``registry`` to ``member_sha256`` name the released package that the tensor was taken from. They
+    are ``None`` for a sample that was trained for this project, which has ``training`` instead.
     ``member`` is the file inside the ``archive``, ``member_tensor`` the tensor's name in there and
     ``tensor`` its name in the shipped file. ``tensor_sha256`` covers the tensor's bytes alone
     (little-endian, row by row), so it is the same in any container.

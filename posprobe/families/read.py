@@ -1,0 +1,249 @@
+"""From a reference to a `PositionTable`: choose the table, read its tensor, keep its positions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from posprobe import encodings, samples
+from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
+from posprobe.encodings import fixed_formula
+from posprobe.errors import (
+    AmbiguousTable,
+    InvalidCheckpoint,
+    InvalidTable,
+    NoPositionTable,
+    UnknownReference,
+    UsageError,
+)
+from posprobe.families.find import Encoding, find_encodings
+from posprobe.families.registry import TableRule
+from posprobe.families.rows import resolve_rows
+from posprobe.reference import Reference, parse_reference
+from posprobe.table import Grid, PositionTable, Source
+
+
+def load(
+    reference: str,
+    *,
+    tensor: str | None = None,
+    grid: tuple[int, int] | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> PositionTable:
+    """Load the position table that a reference names, reading only that tensor.
+
+    Parameters
+    ----------
+    reference
+        ``SOURCE[@REVISION][#TABLE]``: a path, ``sample:NAME``, a formula such as
+        ``sinusoidal:512x768``, or a Hub id.
+    tensor
+        Take this tensor, every row of it, instead of what the family's rules choose.
+    grid
+        ``(height, width)`` of the patches, where the checkpoint does not say; rows before them
+        are the prefix.
+    revision
+        Branch, tag or commit of a Hub repository.
+    offline
+        Use local files only.
+
+    Returns
+    -------
+    PositionTable
+        Values ``[n, d]`` in the stored precision.
+
+    Raises
+    ------
+    UnknownReference, Unreachable
+        If the reference leads nowhere.
+    InvalidCheckpoint, InvalidTable
+        If what it leads to is damaged or no table.
+    AmbiguousTable
+        If there are several tables and none was picked.
+    NoPositionTable
+        If the checkpoint has none.
+    """
+    parsed = parse_reference(reference)
+    if _is_formula(parsed):
+        if tensor or grid or revision or parsed.table:
+            raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")
+        return encodings.from_reference(parsed.source)
+    checkpoint = open_reference(parsed, revision=revision, offline=offline)
+    encoding = _choose(checkpoint, parsed, tensor)
+    return read_table(checkpoint, encoding, parsed, Grid(*grid) if grid else None)
+
+
+def open_reference(
+    reference: Reference, *, revision: str | None = None, offline: bool = False
+) -> Checkpoint:
+    """Open the checkpoint behind a reference; nothing but headers and configuration is read.
+
+    Raises
+    ------
+    UnknownReference, Unreachable, InvalidCheckpoint
+        As for `load`.
+    """
+    source = reference.source
+    if revision and reference.revision and revision != reference.revision:
+        raise UsageError(f"{reference.text}: --revision {revision} contradicts the reference.")
+    if reference.is_path:
+        return open_local(Path(source))
+    kind, colon, name = source.partition(":")
+    if colon and kind == "sample":
+        return open_local(samples.sample_path(name))
+    if colon:
+        raise UnknownReference(
+            f"{source}: no checkpoint. Before a colon stand `sample` or the name of a formula."
+        )
+    from posprobe.checkpoints.hub import open_hub
+
+    return open_hub(source, revision or reference.revision, offline=offline)
+
+
+def read_table(
+    checkpoint: Checkpoint, encoding: Encoding, reference: Reference, grid: Grid | None = None
+) -> PositionTable:
+    """Read one encoding's tensor and keep the rows that are positions.
+
+    Raises
+    ------
+    InvalidCheckpoint, InvalidTable
+        If the rows cannot be told, or the values are no finite floats.
+    """
+    info = encoding.tensor
+    if info is None or encoding.rule is None:
+        raise NoPositionTable(f"{checkpoint.location}: {encoding.scheme} positions have no table.")
+    rows = encoding.rows
+    if grid is not None:
+        rule = replace(encoding.rule, grid=True, tokens=encoding.rule.tokens or "stored")
+        rows = resolve_rows(checkpoint, info, rule, grid)
+    if rows is None:
+        raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
+    stored = checkpoint.read(info.name)
+    values = stored.values.reshape(-1, info.shape[-1])
+    tokens, skip = len(rows.prefix), rows.skip
+    positions = values[skip:]
+    formula = fixed_formula(positions, rows.layout, info.dtype)
+    notes = rows.notes
+    if formula:
+        notes = (*notes, f"the values follow a formula: {formula}")
+    elif encoding.scheme == "fixed":
+        notes = (*notes, "the architecture fills this table from a formula; its values differ")
+    return PositionTable(
+        positions,
+        rows.layout,
+        name=_title(reference, encoding),
+        source=Source(
+            reference=reference.text,
+            resolved=checkpoint.location,
+            revision=checkpoint.revision,
+            file=info.file,
+            tensor=info.name,
+            shape=info.shape,
+            dtype=info.dtype,
+            sha256=stored.sha256,
+        ),
+        kind="fixed" if formula else "learned",
+        family=encoding.family,
+        prefix=values[:tokens] if tokens else None,
+        prefix_rows=rows.prefix,
+        dropped=rows.dropped,
+        notes=notes,
+    )
+
+
+def _is_formula(reference: Reference) -> bool:
+    kind, colon, _ = reference.source.partition(":")
+    return bool(colon) and kind != "sample" and not reference.is_path
+
+
+def _title(reference: Reference, encoding: Encoding) -> str:
+    source = reference.source
+    name = Path(source).resolve().name if reference.is_path else source.removeprefix("sample:")
+    return f"{name}#{encoding.name}" if encoding.name and reference.table else name
+
+
+def _choose(checkpoint: Checkpoint, reference: Reference, tensor: str | None) -> Encoding:
+    found = find_encodings(checkpoint)
+    if tensor is not None:
+        if reference.table:
+            raise UsageError(
+                f"{reference.text}: --tensor and #TABLE both pick a table. Use one of them."
+            )
+        return _by_tensor(checkpoint, tensor)
+    tables = [encoding for encoding in found if encoding.rule is not None]
+    if reference.table:
+        tables = [t for t in tables if reference.table in (t.name, t.tensor and t.tensor.name)]
+        if not tables:
+            raise UnknownReference(
+                f"{reference.text}: it has no table called {reference.table!r}. "
+                + _listing(found, reference.source)
+            )
+    if not tables:
+        raise NoPositionTable(_nothing(checkpoint, found))
+    if len(tables) > 1:
+        raise AmbiguousTable(
+            f"{reference.source}: it holds {len(tables)} position tables. "
+            + _listing(found, reference.source)
+        )
+    return tables[0]
+
+
+def _by_tensor(checkpoint: Checkpoint, tensor: str) -> Encoding:
+    info = checkpoint.tensors.get(tensor)
+    if info is None:
+        import difflib
+
+        close = difflib.get_close_matches(tensor, checkpoint.tensors, n=3, cutoff=0.4)
+        hint = f" Close to it are {', '.join(close)}." if close else ""
+        raise UnknownReference(
+            f"{checkpoint.location}: it has no tensor {tensor}.{hint} "
+            "`posprobe inspect` lists the position tables."
+        )
+    if len(info.shape) < 2:
+        raise InvalidTable(
+            f"{info.file}: tensor {tensor}, shape {list(info.shape)}: a position table has two "
+            "dimensions, positions and width. `posprobe inspect` lists the candidates."
+        )
+    rule = TableRule(())
+    rows = replace(
+        resolve_rows(checkpoint, info, rule),
+        notes=("named with --tensor: every stored row is taken as a position, in order",),
+    )
+    return Encoding("learned", "", "named with --tensor", info, rule, rows=rows)
+
+
+def _listing(found: tuple[Encoding, ...], source: str) -> str:
+    tables = [encoding for encoding in found if encoding.rule is not None]
+    lines = [
+        f"  {source}#{t.name}  ({_shape(t.tensor)})" if t.name else f"  {source}  ({_shape(t.tensor)})"
+        for t in tables
+    ]
+    if not lines:
+        return "It holds no position table at all."
+    return (
+        "Pick one with #TABLE, or any tensor with --tensor NAME:\n" + "\n".join(lines)
+    )
+
+
+def _shape(info: TensorInfo | None) -> str:
+    return f"{info.name}, {' x '.join(map(str, info.shape))}, {info.dtype}" if info else "no tensor"
+
+
+def _nothing(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> str:
+    others = {encoding.scheme: encoding for encoding in reversed(found)}
+    model = checkpoint.config.get("model_type")
+    if not others:
+        seen = f"among its {len(checkpoint.tensors)} tensors" + (
+            f" (model_type {model})" if model else ""
+        )
+        return (
+            f"{checkpoint.location}: no position table was found {seen}, and the configuration "
+            "names no other scheme. If a tensor holds positions, name it with --tensor NAME."
+        )
+    instead = "; ".join(f"{scheme} positions ({other.why})" for scheme, other in others.items())
+    return (
+        f"{checkpoint.location}: it has no table of positions. It has {instead}. "
+        "`posprobe inspect` lists what the checkpoint says about position."
+    )

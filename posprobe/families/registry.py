@@ -1,0 +1,193 @@
+"""The families: which tensors are positions, and which of their rows are not.
+
+This is data. To add a family, add one `Family` here: the list in the documentation, the `families`
+command and detection follow from it, and the tests ask for a tiny model of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+#: Rows at the start of a table that no position selects:
+#: ``none``; ``two``: the model adds 2 to every position; ``padding``: positions start at
+#: ``padding_idx + 1``, with padding_idx read from the configuration; ``beyond``: as many as the
+#: table has rows beyond the configured number of positions.
+Reserved: TypeAlias = Literal["none", "two", "padding", "beyond"]
+
+#: Special tokens whose rows come before the patches. ``stored`` asks the checkpoint: the tokens
+#: for which it has an embedding, all of them or (timm's ``no_embed_class``) none.
+Tokens: TypeAlias = tuple[str, ...] | Literal["stored"]
+
+
+@dataclass(frozen=True)
+class TableRule:
+    """Where a family keeps one table, and how its rows are to be read.
+
+    Parameters
+    ----------
+    tensors
+        Names, matched after any prefix that ends in a dot (``bert.``, ``model.decoder.``).
+    name
+        What ``#TABLE`` calls it, where a family has several.
+    reserved
+        The rule for rows that are not positions.
+    grid
+        Whether positions are patches of an image.
+    tokens
+        For a grid, the special tokens that have rows before the patches.
+    config
+        Key of the sub-configuration that describes this part of the model.
+    fixed
+        Whether the model fills it from a formula; reading the values puts this to the test.
+    """
+
+    tensors: tuple[str, ...]
+    name: str = ""
+    reserved: Reserved = "none"
+    grid: bool = False
+    tokens: Tokens = ()
+    config: str = ""
+    fixed: bool = False
+
+
+@dataclass(frozen=True)
+class Family:
+    """An architecture and the tables it learns.
+
+    Parameters
+    ----------
+    name
+        Short name, as printed by `posprobe families`.
+    title
+        What people call the models.
+    model_types
+        Values of ``model_type`` in a transformers configuration.
+    tables
+        The tables it learns or stores.
+    prefixes
+        Module names that identify the family where there is no configuration.
+    note
+        What its rows are, in a sentence.
+    """
+
+    name: str
+    title: str
+    model_types: tuple[str, ...]
+    tables: tuple[TableRule, ...]
+    prefixes: tuple[str, ...] = ()
+    note: str = "every row is a position"
+
+
+_BERT = ("embeddings.position_embeddings.weight",)
+_CLIP = "embeddings.position_embedding.weight"
+_VIT = ("embeddings.position_embeddings",)
+_BART = tuple(
+    TableRule((f"{part}.embed_positions.weight",), name=part, reserved="two")
+    for part in ("encoder", "decoder")
+)
+
+FAMILIES: tuple[Family, ...] = (
+    Family("bert", "BERT", ("bert",), (TableRule(_BERT),), ("bert",)),
+    Family("distilbert", "DistilBERT", ("distilbert",), (TableRule(_BERT),), ("distilbert",)),
+    Family(
+        "electra", "ELECTRA", ("electra",), (TableRule(_BERT),), ("electra",),
+        note="every row is a position; small models keep it at the embedding width",
+    ),
+    Family(
+        "albert", "ALBERT", ("albert",), (TableRule(_BERT),), ("albert",),
+        note="every row is a position, at the embedding width and not the hidden width",
+    ),
+    Family(
+        "roberta", "RoBERTa, XLM-R, CamemBERT, Longformer, data2vec-text",
+        ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm",
+         "longformer", "data2vec-text"),
+        (TableRule(_BERT, reserved="padding"),),
+        ("roberta", "longformer", "data2vec_text"),
+        note="rows 0 to padding_idx are not positions",
+    ),
+    Family(
+        "mpnet", "MPNet", ("mpnet",), (TableRule(_BERT, reserved="two"),), ("mpnet",),
+        note="rows 0 and 1 are not positions: the model's code sets padding_idx to 1",
+    ),
+    Family(
+        "gpt2", "GPT-2, GPT-Neo, GPT-BigCode", ("gpt2", "gpt_neo", "gpt_bigcode"),
+        (TableRule(("wpe.weight",)),),
+    ),
+    Family("openai-gpt", "OpenAI GPT", ("openai-gpt",), (TableRule(("positions_embed.weight",)),)),
+    Family(
+        "opt", "OPT", ("opt",),
+        (TableRule(("decoder.embed_positions.weight",), reserved="two"),),
+        note="rows 0 and 1 are not positions: the model adds 2 to every position",
+    ),
+    Family(
+        "bart", "BART, mBART", ("bart", "mbart"), _BART,
+        note="rows 0 and 1 are not positions: the model adds 2 to every position",
+    ),
+    Family(
+        "whisper", "Whisper", ("whisper",),
+        (
+            TableRule(("decoder.embed_positions.weight",), name="decoder"),
+            TableRule(("encoder.embed_positions.weight",), name="encoder", fixed=True),
+        ),
+        note="the decoder's table is learned, the encoder's is a sinusoid",
+    ),
+    Family(
+        "clip", "CLIP", ("clip",),
+        (
+            TableRule((f"vision_model.{_CLIP}",), name="vision", grid=True, tokens=("CLS",),
+                      config="vision_config"),
+            TableRule((f"text_model.{_CLIP}",), name="text", config="text_config"),
+        ),
+        note="vision: row 0 is CLS; text: every row is a position",
+    ),
+    Family("clip-text", "CLIP, text half", ("clip_text_model",), (TableRule((_CLIP,)),)),
+    Family(
+        "clip-vision", "CLIP, vision half", ("clip_vision_model",),
+        (TableRule((_CLIP,), grid=True, tokens=("CLS",)),),
+        note="row 0 is CLS, then the patches row by row",
+    ),
+    Family(
+        "siglip", "SigLIP", ("siglip",),
+        (
+            TableRule((f"vision_model.{_CLIP}",), name="vision", grid=True, config="vision_config"),
+            TableRule((f"text_model.{_CLIP}",), name="text", config="text_config"),
+        ),
+        note="vision: patches only; text: every row is a position",
+    ),
+    Family("siglip-text", "SigLIP, text half", ("siglip_text_model",), (TableRule((_CLIP,)),)),
+    Family(
+        "siglip-vision", "SigLIP, vision half", ("siglip_vision_model",),
+        (TableRule((_CLIP,), grid=True),),
+        note="patches only, row by row",
+    ),
+    Family(
+        "vit", "ViT", ("vit",), (TableRule(_VIT, grid=True, tokens=("CLS",)),), ("vit",),
+        note="row 0 is CLS, then the patches row by row",
+    ),
+    Family(
+        "deit", "DeiT with distillation token", ("deit",),
+        (TableRule(_VIT, grid=True, tokens=("CLS", "distillation")),), ("deit",),
+        note="rows 0 and 1 are CLS and the distillation token, then the patches",
+    ),
+    Family(
+        "dinov2", "DINOv2, with and without registers", ("dinov2", "dinov2_with_registers"),
+        (TableRule(_VIT, grid=True, tokens=("CLS",)),), ("dinov2", "dinov2_with_registers"),
+        note="row 0 is CLS, then the patches; registers have no rows",
+    ),
+    Family(
+        "timm-vit", "timm: ViT, DeiT, CLIP, SigLIP, DINOv2 and their kin", (),
+        (TableRule(("pos_embed",), grid=True, tokens="stored"),),
+        note="the rows of CLS, distillation and register tokens come first, where they have any",
+    ),
+    Family(
+        "torchvision-vit", "torchvision: ViT", (),
+        (TableRule(("encoder.pos_embedding",), grid=True, tokens=("CLS",)),),
+        note="row 0 is CLS, then the patches row by row",
+    ),
+    Family(
+        "fairseq-roberta", "fairseq: RoBERTa", (),
+        (TableRule(("sentence_encoder.embed_positions.weight",), reserved="beyond"),),
+        note="as many rows as exceed max_positions are not positions",
+    ),
+)  # fmt: skip

@@ -1,0 +1,229 @@
+"""Which stored rows are positions: reserved rows, special tokens and the grid of patches."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from posprobe.checkpoints import Checkpoint, TensorInfo
+from posprobe.errors import InvalidCheckpoint
+from posprobe.families.registry import TableRule
+from posprobe.table import DroppedRow, Grid, Layout, PrefixRow, Sequence
+
+#: Embeddings of special tokens by the last part of their name.
+_TOKENS = {
+    "cls_token": "CLS", "class_token": "CLS", "cls_embed": "CLS",
+    "dist_token": "distillation",
+    "reg_token": "register", "register_tokens": "register", "reg_tokens": "register",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How the rows of a stored table are read; ``prefix`` and ``dropped`` rows come first."""
+
+    layout: Layout
+    prefix: tuple[PrefixRow, ...] = ()
+    dropped: tuple[DroppedRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def skip(self) -> int:
+        """Rows before the first position."""
+        return len(self.prefix) + len(self.dropped)
+
+
+def resolve_rows(
+    checkpoint: Checkpoint, info: TensorInfo, rule: TableRule, grid: Grid | None = None
+) -> Rows:
+    """Apply a family's rule to a stored table, from header and configuration alone.
+
+    Parameters
+    ----------
+    checkpoint, info, rule
+        The table and the rule of its family.
+    grid
+        The grid of patches as the user states it, overriding the configuration.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the rows do not fit what the architecture or the configuration says.
+    """
+    config = checkpoint.config
+    config = config.get(rule.config) or config if rule.config else config
+    if not isinstance(config, Mapping):
+        config = {}
+    stored = stored_layout(info)
+    rows = stored.size
+    if isinstance(stored, Grid):
+        return Rows(grid or stored)
+    if rule.grid or grid is not None:
+        return _patches(checkpoint, info, rule, rows, grid, config)
+    reserved, reason, notes = _reserved(config, info, rule, rows)
+    if reserved >= rows:
+        raise InvalidCheckpoint(
+            f"{_where(info)}: {reserved} rows are no positions ({reason}) and it has {rows}. "
+            "The configuration is not this checkpoint's."
+        )
+    dropped = tuple(DroppedRow(row, reason) for row in range(reserved))
+    return Rows(Sequence(rows - reserved), dropped=dropped, notes=notes)
+
+
+def stored_layout(info: TensorInfo) -> Layout:
+    """Read a stored shape: ``[n, d]`` and ``[1, n, d]`` are rows, ``[1, h, w, d]`` is a grid.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the shape is none of these.
+    """
+    match info.shape:
+        case (n, _) | (1, n, _):
+            return Sequence(n)
+        case (1, height, width, _) | (height, width, _):
+            return Grid(height, width)
+    raise InvalidCheckpoint(
+        f"{_where(info)}: a position table is stored as [n, d], [1, n, d] or [1, h, w, d]. "
+        "Pick another tensor with --tensor NAME; `posprobe inspect` lists the candidates."
+    )
+
+
+def _reserved(
+    config: Mapping[str, Any], info: TensorInfo, rule: TableRule, rows: int
+) -> tuple[int, str, tuple[str, ...]]:
+    match rule.reserved:
+        case "none":
+            return 0, "", ()
+        case "two":
+            return 2, "the model adds 2 to every position", ()
+        case "padding":
+            key = "padding_idx" if "padding_idx" in config else "pad_token_id"
+            padding = config.get(key)
+            if type(padding) is not int or padding < 0:
+                raise InvalidCheckpoint(
+                    f"{_where(info)}: positions start at padding_idx + 1 and the configuration "
+                    f"gives {key} as {padding!r}. Add \"pad_token_id\" to config.json, or take "
+                    f"every row as it stands with --tensor {info.name}."
+                )
+            return padding + 1, f"positions start at padding_idx + 1 = {padding + 1}", ()
+        case "beyond":
+            positions = config.get("max_positions")
+            if type(positions) is not int or not 0 < positions <= rows:
+                raise InvalidCheckpoint(
+                    f"{_where(info)}: the rows to leave out are those beyond max_positions, and "
+                    f"the checkpoint gives that as {positions!r}. Take every row as it stands "
+                    f"with --tensor {info.name}."
+                )
+            return rows - positions, f"{rows} rows for max_positions = {positions}", ()
+
+
+def _patches(
+    checkpoint: Checkpoint,
+    info: TensorInfo,
+    rule: TableRule,
+    rows: int,
+    grid: Grid | None,
+    config: Mapping[str, Any],
+) -> Rows:
+    options = _token_options(checkpoint, rule)
+    stated = grid or _configured_grid(checkpoint, config)
+    fits = [tokens for tokens in options if _grid(rows - len(tokens), stated) is not None]
+    if stated is not None and not fits and grid is None and rule.tokens == "stored":
+        # timm states an input size but not the stride of every patch embedding.
+        stated = None
+        fits = [tokens for tokens in options if _grid(rows - len(tokens), None) is not None]
+    if len(fits) != 1:
+        raise InvalidCheckpoint(_misfit(info, rows, options, stated))
+    layout = _grid(rows - len(fits[0]), stated)
+    assert layout is not None  # noqa: S101 - it is what made the option fit
+    prefix = tuple(PrefixRow(row, token) for row, token in enumerate(fits[0]))
+    notes = () if stated else (f"no grid size is configured: {layout.size} patches read as square",)
+    return Rows(layout, prefix=prefix, notes=notes)
+
+
+def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, ...]]:
+    if rule.tokens != "stored":
+        return [rule.tokens]
+    counts: dict[str, int] = {}
+    for name, info in checkpoint.tensors.items():
+        token = _TOKENS.get(name.rpartition(".")[2])
+        if token and len(info.shape) in (2, 3):
+            counts[token] = max(counts.get(token, 0), info.shape[-2])
+    if not counts:
+        # Only the table is there, so the tokens' own embeddings cannot tell.
+        return [(), ("CLS",), ("CLS", "distillation")]
+    stored = tuple(
+        token if count == 1 else f"{token} {index}"
+        for token, count in sorted(counts.items(), key=lambda item: _order(item[0]))
+        for index in range(count)
+    )
+    return [stored, ()]
+
+
+def _order(token: str) -> int:
+    return ("CLS", "distillation", "register").index(token)
+
+
+def _grid(patches: int, stated: Grid | None) -> Grid | None:
+    if stated is not None:
+        return stated if patches == stated.size else None
+    side = math.isqrt(max(patches, 0))
+    return Grid(side, side) if side > 1 and side * side == patches else None
+
+
+def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
+    image, patch = _pair(config.get("image_size")), _pair(config.get("patch_size"))
+    pretrained = config.get("pretrained_cfg")
+    if image is None and isinstance(pretrained, Mapping):
+        model_args = config.get("model_args")
+        stated = model_args.get("img_size") if isinstance(model_args, Mapping) else None
+        size = pretrained.get("input_size")
+        image = _pair(stated) or (_pair(size[-2:]) if isinstance(size, list | tuple) else None)
+        patch = _stored_patch(checkpoint) or _named_patch(config)
+    if image is None or patch is None or 0 in patch:
+        return None
+    return Grid(image[0] // patch[0], image[1] // patch[1])
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    match value:
+        case int():
+            return value, value
+        case [int(height), int(width)] | (int(height), int(width)):
+            return height, width
+        case {"height": int(height), "width": int(width)}:
+            return height, width
+    return None
+
+
+def _stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
+    for name, info in checkpoint.tensors.items():
+        if name.endswith("patch_embed.proj.weight") and len(info.shape) == 4:
+            return info.shape[2], info.shape[3]
+    return None
+
+
+def _named_patch(config: Mapping[str, Any]) -> tuple[int, int] | None:
+    found = re.search(r"patch(\d+)", str(config.get("architecture", "")))
+    return (int(found[1]), int(found[1])) if found else None
+
+
+def _misfit(
+    info: TensorInfo, rows: int, options: list[tuple[str, ...]], stated: Grid | None
+) -> str:
+    tokens = " or ".join(str(len(option)) for option in options)
+    expected = f"a {stated}" if stated else "a square grid"
+    return (
+        f"{_where(info)}: {rows} rows are not {tokens} special tokens and {expected} of patches"
+        + ("" if stated else ", and no image and patch size is configured")
+        + ". State the grid with --grid HEIGHTxWIDTH, or take every row as a sequence with "
+        f"--tensor {info.name}."
+    )
+
+
+def _where(info: TensorInfo) -> str:
+    return f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
