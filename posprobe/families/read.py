@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from posprobe import encodings, samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
@@ -130,6 +134,7 @@ def read_table(
         notes = (*notes, f"the values follow a formula: {formula}")
     elif encoding.scheme == "fixed":
         notes = (*notes, "the architecture fills this table from a formula; its values differ")
+    notes = (*notes, *_order_note(values, skip))
     return PositionTable(
         positions,
         rows.layout,
@@ -151,6 +156,34 @@ def read_table(
         dropped=rows.dropped,
         notes=notes,
     )
+
+
+def _order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
+    """Say so where the bytes look like positions only when read column by column.
+
+    Writing the buffer of a transposed array is a known way to spoil a checkpoint: shape and size
+    are right, every number is there, and all rows are mixtures.
+    """
+    rows, dim = values.shape
+    if rows - skip < 3 or not np.isfinite(values).all():
+        return ()
+    as_stored = _neighbour_cosine(values[skip:])
+    by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])
+    if by_columns < as_stored + 0.5:
+        return ()
+    return (
+        "the file looks as if it was written from a transposed array: read row by row, as its "
+        f"format says, neighbouring rows have centred cosine {as_stored:.2f}; read column by "
+        f"column they have {by_columns:.2f}. These results follow the format; check the file",
+    )
+
+
+def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
+    centered = rows - rows.mean(axis=0, dtype=np.float64)
+    length = np.linalg.norm(centered, axis=1)
+    scale = length[1:] * length[:-1]
+    product = (centered[1:] * centered[:-1]).sum(axis=1)
+    return float(np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0).mean())
 
 
 def _is_formula(reference: Reference) -> bool:

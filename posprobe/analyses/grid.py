@@ -1,0 +1,139 @@
+"""Patches on a grid: the mosaic of Dosovitskiy et al. (2021, figure 7) and its numbers (T7, T14f)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.analyses.similarity import Similarity, similarity
+from posprobe.analyses.spectrum import grid_power
+from posprobe.arrays import Array, unpack
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, PositionTable
+
+
+@dataclass(frozen=True, eq=False)
+class Patches(Result):
+    """What a table of patches knows about rows and columns.
+
+    Parameters
+    ----------
+    mosaic
+        ``[h, w, h, w]``: ``mosaic[r, c]`` is the map of raw cosines of patch ``(r, c)`` with every
+        patch. Rows of special tokens take no part.
+    neighbour_right, neighbour_below
+        Mean centred cosine with the patch to the right, and with the one below.
+    own_row, own_column
+        Mean centred cosine with the other patches of the own row, and of the own column.
+    elsewhere
+        Mean centred cosine with patches of other rows and columns.
+    row_share, column_share, interaction_share
+        Two-way decomposition ``P[r, c] = mean + row_r + column_c + interaction``: shares of the
+        variance. A separable table, such as the 2-D sin-cos, has no interaction.
+    power
+        ``[h, w]``: two-dimensional spectrum summed over dimensions, zero frequency in the middle,
+        in squared table units.
+    axis_power_share
+        Share of the power on the two axes, that is in waves along rows or columns only.
+    layout
+        The grid.
+    """
+
+    mosaic: NDArray[np.float64]
+    neighbour_right: float | None
+    neighbour_below: float | None
+    own_row: float | None
+    own_column: float | None
+    elsewhere: float | None
+    row_share: float | None
+    column_share: float | None
+    interaction_share: float | None
+    power: NDArray[np.float64]
+    axis_power_share: float | None
+    layout: Grid
+
+    def summary(self) -> dict[str, Any]:
+        """Return the scalars."""
+        names = (
+            "neighbour_right", "neighbour_below", "own_row", "own_column", "elsewhere",
+            "row_share", "column_share", "interaction_share", "axis_power_share",
+        )  # fmt: skip
+        numbers = {name: getattr(self, name) for name in names}
+        undefined = {
+            name: "no such pair of patches, or no variance"
+            for name, value in numbers.items()
+            if value is None
+        }
+        return {
+            "height": self.layout.height,
+            "width": self.layout.width,
+            **numbers,
+            "undefined": undefined,
+        }
+
+
+def grid(table: PositionTable, *, cosines: Similarity | None = None) -> Patches:
+    """Measure a table of patches.
+
+    Parameters
+    ----------
+    table
+        ``[h * w, d]`` with a `Grid` layout.
+    cosines
+        Its similarity, where that has been computed already.
+
+    Raises
+    ------
+    InvalidTable
+        If the positions do not lie on a grid.
+    """
+    values, layout, xp = unpack(table)
+    if not isinstance(layout, Grid):
+        raise InvalidTable(f"{table.name}: a {layout} has no patches; a grid is needed.")
+    cosines = cosines or similarity(table)
+    height, width = layout.height, layout.width
+    mean, count = cosines.centered.offset_mean, cosines.centered.offset_count
+    total = np.where(count > 0, np.nan_to_num(mean) * count, 0.0)
+    down, right = np.mgrid[1 - height : height, 1 - width : width]
+
+    def over(chosen: NDArray[np.bool_]) -> float | None:
+        pairs = count[chosen].sum()
+        return float(total[chosen].sum() / pairs) if pairs else None
+
+    shares = _two_way(values, layout)
+    power = grid_power(values, layout, xp).sum(axis=1).reshape(height, width)
+    whole = power.sum()
+    return Patches(
+        mosaic=cosines.raw.matrix.reshape(height, width, height, width),
+        neighbour_right=over((down == 0) & (right == 1)),
+        neighbour_below=over((down == 1) & (right == 0)),
+        own_row=over((down == 0) & (right != 0)),
+        own_column=over((down != 0) & (right == 0)),
+        elsewhere=over((down != 0) & (right != 0)),
+        row_share=shares[0],
+        column_share=shares[1],
+        interaction_share=shares[2],
+        power=np.fft.fftshift(power),
+        axis_power_share=float((power[0].sum() + power[1:, 0].sum()) / whole) if whole else None,
+        layout=layout,
+    )
+
+
+def _two_way(values: Array, layout: Grid) -> tuple[float | None, float | None, float | None]:
+    cells = np.asarray(values).reshape(layout.height, layout.width, -1)
+    rest = cells - cells.mean(axis=(0, 1))
+    by_row = rest.mean(axis=1, keepdims=True)
+    by_column = rest.mean(axis=0, keepdims=True)
+    whole = (rest**2).sum()
+    if whole <= 1e-24 * (cells**2).sum():
+        return None, None, None
+    interaction = ((rest - by_row - by_column) ** 2).sum()
+    return (
+        float((by_row**2).sum() * layout.width / whole),
+        float((by_column**2).sum() * layout.height / whole),
+        float(interaction / whole),
+    )

@@ -1,0 +1,84 @@
+"""Row norms: how long each position's vector is, and which rows stand out (ANALYSES T2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.arrays import Array, to_numpy, unpack
+from posprobe.table import PositionTable
+
+#: Robust standard deviations from the median beyond which a row's norm stands out.
+OUTLIER = 6.0
+
+
+@dataclass(frozen=True, eq=False)
+class Norms(Result):
+    """Euclidean norms of the rows.
+
+    Parameters
+    ----------
+    norms
+        ``[n]``, in the table's units.
+    mean_row_norm
+        Norm of the mean row: what all positions share.
+    outliers
+        Rows whose norm is more than `OUTLIER` robust standard deviations (1.4826 times the median
+        absolute deviation) from the median.
+    zero_rows
+        Rows that are exactly zero.
+    """
+
+    norms: NDArray[np.float64]
+    mean_row_norm: float
+    outliers: tuple[int, ...]
+    zero_rows: tuple[int, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """Return mean, extremes and the rows that stand out."""
+        return {
+            "mean": float(self.norms.mean()),
+            "median": float(np.median(self.norms)),
+            "min": float(self.norms.min()),
+            "max": float(self.norms.max()),
+            "mean_row_norm": self.mean_row_norm,
+            "outlier_threshold": OUTLIER,
+            "outlier_rows": [{"row": row, "norm": float(self.norms[row])} for row in self.outliers],
+            "zero_rows": list(self.zero_rows),
+        }
+
+
+def norms(table: PositionTable | Array) -> Norms:
+    """Compute the norm of every row.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``.
+
+    Returns
+    -------
+    Norms
+        Rows are counted from the table's first.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+    """
+    values, _, xp = unpack(table)
+    lengths = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
+    median = np.median(lengths)
+    spread = 1.4826 * np.median(np.abs(lengths - median))
+    # Where rows are equally long by construction, rounding is the only spread there is.
+    limit = OUTLIER * max(spread, 1e-6 * median)
+    return Norms(
+        norms=lengths,
+        mean_row_norm=float(xp.linalg.vector_norm(xp.mean(values, axis=0))),
+        outliers=tuple(np.flatnonzero(np.abs(lengths - median) > limit).tolist()),
+        zero_rows=tuple(np.flatnonzero(lengths == 0).tolist()),
+    )

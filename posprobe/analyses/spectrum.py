@@ -1,0 +1,321 @@
+"""Frequency spectra along positions (ANALYSES T14a, T14b, T14f).
+
+Spectra of learned tables were published by Yamamoto & Matsuzaki (EMNLP 2023) and Song & Zhong
+(2023); the red-noise line follows Torrence & Compo (1998, section 4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.arrays import Array, to_numpy, unpack
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, Layout, PositionTable
+
+Detrend: TypeAlias = Literal["constant", "linear"]
+Window: TypeAlias = Literal["hann", "none"]
+
+#: Chance that red noise alone shows any line in a spectrum.
+FALSE_ALARM = 0.01
+#: Share of the power below the edge frequency.
+EDGE = 0.90
+#: Fewest positions (along the longer side of a grid) with a spectrum worth the name.
+MIN_LENGTH = 8
+#: A window of this many periods or fewer cannot tell a line from a trend.
+MIN_PERIODS = 3
+
+
+@dataclass(frozen=True)
+class Line:
+    """A peak of the aggregate spectrum that red noise does not explain.
+
+    Parameters
+    ----------
+    frequency
+        In cycles per position.
+    period
+        In positions.
+    ratio
+        Power over the red-noise background at that frequency.
+    """
+
+    frequency: float
+    period: float
+    ratio: float
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum(Result):
+    """One-sided power spectrum along positions; on a grid, over radial frequency.
+
+    Parameters
+    ----------
+    frequency
+        ``[f]``, cycles per position (per patch on a grid).
+    power
+        ``[f]``, summed over dimensions, so independent of the basis; in squared table units,
+        scaled so that the powers add up to the windowed variance (Parseval).
+    power_by_dim
+        ``[f, d]``.
+    background, threshold
+        ``[f]``: fitted AR(1) noise, and the level that it exceeds anywhere with probability
+        `FALSE_ALARM`; None on a grid.
+    lines
+        Significant peaks with at least `MIN_PERIODS` periods in the table, strongest first.
+    entropy
+        Of the power over frequencies, as a share of its maximum: 1 is white, 0 a single line.
+    edge_frequency
+        Frequency below which `EDGE` of the power lies.
+    dominant_frequency, dominant_share
+        ``[d]``: each dimension's strongest frequency, and the share of its power within one bin of
+        it; NaN for a constant dimension.
+    dominant_significant
+        ``[d]``: whether that peak exceeds the dimension's own red noise.
+    detrend, window
+        Declared treatment of each dimension before the transform.
+    undefined
+        Reason why there is no spectrum, or empty.
+    """
+
+    frequency: NDArray[np.float64]
+    power: NDArray[np.float64]
+    power_by_dim: NDArray[np.float64]
+    background: NDArray[np.float64] | None
+    threshold: NDArray[np.float64] | None
+    lines: tuple[Line, ...]
+    entropy: float | None
+    edge_frequency: float | None
+    dominant_frequency: NDArray[np.float64]
+    dominant_share: NDArray[np.float64]
+    dominant_significant: NDArray[np.bool_]
+    detrend: Detrend
+    window: Window
+    layout: Layout
+    undefined: str = ""
+
+    def summary(self) -> dict[str, Any]:
+        """Return the treatment, the scalars and the lines."""
+        numbers = {
+            "axis": "radial" if isinstance(self.layout, Grid) else "positions",
+            "detrend": self.detrend,
+            "window": self.window,
+            "entropy": self.entropy,
+            "edge_frequency": self.edge_frequency,
+            "edge_share": EDGE,
+            "false_alarm": FALSE_ALARM,
+            "lines": None
+            if self.threshold is None
+            else [
+                {"frequency": line.frequency, "period": line.period, "ratio": line.ratio}
+                for line in self.lines
+            ],
+            "dimensions_with_line": int(self.dominant_significant.sum()),
+        }
+        return numbers | ({"undefined": self.undefined} if self.undefined else {})
+
+
+def spectrum(
+    table: PositionTable | Array, *, detrend: Detrend = "linear", window: Window = "hann"
+) -> Spectrum:
+    """Compute the power spectrum of every dimension along positions.
+
+    On a grid the transform is two-dimensional and power is summed over rings of equal radial
+    frequency; only the mean is removed and no window applied, since 14 x 14 cells leave no room.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``.
+    detrend
+        Remove each dimension's mean (``"constant"``) or least-squares line (``"linear"``). A
+        trend leaks over all frequencies.
+    window
+        Taper: Hann, or none.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+    ValueError
+        If ``detrend`` or ``window`` is unknown.
+    """
+    if detrend not in ("constant", "linear") or window not in ("hann", "none"):
+        raise ValueError(f"no such treatment: detrend={detrend!r}, window={window!r}")
+    values, layout, xp = unpack(table)
+    if isinstance(layout, Grid):
+        detrend, window = "constant", "none"
+        if max(layout.height, layout.width) < MIN_LENGTH:
+            return _none(values, layout, detrend, window)
+        frequency, by_dim = _radial(values, layout, xp)
+        return _spectrum(frequency, by_dim, None, layout, detrend, window)
+    n = values.shape[0]
+    if n < MIN_LENGTH:
+        return _none(values, layout, detrend, window)
+    rest = _detrended(values, xp, linear=detrend == "linear")
+    taper = np.hanning(n) if window == "hann" else np.ones(n)
+    tapered = rest * xp.asarray(taper, dtype=rest.dtype, device=rest.device)[:, None]
+    power = to_numpy(xp.abs(xp.fft.rfft(tapered, axis=0)) ** 2).astype(np.float64)
+    # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
+    power[1 : (n + 1) // 2] *= 2
+    power /= n * (taper**2).sum()
+    return _spectrum(np.fft.rfftfreq(n), power, to_numpy(rest), layout, detrend, window)
+
+
+def _detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
+    rest = values - xp.mean(values, axis=0)
+    if linear:
+        n = values.shape[0]
+        line = xp.arange(n, dtype=values.dtype, device=values.device) - (n - 1) / 2
+        rest = rest - line[:, None] * (xp.matmul(line, rest) / xp.sum(line**2))
+    # What detrending leaves of a constant or straight column is rounding.
+    scale = xp.max(xp.abs(values), axis=0)
+    return xp.where(xp.max(xp.abs(rest), axis=0) > 1e-12 * scale, rest, 0.0)
+
+
+def _spectrum(
+    frequency: NDArray[np.float64],
+    by_dim: NDArray[np.float64],
+    rest: NDArray[np.float64] | None,
+    layout: Layout,
+    detrend: Detrend,
+    window: Window,
+) -> Spectrum:
+    power = by_dim.sum(axis=1)
+    if power.sum() == 0:
+        why = "nothing is left after detrending: every dimension is constant or a straight line"
+        return _none(by_dim, layout, detrend, window, why)
+    share = power / power.sum()
+    entropy = -(share[share > 0] * np.log(share[share > 0])).sum() / np.log(len(share))
+    background = threshold = None
+    lines: tuple[Line, ...] = ()
+    strongest = np.argmax(by_dim[1:], axis=0) + 1
+    significant = np.zeros(by_dim.shape[1], dtype=bool)
+    if rest is not None:
+        red, level = _red_noise(rest, frequency, power[:, None], rest.size)
+        background, threshold = red[:, 0], level[:, 0]
+        lines = _lines(frequency, power, background, threshold)
+        columns = np.arange(by_dim.shape[1])
+        _, levels = _red_noise(rest, frequency, by_dim, 1)
+        significant = (by_dim > levels)[strongest, columns] & (strongest >= MIN_PERIODS)
+    return Spectrum(
+        frequency=frequency,
+        power=power,
+        power_by_dim=by_dim,
+        background=background,
+        threshold=threshold,
+        lines=lines,
+        entropy=float(entropy),
+        edge_frequency=float(frequency[np.searchsorted(np.cumsum(share), EDGE)]),
+        dominant_frequency=np.where(by_dim.sum(axis=0) > 0, frequency[strongest], np.nan),
+        dominant_share=_share_around(by_dim, strongest),
+        dominant_significant=significant,
+        detrend=detrend,
+        window=window,
+        layout=layout,
+    )
+
+
+def _share_around(by_dim: NDArray[np.float64], peak: NDArray[np.intp]) -> NDArray[np.float64]:
+    bins = np.arange(len(by_dim))[:, None]
+    near = np.where(np.abs(bins - peak) <= 1, by_dim, 0.0).sum(axis=0)
+    total = by_dim.sum(axis=0)
+    return np.divide(near, total, out=np.full_like(total, np.nan), where=total > 0)
+
+
+def _red_noise(
+    rest: NDArray[np.float64],
+    frequency: NDArray[np.float64],
+    power: NDArray[np.float64],
+    pooled: int,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Fit AR(1) noise; return its spectrum and the significance level, each ``[f, columns]``.
+
+    ``pooled`` > 1 fits one process to all dimensions at once; their power then has as many degrees
+    of freedom as there are independent dimensions, two for each.
+    """
+    from scipy.special import chdtri
+
+    lagged, total = (rest[1:] * rest[:-1]).sum(axis=0), (rest**2).sum(axis=0)
+    degrees = 2.0
+    if pooled > 1:
+        gram = rest.T @ rest if rest.shape[1] < rest.shape[0] else rest @ rest.T
+        degrees = 2 * np.trace(gram) ** 2 / (gram**2).sum()
+        lagged, total = lagged.sum(keepdims=True), total.sum(keepdims=True)
+    memory = np.divide(lagged, total, out=np.zeros_like(total), where=total > 0).clip(0.0, 0.999)
+    wave = np.cos(2 * np.pi * frequency)[:, None]
+    shape = (1 - memory**2) / (1 + memory**2 - 2 * memory * wave)
+    red = shape * (power.sum(axis=0) / shape.sum(axis=0))
+    level = red * chdtri(degrees, FALSE_ALARM / len(frequency)) / degrees
+    return red, level
+
+
+def _lines(
+    frequency: NDArray[np.float64],
+    power: NDArray[np.float64],
+    background: NDArray[np.float64],
+    threshold: NDArray[np.float64],
+) -> tuple[Line, ...]:
+    inner = np.arange(MIN_PERIODS, len(power) - 1)
+    peaks = inner[
+        (power[inner] > power[inner - 1])
+        & (power[inner] >= power[inner + 1])
+        & (power[inner] > threshold[inner])
+    ]
+    found = [
+        Line(float(frequency[k]), float(1 / frequency[k]), float(power[k] / background[k]))
+        for k in peaks
+    ]
+    return tuple(sorted(found, key=lambda line: -line.ratio))
+
+
+def _radial(
+    values: Array, layout: Grid, xp: ModuleType
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    power = grid_power(values, layout, xp)
+    longer = max(layout.height, layout.width)
+    radius = np.hypot(
+        np.fft.fftfreq(layout.height)[:, None], np.fft.fftfreq(layout.width)[None, :]
+    ).ravel()
+    ring = np.rint(radius * longer).astype(int)
+    by_ring = np.zeros((ring.max() + 1, power.shape[1]))
+    np.add.at(by_ring, ring, power)
+    return np.arange(len(by_ring)) / longer, by_ring
+
+
+def grid_power(values: Array, layout: Grid, xp: ModuleType) -> NDArray[np.float64]:
+    """Return the two-dimensional power of each column's map, mean removed: ``[h * w, d]``.
+
+    Frequencies are in the order of ``fftfreq``; the powers of a column add up to its variance.
+    """
+    maps = xp.reshape(values - xp.mean(values, axis=0), (layout.height, layout.width, -1))
+    power = to_numpy(xp.abs(xp.fft.fft2(maps, axes=(0, 1))) ** 2).astype(np.float64)
+    return power.reshape(layout.size, -1) / layout.size**2
+
+
+def _none(
+    values: Array, layout: Layout, detrend: Detrend, window: Window, why: str = ""
+) -> Spectrum:
+    nothing = np.full(values.shape[1], np.nan)
+    return Spectrum(
+        frequency=np.zeros(0),
+        power=np.zeros(0),
+        power_by_dim=np.zeros((0, values.shape[1])),
+        background=None,
+        threshold=None,
+        lines=(),
+        entropy=None,
+        edge_frequency=None,
+        dominant_frequency=nothing,
+        dominant_share=nothing,
+        dominant_significant=np.zeros(values.shape[1], dtype=bool),
+        detrend=detrend,
+        window=window,
+        layout=layout,
+        undefined=why or f"fewer than {MIN_LENGTH} positions in a row",
+    )
