@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -36,40 +37,73 @@ def namespace(array: Array) -> ModuleType:
     return found
 
 
-def unpack(table: PositionTable | Array) -> tuple[Array, Layout, ModuleType]:
-    """Return a table's values in the widest float of their device, its layout and namespace.
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """A table's values where they are analysed.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]`` in the widest float of the device: float64, or float32 on MPS.
+    layout
+        How the positions are arranged.
+    start
+        Position of the first row.
+    device
+        Name of the device, for the record.
+    """
+
+    values: Array
+    layout: Layout
+    start: int
+    device: str
+
+    @property
+    def xp(self) -> ModuleType:
+        """The array API namespace of the values."""
+        return namespace(self.values)
+
+
+def positions(table: PositionTable | Positions | Array, device: Device | None = None) -> Positions:
+    """Check a table and bring it to a device.
 
     Parameters
     ----------
     table
         A `PositionTable`, or a NumPy array or torch tensor ``[n, d]``, read as a sequence.
-
-    Returns
-    -------
-    tuple
-        Values ``[n, d]`` in float64 (float32 on MPS, which has no float64), layout, namespace.
+        `Positions` are returned as they are.
+    device
+        Where to compute. None leaves arrays where they are; ``"auto"`` takes a GPU only where one
+        is there and the table is large enough to gain.
 
     Raises
     ------
     InvalidTable
         If the values are not two-dimensional, finite and at least one row and one column.
+    MissingExtra
+        If a GPU is asked for and PyTorch is not installed.
+    UsageError
+        If the device is not there.
     """
-    layout: Layout | None = None
-    if isinstance(table, PositionTable):
-        array, layout = table.values, table.layout
-    else:
-        array = table if _is_torch(table) else np.asarray(table)
-    xp = namespace(array)
+    if isinstance(table, Positions):
+        return table
+    array = table.values if isinstance(table, PositionTable) else table
+    if not _is_torch(array):
+        array = np.asarray(array)
     if array.ndim != 2 or 0 in array.shape:
         raise InvalidTable(
             f"an array of shape {list(array.shape)} is no table of positions: [n, d] is expected, "
             "n positions of width d."
         )
-    wide = xp.float32 if _device_type(array) == "mps" else xp.float64
-    values = xp.astype(array, wide)
+    if device is not None:
+        array = _moved(array, _choose(array.shape, device))
+    xp = namespace(array)
+    values = xp.astype(array, xp.float32 if _device_type(array) == "mps" else xp.float64)
     if not bool(xp.all(xp.isfinite(values))):
         raise InvalidTable("the table holds NaN or infinity. Leave those rows out first.")
-    return values, layout or Sequence(values.shape[0]), xp
+    if isinstance(table, PositionTable):
+        return Positions(values, table.layout, table.start, _device_name(array))
+    return Positions(values, Sequence(values.shape[0]), 0, _device_name(array))
 
 
 def to_numpy(array: Array) -> NDArray[Any]:
@@ -77,31 +111,10 @@ def to_numpy(array: Array) -> NDArray[Any]:
     return array if isinstance(array, np.ndarray) else np.asarray(array.detach().cpu())
 
 
-def to_device(table: PositionTable, device: Device) -> tuple[PositionTable | Array, str]:
-    """Move a table's values to where they are analysed.
-
-    Parameters
-    ----------
-    table
-        The table.
-    device
-        ``"auto"`` takes a GPU only where one is there and the table is large enough to gain.
-
-    Returns
-    -------
-    tuple
-        What to pass to the analyses (the table itself for the CPU), and the device's name.
-
-    Raises
-    ------
-    MissingExtra
-        If a GPU is asked for and PyTorch is not installed.
-    UsageError
-        If the device is not there.
-    """
-    n, d = table.values.shape
+def _choose(shape: tuple[int, int], device: Device) -> Device:
+    n, d = shape
     if device == "cpu" or (device == "auto" and (n * n * d < GPU_PAYS or not find_spec("torch"))):
-        return table, "cpu"
+        return "cpu"
     if find_spec("torch") is None:
         raise MissingExtra(
             f"--device {device} needs PyTorch, which is not installed. "
@@ -111,15 +124,22 @@ def to_device(table: PositionTable, device: Device) -> tuple[PositionTable | Arr
 
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if device == "auto":
-        device = "cuda" if there["cuda"] else "cpu"
-    if device == "cpu":
-        return table, "cpu"
+        return "cuda" if there["cuda"] else "cpu"
     if not there[device]:
         raise UsageError(
             f"--device {device}: PyTorch finds no such device here. Use --device cpu, or auto."
         )
-    name = torch.cuda.get_device_name() if device == "cuda" else "Apple GPU"
-    return torch.from_numpy(np.array(table.values)).to(device), f"{device} ({name})"
+    return device
+
+
+def _moved(array: Array, device: Device) -> Array:
+    if _is_torch(array):
+        return array.to(device)
+    if device == "cpu":
+        return array
+    import torch
+
+    return torch.from_numpy(np.array(array)).to(device)
 
 
 def _is_torch(array: Array) -> bool:
@@ -129,3 +149,12 @@ def _is_torch(array: Array) -> bool:
 
 def _device_type(array: Array) -> str:
     return getattr(getattr(array, "device", None), "type", "cpu")
+
+
+def _device_name(array: Array) -> str:
+    kind = _device_type(array)
+    if kind != "cuda":
+        return kind
+    import torch
+
+    return f"cuda ({torch.cuda.get_device_name(array.device)})"

@@ -27,7 +27,7 @@ class Reference:
     @property
     def is_path(self) -> bool:
         """Whether the source is a file or folder that exists."""
-        return Path(self.source).expanduser().exists()
+        return _exists(self.source)
 
 
 def parse_reference(text: str) -> Reference:

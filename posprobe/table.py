@@ -166,13 +166,15 @@ class PositionTable:
         if not finite.all():
             bad = np.flatnonzero(~finite)
             raise InvalidTable(
-                f"{where}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, first "
-                f"{_rows(bad + self.start)}. The checkpoint is damaged or overflowed; "
-                "analyse the sound rows with --rows A:B."
+                f"{where}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, at the "
+                f"positions {_rows(bad + self.start)}. The checkpoint is damaged or overflowed: "
+                "use a sound copy of it."
             )
-        values = values.view()
-        values.flags.writeable = False
-        object.__setattr__(self, "values", values)
+        for name, array in (("values", values), ("prefix", self.prefix)):
+            if array is not None:
+                fixed = np.asarray(array).view()
+                fixed.flags.writeable = False
+                object.__setattr__(self, name, fixed)
 
     @property
     def dim(self) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.analyses.similarity import Similarity, similarity
 from posprobe.analyses.spectrum import grid_power
-from posprobe.arrays import Array, unpack
+from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.table import Grid, PositionTable
 
@@ -76,7 +76,7 @@ class Patches(Result):
         }
 
 
-def grid(table: PositionTable, *, cosines: Similarity | None = None) -> Patches:
+def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None) -> Patches:
     """Measure a table of patches.
 
     Parameters
@@ -91,9 +91,10 @@ def grid(table: PositionTable, *, cosines: Similarity | None = None) -> Patches:
     InvalidTable
         If the positions do not lie on a grid.
     """
-    values, layout, xp = unpack(table)
+    given = positions(table)
+    values, layout, xp = given.values, given.layout, given.xp
     if not isinstance(layout, Grid):
-        raise InvalidTable(f"{table.name}: a {layout} has no patches; a grid is needed.")
+        raise InvalidTable(f"a {layout} has no patches: a table on a grid is needed.")
     cosines = cosines or similarity(table)
     height, width = layout.height, layout.width
     mean, count = cosines.centered.offset_mean, cosines.centered.offset_count
@@ -124,7 +125,7 @@ def grid(table: PositionTable, *, cosines: Similarity | None = None) -> Patches:
 
 
 def _two_way(values: Array, layout: Grid) -> tuple[float | None, float | None, float | None]:
-    cells = np.asarray(values).reshape(layout.height, layout.width, -1)
+    cells = to_numpy(values).reshape(layout.height, layout.width, -1)
     rest = cells - cells.mean(axis=(0, 1))
     by_row = rest.mean(axis=1, keepdims=True)
     by_column = rest.mean(axis=0, keepdims=True)

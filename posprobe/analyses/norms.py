@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
-from posprobe.arrays import Array, to_numpy, unpack
+from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.table import PositionTable
 
 #: Robust standard deviations from the median beyond which a row's norm stands out.
@@ -52,7 +52,7 @@ class Norms(Result):
         }
 
 
-def norms(table: PositionTable | Array) -> Norms:
+def norms(table: PositionTable | Positions | Array) -> Norms:
     """Compute the norm of every row.
 
     Parameters
@@ -70,7 +70,8 @@ def norms(table: PositionTable | Array) -> Norms:
     InvalidTable
         If the table is not ``[n, d]`` and finite.
     """
-    values, _, xp = unpack(table)
+    given = positions(table)
+    values, xp = given.values, given.xp
     lengths = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     median = np.median(lengths)
     spread = 1.4826 * np.median(np.abs(lengths - median))

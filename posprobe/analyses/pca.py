@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
-from posprobe.arrays import Array, to_numpy, unpack
+from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.table import Layout, PositionTable
 
@@ -82,7 +82,7 @@ class PCA(Result):
         return numbers | ({"undefined": self.undefined} if self.undefined else {})
 
 
-def pca(table: PositionTable | Array) -> PCA:
+def pca(table: PositionTable | Positions | Array) -> PCA:
     """Compute the principal components of a table, positions being the samples.
 
     Parameters
@@ -95,7 +95,8 @@ def pca(table: PositionTable | Array) -> PCA:
     InvalidTable
         If the table is not ``[n, d]`` and finite, or has a single row.
     """
-    values, layout, xp = unpack(table)
+    given = positions(table)
+    values, xp = given.values, given.xp
     if values.shape[0] < 2:
         raise InvalidTable(
             "one position has no principal components. Keep at least two rows with --rows A:B."
@@ -107,14 +108,13 @@ def pca(table: PositionTable | Array) -> PCA:
     singular = to_numpy(singular).astype(np.float64)
     largest = np.argmax(np.abs(components), axis=1)
     signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
-    start = table.start if isinstance(table, PositionTable) else 0
     scale = float(xp.max(xp.abs(values)))
     common = {
         "scores": scores * signs,
         "components": components * signs[:, None],
         "singular_values": singular,
-        "layout": layout,
-        "start": start,
+        "layout": given.layout,
+        "start": given.start,
     }
     # What centring leaves of equal rows is rounding, not variance.
     if singular[0] <= 1e-13 * scale * values.shape[0]:

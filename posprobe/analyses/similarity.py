@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
-from posprobe.arrays import Array, to_numpy, unpack
+from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.table import Layout, PositionTable, Sequence
 
@@ -113,7 +113,7 @@ class Similarity(Result):
         }
 
 
-def similarity(table: PositionTable | Array) -> Similarity:
+def similarity(table: PositionTable | Positions | Array) -> Similarity:
     """Compute the cosine similarity of every pair of positions.
 
     Parameters
@@ -126,7 +126,8 @@ def similarity(table: PositionTable | Array) -> Similarity:
     InvalidTable
         If the table is not ``[n, d]`` and finite, or has more than `MAX_ROWS` rows.
     """
-    values, layout, xp = unpack(table)
+    given = positions(table)
+    values, layout, xp = given.values, given.layout, given.xp
     n = values.shape[0]
     if n > MAX_ROWS:
         raise InvalidTable(
@@ -139,7 +140,7 @@ def similarity(table: PositionTable | Array) -> Similarity:
         raw,
         centered,
         layout,
-        table.start if isinstance(table, PositionTable) else 0,
+        given.start,
         tuple(np.flatnonzero(np.isnan(np.diagonal(raw.matrix))).tolist()),
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
-from posprobe.arrays import Array, to_numpy, unpack
+from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.table import Grid, Layout, PositionTable
 
@@ -121,7 +121,7 @@ class Spectrum(Result):
 
 
 def spectrum(
-    table: PositionTable | Array, *, detrend: Detrend = "linear", window: Window = "hann"
+    table: PositionTable | Positions | Array, *, detrend: Detrend = "linear", window: Window = "hann"
 ) -> Spectrum:
     """Compute the power spectrum of every dimension along positions.
 
@@ -147,7 +147,8 @@ def spectrum(
     """
     if detrend not in ("constant", "linear") or window not in ("hann", "none"):
         raise ValueError(f"no such treatment: detrend={detrend!r}, window={window!r}")
-    values, layout, xp = unpack(table)
+    given = positions(table)
+    values, layout, xp = given.values, given.layout, given.xp
     if isinstance(layout, Grid):
         detrend, window = "constant", "none"
         if max(layout.height, layout.width) < MIN_LENGTH:
@@ -261,16 +262,16 @@ def _lines(
     background: NDArray[np.float64],
     threshold: NDArray[np.float64],
 ) -> tuple[Line, ...]:
-    inner = np.arange(MIN_PERIODS, len(power) - 1)
-    peaks = inner[
-        (power[inner] > power[inner - 1])
-        & (power[inner] >= power[inner + 1])
-        & (power[inner] > threshold[inner])
-    ]
-    found = [
-        Line(float(frequency[k]), float(1 / frequency[k]), float(power[k] / background[k]))
-        for k in peaks
-    ]
+    above = np.flatnonzero(power > threshold)
+    # Neighbouring bins belong to one peak of the Hann window, whose main lobe is four bins wide.
+    runs = np.split(above, np.flatnonzero(np.diff(above) > 2) + 1) if above.size else []
+    found = []
+    for run in runs:
+        k = run[np.argmax(power[run])]
+        inside = MIN_PERIODS <= k < len(power) - 1
+        if inside and power[k] > power[k - 1] and power[k] >= power[k + 1]:
+            ratio = float(power[k] / background[k])
+            found.append(Line(float(frequency[k]), float(1 / frequency[k]), ratio))
     return tuple(sorted(found, key=lambda line: -line.ratio))
 
 

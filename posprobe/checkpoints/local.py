@@ -143,7 +143,8 @@ def read_index(content: bytes, name: str) -> dict[str, str]:
         case _:
             raise InvalidCheckpoint(f"{name}: it has no weight_map. It is no shard index.")
     for shard in set(shards.values()):
-        if not isinstance(shard, str) or Path(shard).name != shard:
+        sound = isinstance(shard, str) and shard.isprintable() and shard != ".."
+        if not sound or Path(shard).name != shard:
             raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
     return shards
 

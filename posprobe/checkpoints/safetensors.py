@@ -64,12 +64,25 @@ def parse_header(
         ) from error
     if not isinstance(header, dict):
         raise InvalidCheckpoint(f"{file}: the safetensors header is no JSON object.")
-    begin = 8 + length
-    return {
+    begin = end = 8 + length
+    tensors = {
         name: _entry(name, entry, begin, size, file)
         for name, entry in header.items()
         if name != "__metadata__"
     }
+    for info in sorted(tensors.values(), key=lambda info: (info.start, info.stop)):
+        if info.start != end:
+            raise InvalidCheckpoint(
+                f"{file}: tensor {info.name!r} starts at byte {info.start} and the one before it "
+                f"ends at {end}. The file is damaged: download it again."
+            )
+        end = info.stop
+    if end != size:
+        raise InvalidCheckpoint(
+            f"{file}: its tensors end at byte {end} of a file of {size}. "
+            "The file is damaged: download it again."
+        )
+    return tensors
 
 
 def _entry(name: str, entry: object, begin: int, size: int, file: str) -> TensorInfo:
@@ -82,7 +95,11 @@ def _entry(name: str, entry: object, begin: int, size: int, file: str) -> Tensor
             )
     if not all(type(extent) is int and extent >= 0 for extent in shape):
         raise InvalidCheckpoint(f"{file}: tensor {name!r} has the impossible shape {shape}.")
-    if not 0 <= start <= stop <= size - begin:
+    if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
+        raise InvalidCheckpoint(
+            f"{file}: tensor {name!r} has the impossible place {[start, stop]} in the file."
+        )
+    if stop > size - begin:
         raise InvalidCheckpoint(
             f"{file}: tensor {name!r} ends at byte {begin + stop} of a file of {size}. "
             "The file is truncated: download it again."

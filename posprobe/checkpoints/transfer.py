@@ -1,8 +1,8 @@
 """Requests to the Hub: byte ranges, patience with what passes, one clear error for what does not.
 
 Everything goes through huggingface_hub's own session, so its tokens, proxies, endpoint and offline
-switch hold here too. Its ``http_backoff`` is not used: it waits as long as a server tells it to, and
-cannot resume a body that was cut short.
+switch hold here too. Its ``http_backoff`` is not used: it waits as long as a server tells it to,
+and cannot resume a body that was cut short.
 """
 
 from __future__ import annotations
@@ -10,19 +10,21 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from huggingface_hub import constants, hf_hub_url
+from huggingface_hub import constants, get_session, hf_hub_url
 
 # The base class of transport errors comes from httpx or its successor, whichever the installed
 # huggingface_hub is built on; it does not list the name among its exports.
 from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
-from huggingface_hub.utils import build_hf_headers, get_session
+from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from posprobe.errors import PosprobeError, UnknownReference, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 ATTEMPTS = 4
 #: Seconds before the second attempt; each further wait is twice as long.
@@ -95,43 +97,50 @@ def read_range(
     UnknownReference, Unreachable
         As `patiently`; also if the answer is not the range that was asked for.
     """
-    url = hf_hub_url(repo_id, file, revision=commit)
-    where = f"{repo_id}/{file}"
     got = bytearray()
-
-    def attempt() -> int | None:
-        headers = build_hf_headers(library_name="posprobe") | {
-            "Accept-Encoding": "identity",  # a range counts bytes of what is sent
-            "Range": f"bytes={start + len(got)}-{stop - 1}",
-        }
-        timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-        with get_session().stream(
-            "GET", url, headers=headers, timeout=timeout, follow_redirects=True
-        ) as response:
-            status, told = response.status_code, response.headers
-            if status == 416 and start == 0 and told.get("Content-Range") == "bytes */0":
-                return 0
-            if status >= 300:
-                raise HfHubHTTPError(f"status {status}", response=response)
-            if status == 200 and start == 0:
-                got.clear()  # the whole file comes, from its beginning
-            end, size = _announced(status, told, start + len(got), stop, repo_id, file)
-            for chunk in response.iter_raw():
-                got.extend(chunk)
-                if end is not None and start + len(got) >= end:
-                    break  # closing the stream here leaves the rest unread
-        if end is not None and start + len(got) < end:
-            raise HTTPError(f"the answer broke off {end - start - len(got)} bytes before its end")
-        return start + len(got) if end is None else size
-
-    size = patiently(where, attempt)
+    size = patiently(f"{repo_id}/{file}", lambda: _receive(got, repo_id, commit, file, start, stop))
     return bytes(got[: stop - start]), size
+
+
+def _receive(
+    got: bytearray, repo_id: str, commit: str, file: str, start: int, stop: int
+) -> int | None:
+    """Extend ``got`` to the bytes ``start`` to ``stop``; what arrived before is not asked again."""
+    headers = build_hf_headers(library_name="posprobe") | {
+        "Accept-Encoding": "identity",  # a range counts bytes as they are sent
+        "Range": f"bytes={start + len(got)}-{stop - 1}",
+    }
+    with get_session().stream(
+        "GET",
+        hf_hub_url(repo_id, file, revision=commit),
+        headers=headers,
+        timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+        follow_redirects=True,
+    ) as response:
+        status, told = response.status_code, response.headers
+        if status == 416 and start == 0 and told.get("Content-Range") == "bytes */0":
+            return 0
+        if status >= 300:
+            raise HfHubHTTPError(f"status {status}", response=response)
+        if status == 200 and start == 0:
+            got.clear()  # the whole file comes, from its beginning
+        end, size = _announced(status, told, start + len(got), stop, repo_id, file)
+        for chunk in response.iter_raw():
+            got.extend(chunk)
+            if start + len(got) >= (stop if end is None else end):
+                break  # leaving the block closes the connection, with the rest unread
+    have = start + len(got)
+    if end is None:
+        return have if have < stop else None
+    if have < end:
+        raise HTTPError(f"the answer broke off {end - have} bytes before its end")
+    return size
 
 
 def _announced(
     status: int, headers: Mapping[str, str], begin: int, stop: int, repo_id: str, file: str
 ) -> tuple[int | None, int | None]:
-    """Where an answer that should begin at ``begin`` will end, and the length of the file."""
+    """Check that an answer begins at ``begin``; return where to stop and the file's length."""
     fetch = f"Fetch the file with `hf download {repo_id} {file}`; it is then read from there."
     where = f"{repo_id}/{file}"
     if headers.get("Content-Encoding", "identity") != "identity":
@@ -140,23 +149,24 @@ def _announced(
         )
     if status == 206:
         told = headers.get("Content-Range", "")
-        match = re.fullmatch(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})", told)
-        first, last, size = map(int, match.groups()) if match else (0, 0, 0)
-        # Any other answer would put wrong numbers into a table without a sign of it.
-        if first != begin or not begin <= last < size or last >= stop:
+        match = re.fullmatch(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", told)
+        first, last, size = map(int, match.groups()) if match else (0, -1, 0)
+        # Bytes from any other place would be wrong numbers in a table, without a sign of it.
+        if first != begin or not begin <= last < min(size, stop):
             raise Unreachable(
                 f"{where}: bytes {begin}-{stop - 1} were asked for and the server says that it "
                 f"sends {told[:80]!r}. {fetch}"
             )
-        return last + 1, size
-    if begin:
+        return min(stop, size), size
+    if status != 200 or begin:
         raise Unreachable(
             f"{where}: the server sends only whole files, not the byte range that was asked for. "
             f"{fetch}"
         )
     length = headers.get("Content-Length", "")
-    size_ = int(length) if re.fullmatch(r"\d{1,18}", length) else None
-    return (stop if size_ is None else min(stop, size_)), size_
+    if not re.fullmatch(r"[0-9]{1,18}", length):
+        return None, None
+    return min(stop, int(length)), int(length)
 
 
 def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeError:

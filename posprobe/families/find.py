@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -101,16 +102,16 @@ def _by_rules(
             problems.append(str(error))
             continue
         readings.setdefault(rows, replace(encoding, rows=rows))
+    if not readings:
+        return replace(encoding, problem=problems[0])
     by_name_alone = len({family.name for family, _ in rules}) > 1
     if by_name_alone and any(rule.reserved == "padding" for _, rule in rules):
-        if not _is_power_of_two(info.shape[0]):
-            return replace(encoding, problem=_undecided(checkpoint, info, rules))
-        return next(iter(readings.values()))
-    if len(readings) == 1:
-        return next(iter(readings.values()))
-    if readings:
+        decided = _is_power_of_two(stored_layout(info).size)
+    else:
+        decided = len(readings) == 1
+    if not decided:
         return replace(encoding, problem=_undecided(checkpoint, info, rules))
-    return replace(encoding, problem=problems[0])
+    return next(iter(readings.values()))
 
 
 def _is_power_of_two(rows: int) -> bool:
@@ -162,23 +163,20 @@ def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
 
 def _named(tables: list[Encoding]) -> Iterator[Encoding]:
     """Give each of several tables a name of its own: its part of the model, else its tensor."""
-    for table in tables:
-        assert table.tensor is not None  # noqa: S101 - tables are found by their tensor
-        if len(tables) == 1:
-            yield table
-            continue
-        tensor = table.tensor.name
-        names = [table.name] if table.name else [*_PARTS]
-        unique = next(
-            (
-                name
-                for name in names
-                if (table.name or name in tensor)
-                and sum(name == t.name or (not t.name and name in str(t.tensor)) for t in tables) == 1
-            ),
-            tensor,
-        )
-        yield replace(table, name=unique)
+    if len(tables) < 2:
+        yield from tables
+        return
+    names = [_possible_names(table) for table in tables]
+    count = Counter(name for possible in names for name in possible)
+    for table, possible in zip(tables, names, strict=True):
+        yield replace(table, name=next((n for n in possible if count[n] == 1), possible[-1]))
+
+
+def _possible_names(table: Encoding) -> list[str]:
+    assert table.tensor is not None  # noqa: S101 - tables are found by their tensor
+    words = re.split(r"[._/]", table.tensor.name)
+    parts = [table.name] if table.name else [part for part in _PARTS if part in words]
+    return [*parts, table.tensor.name]
 
 
 _PARTS = ("encoder", "decoder", "text", "vision")
@@ -205,10 +203,11 @@ def _other_schemes(checkpoint: Checkpoint) -> Iterator[Encoding]:
     for part, config in parts.items():
         name = part.removesuffix("_config")
         where = f"{part}." if part else ""
-        if reason := _rotary(config):
-            yield Encoding("rotary", name, f"{where}{reason} in the configuration")
+        # Falcon's configuration gives rotary parameters also where ALiBi takes their place.
         if reason := _alibi(config):
             yield Encoding("alibi", name, f"{where}{reason} in the configuration")
+        elif reason := _rotary(config):
+            yield Encoding("rotary", name, f"{where}{reason} in the configuration")
     stored = [name for name in checkpoint.tensors if name.endswith("rotary_emb.inv_freq")]
     if stored and not any(_rotary(config) for config in parts.values()):
         yield Encoding("rotary", "", f"stored frequencies, {stored[0]}")

@@ -69,6 +69,8 @@ def load(
         If the checkpoint has none.
     """
     parsed = parse_reference(reference)
+    if grid and min(grid) < 1:
+        raise UsageError(f"{reference}: a grid of {grid[0]} x {grid[1]} has no patches.")
     if _is_formula(parsed):
         if tensor or grid or revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")

@@ -161,7 +161,9 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
         for token, count in sorted(counts.items(), key=lambda item: _order(item[0]))
         for index in range(count)
     )
-    return [stored, ()]
+    # timm gives registers rows where CLS has one, DINOv2's own release does not.
+    bare = tuple(token for token in stored if not token.startswith("register"))
+    return [*dict.fromkeys((stored, bare, ()))]
 
 
 def _order(token: str) -> int:
@@ -184,7 +186,7 @@ def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid 
         size = pretrained.get("input_size")
         image = _pair(stated) or (_pair(size[-2:]) if isinstance(size, list | tuple) else None)
         patch = _stored_patch(checkpoint) or _named_patch(config)
-    if image is None or patch is None or 0 in patch:
+    if image is None or patch is None or min(*image, *patch) < 1:
         return None
     return Grid(image[0] // patch[0], image[1] // patch[1])
 

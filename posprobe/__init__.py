@@ -1,0 +1,64 @@
+"""What has a trained transformer learned about position?
+
+`load` reads a position table out of a checkpoint, the analyses measure it, `analyze` does all of them
+and `Analysis.save` writes the bundle. Everything is imported on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from posprobe.analyses import grid, norms, pca, similarity, spectrum
+    from posprobe.encodings import sincos2d, sinusoidal
+    from posprobe.errors import PosprobeError
+    from posprobe.families import load
+    from posprobe.report import Analysis, analyze
+    from posprobe.table import Grid, PositionTable, Sequence
+
+_HOMES = {
+    "Analysis": "report",
+    "Grid": "table",
+    "PositionTable": "table",
+    "PosprobeError": "errors",
+    "Sequence": "table",
+    "analyze": "report",
+    "grid": "analyses",
+    "load": "families",
+    "norms": "analyses",
+    "pca": "analyses",
+    "similarity": "analyses",
+    "sincos2d": "encodings",
+    "sinusoidal": "encodings",
+    "spectrum": "analyses",
+}
+
+__all__ = [
+    "Analysis",
+    "Grid",
+    "PositionTable",
+    "PosprobeError",
+    "Sequence",
+    "analyze",
+    "grid",
+    "load",
+    "norms",
+    "pca",
+    "similarity",
+    "sincos2d",
+    "sinusoidal",
+    "spectrum",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("posprobe")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'posprobe' has no attribute {name!r}")
+    return getattr(import_module(f"posprobe.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,177 @@
+"""Results become figures: one drawing per kind of result, and the figures of a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from posprobe.analyses import PCA, Norms, Patches, Similarity, Spectrum
+from posprobe.figures import draw as drawing
+from posprobe.figures.styles import style
+from posprobe.table import Grid, PositionTable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from posprobe.analyses import Result
+
+
+def draw(result: Result, ax: Axes | None = None) -> Axes:
+    """Draw a result into ``ax``, or into a new pyplot figure, and return the Axes.
+
+    Raises
+    ------
+    TypeError
+        If there is no drawing for this kind of result.
+    """
+    with style():
+        if ax is None:
+            import matplotlib.pyplot as plt
+
+            _, ax = plt.subplots(layout="constrained")
+        match result:
+            case Similarity():
+                image = drawing.heat_map(ax, result.raw, result.start)
+                ax.figure.colorbar(image, ax=ax, label="cosine")
+            case PCA():
+                drawing.variance(ax, result)
+            case Spectrum():
+                drawing.power(ax, result)
+            case Norms():
+                drawing.norms(ax, result)
+            case Patches():
+                image = drawing.mosaic(ax, result)
+                ax.figure.colorbar(image, ax=ax, label="cosine")
+            case _:
+                raise TypeError(f"there is no drawing for a {type(result).__name__}")
+    return ax
+
+
+def bundle_figures(
+    table: PositionTable, results: Mapping[str, Result]
+) -> dict[str, Callable[[], Figure]]:
+    """Name the figures that a bundle holds and how to make each.
+
+    Parameters
+    ----------
+    table
+        The table itself.
+    results
+        The analyses by name (``norms``, ``similarity``, ``pca``, ``spectrum``, ``grid``), any of
+        which may be missing.
+    """
+    figures: dict[str, Callable[[], Figure]] = {}
+    patches = results.get("grid")
+    if isinstance(patches, Patches):
+        figures["mosaic"] = lambda: _mosaic(patches)
+    similarity = results.get("similarity")
+    if isinstance(similarity, Similarity):
+        figures["similarity"] = lambda: _similarity(similarity)
+        figures["profile"] = lambda: _profile(similarity)
+    pca = results.get("pca")
+    if isinstance(pca, PCA):
+        figures["variance"] = lambda: _variance(pca)
+        if not pca.undefined:
+            figures["components"] = lambda: _components(pca)
+    spectrum = results.get("spectrum")
+    if isinstance(spectrum, Spectrum) and not spectrum.undefined:
+        figures["spectrum"] = lambda: _spectrum(spectrum)
+    if isinstance(patches, Patches):
+        figures["plane_spectrum"] = lambda: _plane_spectrum(patches)
+    norms = results.get("norms")
+    if isinstance(norms, Norms):
+        figures["norms"] = lambda: _norms(norms, table)
+    figures["table"] = lambda: _table(table)
+    return figures
+
+
+def _figure(width: float, height: float) -> Figure:
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _similarity(result: Similarity) -> Figure:
+    figure = _figure(6.3, 3.0)
+    left, right = figure.subplots(1, 2, sharey=True)
+    drawing.heat_map(left, result.raw, result.start)
+    image = drawing.heat_map(right, result.centered, result.start)
+    left.set_title("rows as stored")
+    right.set_title("mean row subtracted")
+    right.set_ylabel("")
+    figure.colorbar(image, ax=(left, right), label="cosine", shrink=0.9, aspect=30)
+    return figure
+
+
+def _profile(result: Similarity) -> Figure:
+    on_grid = isinstance(result.layout, Grid)
+    figure = _figure(4.0, 3.2) if on_grid else _figure(6.3, 2.4)
+    ax = figure.subplots()
+    drawing.profile(ax, result)
+    if on_grid:
+        figure.colorbar(ax.images[0], ax=ax, label="mean centred cosine", shrink=0.9)
+    return figure
+
+
+def _variance(result: PCA) -> Figure:
+    figure = _figure(4.6, 2.6)
+    drawing.variance(figure.subplots(), result)
+    return figure
+
+
+def _components(result: PCA) -> Figure:
+    count = min(6, result.scores.shape[1])
+    columns = min(3, count)
+    rows = -(-count // columns)
+    on_grid = isinstance(result.layout, Grid)
+    figure = _figure(6.3, (2.0 if on_grid else 1.45) * rows)
+    axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
+    for component, ax in enumerate(axes.flat):
+        if component < count:
+            drawing.score(ax, result, component)
+        else:
+            ax.set_axis_off()
+    if not on_grid:
+        figure.supxlabel("position", fontsize=8)
+        figure.supylabel("score", fontsize=8)
+    return figure
+
+
+def _spectrum(result: Spectrum) -> Figure:
+    figure = _figure(6.3, 2.8)
+    left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
+    drawing.power(left, result)
+    drawing.ladder(right, result)
+    return figure
+
+
+def _mosaic(result: Patches) -> Figure:
+    figure = _figure(5.2, 4.6)
+    ax = figure.subplots()
+    image = drawing.mosaic(ax, result)
+    figure.colorbar(image, ax=ax, label="cosine", shrink=0.9, aspect=30)
+    return figure
+
+
+def _plane_spectrum(result: Patches) -> Figure:
+    figure = _figure(4.0, 3.0)
+    drawing.plane_power(figure.subplots(), result)
+    return figure
+
+
+def _norms(result: Norms, table: PositionTable) -> Figure:
+    on_grid = isinstance(table.layout, Grid)
+    figure = _figure(3.8, 3.0) if on_grid else _figure(6.3, 2.1)
+    drawing.norms(figure.subplots(), result, table.layout, table.start)
+    return figure
+
+
+def _table(table: PositionTable) -> Figure:
+    figure = _figure(6.3, 2.8)
+    ax = figure.subplots()
+    figure.colorbar(drawing.matrix(ax, table), ax=ax, label="value", aspect=30)
+    return figure
+
+
+__all__ = ["bundle_figures", "draw", "style"]

@@ -1,0 +1,61 @@
+"""One look for every figure, applied in a context and never globally."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: Okabe & Ito's colour-blind safe colours that also differ in grey; lines differ in dash as well.
+INK, MUTED, GRID = "#1a1a1a", "#6b6b6b", "#dcdcdc"
+BLUE, RED, GREEN = "#0072b2", "#d55e00", "#009e73"
+#: Cosines: one diverging map with fixed limits, so that panels can be compared.
+DIVERGING = "RdBu_r"
+#: One-sided quantities.
+ONE_SIDED = "viridis"
+
+_RC: dict[str, Any] = {
+    "figure.dpi": 100,
+    "figure.facecolor": "white",
+    "savefig.dpi": 200,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.titleweight": "normal",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "text.color": INK,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.visible": False,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.1,
+    "image.interpolation": "none",
+    "image.aspect": "equal",
+    "pdf.fonttype": 42,
+    # Text stays text: it can be searched, selected and follows the page's theme.
+    "svg.fonttype": "none",
+}
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Apply posprobe's look within a ``with`` block."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(_RC):
+        yield

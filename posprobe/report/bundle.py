@@ -1,0 +1,194 @@
+"""The bundle: a folder with the data, the figures and the page, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
+from posprobe.report.page import render
+from posprobe.report.svg import smaller_images
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posprobe.report.analysis import Analysis
+
+#: Everything a bundle holds.
+MEMBERS = ("analysis.json", "arrays.npz", "figures", "report.html")
+
+
+def write_bundle(analysis: Analysis, folder: Path) -> Path:
+    """Write ``analysis.json``, ``arrays.npz``, ``figures/`` and ``report.html`` into a folder.
+
+    The bundle is made beside its place and moved there when complete, so that a broken run leaves
+    the old one or none.
+
+    Raises
+    ------
+    OutputError
+        If the folder cannot be written, or holds files that are no bundle's.
+    """
+    folder = folder.expanduser()
+    _refuse_foreign(folder)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+            made = Path(scratch) / "bundle"
+            _fill(analysis, made)
+            _replace(folder, made, Path(scratch) / "old")
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: the bundle cannot be written ({error.strerror or error}). Nothing was "
+            "changed. Choose another place with --out DIR, or make room."
+        ) from error
+    return folder
+
+
+def read_bundle(folder: Path) -> dict[str, Any]:
+    """Read a bundle's ``analysis.json``.
+
+    Raises
+    ------
+    UnknownReference
+        If the folder is no bundle.
+    InvalidCheckpoint
+        If the file is damaged or of another version.
+    """
+    path = folder.expanduser() / "analysis.json"
+    try:
+        document = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise UnknownReference(
+            f"{folder}: no bundle, it has no analysis.json. `posprobe analyze REF --out DIR` makes one."
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidCheckpoint(
+            f"{path}: it cannot be read ({error}). Analyse the table again."
+        ) from error
+    from posprobe.report.analysis import SCHEMA
+
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found != SCHEMA:
+        raise InvalidCheckpoint(
+            f"{path}: its schema is {found!r} and {SCHEMA} is needed. Analyse the table again."
+        )
+    return dict(document)
+
+
+def render_bundle(folder: Path) -> Path:
+    """Render ``report.html`` again from what the bundle holds, and return its path.
+
+    Raises
+    ------
+    UnknownReference, InvalidCheckpoint
+        If the folder is no sound bundle.
+    OutputError
+        If the page cannot be written.
+    """
+    folder = folder.expanduser()
+    document = read_bundle(folder)
+    try:
+        page = render(document, _drawings(folder / "figures"))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise InvalidCheckpoint(
+            f"{folder / 'analysis.json'}: it lacks what the report shows "
+            f"({type(error).__name__}: {error}). Analyse the table again."
+        ) from error
+    target = folder / "report.html"
+    scratch = folder / ".report.html.part"
+    try:
+        scratch.write_text(page, encoding="utf-8")
+        scratch.replace(target)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise OutputError(
+            f"{target}: it cannot be written ({error.strerror or error}). Make room or mend the "
+            "folder's permissions."
+        ) from error
+    return target
+
+
+def to_json(document: Mapping[str, Any]) -> str:
+    """Serialise a document: stable order, no NaN."""
+    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _fill(analysis: Analysis, folder: Path) -> None:
+    from posprobe.figures import bundle_figures, style
+
+    figures = folder / "figures"
+    figures.mkdir(parents=True)
+    document = analysis.to_dict()
+    (folder / "analysis.json").write_text(to_json(document), encoding="utf-8")
+    np.savez(folder / "arrays.npz", **analysis.arrays())  # type: ignore[arg-type]
+    drawings = {}
+    for name, make in bundle_figures(analysis.table, analysis.results).items():
+        with style():
+            drawings[name] = _save_figure(make, name, figures)
+    (folder / "report.html").write_text(render(document, drawings), encoding="utf-8")
+
+
+def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
+    import matplotlib as mpl
+
+    # The salt makes a figure's ids its own and the same on every run.
+    with mpl.rc_context({"svg.hashsalt": f"posprobe-{name}"}):
+        figure = make()
+        figure.savefig(folder / f"{name}.png", metadata={"Software": None})
+        buffer = BytesIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    drawing = smaller_images(buffer.getvalue().decode())
+    (folder / f"{name}.svg").write_text(drawing, encoding="utf-8")
+    return drawing
+
+
+def _drawings(folder: Path) -> dict[str, str]:
+    if not folder.is_dir():
+        return {}
+    return {
+        path.stem: path.read_text(encoding="utf-8")
+        for path in sorted(folder.glob("*.svg"))
+        if path.is_file()
+    }
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise OutputError(f"{folder}: it is no folder. Choose another place with --out DIR.")
+    try:
+        foreign = sorted(
+            entry.name for entry in folder.iterdir() if entry.name not in MEMBERS
+        ) if folder.exists() else []  # fmt: skip
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: it cannot be looked into ({error.strerror}). Choose another --out DIR."
+        ) from error
+    if foreign:
+        raise OutputError(
+            f"{folder}: it holds {', '.join(foreign[:5])}, which are no part of a bundle and would "
+            "be lost. Choose a folder of its own with --out DIR."
+        )
+
+
+def _replace(folder: Path, made: Path, old: Path) -> None:
+    if not folder.exists():
+        made.replace(folder)
+        return
+    folder.replace(old)
+    try:
+        made.replace(folder)
+    except OSError:
+        old.replace(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+__all__ = ["MEMBERS", "read_bundle", "render_bundle", "to_json", "write_bundle"]
