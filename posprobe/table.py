@@ -49,6 +49,13 @@ class Grid:
 Layout: TypeAlias = Sequence | Grid
 
 
+def describe_layout(layout: Layout) -> dict[str, Any]:
+    """Return a layout as it stands in JSON."""
+    if isinstance(layout, Grid):
+        return {"type": "grid", "height": layout.height, "width": layout.width}
+    return {"type": "sequence", "length": layout.length}
+
+
 @dataclass(frozen=True)
 class Source:
     """Where the values of a table were read.

@@ -1,7 +1,7 @@
 """A checkpoint becomes tables of positions: which tensors, which rows, what layout."""
 
 from posprobe.families.find import Encoding, find_encodings
-from posprobe.families.read import load, open_reference, read_table
+from posprobe.families.read import inspect, load, open_reference, read_table
 from posprobe.families.registry import FAMILIES, Family, TableRule
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Family",
     "TableRule",
     "find_encodings",
+    "inspect",
     "load",
     "open_reference",
     "read_table",

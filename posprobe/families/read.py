@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,9 @@ from posprobe.errors import (
 )
 from posprobe.families.find import Encoding, find_encodings
 from posprobe.families.registry import TableRule
-from posprobe.families.rows import resolve_rows
+from posprobe.families.rows import Rows, resolve_rows
 from posprobe.reference import Reference, parse_reference
-from posprobe.table import Grid, PositionTable, Source
+from posprobe.table import Grid, PositionTable, Source, describe_layout
 
 
 def load(
@@ -78,6 +78,53 @@ def load(
     checkpoint = open_reference(parsed, revision=revision, offline=offline)
     encoding = _choose(checkpoint, parsed, tensor)
     return read_table(checkpoint, encoding, parsed, Grid(*grid) if grid else None)
+
+
+def inspect(
+    reference: str, *, revision: str | None = None, offline: bool = False
+) -> list[dict[str, Any]]:
+    """List the positional encodings behind a reference, from header and configuration alone.
+
+    Returns
+    -------
+    list
+        One record per encoding: ``scheme``, ``name``, ``tensor``, ``shape``, ``dtype``, ``family``,
+        ``why``, ``positions``, ``layout``, ``prefix_rows``, ``dropped_rows``, ``problem``.
+
+    Raises
+    ------
+    UnknownReference, Unreachable, InvalidCheckpoint
+        As for `load`.
+    """
+    parsed = parse_reference(reference)
+    if _is_formula(parsed):
+        table = encodings.from_reference(parsed.source)
+        rows = Rows(table.layout)
+        found: tuple[Encoding, ...] = (Encoding("fixed", "", "the formula", rows=rows),)
+    else:
+        found = find_encodings(open_reference(parsed, revision=revision, offline=offline))
+    if parsed.table:
+        found = tuple(encoding for encoding in found if encoding.name == parsed.table)
+    return [_record(encoding) for encoding in found]
+
+
+def _record(encoding: Encoding) -> dict[str, Any]:
+    info, rows = encoding.tensor, encoding.rows
+    return {
+        "scheme": encoding.scheme,
+        "name": encoding.name,
+        "tensor": info.name if info else None,
+        "shape": list(info.shape) if info else None,
+        "dtype": info.dtype if info else None,
+        "file": info.file if info else None,
+        "family": encoding.family,
+        "why": encoding.why,
+        "positions": rows.layout.size if rows else None,
+        "layout": describe_layout(rows.layout) if rows else None,
+        "prefix_rows": [asdict(row) for row in rows.prefix] if rows else [],
+        "dropped_rows": [asdict(row) for row in rows.dropped] if rows else [],
+        "problem": encoding.problem,
+    }
 
 
 def open_reference(

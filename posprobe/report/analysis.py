@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from html import escape
@@ -21,7 +21,7 @@ from posprobe import analyses
 from posprobe.analyses import PCA, Norms, Patches, Result, Similarity, Spectrum
 from posprobe.arrays import Device, positions
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.table import Grid, PositionTable
+from posprobe.table import Grid, PositionTable, describe_layout
 
 SCHEMA = "posprobe.analysis/1"
 #: The analyses in the order of the report.
@@ -167,7 +167,6 @@ def _chosen(table: PositionTable, only: Iterable[str] | None) -> tuple[str, ...]
 
 def describe(table: PositionTable) -> dict[str, Any]:
     """Return the ``table`` block of ``analysis.json``."""
-    layout = table.layout
     source = table.source
     return {
         "name": table.name,
@@ -176,22 +175,11 @@ def describe(table: PositionTable) -> dict[str, Any]:
         "positions": len(table),
         "dim": table.dim,
         "rows": list(table.rows),
-        "layout": {"type": "grid", "height": layout.height, "width": layout.width}
-        if isinstance(layout, Grid)
-        else {"type": "sequence", "length": layout.length},
-        "prefix_rows": [{"row": row.row, "token": row.token} for row in table.prefix_rows],
-        "dropped_rows": [{"row": row.row, "reason": row.reason} for row in table.dropped],
+        "layout": describe_layout(table.layout),
+        "prefix_rows": [asdict(row) for row in table.prefix_rows],
+        "dropped_rows": [asdict(row) for row in table.dropped],
         "notes": list(table.notes),
-        "source": {
-            "reference": source.reference,
-            "resolved": source.resolved,
-            "revision": source.revision,
-            "file": source.file,
-            "tensor": source.tensor,
-            "shape": list(source.shape) if source.shape else None,
-            "dtype": source.dtype,
-            "sha256": source.sha256,
-        },
+        "source": asdict(source) | {"shape": list(source.shape) if source.shape else None},
     }
 
 

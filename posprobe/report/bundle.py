@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -20,9 +22,25 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.report.analysis import Analysis
+    from posprobe.table import PositionTable
 
 #: Everything a bundle holds.
 MEMBERS = ("analysis.json", "arrays.npz", "figures", "report.html")
+
+
+def bundle_name(table: PositionTable) -> str:
+    """Name a table's bundle so that different tables, tensors and rows get different folders."""
+    source = table.source
+    name = source.reference if table.family == "formula" else table.name
+    if table.start or (source.shape and len(table) < _stored_positions(table)):
+        first, stop = table.rows
+        name += f"-rows-{first}-{stop}"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "table"
+
+
+def _stored_positions(table: PositionTable) -> int:
+    stored = math.prod(table.source.shape[:-1]) if table.source.shape else len(table)
+    return stored - len(table.dropped) - len(table.prefix_rows)
 
 
 def write_bundle(analysis: Analysis, folder: Path) -> Path:
@@ -189,6 +207,3 @@ def _replace(folder: Path, made: Path, old: Path) -> None:
         old.replace(folder)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-__all__ = ["MEMBERS", "read_bundle", "render_bundle", "to_json", "write_bundle"]

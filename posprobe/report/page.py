@@ -227,7 +227,7 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
                 for name, label in section.figures.items()
                 if name in drawings
             ],
-            "rows": _rows(document[section.key], section.numbers),
+            "rows": rows_of(document[section.key], section.numbers),
             "undefined": _reasons(document[section.key]),
         }
         for section in SECTIONS
@@ -239,7 +239,7 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
         table=document["table"],
         source=document["table"]["source"],
         environment=document["environment"],
-        overview=[row for row in _rows(document, OVERVIEW) if row["value"] != "undefined"],
+        overview=[row for row in rows_of(document, OVERVIEW) if row["value"] != "undefined"],
         sections=sections,
         lines=document.get("spectrum", {}).get("lines") or [],
         outliers=document.get("norms", {}).get("outlier_rows") or [],
@@ -261,7 +261,8 @@ def show(value: object, form: str = ".3g") -> str:
     return f"{value:{form}}"
 
 
-def _rows(block: Block, numbers: tuple[Number, ...]) -> list[dict[str, str]]:
+def rows_of(block: Block, numbers: tuple[Number, ...]) -> list[dict[str, str]]:
+    """Look numbers up in a block and format them: label, value and meaning."""
     return [
         {
             "label": number.label,

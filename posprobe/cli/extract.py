@@ -1,0 +1,45 @@
+"""``posprobe extract``: the table alone, as a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posprobe.cli.options import (
+    GridSize,
+    Offline,
+    Quiet,
+    Ref,
+    Revision,
+    Rows,
+    Tensor,
+    load_table,
+    talk,
+)
+
+
+def extract(
+    ref: Ref,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="FILE.npy, .npz, .safetensors or .csv.")
+    ],
+    rows: Rows = None,
+    tensor: Tensor = None,
+    grid: GridSize = None,
+    revision: Revision = None,
+    offline: Offline = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a position table to a file: only the rows that are positions, in order."""
+    from posprobe.report import write_table
+
+    talk(quiet=quiet)
+    table = load_table(
+        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
+    )
+    write_table(table, output)
+    if not quiet:
+        typer.echo(f"{len(table)} x {table.dim} {table.values.dtype}", err=True)
+    typer.echo(str(output))

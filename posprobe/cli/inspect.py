@@ -1,0 +1,42 @@
+"""``posprobe inspect``: what a checkpoint says about position, from header bytes alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from posprobe.cli.options import AsJson, Offline, Quiet, Ref, Revision, talk
+
+
+def inspect(
+    ref: Ref,
+    revision: Revision = None,
+    offline: Offline = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """List the positional encodings that a checkpoint holds; no tensor is read."""
+    from posprobe.families import inspect as look
+    from posprobe.report import to_json
+
+    talk(quiet=quiet)
+    encodings = look(ref, revision=revision, offline=offline)
+    if as_json:
+        typer.echo(to_json({"encodings": encodings}), nl=False)
+    else:
+        typer.echo("\n".join(_line(item) for item in encodings) or "no positional encoding found")
+
+
+def _line(item: dict[str, Any]) -> str:
+    shape = " x ".join(map(str, item["shape"])) if item["shape"] else ""
+    name = f"#{item['name']}  " if item["name"] else ""
+    lines = [f"{item['scheme']:<9}{name}{item['tensor'] or ''}  {shape} {item['dtype'] or ''}".rstrip()]
+    if item["positions"]:
+        lines.append(f"         {item['positions']} positions, {item['layout']['type']}")
+    for row in (*item["dropped_rows"], *item["prefix_rows"]):
+        lines.append(f"         row {row['row']}: {row.get('token') or row.get('reason')}")
+    lines.append(f"         by {item['why']}")
+    if item["problem"]:
+        lines.append(f"         cannot be read: {item['problem']}")
+    return "\n".join(lines)

@@ -1,0 +1,114 @@
+"""Options that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+import logging
+import re
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from posprobe.errors import UsageError
+
+if TYPE_CHECKING:
+    from posprobe.table import PositionTable
+
+
+class DeviceName(str, Enum):
+    """Where to compute."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+
+
+Ref: TypeAlias = Annotated[
+    str, typer.Argument(metavar="REF", help="Path, Hub id, sample:NAME or formula; see below.")
+]
+Out: TypeAlias = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the bundle [default: reports/NAME].")
+]
+Rows: TypeAlias = Annotated[
+    str | None, typer.Option("--rows", metavar="A:B", help="Keep positions A to B - 1.")
+]
+Only: TypeAlias = Annotated[
+    str | None, typer.Option("--only", metavar="LIST", help="Analyses to run, such as pca,norms.")
+]
+OnDevice: TypeAlias = Annotated[DeviceName, typer.Option("--device", help="Where to compute.")]
+Tensor: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--tensor", metavar="NAME", help="Take this tensor, every row as it stands."),
+]
+GridSize: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--grid", metavar="HxW", help="Rows and columns of patches, if not configured."),
+]
+Revision: TypeAlias = Annotated[
+    str | None, typer.Option("--revision", help="Branch, tag or commit of a Hub repository.")
+]
+Offline: TypeAlias = Annotated[bool, typer.Option("--offline", help="Never touch the network.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
+Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="Print results only, no talk.")]
+
+
+def load_table(
+    ref: str,
+    *,
+    rows: str | None,
+    tensor: str | None,
+    grid: str | None,
+    revision: str | None,
+    offline: bool,
+) -> PositionTable:
+    """Load the table that a command's arguments name."""
+    from posprobe.families import load
+
+    size = parse_grid(grid)
+    table = load(ref, tensor=tensor, grid=size, revision=revision, offline=offline)
+    return table[parse_rows(rows)] if rows else table
+
+
+def parse_rows(text: str) -> slice:
+    """Parse ``A:B``; either side may be left out.
+
+    Raises
+    ------
+    UsageError
+        If the text is anything else.
+    """
+    found = re.fullmatch(r"(-?\d*):(-?\d*)", text.strip())
+    if not found or "-" in (found[1], found[2]):
+        raise UsageError(f"--rows {text}: rows read A:B, such as 1:512 for positions 1 to 511.")
+    begin, end = (int(part) if part else None for part in found.groups())
+    return slice(begin, end)
+
+
+def parse_grid(text: str | None) -> tuple[int, int] | None:
+    """Parse ``HxW``.
+
+    Raises
+    ------
+    UsageError
+        If the text is anything else.
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})", text.strip())
+    if not found:
+        raise UsageError(f"--grid {text}: a grid reads ROWSxCOLUMNS, such as 14x14.")
+    return int(found[1]), int(found[2])
+
+
+def talk(*, quiet: bool) -> None:
+    """Send the library's messages to stderr, or nowhere."""
+    logger = logging.getLogger("posprobe")
+    logger.handlers[:] = [logging.NullHandler() if quiet else logging.StreamHandler()]
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    if quiet:
+        import os
+
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

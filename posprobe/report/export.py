@@ -1,0 +1,60 @@
+"""A table alone, as a file that other tools read."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from posprobe.errors import OutputError, UsageError
+from posprobe.report.analysis import describe
+
+if TYPE_CHECKING:
+    from posprobe.table import PositionTable
+
+
+def write_table(table: PositionTable, path: Path) -> None:
+    """Write a table's positions as ``.npy``, ``.npz``, ``.safetensors`` or ``.csv``.
+
+    ``.npz`` also holds the rows of special tokens (``prefix``), ``.safetensors`` the provenance.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is none of these.
+    OutputError
+        If the file cannot be written; an older one is then left as it was.
+    """
+    path = path.expanduser()
+    if path.suffix not in (".npy", ".npz", ".safetensors", ".csv"):
+        raise UsageError(f"{path}: the suffix must be .npy, .npz, .safetensors or .csv.")
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
+            made = Path(scratch) / path.name
+            _write(table, made)
+            made.replace(path)
+    except OSError as error:
+        raise OutputError(
+            f"{path}: it cannot be written ({error.strerror or error}). Choose another place."
+        ) from error
+
+
+def _write(table: PositionTable, path: Path) -> None:
+    values = np.ascontiguousarray(table.values)
+    match path.suffix:
+        case ".npy":
+            np.save(path, values)
+        case ".npz":
+            prefix = table.prefix if table.prefix is not None else values[:0]
+            np.savez(path, values=values, prefix=prefix)
+        case ".safetensors":
+            from safetensors.numpy import save
+
+            # The package's own writer maps the file, which a full disk turns into a signal.
+            content = save({"values": values}, {"posprobe.table": json.dumps(describe(table))})
+            path.write_bytes(content)
+        case _:
+            np.savetxt(path, values.astype(np.float64), delimiter=",", fmt="%.9g")
