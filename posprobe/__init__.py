@@ -1,7 +1,7 @@
-"""What has a trained transformer learned about position?
+"""Show what a trained transformer has learned about position.
 
-`load` reads a position table out of a checkpoint, the analyses measure it, `analyze` does all of them
-and `Analysis.save` writes the bundle. Everything is imported on first use.
+`load` reads a position table out of a checkpoint, the analyses measure it, `analyze` does all of
+them and `Analysis.save` writes the bundle. Everything is imported on first use.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
 """One exception class per failure that a user can meet.
 
-Every message says what went wrong, where (file, tensor, shape) and what to do next. The command line
-prints the message and exits with ``exit_code``; anything that is not a `PosprobeError` is a bug.
+Every message says what went wrong, where (file, tensor, shape) and what to do next. The command
+line prints the message and exits with ``exit_code``; anything else that is raised is a bug.
 """
 
 

@@ -232,9 +232,7 @@ class PositionTable:
             width = self.layout.width
             if begin % width == 0 and end % width == 0:
                 layout = Grid((end - begin) // width, width)
-        return replace(
-            self, values=self.values[begin:end], layout=layout, start=self.start + begin
-        )
+        return replace(self, values=self.values[begin:end], layout=layout, start=self.start + begin)
 
     def __repr__(self) -> str:
         return f"PositionTable({self.name!r}, {self.kind}, {self.layout}, dim={self.dim})"

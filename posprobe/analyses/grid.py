@@ -1,4 +1,4 @@
-"""Patches on a grid: the mosaic of Dosovitskiy et al. (2021, figure 7) and its numbers (T7, T14f)."""
+"""Patches on a grid: the mosaic of Dosovitskiy et al. (2021, figure 7) and its numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Row norms: how long each position's vector is, and which rows stand out (ANALYSES T2)."""
+"""Row norms: how long each position's vector is, and which rows stand out."""
 
 from __future__ import annotations
 

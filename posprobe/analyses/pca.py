@@ -1,4 +1,4 @@
-"""Principal components and effective dimensions (ANALYSES T8, T16).
+"""Principal components and effective dimensions.
 
 Chughtai & Lau 2024 and Song & Zhong 2023 report them for GPT-2. Sinusoidal components alone prove
 nothing: those of a random walk are sinusoids too (Antognini & Sohl-Dickstein 2018).
@@ -109,30 +109,24 @@ def pca(table: PositionTable | Positions | Array) -> PCA:
     largest = np.argmax(np.abs(components), axis=1)
     signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
     scale = float(xp.max(xp.abs(values)))
-    common = {
-        "scores": scores * signs,
-        "components": components * signs[:, None],
-        "singular_values": singular,
-        "layout": given.layout,
-        "start": given.start,
-    }
     # What centring leaves of equal rows is rounding, not variance.
-    if singular[0] <= 1e-13 * scale * values.shape[0]:
-        return PCA(
-            explained_variance_ratio=np.full_like(singular, np.nan),
-            stable_rank=None,
-            participation_ratio=None,
-            effective_rank=None,
-            undefined="all rows are equal: there is no variance",
-            **common,
-        )
+    varies = bool(singular[0] > 1e-13 * scale * values.shape[0])
     power = singular**2
-    share = power / power.sum()
-    positive = share[share > 0]
+    share = power / power.sum() if varies else np.full_like(power, np.nan)
     return PCA(
+        scores=scores * signs,
+        components=components * signs[:, None],
+        singular_values=singular,
         explained_variance_ratio=share,
-        stable_rank=float(power.sum() / power[0]),
-        participation_ratio=float(1 / (share**2).sum()),
-        effective_rank=float(np.exp(-(positive * np.log(positive)).sum())),
-        **common,
+        stable_rank=float(power.sum() / power[0]) if varies else None,
+        participation_ratio=float(1 / (share**2).sum()) if varies else None,
+        effective_rank=_effective_rank(share) if varies else None,
+        layout=given.layout,
+        start=given.start,
+        undefined="" if varies else "all rows are equal: there is no variance",
     )
+
+
+def _effective_rank(share: NDArray[np.float64]) -> float:
+    positive = share[share > 0]
+    return float(np.exp(-(positive * np.log(positive)).sum()))

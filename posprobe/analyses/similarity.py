@@ -1,4 +1,4 @@
-"""Position-wise cosine similarity and what depends on the offset alone (ANALYSES T3, T5, T12, T13).
+"""Position-wise cosine similarity and what depends on the offset alone.
 
 The matrix is figure 1 of Wang & Chen (EMNLP 2020); the three properties read off it are those of
 Wang et al. (ICLR 2021). A sequence is treated as a grid of height 1, so that both layouts share one
@@ -135,7 +135,9 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
             f"{8 * n * n / 2**30:.0f} GiB. Analyse up to {MAX_ROWS} positions with --rows A:B."
         )
     raw = _cosine(values, layout, xp)
-    centered = _cosine(values - xp.mean(values, axis=0), layout, xp, scale=float(xp.max(xp.abs(values))))
+    centered = _cosine(
+        values - xp.mean(values, axis=0), layout, xp, scale=float(xp.max(xp.abs(values)))
+    )
     return Similarity(
         raw,
         centered,
@@ -153,7 +155,9 @@ def _cosine(values: Array, layout: Layout, xp: ModuleType, scale: float = 0.0) -
     units = xp.where(defined[:, None], units, 0.0)
     matrix = xp.matmul(units, units.T)
     valid = xp.astype(defined, matrix.dtype)
-    height, width = (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
+    height, width = (
+        (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
+    )
     total, squares, count = (
         _by_displacement(m, height, width, xp)
         for m in (matrix, matrix**2, xp.matmul(valid[:, None], valid[None, :]))
@@ -169,7 +173,12 @@ def _cosine(values: Array, layout: Layout, xp: ModuleType, scale: float = 0.0) -
     if isinstance(layout, Sequence):
         mean, variance, count = (a[0, width - 1 :] for a in (mean, variance, count))
     return Cosine(
-        host, mean, np.sqrt(variance), np.rint(count).astype(np.int64), **numbers, undefined=undefined
+        host,
+        mean,
+        np.sqrt(variance),
+        np.rint(count).astype(np.int64),
+        **numbers,
+        undefined=undefined,
     )
 
 
@@ -235,7 +244,7 @@ def _ratio(total: float, count: float) -> float | None:
 def _monotone(matrix: NDArray[np.float64], height: int, width: int) -> float | None:
     """Share of falling steps, to the right and, on a grid, downwards."""
     cells = matrix.reshape(height, width, height, width)
-    falling = steps = 0
+    falling, steps = 0, 0
     for axis, extent in ((1, width), (0, height)):
         window = min(WINDOW, extent // 2)
         if window < 1 or extent < 2:
@@ -245,8 +254,6 @@ def _monotone(matrix: NDArray[np.float64], height: int, width: int) -> float | N
         profiles = np.stack([lines[begin, begin + m] for m in range(window + 1)])
         change = np.diff(profiles, axis=0)
         # Rounding can order equal cosines either way; a fall must exceed it.
-        falling += np.count_nonzero(change < -1e-12)
-        steps += np.count_nonzero(~np.isnan(change))
+        falling += int(np.count_nonzero(change < -1e-12))
+        steps += int(np.count_nonzero(~np.isnan(change)))
     return falling / steps if steps else None
-
-

@@ -1,4 +1,4 @@
-"""Frequency spectra along positions (ANALYSES T14a, T14b, T14f).
+"""Frequency spectra along positions.
 
 Spectra of learned tables were published by Yamamoto & Matsuzaki (EMNLP 2023) and Song & Zhong
 (2023); the red-noise line follows Torrence & Compo (1998, section 4).
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.errors import InvalidTable
 from posprobe.table import Grid, Layout, PositionTable
 
 Detrend: TypeAlias = Literal["constant", "linear"]
@@ -121,7 +120,10 @@ class Spectrum(Result):
 
 
 def spectrum(
-    table: PositionTable | Positions | Array, *, detrend: Detrend = "linear", window: Window = "hann"
+    table: PositionTable | Positions | Array,
+    *,
+    detrend: Detrend = "linear",
+    window: Window = "hann",
 ) -> Spectrum:
     """Compute the power spectrum of every dimension along positions.
 
@@ -165,7 +167,9 @@ def spectrum(
     # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
     power[1 : (n + 1) // 2] *= 2
     power /= n * (taper**2).sum()
-    return _spectrum(np.fft.rfftfreq(n), power, to_numpy(rest), layout, detrend, window)
+    return _spectrum(
+        np.fft.rfftfreq(n), power, to_numpy(rest).astype(np.float64), layout, detrend, window
+    )
 
 
 def _detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
@@ -226,7 +230,8 @@ def _share_around(by_dim: NDArray[np.float64], peak: NDArray[np.intp]) -> NDArra
     bins = np.arange(len(by_dim))[:, None]
     near = np.where(np.abs(bins - peak) <= 1, by_dim, 0.0).sum(axis=0)
     total = by_dim.sum(axis=0)
-    return np.divide(near, total, out=np.full_like(total, np.nan), where=total > 0)
+    share: NDArray[np.float64] = np.full_like(total, np.nan)
+    return np.divide(near, total, out=share, where=total > 0)
 
 
 def _red_noise(

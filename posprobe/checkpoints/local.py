@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,9 @@ def choose_weights(files: Iterable[str], where: str) -> str:
         if known in names:
             return known
     for suffix in _FORMATS:
-        found = [n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n]
+        found = [
+            n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n
+        ]
         if len(found) == 1:
             return found[0]
         if found:
@@ -80,6 +84,10 @@ def open_local(path: Path) -> Checkpoint:
         raise UnknownReference(
             f"{error.filename or path}: you may not read it. Check its permissions."
         ) from error
+    except OSError as error:
+        raise InvalidCheckpoint(
+            f"{error.filename or path}: it cannot be read ({error.strerror or error})."
+        ) from error
 
 
 def _open_file(path: Path, location: Path) -> Checkpoint:
@@ -91,23 +99,23 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
     else:
         paths = [path]
     config = _config(path.parent)
+    for part in paths:
+        part.open("rb").close()  # the formats' own readers would call a missing file damaged
     match paths[0].suffix:
         case ".safetensors":
             return _open_safetensors(paths, where, config)
         case ".bin" | ".pt" | ".pth":
             from posprobe.checkpoints.torchfile import open_torch
 
-            for part in paths:
-                part.stat()
             return open_torch(paths, where, config)
         case ".npy":
             from posprobe.checkpoints.numpyfile import open_npy
 
-            return open_npy(path)
+            return replace(open_npy(path), config=config)
         case ".npz":
             from posprobe.checkpoints.numpyfile import open_npz
 
-            return open_npz(path)
+            return replace(open_npz(path), config=config)
         case suffix:
             raise InvalidCheckpoint(
                 f"{name}: {suffix or 'a file without suffix'} is no checkpoint format. Known are "
@@ -115,13 +123,15 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
             )
 
 
+def _slice(data: memoryview[int], start: int, stop: int) -> memoryview[int]:
+    return data[start:stop]
+
+
 def _open_safetensors(paths: list[Path], where: str, config: Mapping[str, Any]) -> Checkpoint:
     maps = {path.name: safetensors.map_file(path) for path in paths}
     tensors: dict[str, TensorInfo] = {}
     for name, data in maps.items():
-        tensors |= safetensors.parse_header(
-            lambda start, stop, data=data: data[start:stop], len(data), name  # type: ignore[misc]
-        )
+        tensors |= safetensors.parse_header(partial(_slice, data), len(data), name)
 
     def fetch(info: TensorInfo) -> memoryview[int]:
         return maps[info.file][info.start : info.stop]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 
-from posprobe.checkpoints.base import FLOATS, Checkpoint, TensorInfo
+from posprobe.checkpoints.base import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
-
-_DAMAGED = (OSError, ValueError, EOFError, SyntaxError, zipfile.BadZipFile)
 
 
 def open_npy(path: Path) -> Checkpoint:
@@ -23,8 +22,8 @@ def open_npy(path: Path) -> Checkpoint:
         If the file is damaged or holds Python objects.
     """
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except _DAMAGED as error:
+        array = npy.open_memmap(path, mode="r")
+    except Exception as error:
         raise _damaged(path, error) from error
     info = TensorInfo(path.stem, array.shape, _dtype_name(array.dtype), path.name)
     return Checkpoint(str(path.resolve()), {path.stem: info}, lambda _: _bytes(array))
@@ -38,19 +37,14 @@ def open_npz(path: Path) -> Checkpoint:
     InvalidCheckpoint
         If the archive is damaged or holds Python objects.
     """
-    tensors = {}
     try:
         with zipfile.ZipFile(path) as archive:
-            for member in archive.namelist():
-                if not member.endswith(".npy"):
-                    continue
-                with archive.open(member) as stream:
-                    version = npy.read_magic(stream)
-                    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-                    shape, _, dtype = read(stream)
-                name = member.removesuffix(".npy")
-                tensors[name] = TensorInfo(name, shape, _dtype_name(dtype), path.name)
-    except (*_DAMAGED, NotImplementedError, RuntimeError) as error:
+            members = [name for name in archive.namelist() if name.endswith(".npy")]
+            tensors = {
+                member.removesuffix(".npy"): _member(archive, member, path.name)
+                for member in members
+            }
+    except Exception as error:
         raise _damaged(path, error) from error
     if not tensors:
         raise InvalidCheckpoint(f"{path.name}: the archive holds no arrays.")
@@ -59,15 +53,30 @@ def open_npz(path: Path) -> Checkpoint:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 return _bytes(archive[info.name])
-        except (*_DAMAGED, zipfile.LargeZipFile) as error:
+        except Exception as error:
             raise _damaged(path, error) from error
 
     return Checkpoint(str(path.resolve()), tensors, fetch)
 
 
+def _member(archive: zipfile.ZipFile, member: str, file: str) -> TensorInfo:
+    with archive.open(member) as stream:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read(stream)
+        size = archive.getinfo(member).file_size - stream.tell()
+    if min(shape, default=0) < 0 or (
+        not dtype.hasobject and math.prod(shape) * dtype.itemsize != size
+    ):
+        raise ValueError(f"{member}: {size} bytes for an array of shape {list(shape)}, {dtype}")
+    return TensorInfo(member.removesuffix(".npy"), shape, _dtype_name(dtype), file)
+
+
 def _dtype_name(dtype: np.dtype[np.generic]) -> str:
-    names = {np.dtype(code): name for name, code in FLOATS.items() if name != "BF16"}
-    return names.get(dtype.newbyteorder("<"), str(dtype))
+    """Name a dtype as safetensors does, where it has a name for it."""
+    if dtype.kind in "fiu":
+        return f"{dtype.kind.upper()}{8 * dtype.itemsize}"
+    return "BOOL" if dtype.kind == "b" else str(dtype)
 
 
 def _bytes(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> memoryview[int]:

@@ -1,10 +1,11 @@
-"""PyTorch checkpoints (``.bin``, ``.pt``, ``.pth``): pickles, read without running what they hold."""
+"""PyTorch checkpoints (``.bin``, ``.pt``, ``.pth``): pickles, read without running them."""
 
 from __future__ import annotations
 
 import argparse
 import pickle
 import zipfile
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -62,7 +63,14 @@ def open_torch(
     def fetch(info: TensorInfo) -> memoryview[int]:
         import torch
 
-        return memoryview(values[info.name].contiguous().view(-1).view(torch.uint8).numpy())
+        try:
+            dense = values[info.name].to_dense().contiguous()
+            return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
+        except (RuntimeError, TypeError) as error:
+            raise InvalidCheckpoint(
+                f"{info.file}: tensor {info.name}, shape {list(info.shape)}, has no values that "
+                f"can be read ({_first_line(error)}). Save the state dict again."
+            ) from error
 
     return Checkpoint(location, tensors, fetch, {**settings, **config}, revision)
 
@@ -82,7 +90,7 @@ def _load(path: Path) -> object:
             f"it, so it was not loaded ({_first_line(error)}). Save the state dict alone with "
             "torch.save(model.state_dict(), FILE), or convert it to safetensors."
         ) from error
-    except Exception as error:  # noqa: BLE001 - a damaged pickle can fail in any way
+    except Exception as error:
         raise InvalidCheckpoint(
             f"{path.name}: PyTorch cannot read it ({type(error).__name__}: {_first_line(error)}). "
             "The file is damaged or of another format: download it again."
@@ -99,7 +107,9 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
 
     if isinstance(content, torch.Tensor):
         return {path.stem: content.detach()}
-    while isinstance(content, Mapping):
+    for _ in NESTS:  # a state dict is not nested deeper than there are names for it
+        if not isinstance(content, Mapping):
+            break
         nested = next(
             (content[k] for k in NESTS if isinstance(content.get(k), Mapping) and content[k]), None
         )
@@ -116,16 +126,22 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _tensors(content: object, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every tensor in nested mappings; a mapping met again, such as in a cycle, is passed."""
     import torch
 
-    if not isinstance(content, Mapping):
-        return
-    for key, value in content.items():
-        if isinstance(value, torch.Tensor):
-            yield f"{prefix}{key}", value.detach()
-        else:
-            yield from _tensors(value, f"{prefix}{key}.")
+    seen: set[int] = set()
+    waiting = deque([("", content)])
+    while waiting:
+        prefix, part = waiting.popleft()
+        if not isinstance(part, Mapping) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        for key, value in part.items():
+            if isinstance(value, torch.Tensor):
+                yield f"{prefix}{key}", value.detach()
+            else:
+                waiting.append((f"{prefix}{key}.", value))
 
 
 def _settings(content: object) -> dict[str, Any]:
@@ -134,8 +150,10 @@ def _settings(content: object) -> dict[str, Any]:
         return {}
     for key in ("args", "cfg", "config"):
         options = content.get(key)
+        if key == "cfg" and isinstance(options, Mapping):  # fairseq since 0.10.2
+            options = options.get("model", options)
         if isinstance(options, argparse.Namespace):
-            return vars(options)
+            options = vars(options)
         if isinstance(options, Mapping) and all(isinstance(name, str) for name in options):
             return dict(options)
     return {}

@@ -14,17 +14,23 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from huggingface_hub import constants, get_session, hf_hub_url
+from huggingface_hub import HfApi, constants, get_session, hf_hub_url
 
 # The base class of transport errors comes from httpx or its successor, whichever the installed
 # huggingface_hub is built on; it does not list the name among its exports.
-from huggingface_hub.errors import HfHubHTTPError, HTTPError  # type: ignore[attr-defined]
+from huggingface_hub.errors import (  # type: ignore[attr-defined]
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+)
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from posprobe.errors import PosprobeError, UnknownReference, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from huggingface_hub import ModelInfo
 
 ATTEMPTS = 4
 #: Seconds before the second attempt; each further wait is twice as long.
@@ -33,6 +39,9 @@ FIRST_WAIT = 0.5
 LONGEST_WAIT = 10.0
 #: How a wait is spent.
 pause: Callable[[float], None] = time.sleep
+
+#: How a commit is written.
+COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 _log = logging.getLogger("posprobe")
 _T = TypeVar("_T")
@@ -80,6 +89,39 @@ def patiently(where: str, attempt: Callable[[], _T]) -> _T:
         f"{where}: {_reason(failure)}, {ATTEMPTS} times in a row. Check the network, the proxy and "
         "HF_ENDPOINT, or try later; --offline uses what was read before."
     ) from failure
+
+
+def model_info(repo_id: str, revision: str | None) -> ModelInfo:
+    """Ask which commit a revision is (``sha``) and which files it has (``siblings``).
+
+    Raises
+    ------
+    UnknownReference, Unreachable
+        As `patiently`; also if the id is impossible or the answer is no model's page.
+    """
+    where = f"{repo_id}@{revision}" if revision else repo_id
+    api, timeout = HfApi(library_name="posprobe"), constants.HF_HUB_DOWNLOAD_TIMEOUT
+    try:
+        info = patiently(
+            where,
+            lambda: api.model_info(
+                repo_id, revision=revision, timeout=timeout, expand=["sha", "siblings"]
+            ),
+        )
+        if COMMIT.fullmatch(str(info.sha)):
+            return info
+        reason: object = f"its commit is {info.sha!r}"
+    except HFValidationError as error:
+        raise UnknownReference(
+            f"{repo_id}: no Hub id can look like this. Write NAME or OWNER/NAME as on the model's "
+            "page, or check the path if a file was meant."
+        ) from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        reason = error
+    raise Unreachable(
+        f"{where}: the answer is not a model's page ({str(reason)[:80]}). Something else than the "
+        "Hub may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
+    )
 
 
 def read_range(

@@ -14,9 +14,9 @@ from posprobe.cli.report import report
 from posprobe.errors import PosprobeError
 
 _EPILOG = (
-    "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula such "
-    "as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not found or not reached, "
-    "4 checkpoint not readable, 5 no position table, 1 a bug."
+    "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
+    "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not found or not "
+    "reached, 4 checkpoint not readable, 5 no position table, 1 a bug."
 )
 
 app = typer.Typer(
@@ -73,6 +73,6 @@ def main() -> None:
 
 def _fail(message: str, code: int, debug: bool) -> None:
     if debug:
-        raise  # noqa: PLE0704 - called from an except clause only
+        raise
     print(f"posprobe: {message}", file=sys.stderr)
     sys.exit(code)

@@ -49,9 +49,7 @@ def analyze(
     from posprobe.report import bundle_name, to_json
 
     talk(quiet=quiet)
-    table = load_table(
-        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-    )
+    table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         typer.echo(_found(table), err=True)
     analysis = run(

@@ -36,9 +36,7 @@ def extract(
     from posprobe.report import write_table
 
     talk(quiet=quiet)
-    table = load_table(
-        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-    )
+    table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     write_table(table, output)
     if not quiet:
         typer.echo(f"{len(table)} x {table.dim} {table.values.dtype}", err=True)

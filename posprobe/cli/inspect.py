@@ -31,11 +31,15 @@ def inspect(
 def _line(item: dict[str, Any]) -> str:
     shape = " x ".join(map(str, item["shape"])) if item["shape"] else ""
     name = f"#{item['name']}  " if item["name"] else ""
-    lines = [f"{item['scheme']:<9}{name}{item['tensor'] or ''}  {shape} {item['dtype'] or ''}".rstrip()]
+    lines = [
+        f"{item['scheme']:<9}{name}{item['tensor'] or ''}  {shape} {item['dtype'] or ''}".rstrip()
+    ]
     if item["positions"]:
         lines.append(f"         {item['positions']} positions, {item['layout']['type']}")
-    for row in (*item["dropped_rows"], *item["prefix_rows"]):
-        lines.append(f"         row {row['row']}: {row.get('token') or row.get('reason')}")
+    lines += [
+        f"         row {row['row']}: {row.get('token') or row.get('reason')}"
+        for row in (*item["dropped_rows"], *item["prefix_rows"])
+    ]
     lines.append(f"         by {item['why']}")
     if item["problem"]:
         lines.append(f"         cannot be read: {item['problem']}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from posprobe.table import PositionTable
 
 
-class DeviceName(str, Enum):
+class DeviceName(StrEnum):
     """Where to compute."""
 
     auto = "auto"

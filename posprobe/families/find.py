@@ -125,7 +125,7 @@ def _undecided(
     return (
         f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {families} share this name "
         "and do not all take every row as a position; model_type is "
-        f"{checkpoint.config.get('model_type')!r}. Add \"model_type\" to config.json, or take every "
+        f'{checkpoint.config.get("model_type")!r}. Add "model_type" to config.json, or take every '
         f"row as it stands with --tensor {info.name}."
     )
 

@@ -220,11 +220,12 @@ def _order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]
     by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])
     if by_columns < as_stored + 0.5:
         return ()
-    return (
+    note = (
         "the file looks as if it was written from a transposed array: read row by row, as its "
         f"format says, neighbouring rows have centred cosine {as_stored:.2f}; read column by "
-        f"column they have {by_columns:.2f}. These results follow the format; check the file",
+        f"column they have {by_columns:.2f}. These results follow the format; check the file"
     )
+    return (note,)
 
 
 def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
@@ -299,14 +300,14 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str) -> Encoding:
 def _listing(found: tuple[Encoding, ...], source: str) -> str:
     tables = [encoding for encoding in found if encoding.rule is not None]
     lines = [
-        f"  {source}#{t.name}  ({_shape(t.tensor)})" if t.name else f"  {source}  ({_shape(t.tensor)})"
+        f"  {source}#{t.name}  ({_shape(t.tensor)})"
+        if t.name
+        else f"  {source}  ({_shape(t.tensor)})"
         for t in tables
     ]
     if not lines:
         return "It holds no position table at all."
-    return (
-        "Pick one with #TABLE, or any tensor with --tensor NAME:\n" + "\n".join(lines)
-    )
+    return "Pick one with #TABLE, or any tensor with --tensor NAME:\n" + "\n".join(lines)
 
 
 def _shape(info: TensorInfo | None) -> str:

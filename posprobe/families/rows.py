@@ -106,7 +106,7 @@ def _reserved(
             if type(padding) is not int or padding < 0:
                 raise InvalidCheckpoint(
                     f"{_where(info)}: positions start at padding_idx + 1 and the configuration "
-                    f"gives {key} as {padding!r}. Add \"pad_token_id\" to config.json, or take "
+                    f'gives {key} as {padding!r}. Add "pad_token_id" to config.json, or take '
                     f"every row as it stands with --tensor {info.name}."
                 )
             return padding + 1, f"positions start at padding_idx + 1 = {padding + 1}", ()

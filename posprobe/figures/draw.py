@@ -60,7 +60,10 @@ def profile(ax: Axes, similarity: Similarity) -> None:
     if isinstance(similarity.layout, Grid):
         _displacement_map(ax, similarity.centered, similarity.layout)
         return
-    drawn = ((similarity.raw, "raw", RED, (0, (4, 1.5))), (similarity.centered, "centred", BLUE, "-"))
+    drawn = (
+        (similarity.raw, "raw", RED, (0, (4, 1.5))),
+        (similarity.centered, "centred", BLUE, "-"),
+    )
     for cosine, label, color, dash in drawn:
         offset = np.arange(len(cosine.offset_mean))
         ax.plot(offset, cosine.offset_mean, color=color, linestyle=dash, label=label)
@@ -68,7 +71,9 @@ def profile(ax: Axes, similarity: Similarity) -> None:
             low, high = (cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1))
             ax.fill_between(offset, low, high, color=color, alpha=0.15, linewidth=0, label="± 1 sd")
     ax.axhline(0, color=MUTED, linewidth=0.5)
-    ax.set(xlabel="offset (positions)", ylabel="cosine", xlim=(0, len(offset) - 1), ylim=(-1.02, 1.02))
+    ax.set(
+        xlabel="offset (positions)", ylabel="cosine", xlim=(0, len(offset) - 1), ylim=(-1.02, 1.02)
+    )
     ax.legend(loc="upper right", ncols=3)
 
 
@@ -158,7 +163,11 @@ def power(ax: Axes, result: Spectrum) -> None:
             label="red noise",
         )  # fmt: skip
         ax.plot(
-            frequency, result.threshold[shown], color=MUTED, linestyle=(0, (1, 1.2)), label="1 % level"
+            frequency,
+            result.threshold[shown],
+            color=MUTED,
+            linestyle=(0, (1, 1.2)),
+            label="1 % level",
         )
     for line in result.lines[:6]:
         height = result.power[np.argmin(np.abs(result.frequency - line.frequency))]
@@ -248,7 +257,11 @@ def plane_power(ax: Axes, result: Patches) -> None:
     level = np.where(result.power > 1e-6 * peak, 10 * level, -60.0)
     across, down = 0.5 + 0.5 / width, 0.5 + 0.5 / height
     image = ax.imshow(
-        level, cmap=ONE_SIDED, vmin=-40, vmax=0, extent=(-across, across - 1 / width, down - 1 / height, -down)
+        level,
+        cmap=ONE_SIDED,
+        vmin=-40,
+        vmax=0,
+        extent=(-across, across - 1 / width, down - 1 / height, -down),
     )
     ax.set(xlabel="cycles per patch, along rows", ylabel="cycles per patch, along columns")
     ax.figure.colorbar(image, ax=ax, label="power (dB below peak)", shrink=0.85)
@@ -276,9 +289,3 @@ def matrix(ax: Axes, table: PositionTable) -> AxesImage:
 def _nothing(ax: Axes, why: str) -> None:
     ax.text(0.5, 0.5, f"undefined:\n{why}", ha="center", va="center", transform=ax.transAxes)
     ax.set(xticks=[], yticks=[])
-
-
-__all__ = [
-    "MAX_CELLS", "MAX_TILES", "heat_map", "ladder", "matrix", "mosaic", "norms", "plane_power", "pooled",
-    "power", "profile", "score", "variance",
-]  # fmt: skip

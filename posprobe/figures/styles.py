@@ -57,5 +57,5 @@ def style() -> Iterator[None]:
     """Apply posprobe's look within a ``with`` block."""
     import matplotlib as mpl
 
-    with mpl.rc_context(_RC):
+    with mpl.rc_context(_RC):  # type: ignore[arg-type]  # its keys are a closed list of literals
         yield

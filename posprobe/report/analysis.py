@@ -52,7 +52,10 @@ class Analysis:
             "schema": SCHEMA,
             "table": describe(self.table),
             "environment": dict(self.environment),
-            **{name: _positions(result.summary(), self.table) for name, result in self.results.items()},
+            **{
+                name: _positions(result.summary(), self.table)
+                for name, result in self.results.items()
+            },
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -159,7 +162,9 @@ def _chosen(table: PositionTable, only: Iterable[str] | None) -> tuple[str, ...]
         if name not in NAMES:
             raise UsageError(f"no analysis is called {name!r}. There are {', '.join(NAMES)}.")
         if name not in applicable:
-            raise UsageError(f"{table.name}: {name} needs positions on a grid; this is a {table.layout}.")
+            raise UsageError(
+                f"{table.name}: {name} needs positions on a grid; this is a {table.layout}."
+            )
     if not wanted:
         raise UsageError(f"no analysis is chosen. There are {', '.join(applicable)}.")
     return tuple(name for name in applicable if name in wanted)
@@ -207,11 +212,13 @@ def environment(device: str, seed: int, command: str | None) -> dict[str, Any]:
 
 
 def _positions(block: dict[str, Any], table: PositionTable) -> dict[str, Any]:
-    """Number rows by position where the table was cut: row 0 of rows 1:512 is position 1."""
+    """Turn row numbers into positions: row 0 of a table cut to 1:512 is position 1."""
     for key in ("outlier_rows", "zero_rows"):
         if key in block:
             block[key] = [
-                row | {"row": row["row"] + table.start} if isinstance(row, dict) else row + table.start
+                row | {"row": row["row"] + table.start}
+                if isinstance(row, dict)
+                else row + table.start
                 for row in block[key]
             ]
     return block

@@ -85,7 +85,8 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         document = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise UnknownReference(
-            f"{folder}: no bundle, it has no analysis.json. `posprobe analyze REF --out DIR` makes one."
+            f"{folder}: no bundle, it has no analysis.json. "
+            "`posprobe analyze REF --out DIR` makes one."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidCheckpoint(

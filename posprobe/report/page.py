@@ -62,7 +62,8 @@ SECTIONS: tuple[Section, ...] = (
         key="grid",
         title="Patches",
         shows="How similar each patch's position is to every other patch's.",
-        reading="One tile per patch, arranged as in the image; in a tile, one cell per patch. Red is "
+        reading="One tile per patch, arranged as in the image; in a tile, one cell per patch. "
+        "Red is "
         "similar. A bright own cell with a bright row and column means that the table knows rows "
         "and columns. Position vectors of special tokens take no part.",
         limits="A bright own cell alone shows nothing: every vector has cosine 1 with itself.",
@@ -70,7 +71,10 @@ SECTIONS: tuple[Section, ...] = (
         figures={
             "mosaic": _fact(
                 "Mosaic of cosines: mean centred cosine {} to the right neighbour, {} to the one "
-                "below, {} elsewhere.", "neighbour_right", "neighbour_below", "elsewhere",
+                "below, {} elsewhere.",
+                "neighbour_right",
+                "neighbour_below",
+                "elsewhere",
             ),
             "plane_spectrum": _fact(
                 "Two-dimensional spectrum: {} of the power lies on the axes.", "axis_power_share"
@@ -92,52 +96,74 @@ SECTIONS: tuple[Section, ...] = (
         key="similarity",
         title="Similarity of positions",
         shows="The cosine of every pair of rows, and how it depends on their distance.",
-        reading="Bands along the diagonal mean that similarity depends on the offset; blocks mean that "
+        reading="Bands along the diagonal mean that similarity depends on the offset; blocks "
+        "mean that "
         "it depends on where you are. Left: rows as stored. Right: after subtracting the mean row, "
         "which all positions share and which lifts every raw cosine.",
-        limits="Bands alone are no evidence of a sinusoid: a random walk's centred matrix is banded "
+        limits="Bands alone are no evidence of a sinusoid: a random walk's centred matrix is "
+        "banded "
         "too, and reaches a translation invariance of about 0.9. Centring forces the mean cosine "
         "slightly below zero.",
         source="Wang & Chen, EMNLP 2020, figure 1; properties after Wang et al., ICLR 2021.",
         figures={
             "similarity": _fact(
-                "Cosine matrices: neighbouring rows {} raw and {} centred, distant rows {} centred.",
-                "raw.neighbour_mean", "centered.neighbour_mean", "centered.far_mean",
+                "Cosine matrices: neighbouring rows {} raw and {} centred, distant rows {} "
+                "centred.",
+                "raw.neighbour_mean",
+                "centered.neighbour_mean",
+                "centered.far_mean",
             ),
             "profile": _fact(
                 "Mean cosine by offset: {} of its steps up to offset {} fall.",
-                "raw.monotone_fraction", "window",
+                "raw.monotone_fraction",
+                "window",
             ),
         },
         numbers=(
             Number("neighbours, raw", "raw.neighbour_mean", "mean cosine of neighbouring rows"),
-            Number("neighbours, centred", "centered.neighbour_mean", "after subtracting the mean row"),
+            Number(
+                "neighbours, centred", "centered.neighbour_mean", "after subtracting the mean row"
+            ),
             Number("far apart, raw", "raw.far_mean", "mean over more than a quarter of the table"),
             Number("far apart, centred", "centered.far_mean", "after subtracting the mean row"),
             Number("minimum, raw", "raw.minimum", "smallest cosine of any pair"),
-            Number("translation invariance, raw", "raw.translation_invariance",
-                   "share of variance that the offset explains, off the diagonal"),
-            Number("translation invariance, centred", "centered.translation_invariance",
-                   "after subtracting the mean row"),
-            Number("monotone fraction", "raw.monotone_fraction",
-                   "share of steps away from a position at which the cosine falls"),
+            Number(
+                "translation invariance, raw",
+                "raw.translation_invariance",
+                "share of variance that the offset explains, off the diagonal",
+            ),
+            Number(
+                "translation invariance, centred",
+                "centered.translation_invariance",
+                "after subtracting the mean row",
+            ),
+            Number(
+                "monotone fraction",
+                "raw.monotone_fraction",
+                "share of steps away from a position at which the cosine falls",
+            ),
         ),
     ),
     Section(
         key="pca",
         title="Principal components",
         shows="How many directions the positions use, and how they move along each.",
-        reading="Few components with smooth scores mean a low-dimensional curve. Pairs of equal share "
+        reading="Few components with smooth scores mean a low-dimensional curve. Pairs of equal "
+        "share "
         "a quarter period apart are circles, the learned analogue of a sine and cosine pair.",
         limits="Sinusoidal scores prove nothing by themselves: the components of any smooth random "
         "series are sinusoids. A few rows at the ends can move the shares a lot; try --rows.",
-        source="Chughtai & Lau 2024; Song & Zhong 2023; caution by Antognini & Sohl-Dickstein 2018.",
+        source="Chughtai & Lau 2024; Song & Zhong 2023; caution by Antognini & Sohl-Dickstein "
+        "2018.",
         figures={
             "variance": _fact(
                 "Explained variance: {} components hold 90 % and {} hold 99 %.",
-                "components_90", "components_99",
+                "components_90",
+                "components_99",
             ),
-            "components": _fact("Scores of the first components; three hold {} of the variance.", "top3"),
+            "components": _fact(
+                "Scores of the first components; three hold {} of the variance.", "top3"
+            ),
         },
         numbers=(
             Number("first three components", "top3", "share of the variance"),
@@ -153,26 +179,34 @@ SECTIONS: tuple[Section, ...] = (
         key="spectrum",
         title="Frequencies",
         shows="At which frequencies the table moves along positions.",
-        reading="Left: power summed over dimensions, with the red noise of the same memory; dots are "
-        "lines that it does not explain, labelled with their period. Right: the strongest frequency "
+        reading="Left: power summed over dimensions, with the red noise of the same memory; dots "
+        "are "
+        "lines that it does not explain, labelled with their period. Right: the strongest "
+        "frequency "
         "of each dimension, beside the ladder of the sinusoid.",
-        limits="A sinusoidal table of this length has many wavelengths longer than the table, so its "
+        limits="A sinusoidal table of this length has many wavelengths longer than the table, so "
+        "its "
         "spectrum looks red as well. Frequencies that drift along the table are smeared.",
         source="Yamamoto & Matsuzaki, EMNLP 2023; significance after Torrence & Compo 1998.",
         figures={
-            "spectrum": _fact("Power spectrum: 90 % of the power lies below frequency {}.", "edge_frequency")
+            "spectrum": _fact(
+                "Power spectrum: 90 % of the power lies below frequency {}.", "edge_frequency"
+            )
         },
         numbers=(
             Number("entropy", "entropy", "of the power over frequencies; 1 is white noise"),
             Number("edge frequency", "edge_frequency", "90 % of the power lies below it"),
-            Number("dimensions with a line", "dimensions_with_line", "above their own red noise", "d"),
+            Number(
+                "dimensions with a line", "dimensions_with_line", "above their own red noise", "d"
+            ),
         ),
     ),
     Section(
         key="norms",
         title="Norms",
         shows="How long each position's vector is.",
-        reading="A flat line means that all positions weigh the same. Rows that stand out are often the "
+        reading="A flat line means that all positions weigh the same. Rows that stand out are "
+        "often the "
         "first and last, or where training sequences ended.",
         limits="A normal norm does not make a row trained: compare its neighbours' similarity.",
         source="Standard practice.",
@@ -184,7 +218,7 @@ SECTIONS: tuple[Section, ...] = (
             Number("norm of the mean row", "mean_row_norm", "what all positions share"),
         ),
     ),
-)  # fmt: skip
+)
 
 #: The overview at the top of the page.
 OVERVIEW: tuple[Number, ...] = (

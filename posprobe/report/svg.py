@@ -1,4 +1,4 @@
-"""Drawings made fit for a page: smaller rasters, ids of their own, colours that follow the theme."""
+"""Drawings made fit for a page: small rasters, ids of their own, colours of the theme."""
 
 from __future__ import annotations
 

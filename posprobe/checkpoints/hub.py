@@ -1,0 +1,338 @@
+"""Checkpoints on the Hub, read without downloading them: headers by range, then single tensors.
+
+What is already on this machine is used from here: files in the Hub's local cache, memory-mapped,
+and what earlier runs read (`posprobe.checkpoints.cache`). Only repositories without a format that
+can be read in parts are downloaded whole, into the Hub's local cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from posprobe.checkpoints import cache, transfer
+from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.checkpoints.local import choose_weights, parse_json, read_index
+from posprobe.checkpoints.safetensors import map_file, parse_header
+from posprobe.errors import InvalidCheckpoint, Unreachable
+
+#: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
+HEADER_GUESS = 32 * 1024
+#: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
+MAX_JSON = 64 * 1024 * 1024
+
+_log = logging.getLogger("posprobe")
+
+
+@dataclass(frozen=True)
+class _Repo:
+    """One commit of a repository; ``files`` are the names in it."""
+
+    id: str
+    commit: str
+    files: tuple[str, ...]
+    offline: bool
+
+
+@dataclass(frozen=True, eq=False)
+class _ShardedTensors(Mapping[str, TensorInfo]):
+    """The tensors of a sharded checkpoint: a shard's header is read when one of its is asked for.
+
+    Names come from the index, so looking for a name costs no request.
+    """
+
+    shards: Mapping[str, str]
+    header: Callable[[str], Mapping[str, TensorInfo]]
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        file = self.shards[name]
+        try:
+            return self.header(file)[name]
+        except KeyError:
+            raise InvalidCheckpoint(
+                f"{file}: the shard index says that tensor {name!r} is in it, and it is not. "
+                "The repository is broken: choose another revision."
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.shards
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shards)
+
+    def __len__(self) -> int:
+        return len(self.shards)
+
+
+def open_hub(repo_id: str, revision: str | None, *, offline: bool) -> Checkpoint:
+    """Open a model repository on the Hub.
+
+    Parameters
+    ----------
+    repo_id
+        ``NAME`` or ``OWNER/NAME``.
+    revision
+        Branch, tag or commit; None is the default branch.
+    offline
+        Use only what is on this machine. ``HF_HUB_OFFLINE`` asks for the same.
+
+    Raises
+    ------
+    UnknownReference
+        If the Hub knows no such repository or revision.
+    Unreachable
+        If the Hub refuses or does not deliver, or if offline and something is not here.
+    InvalidCheckpoint
+        If the repository holds no weights that can be read, or damaged ones.
+    """
+    if not (offline or constants.HF_HUB_OFFLINE):
+        return _open(_resolve(repo_id, revision))
+    missing: Unreachable | None = None
+    for repo in _known_offline(repo_id, revision):
+        try:
+            return _open(repo)
+        except Unreachable as error:
+            missing = missing or error
+    raise missing or Unreachable(
+        f"{repo_id}: offline, and nothing of this revision is on this machine. "
+        "Run the same once without --offline and HF_HUB_OFFLINE."
+    )
+
+
+def _open(repo: _Repo) -> Checkpoint:
+    file = choose_weights(repo.files, repo.id)
+    config: dict[str, Any] = {}
+    if "config.json" in repo.files:
+        config = parse_json(_whole(repo, "config.json"), f"{repo.id}/config.json")
+    shards: dict[str, str] = {}
+    if file.endswith(".index.json"):
+        shards = read_index(_whole(repo, file), f"{repo.id}/{file}")
+    parts = sorted(set(shards.values())) or [file]
+    match Path(parts[0]).suffix:
+        case ".safetensors":
+            return _open_safetensors(repo, file, shards, config)
+        case ".npz" | ".npy" as suffix:
+            from posprobe.checkpoints.numpyfile import open_npy, open_npz
+
+            path = _download(repo, parts)[0]
+            opened = open_npz(path) if suffix == ".npz" else open_npy(path)
+            return replace(opened, location=repo.id, config=config, revision=repo.commit)
+        case _:
+            from posprobe.checkpoints.torchfile import open_torch
+
+            # Without PyTorch this raises, which is better known before a download than after it.
+            paths = _download(repo, parts) if find_spec("torch") else [Path(file)]
+            return open_torch(paths, repo.id, config, repo.commit)
+
+
+# --- which commit, which files ---------------------------------------------------------------
+
+
+def _resolve(repo_id: str, revision: str | None) -> _Repo:
+    """Ask the Hub which commit a revision is, and which files it has."""
+    if revision is not None and transfer.COMMIT.fullmatch(revision):
+        known = _stored_files(repo_id, revision)
+        if known is not None:  # a commit never changes
+            return _Repo(repo_id, revision, known, offline=False)
+    info = transfer.model_info(repo_id, revision)
+    commit = str(info.sha)
+    files = tuple(sorted(filter(_is_sound, (file.rfilename for file in info.siblings or ()))))
+    cache.store(json.dumps(files).encode(), repo_id, commit, "files")
+    cache.store(commit.encode(), repo_id, "revision", revision or "")
+    return _Repo(repo_id, commit, files, offline=False)
+
+
+def _known_offline(repo_id: str, revision: str | None) -> Iterator[_Repo]:
+    """Yield what a revision meant when it was last asked for: by us, then by the Hub's client."""
+    commit = revision or ""
+    if not transfer.COMMIT.fullmatch(commit):
+        commit = (cache.load(repo_id, "revision", commit) or b"").decode("ascii", "replace")
+    files = _stored_files(repo_id, commit)
+    if files is not None:
+        yield _Repo(repo_id, commit, files, offline=True)
+    snapshot = _snapshot(repo_id, revision or constants.DEFAULT_REVISION)
+    if snapshot is not None:
+        yield snapshot
+
+
+def _snapshot(repo_id: str, revision: str) -> _Repo | None:
+    """Find a revision with weights in the Hub's local cache, whose layout is documented."""
+    folder = Path(constants.HF_HUB_CACHE, "--".join(["models", *repo_id.split("/")]))
+    try:
+        commit = revision
+        if not transfer.COMMIT.fullmatch(commit):
+            commit = (folder / "refs" / revision).read_text().strip()
+        if not transfer.COMMIT.fullmatch(commit):
+            return None
+        files = sorted(entry.name for entry in (folder / "snapshots" / commit).iterdir())
+        choose_weights(files, repo_id)
+    except (OSError, ValueError, InvalidCheckpoint):  # not there, or its configuration alone
+        return None
+    return _Repo(repo_id, commit, tuple(files), offline=True)
+
+
+def _stored_files(repo_id: str, commit: str) -> tuple[str, ...] | None:
+    stored = cache.load(repo_id, commit, "files")
+    return None if stored is None else tuple(json.loads(stored))
+
+
+def _is_sound(name: object) -> bool:
+    """Whether a server's file name is safe to ask for, to store under and to print."""
+    return (
+        isinstance(name, str)
+        and name.isprintable()
+        and "\\" not in name
+        and not PurePosixPath(name).is_absolute()
+        and ".." not in name.split("/")
+    )
+
+
+# --- reading parts of files ------------------------------------------------------------------
+
+
+def _open_safetensors(
+    repo: _Repo, file: str, shards: Mapping[str, str], config: Mapping[str, Any]
+) -> Checkpoint:
+    header = functools.cache(functools.partial(_header, repo))
+    tensors = _ShardedTensors(shards, header) if shards else header(file)
+    return Checkpoint(repo.id, tensors, functools.partial(_fetch, repo), config, repo.commit)
+
+
+def _header(repo: _Repo, file: str) -> Mapping[str, TensorInfo]:
+    try:
+        return _read_header(repo, file)
+    except InvalidCheckpoint as error:  # its message begins with the file
+        raise InvalidCheckpoint(f"{repo.id}/{error}") from error
+
+
+def _read_header(repo: _Repo, file: str) -> Mapping[str, TensorInfo]:
+    """Read the header of a safetensors file; it is stored as 8 bytes of file length and its own."""
+    path = _local(repo, file)
+    if path is not None:
+        data = map_file(path)
+        return parse_header(lambda start, stop: data[start:stop], len(data), file)
+    stored = cache.load(repo.id, repo.commit, file, "header")
+    if stored is not None:
+        size, known = int.from_bytes(stored[:8], "little"), stored[8:]
+        return parse_header(lambda start, stop: known[start:stop], size, file)
+    start_of_file, length = _remote(repo, file, 0, HEADER_GUESS)
+    if length is None:
+        raise Unreachable(
+            f"{repo.id}/{file}: the server does not say how long the file is. Fetch it with "
+            f"`hf download {repo.id} {file}`; it is then read from there."
+        )
+    got = bytearray(start_of_file)
+
+    def read(start: int, stop: int) -> bytes:
+        # The parser asks for the rest only once the length that is claimed is plausible.
+        if stop > len(got):
+            got.extend(_remote(repo, file, len(got), stop)[0])
+        return bytes(got[start:stop])
+
+    tensors = parse_header(read, length, file)
+    end = 8 + int.from_bytes(got[:8], "little")
+    cache.store(length.to_bytes(8, "little") + got[:end], repo.id, repo.commit, file, "header")
+    return tensors
+
+
+def _fetch(repo: _Repo, info: TensorInfo) -> bytes | memoryview[int]:
+    path = _local(repo, info.file)
+    if path is not None:
+        return map_file(path)[info.start : info.stop]
+    if info.start == info.stop:
+        return b""
+    key = (repo.id, repo.commit, info.file, "tensor", info.name)
+    data = cache.load(*key)
+    if data is None:
+        data, _ = _remote(repo, info.file, info.start, info.stop)
+        if len(data) == info.stop - info.start:
+            cache.store(data, *key)
+    return data
+
+
+def _whole(repo: _Repo, file: str) -> bytes:
+    """Read a small file."""
+    path = _local(repo, file)
+    if path is not None:
+        return path.read_bytes()
+    data = cache.load(repo.id, repo.commit, file, "whole")
+    if data is None:
+        data, size = _remote(repo, file, 0, MAX_JSON)
+        if size is None or size > len(data):
+            raise InvalidCheckpoint(
+                f"{repo.id}/{file}: it is longer than {MAX_JSON} bytes, which no configuration or "
+                "shard index is. The repository is broken: choose another revision."
+            )
+        cache.store(data, repo.id, repo.commit, file, "whole")
+    return data
+
+
+def _local(repo: _Repo, file: str) -> Path | None:
+    """Find a file of this commit in the Hub's local cache, if it is there and may be read."""
+    path = try_to_load_from_cache(repo.id, file, revision=repo.commit)
+    return Path(path) if isinstance(path, str) and os.access(path, os.R_OK) else None
+
+
+def _remote(repo: _Repo, file: str, start: int, stop: int) -> tuple[bytes, int | None]:
+    if repo.offline:
+        raise _not_here(repo, file)
+    return transfer.read_range(repo.id, repo.commit, file, start, stop)
+
+
+def _not_here(repo: _Repo, file: str) -> Unreachable:
+    return Unreachable(
+        f"{repo.id}/{file}: offline, and what is needed of it is not on this machine. Run the same "
+        "once without --offline and HF_HUB_OFFLINE, or fetch the file with "
+        f"`hf download {repo.id} {file} --revision {repo.commit}`."
+    )
+
+
+# --- whole downloads -------------------------------------------------------------------------
+
+
+def _download(repo: _Repo, files: Iterable[str]) -> list[Path]:
+    """Fetch files whole into the Hub's local cache, after saying how large they are."""
+    found = {file: _local(repo, file) for file in files}
+    missing = [file for file, path in found.items() if path is None]
+    if missing and repo.offline:
+        raise _not_here(repo, missing[0])
+    if missing:
+        # One byte tells the size. It also meets refusals and limits under our own patience: the
+        # client's download waits as long as a server tells it to.
+        sizes = [_remote(repo, file, 0, 1)[1] for file in missing]
+        known = [size for size in sizes if size is not None]
+        _log.warning(
+            "%s: %s cannot be read in parts and must be downloaded whole: %s",
+            repo.id,
+            missing[0] if len(missing) == 1 else f"{len(missing)} files",
+            f"{sum(known) / 1e6:.1f} MB" if len(known) == len(missing) else "of unknown size",
+        )
+    return [path or _download_one(repo, file) for file, path in found.items()]
+
+
+def _download_one(repo: _Repo, file: str) -> Path:
+    def attempt() -> str:
+        try:
+            return hf_hub_download(repo.id, file, revision=repo.commit, library_name="posprobe")
+        except LocalEntryNotFoundError as error:
+            raise error.__cause__ or error from None  # what kept the client from looking
+
+    where = f"{repo.id}/{file}"
+    try:
+        return Path(transfer.patiently(where, attempt))
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise Unreachable(
+            f"{where}: the download failed ({reason}). Check the space left and the permissions of "
+            f"the Hub's local cache (HF_HOME moves it), or try `hf download {repo.id} {file}`."
+        ) from error
