@@ -168,7 +168,12 @@ def spectrum(
     power[1 : (n + 1) // 2] *= 2
     power /= n * (taper**2).sum()
     return _spectrum(
-        np.fft.rfftfreq(n), power, to_numpy(rest).astype(np.float64), layout, detrend, window
+        np.arange(len(power), dtype=np.float64) / n,
+        power,
+        to_numpy(rest).astype(np.float64),
+        layout,
+        detrend,
+        window,
     )
 
 
@@ -230,8 +235,9 @@ def _share_around(by_dim: NDArray[np.float64], peak: NDArray[np.intp]) -> NDArra
     bins = np.arange(len(by_dim))[:, None]
     near = np.where(np.abs(bins - peak) <= 1, by_dim, 0.0).sum(axis=0)
     total = by_dim.sum(axis=0)
-    share: NDArray[np.float64] = np.full_like(total, np.nan)
-    return np.divide(near, total, out=share, where=total > 0)
+    share: NDArray[np.float64] = np.full(total.shape, np.nan)
+    np.divide(near, total, out=share, where=total > 0)
+    return share
 
 
 def _red_noise(
