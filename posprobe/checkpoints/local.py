@@ -152,8 +152,8 @@ def read_index(content: bytes, name: str) -> dict[str, str]:
             pass
         case _:
             raise InvalidCheckpoint(f"{name}: it has no weight_map. It is no shard index.")
-    for shard in set(shards.values()):
-        sound = isinstance(shard, str) and shard.isprintable() and shard != ".."
+    for shard in shards.values():
+        sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(_FORMATS)
         if not sound or Path(shard).name != shard:
             raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
     return shards

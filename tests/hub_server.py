@@ -1,0 +1,352 @@
+"""A model hub on this machine: the parts of the Hub's protocol that its client uses, and its ways
+to fail. It counts the bytes that it sends and keeps every request.
+
+Two servers stand for one Hub: large files are redirected to a second port, as to a CDN.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import parse_qs, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+CHUNK = 64 * 1024
+
+
+class Sparse:
+    """A file of zeros with a few pieces of content: as large as wanted, of no weight."""
+
+    def __init__(self, size: int, pieces: Mapping[int, bytes]) -> None:
+        self.size = size
+        self.pieces = pieces
+
+    def read(self, start: int, stop: int) -> bytes:
+        stop = min(stop, self.size)
+        out = bytearray(max(0, stop - start))
+        for offset, piece in self.pieces.items():
+            low, high = max(start, offset), min(stop, offset + len(piece))
+            if low < high:
+                out[low - start : high - start] = piece[low - offset : high - offset]
+        return bytes(out)
+
+
+@dataclass
+class Repo:
+    """A repository: its files, its revisions, and who may read it."""
+
+    files: dict[str, Sparse]
+    commit: str
+    revisions: dict[str, str]
+    token: str | None = None
+    gated: bool = False
+
+
+@dataclass
+class Fault:
+    """What goes wrong with the requests whose path contains ``match``, ``times`` times.
+
+    ``status`` answers with a status; ``whole`` ignores the Range header; ``short`` announces and
+    sends only ``after`` bytes of the range; ``cut`` closes the connection and ``hang`` goes silent,
+    both after ``after`` bytes of the body; ``headers`` changes headers of the answer (None leaves
+    one out); ``body`` answers 200 with other content.
+    """
+
+    kind: Literal["status", "whole", "short", "cut", "hang", "headers", "body"]
+    match: str
+    times: int = 1_000_000
+    status: int = 500
+    after: int = 0
+    headers: dict[str, str | None] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass
+class Request:
+    """One request as it arrived, and how many bytes were sent for it, headers included."""
+
+    server: Literal["hub", "cdn"]
+    method: str
+    path: str
+    query: dict[str, list[str]]
+    headers: dict[str, str]
+    target: str
+    status: int = 0
+    sent: int = 0
+
+
+class Hub:
+    """The Hub itself; `serve` starts one."""
+
+    def __init__(self) -> None:
+        self.repos: dict[str, Repo] = {}
+        self.renamed: dict[str, str] = {}
+        self.faults: list[Fault] = []
+        self.requests: list[Request] = []
+        self.large = 1_000_000
+        self.published = 0
+        self.closing = threading.Event()
+        self.lock = threading.Lock()
+        self.servers = {name: _Server(self, name) for name in ("hub", "cdn")}
+
+    @property
+    def url(self) -> str:
+        return self.servers["hub"].url
+
+    def add(self, repo_id: str, files: Mapping[str, bytes | Sparse], **options: Any) -> Repo:
+        """Publish a repository, or a new commit on its main branch."""
+        stored = {
+            name: content if isinstance(content, Sparse) else Sparse(len(content), {0: content})
+            for name, content in files.items()
+        }
+        self.published += 1
+        seed = f"{repo_id} {self.published}"
+        commit = hashlib.sha1(seed.encode(), usedforsecurity=False).hexdigest()
+        repo = Repo(stored, commit, {"main": commit}, **options)
+        self.repos[repo_id] = repo
+        return repo
+
+    def fail(self, kind: Any, match: str, **options: Any) -> Fault:
+        fault = Fault(kind, match, **options)
+        self.faults.append(fault)
+        return fault
+
+    def fault(self, path: str) -> Fault | None:
+        with self.lock:
+            for fault in self.faults:
+                if fault.match in path and fault.times > 0:
+                    fault.times -= 1
+                    return fault
+        return None
+
+    def sent(self, part: str = "") -> int:
+        """Bytes sent for requests whose path contains ``part``."""
+        return sum(request.sent for request in self.requests if part in request.path)
+
+    def paths(self, part: str = "") -> list[str]:
+        return [request.path for request in self.requests if part in request.path]
+
+    def forget(self) -> None:
+        self.requests.clear()
+
+
+@contextmanager
+def serve() -> Iterator[Hub]:
+    """Run a hub on free ports until the block is left."""
+    hub = Hub()
+    threads = [threading.Thread(target=s.serve_forever, args=(0.01,)) for s in hub.servers.values()]
+    for thread in threads:
+        thread.start()
+    try:
+        yield hub
+    finally:
+        hub.closing.set()
+        for server in hub.servers.values():
+            server.shutdown()
+        for thread in threads:
+            thread.join()
+        for server in hub.servers.values():
+            server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False  # closing the server waits for them, so that no socket is left open
+
+    def __init__(self, hub: Hub, name: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.hub = hub
+        self.name = name
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that leave early are what some tests are about."""
+
+
+class _Counting:
+    """The stream to the client, counting."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.count = 0
+
+    def write(self, data: bytes) -> int:
+        written: int = self.stream.write(data)
+        self.count += len(data)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.wfile = cast("Any", _Counting(self.wfile))
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+        """Say nothing."""
+
+    def do_HEAD(self) -> None:
+        self._handle()
+
+    def do_GET(self) -> None:
+        self._handle()
+
+    def _handle(self) -> None:
+        # A proxy is asked with the whole URL in the request line.
+        split = urlsplit(self.path)
+        self.request_ = Request(
+            cast("Any", self.server.name), self.command, unquote(split.path),
+            parse_qs(split.query), {k.lower(): v for k, v in self.headers.items()}, self.path,
+        )  # fmt: skip
+        self.server.hub.requests.append(self.request_)
+        counter = cast("_Counting", self.wfile)
+        before = counter.count
+        self.fault = self.server.hub.fault(self.request_.path)
+        try:
+            self._route()
+            self.wfile.flush()
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+        finally:
+            self.request_.sent = counter.count - before
+
+    def _route(self) -> None:
+        hub, path, fault = self.server.hub, self.request_.path, self.fault
+        if fault is not None and fault.kind == "status":
+            self._answer(fault.status, {}, b'{"error": "as told"}')
+        elif fault is not None and fault.kind == "body":
+            self._answer(200, {}, fault.body)
+        elif path == "/api/agent-harnesses":  # newer clients ask once, for their user agent
+            self._answer(200, {}, b'{"standardEnvVars": [], "harnesses": {}}')
+        elif api := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
+            name, revision = api.groups()
+            if name in hub.renamed:
+                suffix = f"/revision/{revision}" if revision else ""
+                to = f"/api/models/{hub.renamed[name]}{suffix}?{urlsplit(self.path).query}"
+                self._answer(307, {"Location": to})
+            elif (found := self._find(name, revision or "main")) is not None:
+                self._page(name, *found)
+        elif blob := re.fullmatch(r"(?:/cdn)?/([^/]+(?:/[^/]+)?)/resolve/([^/]+)/(.+)", path):
+            name, revision, file = blob.groups()
+            if name in hub.renamed:
+                to = f"/{hub.renamed[name]}/resolve/{revision}/{file}"
+                self._answer(307, {"Location": to})
+            elif self.server.name == "cdn":
+                self._content(hub.repos[name].files[file], {})
+            elif (found := self._find(name, revision)) is not None:
+                self._resolve(name, file, *found)
+        else:
+            self._answer(404, {})
+
+    def _find(self, name: str, revision: str) -> tuple[Repo, str] | None:
+        """Find a repository and commit, or refuse as the Hub does."""
+        repo = self.server.hub.repos.get(name)
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        api = self.request_.path.startswith("/api/")
+        if repo is None or (repo.token is not None and given != repo.token and not repo.gated):
+            if given:
+                self._refuse(404, "RepoNotFound", "Repository not found")
+            else:
+                self._refuse(401, "RepoNotFound", "Invalid username or password.")
+        elif repo.gated and given != repo.token and not api:
+            self._refuse(
+                403 if given else 401, "GatedRepo", f"Access to model {name} is restricted"
+            )
+        elif revision not in repo.revisions and revision != repo.commit:
+            self._refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+        else:
+            return repo, repo.revisions.get(revision, repo.commit)
+        return None
+
+    def _page(self, name: str, repo: Repo, commit: str) -> None:
+        blobs = "blobs" in self.request_.query
+        siblings = [
+            {"rfilename": file} | ({"size": content.size} if blobs else {})
+            for file, content in repo.files.items()
+        ]
+        page = {"id": name, "modelId": name, "sha": commit, "siblings": siblings}
+        self._answer(200, {"Content-Type": "application/json"}, json.dumps(page).encode())
+
+    def _resolve(self, name: str, file: str, repo: Repo, commit: str) -> None:
+        content = repo.files.get(file)
+        if content is None:
+            self._refuse(404, "EntryNotFound", "Entry not found")
+            return
+        etag = hashlib.sha1(f"{name}{file}{commit}".encode(), usedforsecurity=False).hexdigest()
+        headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
+        if content.size < self.server.hub.large:
+            self._content(content, headers)
+            return
+        headers |= {"X-Linked-Size": str(content.size), "X-Linked-Etag": f'"{etag}"'}
+        url = f"{self.server.hub.servers['cdn'].url}/cdn/{name}/resolve/{commit}/{file}"
+        self._answer(302, headers | {"Location": url})
+
+    def _content(self, content: Sparse, headers: dict[str, str]) -> None:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked is None or (self.fault is not None and self.fault.kind == "whole"):
+            self._answer(200, headers, content)
+            return
+        start = int(asked[1])
+        stop = min(int(asked[2]) + 1 if asked[2] else content.size, content.size)
+        if start >= content.size:
+            self._answer(416, headers | {"Content-Range": f"bytes */{content.size}"})
+            return
+        if self.fault is not None and self.fault.kind == "short":
+            stop = min(stop, start + self.fault.after)
+        told = {"Content-Range": f"bytes {start}-{stop - 1}/{content.size}"}
+        self._answer(206, headers | told, content, start, stop)
+
+    def _refuse(self, status: int, code: str, message: str) -> None:
+        headers = {"X-Error-Code": code, "X-Error-Message": message}
+        self._answer(status, headers, json.dumps({"error": message}).encode())
+
+    def _answer(
+        self,
+        status: int,
+        headers: Mapping[str, str],
+        body: bytes | Sparse = b"",
+        start: int = 0,
+        stop: int | None = None,
+    ) -> None:
+        content = body if isinstance(body, Sparse) else Sparse(len(body), {0: body})
+        end = content.size if stop is None else stop
+        told: dict[str, str | None] = {**headers, "Content-Length": str(end - start)}
+        fault = self.fault
+        told |= fault.headers if fault is not None else {}
+        self.request_.status = status
+        self.send_response(status)
+        for name, value in told.items():
+            if value is not None:
+                self.send_header(name, value)
+        if told["Content-Length"] is None:  # the body ends with the connection
+            self.close_connection = True
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if fault is not None and fault.kind in ("cut", "hang"):
+            self._send(content, start, min(end, start + fault.after))
+            self.wfile.flush()
+            if fault.kind == "hang":
+                self.server.hub.closing.wait(30)
+            self.close_connection = True
+        else:
+            self._send(content, start, end)
+
+    def _send(self, content: Sparse, start: int, stop: int) -> None:
+        for begin in range(start, stop, CHUNK):
+            if self.server.hub.closing.is_set():
+                return
+            self.wfile.write(content.read(begin, min(stop, begin + CHUNK)))
