@@ -74,6 +74,6 @@ def parse_reference(text: str) -> Reference:
 
 def _exists(text: str) -> bool:
     try:
-        return Path(text).expanduser().exists()
+        return text != "" and Path(text).expanduser().exists()
     except (OSError, ValueError, RuntimeError):  # too long, a NUL byte, no such home
         return False

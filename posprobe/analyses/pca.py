@@ -69,8 +69,8 @@ class PCA(Result):
 
     def summary(self) -> dict[str, Any]:
         """Return the explained variances and the effective dimensions."""
-        ratios = [] if self.undefined else self.explained_variance_ratio.tolist()
-        numbers = {
+        ratios = None if self.undefined else self.explained_variance_ratio.tolist()
+        numbers: dict[str, Any] = {
             "centered": "columns",
             "explained_variance_ratio": ratios,
             "top3": float(np.sum(ratios[:3])) if ratios else None,
@@ -79,7 +79,8 @@ class PCA(Result):
             "effective_rank": self.effective_rank,
             **{f"components_{share:.0%}"[:-1]: self.components_for(share) for share in SHARES},
         }
-        return numbers | ({"undefined": self.undefined} if self.undefined else {})
+        undefined = {name: self.undefined for name, value in numbers.items() if value is None}
+        return numbers | {"undefined": undefined}
 
 
 def pca(table: PositionTable | Positions | Array) -> PCA:

@@ -153,13 +153,14 @@ def _cosine(values: Array, layout: Layout, xp: ModuleType, scale: float = 0.0) -
     defined = length > 1e-13 * scale * values.shape[1] ** 0.5
     units = values / xp.where(defined, length, 1.0)[:, None]
     units = xp.where(defined[:, None], units, 0.0)
-    matrix = xp.matmul(units, units.T)
+    # Rounding must not leave the domain of the arc cosine.
+    matrix = xp.clip(xp.matmul(units, units.T), -1.0, 1.0)
     valid = xp.astype(defined, matrix.dtype)
     height, width = (
         (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
     )
     total, squares, count = (
-        _by_displacement(m, height, width, xp)
+        by_displacement(m, height, width, xp)
         for m in (matrix, matrix**2, xp.matmul(valid[:, None], valid[None, :]))
     )
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -170,6 +171,8 @@ def _cosine(values: Array, layout: Layout, xp: ModuleType, scale: float = 0.0) -
     host[missing, :] = np.nan
     host[:, missing] = np.nan
     numbers, undefined = _numbers(host, total, squares, count, height, width)
+    if not count.all():
+        undefined["offset_profile"] = "no pair of rows with a direction is that far apart"
     if isinstance(layout, Sequence):
         mean, variance, count = (a[0, width - 1 :] for a in (mean, variance, count))
     return Cosine(
@@ -182,19 +185,23 @@ def _cosine(values: Array, layout: Layout, xp: ModuleType, scale: float = 0.0) -
     )
 
 
-def _by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
+def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
     """Sum an ``[n, n]`` matrix over the pairs at each displacement: ``[2h - 1, 2w - 1]``."""
-    blocks = xp.permute_dims(xp.reshape(matrix, (height, width, height, width)), (1, 3, 0, 2))
-    sums = np.zeros((2 * height - 1, 2 * width - 1))
-    for down in range(height):
-        by_rows = xp.sum(xp.linalg.diagonal(blocks, offset=down), axis=-1)
-        across = [
-            xp.sum(xp.linalg.diagonal(by_rows, offset=right)) for right in range(1 - width, width)
-        ]
-        sums[height - 1 + down] = to_numpy(xp.stack(across))
-    # The matrix is symmetric, so a displacement and its opposite have the same pairs.
-    sums[: height - 1] = sums[height:][::-1, ::-1]
-    return sums
+    blocks = xp.reshape(matrix, (height, width, height, width))
+    by_rows = _diagonal_sums(xp.permute_dims(blocks, (1, 3, 0, 2)), xp)
+    return to_numpy(_diagonal_sums(xp.permute_dims(by_rows, (2, 0, 1)), xp)).astype(np.float64)
+
+
+def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
+    """Sum matrices ``[..., n, n]`` along diagonals: ``[..., 2n - 1]``, the main one in the middle.
+
+    Read with rows one element shorter, a matrix padded to twice its width is sheared by one column
+    per row, so that its diagonals stand upright.
+    """
+    *batch, n, _ = matrices.shape
+    padded = xp.concat([xp.flip(matrices, axis=-2), xp.zeros_like(matrices)], axis=-1)
+    sheared = xp.reshape(padded, (*batch, 2 * n * n))[..., : n * (2 * n - 1)]
+    return xp.sum(xp.reshape(sheared, (*batch, n, 2 * n - 1)), axis=-2)
 
 
 def _numbers(
@@ -205,44 +212,63 @@ def _numbers(
     height: int,
     width: int,
 ) -> tuple[dict[str, float | None], dict[str, str]]:
+    pairs = ~np.eye(len(matrix), dtype=bool) & ~np.isnan(matrix)
+    middle = squares[height - 1, width - 1]
+    numbers = offset_numbers(total, count, float(squares.sum() - middle), height, width) | {
+        "minimum": float(matrix[pairs].min()) if pairs.any() else None,
+        "monotone_fraction": monotone_fraction(matrix, height, width),
+    }
+    reason = "no pair of rows with a direction is that far apart"
+    undefined = {name: reason for name, value in numbers.items() if value is None}
+    if "translation_invariance" in undefined and pairs.any():
+        undefined["translation_invariance"] = "the cosines do not vary"
+    return numbers, undefined
+
+
+def offset_numbers(
+    total: NDArray[np.float64],
+    count: NDArray[np.float64],
+    sum_of_squares: float,
+    height: int,
+    width: int,
+) -> dict[str, float | None]:
+    """Reduce sums by displacement to the numbers that they define; None where there is no pair.
+
+    Parameters
+    ----------
+    total, count
+        ``[2h - 1, 2w - 1]``: sum of the cosines and number of pairs at each displacement.
+    sum_of_squares
+        Of all off-diagonal cosines.
+    height, width
+        Of the grid; a sequence has height 1.
+    """
     down, right = np.mgrid[1 - height : height, 1 - width : width]
     apart = np.hypot(down, right)
     quarter = np.hypot(height if height > 1 else 0, width if width > 1 else 0) / 4
     off = (apart > 0) & (count > 0)
     neighbours = off & (apart == 1)
     far = off & (apart > quarter) & ~neighbours
-    pairs = ~np.eye(len(matrix), dtype=bool) & ~np.isnan(matrix)
-    numbers: dict[str, float | None] = {
+    invariance = None
+    if np.count_nonzero(off) > 2:
+        spread = sum_of_squares - total[off].sum() ** 2 / count[off].sum()
+        within = sum_of_squares - (total[off] ** 2 / count[off]).sum()
+        # Equal cosines differ by rounding only, and then nothing is there to explain.
+        if spread > 1e-12 * sum_of_squares:
+            invariance = float(1 - max(within, 0.0) / spread)
+    return {
         "neighbour_mean": _ratio(total[neighbours].sum(), count[neighbours].sum()),
         "far_mean": _ratio(total[far].sum(), count[far].sum()),
-        "minimum": float(matrix[pairs].min()) if pairs.any() else None,
-        "translation_invariance": None,
-        "monotone_fraction": _monotone(matrix, height, width),
+        "translation_invariance": invariance,
     }
-    undefined = {
-        name: "no pair of rows with a direction is that far apart"
-        for name, value in numbers.items()
-        if value is None
-    }
-    if off.any():
-        mean = total[off].sum() / count[off].sum()
-        spread = squares[off].sum() - count[off].sum() * mean**2
-        within = (squares[off] - total[off] ** 2 / count[off]).sum()
-        # Equal cosines differ by rounding only, and then nothing is there to explain.
-        if spread > 1e-12 * max(squares[off].sum(), 1e-300) and np.count_nonzero(off) > 2:
-            numbers["translation_invariance"] = float(1 - max(within, 0.0) / spread)
-            undefined.pop("translation_invariance", None)
-        else:
-            undefined["translation_invariance"] = "the cosines do not vary"
-    return numbers, undefined
 
 
 def _ratio(total: float, count: float) -> float | None:
     return float(total / count) if count else None
 
 
-def _monotone(matrix: NDArray[np.float64], height: int, width: int) -> float | None:
-    """Share of falling steps, to the right and, on a grid, downwards."""
+def monotone_fraction(matrix: NDArray[Any], height: int, width: int) -> float | None:
+    """Return the share of falling steps, to the right and, on a grid, downwards."""
     cells = matrix.reshape(height, width, height, width)
     falling, steps = 0, 0
     for axis, extent in ((1, width), (0, height)):

@@ -100,7 +100,8 @@ class Spectrum(Result):
 
     def summary(self) -> dict[str, Any]:
         """Return the treatment, the scalars and the lines."""
-        numbers = {
+        fitted = self.threshold is not None
+        numbers: dict[str, Any] = {
             "axis": "radial" if isinstance(self.layout, Grid) else "positions",
             "detrend": self.detrend,
             "window": self.window,
@@ -108,15 +109,18 @@ class Spectrum(Result):
             "edge_frequency": self.edge_frequency,
             "edge_share": EDGE,
             "false_alarm": FALSE_ALARM,
-            "lines": None
-            if self.threshold is None
-            else [
+            "lines": [
                 {"frequency": line.frequency, "period": line.period, "ratio": line.ratio}
                 for line in self.lines
-            ],
-            "dimensions_with_line": int(self.dominant_significant.sum()),
+            ]
+            if fitted
+            else None,
+            "dimensions_with_line": int(self.dominant_significant.sum()) if fitted else None,
         }
-        return numbers | ({"undefined": self.undefined} if self.undefined else {})
+        why = self.undefined or "no red noise is fitted on a grid"
+        return numbers | {
+            "undefined": {name: why for name, value in numbers.items() if value is None}
+        }
 
 
 def spectrum(

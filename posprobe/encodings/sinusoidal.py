@@ -117,6 +117,8 @@ def fixed_formula(values: NDArray[np.floating[Any]], layout: Layout, dtype: str)
         Format in which the table is stored, such as ``F16``.
     """
     tolerance = {"F16": 2e-3, "BF16": 8e-3}.get(dtype, 1e-3)
+    if not np.isfinite(values).all():
+        return None
     if not np.allclose(np.abs(values[0] - 0.5), 0.5, rtol=0, atol=tolerance):
         return None  # row 0 holds sines and cosines of 0 in every variant
     for name, candidate in _variants(len(values), values.shape[1], layout):

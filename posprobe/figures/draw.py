@@ -251,17 +251,17 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
 def plane_power(ax: Axes, result: Patches) -> None:
     """Draw the two-dimensional spectrum, zero frequency in the middle, in decibels below peak."""
     height, width = result.layout.height, result.layout.width
-    peak = result.power.max()
+    shown = result.power > 1e-6 * result.power.max()
     level = np.full_like(result.power, -60.0)
-    np.log10(result.power / peak, out=level, where=result.power > 1e-6 * peak)
-    level = np.where(result.power > 1e-6 * peak, 10 * level, -60.0)
-    across, down = 0.5 + 0.5 / width, 0.5 + 0.5 / height
+    level[shown] = 10 * np.log10(result.power[shown] / result.power.max())
+    # The middle cell is frequency 0 whether or not there is a Nyquist frequency to its left.
+    left, top = -(width // 2 + 0.5) / width, -(height // 2 + 0.5) / height
     image = ax.imshow(
         level,
         cmap=ONE_SIDED,
         vmin=-40,
         vmax=0,
-        extent=(-across, across - 1 / width, down - 1 / height, -down),
+        extent=(left, left + 1, top + 1, top),
     )
     ax.set(xlabel="cycles per patch, along rows", ylabel="cycles per patch, along columns")
     ax.figure.colorbar(image, ax=ax, label="power (dB below peak)", shrink=0.85)

@@ -204,7 +204,7 @@ def _replace(folder: Path, made: Path, old: Path) -> None:
     folder.replace(old)
     try:
         made.replace(folder)
-    except OSError:
+    except BaseException:
         old.replace(folder)
         raise
     shutil.rmtree(old, ignore_errors=True)

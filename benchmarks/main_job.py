@@ -1,0 +1,102 @@
+"""Compare `posprobe analyze` with the script a user would write, on a GPT-2-sized checkpoint.
+
+Both run alternately as processes of their own on the same machine; what is printed are the ratios of
+their median wall time and median peak memory, and those of starting up. Run with
+
+    uv run --group test python benchmarks/main_job.py
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+HERE = Path(__file__).parent
+ROUNDS = 5
+
+
+class Cost(NamedTuple):
+    """Wall time in seconds and peak resident memory in MiB of one process."""
+
+    seconds: float
+    mebibytes: float
+
+
+def build(folder: Path) -> None:
+    """Save GPT-2 small with random weights and a smooth position table: about 500 MB."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config())
+    steps = torch.randn(1024, 768) * 0.02
+    model.transformer.wpe.weight.data = torch.cumsum(steps, dim=0)
+    model.save_pretrained(folder)
+
+
+def run(command: list[str]) -> Cost:
+    """Run a process to its end and measure it."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{command} ended with {process.returncode}")
+    return Cost(seconds, usage.ru_maxrss / 1024)
+
+
+def median(costs: list[Cost]) -> Cost:
+    """Take the median of each quantity."""
+    return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))
+
+
+def compare(title: str, ours: list[str], theirs: list[str], rounds: int) -> None:
+    """Run two commands alternately and print the ratios of their medians."""
+    costs: tuple[list[Cost], list[Cost]] = ([], [])
+    for _ in range(rounds):
+        for cost, command in zip(costs, (ours, theirs), strict=True):
+            cost.append(run(command))
+    one, other = map(median, costs)
+    print(
+        f"{title:<44} time {one.seconds / other.seconds:5.2f} "
+        f"({one.seconds:.2f} s / {other.seconds:.2f} s)   "
+        f"memory {one.mebibytes / other.mebibytes:5.2f} "
+        f"({one.mebibytes:.0f} MiB / {other.mebibytes:.0f} MiB)",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Build the checkpoint and print the ratios."""
+    python = sys.executable
+    probe = str(Path(python).with_name("posprobe"))
+    with tempfile.TemporaryDirectory() as scratch:
+        checkpoint = Path(scratch) / "gpt2"
+        # In a process of its own: a child's peak memory starts from what its parent holds.
+        subprocess.run([python, __file__, "--build", str(checkpoint)], check=True)
+        naive = [python, str(HERE / "naive.py"), str(checkpoint), f"{scratch}/naive"]
+        analyze = [probe, "analyze", str(checkpoint), "--out", f"{scratch}/bundle"]
+        run(naive)
+        run(analyze)
+        compare("posprobe analyze / naive script", analyze, naive, ROUNDS)
+    compare("posprobe --help / import typer", [probe, "--help"], [python, "-c", "import typer"], 15)
+    compare(
+        "import posprobe / import numpy",
+        [python, "-c", "import posprobe"],
+        [python, "-c", "import numpy"],
+        15,
+    )
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--build"]:
+        build(Path(sys.argv[2]))
+    else:
+        main()
