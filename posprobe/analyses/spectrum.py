@@ -309,8 +309,9 @@ def grid_power(values: Array, layout: Grid, xp: ModuleType) -> NDArray[np.float6
 
     Frequencies are in the order of ``fftfreq``; the powers of a column add up to its variance.
     """
-    maps = xp.reshape(values - xp.mean(values, axis=0), (layout.height, layout.width, -1))
-    power = to_numpy(xp.abs(xp.fft.fft2(maps, axes=(0, 1))) ** 2).astype(np.float64)
+    rest = _detrended(values, xp, linear=False)
+    maps = xp.reshape(rest, (layout.height, layout.width, -1))
+    power = to_numpy(xp.abs(xp.fft.fftn(maps, axes=(0, 1))) ** 2).astype(np.float64)
     return power.reshape(layout.size, -1) / layout.size**2
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from posprobe.analyses import PCA, Norms, Patches, Result, Similarity, Spectrum
 from posprobe.arrays import Device, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.table import Grid, PositionTable, describe_layout
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCHEMA = "posprobe.analysis/1"
 #: The analyses in the order of the report.
@@ -81,6 +84,12 @@ class Analysis:
                 case Patches():
                     arrays["grid_power"] = result.power
         return arrays
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures import bundle_figures
+
+        return bundle_figures(self.table, self.results)
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle: data, figures and report. Return its folder.

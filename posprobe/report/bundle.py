@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.report.page import render
@@ -21,7 +22,6 @@ from posprobe.report.svg import smaller_images
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.report.analysis import Analysis
     from posprobe.table import PositionTable
 
 #: Everything a bundle holds.
@@ -43,7 +43,20 @@ def _stored_positions(table: PositionTable) -> int:
     return stored - len(table.dropped) - len(table.prefix_rows)
 
 
-def write_bundle(analysis: Analysis, folder: Path) -> Path:
+class Bundled(Protocol):
+    """What can be written as a bundle: an analysis or a comparison."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``analysis.json``."""
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``."""
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure."""
+
+
+def write_bundle(content: Bundled, folder: Path) -> Path:
     """Write ``analysis.json``, ``arrays.npz``, ``figures/`` and ``report.html`` into a folder.
 
     The bundle is made beside its place and moved there when complete, so that a broken run leaves
@@ -60,7 +73,7 @@ def write_bundle(analysis: Analysis, folder: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
             made = Path(scratch) / "bundle"
-            _fill(analysis, made)
+            _fill(content, made)
             _replace(folder, made, Path(scratch) / "old")
     except OSError as error:
         raise OutputError(
@@ -140,16 +153,16 @@ def to_json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _fill(analysis: Analysis, folder: Path) -> None:
-    from posprobe.figures import bundle_figures, style
+def _fill(content: Bundled, folder: Path) -> None:
+    from posprobe.figures import style
 
     figures = folder / "figures"
     figures.mkdir(parents=True)
-    document = analysis.to_dict()
+    document = content.to_dict()
     (folder / "analysis.json").write_text(to_json(document), encoding="utf-8")
-    np.savez(folder / "arrays.npz", **analysis.arrays())  # type: ignore[arg-type]
+    np.savez(folder / "arrays.npz", **content.arrays())  # type: ignore[arg-type]
     drawings = {}
-    for name, make in bundle_figures(analysis.table, analysis.results).items():
+    for name, make in content.figures().items():
         with style():
             drawings[name] = _save_figure(make, name, figures)
     (folder / "report.html").write_text(render(document, drawings), encoding="utf-8")
