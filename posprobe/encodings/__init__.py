@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from posprobe.encodings.sinusoidal import fixed_formula, sincos2d, sinusoidal
 from posprobe.errors import UnknownReference, UsageError
-from posprobe.table import PositionTable
+from posprobe.table import Grid, PositionTable
 
 Formula: TypeAlias = Callable[..., PositionTable]
 
@@ -42,4 +42,21 @@ def from_reference(source: str) -> PositionTable:
     return formula(*map(int, numbers))
 
 
-__all__ = ["FORMULAS", "fixed_formula", "from_reference", "sincos2d", "sinusoidal"]
+def of_shape(name: str, table: PositionTable) -> PositionTable | None:
+    """Build the formula called ``name`` in the shape of a table; None if it is no bare name.
+
+    Raises
+    ------
+    UsageError
+        If the formula has no table of that shape.
+    """
+    if name not in FORMULAS:
+        return None
+    layout = table.layout
+    if (name == "sincos2d") != isinstance(layout, Grid):
+        raise UsageError(f"{name}: it has no table in the shape of {table.name}, a {layout}.")
+    sizes = (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)
+    return FORMULAS[name][0](*sizes, table.dim)
+
+
+__all__ = ["FORMULAS", "fixed_formula", "from_reference", "of_shape", "sincos2d", "sinusoidal"]

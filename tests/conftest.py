@@ -1,0 +1,37 @@
+"""What every test runs under: in CI a skip is a failure, unless the hardware is what is missing."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+#: What the reason of a skip says where a skip is right in CI too.
+HARDWARE = "CUDA"
+
+
+def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if not (report.skipped and os.environ.get("CI")) or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if HARDWARE not in reason:
+        report.outcome = "failed"
+        report.longrepr = f"Nothing is skipped in CI, and this was: {reason}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _no_skip_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _no_skip_in_ci(report)
+    return report

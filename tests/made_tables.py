@@ -1,0 +1,47 @@
+"""Tables whose answer is known: noise, walks, planted waves, grids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
+
+Floats = NDArray[np.floating[Any]]
+
+
+def as_table(values: Floats, layout: Layout | None = None, name: str = "made") -> PositionTable:
+    source = Source(reference=name, resolved=name, shape=values.shape, dtype="F64")
+    return PositionTable(values, layout or Sequence(len(values)), name=name, source=source)
+
+
+def gaussian(n: int, d: int, seed: int = 0) -> Floats:
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def walk(n: int, d: int, seed: int = 0) -> Floats:
+    """Independent Gaussian steps in every dimension: smooth, and without any period."""
+    return np.asarray(np.cumsum(gaussian(n, d, seed), axis=0))
+
+
+def rotation(d: int, seed: int = 0) -> Floats:
+    orthogonal, _ = np.linalg.qr(gaussian(d, d, seed))
+    return np.asarray(orthogonal)
+
+
+def waves(n: int, periods: list[float], seed: int = 0, noise: float = 0.0) -> Floats:
+    """A circle of radius 1 for each period, all of them turned into each other by a rotation."""
+    angle = 2 * np.pi * np.arange(n)[:, None] / np.asarray(periods)
+    phase = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(periods))
+    circles = np.concatenate([np.sin(angle + phase), np.cos(angle + phase)], axis=1)
+    turned = circles @ rotation(2 * len(periods), seed)
+    return np.asarray(turned + noise * gaussian(n, 2 * len(periods), seed + 1))
+
+
+def patches(height: int, width: int, d: int, seed: int = 0) -> PositionTable:
+    """Rows and columns known by smooth vectors of their own, with some noise."""
+    rows, columns = walk(height, d, seed), walk(width, d, seed + 1)
+    values = (rows[:, None] + columns[None]).reshape(height * width, d)
+    return as_table(values + 0.3 * gaussian(height * width, d, seed + 2), Grid(height, width))

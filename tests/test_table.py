@@ -1,0 +1,232 @@
+"""The table: what it refuses to hold, and what a slice of it is."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.table import DroppedRow, Grid, Layout, PositionTable, PrefixRow, Sequence, Source
+
+SOURCE = Source("it", "/where/it/is", tensor="wpe.weight", shape=(9, 4), dtype="F32")
+quick = settings(max_examples=150, deadline=None, derandomize=True, database=None)
+
+
+def table(values: Any, layout: Layout | None = None, **options: Any) -> PositionTable:
+    return PositionTable(values, layout or Sequence(len(values)), "it", SOURCE, **options)
+
+
+def numbered(n: int, layout: Layout | None = None, **options: Any) -> PositionTable:
+    """Row ``i`` holds ``i``."""
+    return table(np.repeat(np.arange(float(n)), 2).reshape(n, 2), layout, **options)
+
+
+def positions(cut: PositionTable) -> list[int]:
+    return [int(row) for row in cut.values[:, 0]]
+
+
+# --- slices ---
+
+
+@quick
+@given(st.integers(1, 30), st.integers(-40, 40) | st.none(), st.integers(-40, 40) | st.none())
+def test_a_slice_keeps_the_rows_that_a_list_would(n: int, a: int | None, b: int | None) -> None:
+    kept = list(range(n))[a:b]
+    whole = numbered(n)
+    if not kept:
+        with pytest.raises(UsageError, match="nothing is left"):
+            whole[a:b]
+        return
+    cut = whole[a:b]
+    assert positions(cut) == kept
+    assert len(cut) == len(kept)
+    assert cut.rows == (kept[0], kept[-1] + 1)
+    assert cut.layout == Sequence(len(kept))
+
+
+@quick
+@given(st.integers(1, 30), st.data())
+def test_a_slice_of_a_slice_counts_from_the_slice(n: int, data: st.DataObject) -> None:
+    a = data.draw(st.integers(0, n - 1))
+    b = data.draw(st.integers(a + 1, n))
+    c = data.draw(st.integers(0, b - a - 1))
+    d = data.draw(st.integers(c + 1, b - a))
+    inner, direct = numbered(n)[a:b][c:d], numbered(n)[a + c : a + d]
+    assert positions(inner) == positions(direct)
+    assert inner.rows == direct.rows == (a + c, a + d)
+    assert inner.layout == direct.layout
+
+
+@quick
+@given(st.integers(1, 6), st.integers(1, 6), st.data())
+def test_a_slice_of_a_grid_is_a_grid_where_it_is_made_of_whole_rows(
+    height: int, width: int, data: st.DataObject
+) -> None:
+    a = data.draw(st.integers(0, height * width - 1))
+    b = data.draw(st.integers(a + 1, height * width))
+    cut = numbered(height * width, Grid(height, width))[a:b]
+    assert positions(cut) == list(range(a, b))
+    if a % width or b % width:
+        assert cut.layout == Sequence(b - a)
+    else:
+        assert cut.layout == Grid((b - a) // width, width)
+        assert cut.start == a
+
+
+@quick
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 5), st.integers(1, 6))
+def test_rows_of_a_grid_that_was_cut_out_of_a_sequence_stay_in_place(
+    height: int, width: int, first: int, count: int
+) -> None:
+    assume(first + count <= height)
+    grid = numbered(height * width, Grid(height, width))
+    cut = grid[first * width : (first + count) * width]
+    assert cut.values.reshape(count, width, 2)[0, 0, 0] == first * width
+    assert cut[:].layout == cut.layout
+
+
+def test_what_is_known_about_a_table_follows_its_slices() -> None:
+    whole = numbered(
+        9, kind="fixed", family="bert", prefix=np.ones((1, 2)),
+        prefix_rows=(PrefixRow(0, "CLS"),), dropped=(DroppedRow(1, "padding"),), notes=("seen",),
+    )  # fmt: skip
+    cut = whole[2:5]
+    for name in ("name", "source", "kind", "family", "prefix_rows", "dropped", "notes"):
+        assert getattr(cut, name) == getattr(whole, name)
+    np.testing.assert_array_equal(cut.prefix, whole.prefix)
+
+
+@pytest.mark.parametrize(
+    "rows", [slice(0, 8, 2), slice(None, None, -1), slice(7, 2), slice(9, None), slice(3, 3)]
+)
+def test_a_slice_that_skips_rows_or_is_empty_is_wrong_usage(rows: slice) -> None:
+    with pytest.raises(UsageError, match=r"0 <= A < B <= 9") as caught:
+        numbered(9)[rows]
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("rows", [3, -1, (slice(0, 3), 1), [1, 2], None])
+def test_a_table_is_cut_with_slices_only(rows: Any) -> None:
+    with pytest.raises(UsageError, match=r"table\[1:128\]"):
+        numbered(9)[rows]
+
+
+def test_a_table_of_one_row_can_be_cut_to_itself_alone() -> None:
+    one = numbered(1)
+    assert len(one[0:1]) == len(one[:]) == len(one[0:5]) == 1
+    with pytest.raises(UsageError, match=r"0 <= A < B <= 1"):
+        one[1:2]
+
+
+def test_iteration_over_rows_is_not_offered_by_accident() -> None:
+    with pytest.raises(UsageError):
+        list(numbered(3))  # type: ignore[call-overload]
+
+
+# --- values ---
+
+
+def test_values_are_read_only_and_not_copied() -> None:
+    values = np.ones((3, 2))
+    prefix = np.zeros((1, 2))
+    it = table(values, prefix=prefix, prefix_rows=(PrefixRow(0, "CLS"),))
+    assert np.shares_memory(it.values, values)
+    for array in (it.values, it.prefix, it[1:].values, np.asarray(it)):
+        assert array is not None
+        with pytest.raises(ValueError, match="read-only"):
+            array[0, 0] = 5
+    values[0, 0] = 5  # the caller's own array is left as it was
+    with pytest.raises(FrozenInstanceError):
+        it.name = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_stored_precision_is_kept(dtype: type[np.floating[Any]]) -> None:
+    it = table(np.ones((3, 2), dtype))
+    assert it.values.dtype == np.asarray(it).dtype == dtype
+    assert it.dim == 2
+
+
+def test_numpy_reads_the_values() -> None:
+    it = numbered(4)
+    assert np.shares_memory(np.asarray(it), it.values)
+    assert not np.shares_memory(np.array(it), it.values)
+    assert np.asarray(it, dtype=np.float32).dtype == np.float32
+    assert np.linalg.norm(it, axis=1).tolist() == np.linalg.norm(it.values, axis=1).tolist()
+    with pytest.raises(ValueError, match="copy"):
+        np.array(it, dtype=np.float32, copy=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "layout", "says"),
+    [
+        (np.ones(4), Sequence(4), r"shape \[4\].*two dimensions"),
+        (np.ones((1, 4, 2)), Sequence(4), r"shape \[1, 4, 2\].*two dimensions"),
+        (np.float64(1), Sequence(1), r"shape \[\].*two dimensions"),
+        (np.ones((4, 2), np.int64), Sequence(4), "int64.*floating-point"),
+        (np.ones((4, 2), np.int8), Sequence(4), "int8.*quantised"),
+        (np.ones((4, 2), bool), Sequence(4), "bool.*floating-point"),
+        (np.ones((4, 2), complex), Sequence(4), "complex128.*floating-point"),
+        (np.array([["a", "b"]]), Sequence(1), "floating-point"),
+        (np.array([[None]]), Sequence(1), "object.*floating-point"),
+        (np.ones((0, 2)), Sequence(0), "empty"),
+        (np.ones((4, 0)), Sequence(4), "empty"),
+        (np.ones((0, 0)), Grid(0, 5), "empty"),
+        (np.ones((4, 2)), Sequence(5), "4 rows do not fill a sequence of 5"),
+        (np.ones((4, 2)), Grid(2, 3), "4 rows do not fill a grid of 2 x 3"),
+    ],
+)
+def test_what_is_no_table_of_positions_is_refused(values: Any, layout: Layout, says: str) -> None:
+    with pytest.raises(InvalidTable, match=rf"^it: .*{says}") as caught:
+        table(values, layout)
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_rows_that_are_not_finite_are_counted_and_named(value: float) -> None:
+    values = np.ones((20, 3))
+    values[[2, 3, 11], [0, 1, 2]] = value
+    with pytest.raises(InvalidTable, match=r"3 of 20 rows.*2, 3, 11\b(?!, )"):
+        table(values)
+    with pytest.raises(InvalidTable, match=r"102, 103, 111"):
+        table(values, start=100)
+    values[:] = value
+    with pytest.raises(InvalidTable, match=r"20 of 20 rows.*0, 1, 2, 3, 4, \.\.\."):
+        table(values)
+
+
+def test_lists_of_numbers_are_values_too() -> None:
+    assert table([[1.0, 2.0], [3.0, 4.0]]).values.shape == (2, 2)
+
+
+# --- how it shows itself ---
+
+
+def test_the_short_and_the_long_form_say_what_it_is() -> None:
+    it = numbered(6, Grid(2, 3), dropped=(DroppedRow(0, "padding"),))
+    assert repr(it) == "PositionTable('it', learned, grid of 2 x 3, dim=2)"
+    html = it._repr_html_()
+    for part in ("grid of 2 x 3", "wpe.weight", "row 0: padding", "learned"):
+        assert part in html
+
+
+def test_the_long_form_escapes_what_came_from_a_file() -> None:
+    evil = "<script>alert(1)</script>"
+    source = Source(evil, evil, tensor=evil)
+    it = PositionTable(
+        np.ones((2, 2)), Sequence(2), evil, source, prefix=np.ones((1, 2)),
+        prefix_rows=(PrefixRow(0, evil),), dropped=(DroppedRow(1, evil),),
+    )  # fmt: skip
+    assert "<script" not in it._repr_html_()
+
+
+def test_layouts_count_their_positions() -> None:
+    assert Sequence(7).size == 7
+    assert Grid(3, 4).size == 12
+    assert str(Sequence(7)) == "sequence of 7"
+    assert str(Grid(3, 4)) == "grid of 3 x 4"
