@@ -6,14 +6,18 @@ trivial properties. Each null model keeps one such property and destroys the res
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
+from posprobe.analyses.headline import headline, headline_curves, ruler, sinusoid_headline
 from posprobe.errors import UsageError
-from posprobe.table import Grid, Layout
+from posprobe.table import Grid, Layout, PositionTable
 
 #: What each null model keeps of the table.
 NULLS: Mapping[str, str] = {
@@ -70,26 +74,6 @@ def surrogate(
     raise ValueError(f"no null model is called {name!r}; there are {', '.join(NULLS)}")
 
 
-def surrogates(
-    values: NDArray[np.floating[Any]], layout: Layout, draws: int, seed: int
-) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """Draw ``draws`` surrogates of every null model, the same ones for the same seed.
-
-    Raises
-    ------
-    UsageError
-        If ``draws`` is negative, or more than could be computed.
-    """
-    if draws < 0 or draws * values.size * len(NULLS) > MAX_NUMBERS:
-        raise UsageError(
-            f"--nulls {draws}: between 0 and {MAX_NUMBERS // (values.size * len(NULLS))} draws of "
-            f"each null model can be made of a table of {values.shape[0]} x {values.shape[1]}."
-        )
-    for index, name in enumerate(NULLS):
-        for draw in range(draws):
-            yield name, surrogate(values, name, np.random.default_rng([seed, index, draw]), layout)
-
-
 def _directions(
     rng: np.random.Generator, shape: tuple[int, ...], lengths: NDArray[np.floating[Any]]
 ) -> NDArray[np.float32]:
@@ -114,3 +98,104 @@ def _random_phases(
     turn[(0,) * len(shape)] = 1.0
     mixed = np.fft.irfftn(np.fft.rfftn(maps, axes=axes) * turn, s=shape, axes=axes)
     return mixed.reshape(values.shape).astype(np.float32)
+
+
+def bands(
+    table: PositionTable, numbers: Mapping[str, float | None], draws: int, seed: int
+) -> dict[str, dict[str, Any]]:
+    """Set a table's headline numbers beside those of the sinusoid and of the null models.
+
+    Parameters
+    ----------
+    table
+        The table.
+    numbers
+        Its headline numbers by key, as the full analyses give them.
+    draws
+        Surrogates of each null model; 0 gives the sinusoid alone.
+    seed
+        Of the surrogates.
+
+    Returns
+    -------
+    dict
+        By key: ``value``, ``sinusoid`` (of the same shape; on a grid the 2-D sin-cos; None where it
+        has no table of that width) and per null model ``p5``, ``p50`` and ``p95``, or None.
+
+    Raises
+    ------
+    UsageError
+        If there are too many draws.
+    """
+    shared = ruler(table.layout, table.dim)
+    scale = float(np.abs(table.values).max()) or 1.0
+    values = np.asarray(table.values, dtype=np.float64) / scale
+    reference = sinusoid_headline(shared)
+    drawn: dict[str, list[dict[str, float | None]]] = {name: [] for name in NULLS}
+    tasks = list(_tasks(values, draws))
+
+    def measure(task: tuple[str, int, int]) -> dict[str, float | None]:
+        name, index, draw = task
+        rng = np.random.default_rng([seed, index, draw])
+        return headline(surrogate(values, name, rng, table.layout), shared)
+
+    # Surrogates side by side use the cores better than threads within each small product.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        for (name, _, _), measured in zip(tasks, pool.map(measure, tasks), strict=True):
+            drawn[name].append(measured)
+    return {
+        key: {"value": value, "sinusoid": reference.get(key)}
+        | {name: band([found.get(key) for found in drawn[name]]) for name in NULLS}
+        for key, value in numbers.items()
+    }
+
+
+def _tasks(values: NDArray[np.floating[Any]], draws: int) -> Iterator[tuple[str, int, int]]:
+    most = MAX_NUMBERS // (values.size * len(NULLS))
+    if not 0 <= draws <= most:
+        raise UsageError(
+            f"--nulls {draws}: between 0 and {most} draws of each null model can be made of a "
+            f"table of {values.shape[0]} x {values.shape[1]}."
+        )
+    for index, name in enumerate(NULLS):
+        for draw in range(draws):
+            yield name, index, draw
+
+
+def curves(
+    table: PositionTable, draws: int, seed: int
+) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Draw random walks with a table's steps and return the bands of their curves.
+
+    Returns
+    -------
+    dict
+        5 and 95 % of the centred offset ``profile`` ``[n]``, of the ``spectrum`` as shares of its
+        power ``[f]`` and of the running sum of explained ``variance`` ``[16]``; empty on a grid.
+    """
+    if isinstance(table.layout, Grid):
+        return {}
+    scale = float(np.abs(table.values).max()) or 1.0
+    values = np.asarray(table.values, dtype=np.float64) / scale
+    shared = ruler(table.layout, table.dim)
+    index = list(NULLS).index("walk")
+    drawn = [
+        headline_curves(
+            surrogate(values, "walk", np.random.default_rng([seed, index, draw]), table.layout),
+            shared,
+        )
+        for draw in range(draws)
+    ]
+    return {
+        name: tuple(np.percentile([found[name] for found in drawn], [5, 95], axis=0))
+        for name in drawn[0]
+    }
+
+
+def band(values: Sequence[float | None]) -> dict[str, float] | None:
+    """Summarise draws by their 5, 50 and 95 %; None where one of them is undefined."""
+    found = [value for value in values if value is not None]
+    if not found or len(found) < len(values):
+        return None
+    low, middle, high = np.percentile(found, [5, 50, 95])
+    return {"p5": float(low), "p50": float(middle), "p95": float(high)}

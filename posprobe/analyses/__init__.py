@@ -3,22 +3,39 @@
 from posprobe.analyses.grid import Patches, grid
 from posprobe.analyses.norms import Norms, norms
 from posprobe.analyses.pca import PCA, pca
+from posprobe.analyses.probes import Probes, probes
 from posprobe.analyses.result import Result
+from posprobe.analyses.seams import Seams, seams
+from posprobe.analyses.shift import Shift, shift
 from posprobe.analyses.similarity import Cosine, Similarity, similarity
+from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
 from posprobe.analyses.spectrum import Line, Spectrum, spectrum
+from posprobe.analyses.timefreq import GramDCT, Spectrogram, gram_dct, spectrogram
 
 __all__ = [
     "PCA",
     "Cosine",
+    "GramDCT",
     "Line",
     "Norms",
     "Patches",
+    "Probes",
     "Result",
+    "Seams",
+    "Shift",
     "Similarity",
+    "SinusoidFit",
+    "Spectrogram",
     "Spectrum",
+    "against_sinusoid",
+    "gram_dct",
     "grid",
     "norms",
     "pca",
+    "probes",
+    "seams",
+    "shift",
     "similarity",
+    "spectrogram",
     "spectrum",
 ]

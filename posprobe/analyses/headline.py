@@ -13,12 +13,39 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.shift import MIN_ROWS, shift_rank, shift_skill
 from posprobe.analyses.similarity import by_displacement, monotone_fraction, offset_numbers
-from posprobe.analyses.spectrum import EDGE, MIN_LENGTH
-from posprobe.table import Grid, Layout
+from posprobe.analyses.sinusoid import Ladder, ladder
+from posprobe.analyses.spectrum import EDGE, MIN_LENGTH, rings
+from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
+from posprobe.table import Grid, Layout, PositionTable
 
 #: Steps of the block Krylov iteration: leading eigenvalues within 0.3 % even of a flat spectrum.
 STEPS = 6
+#: Leading components of a surrogate: enough for any null's best shift and for the curve shown.
+COMPONENTS = 16
+
+#: Key paths in ``analysis.json`` of the numbers that stand beside the null models.
+HEADLINES = (
+    *(
+        f"similarity.{variant}.{name}"
+        for variant in ("raw", "centered")
+        for name in ("neighbour_mean", "far_mean", "translation_invariance")
+    ),
+    "similarity.raw.monotone_fraction",
+    "pca.top3",
+    "pca.stable_rank",
+    "pca.participation_ratio",
+    "spectrum.entropy",
+    "spectrum.edge_frequency",
+    "shift.skill",
+    "sinusoid.cka",
+    "sinusoid.ladder_share",
+    "grid.row_share",
+    "grid.column_share",
+    "grid.interaction_share",
+    "grid.axis_power_share",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +60,18 @@ class Ruler:
         ``[2h - 1, 2w - 1]``: number of pairs at each displacement.
     window
         ``[n, 1]`` float32: the spectrum's taper.
+    sinusoid
+        ``[n, d]``: the sinusoid of the shape, on a grid the 2-D sin-cos; None where that has no
+        table of this width.
+    ladder
+        Its directions, strongest first.
     """
 
     layout: Layout
     count: NDArray[np.float64]
     window: NDArray[np.float32]
+    sinusoid: NDArray[np.float64] | None
+    ladder: Ladder | None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -47,14 +81,32 @@ class Ruler:
         return 1, self.layout.length
 
 
-def ruler(layout: Layout) -> Ruler:
+def ruler(layout: Layout, dim: int) -> Ruler:
     """Prepare what all tables of one shape share."""
-    height, width = (
-        (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
-    )
+    on_grid = isinstance(layout, Grid)
+    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.size)
     down, right = np.mgrid[1 - height : height, 1 - width : width]
     count = ((height - np.abs(down)) * (width - np.abs(right))).astype(np.float64)
-    return Ruler(layout, count, np.hanning(layout.size).astype(np.float32)[:, None])
+    reference = None
+    if on_grid and dim % 4 == 0:
+        reference = sincos2d(height, width, dim)
+    elif not on_grid and dim % 2 == 0:
+        reference = sinusoidal(layout.size, dim)
+    return Ruler(
+        layout,
+        count,
+        np.hanning(layout.size).astype(np.float32)[:, None],
+        None if reference is None else np.asarray(reference.values),
+        None if reference is None or layout.size < 4 else _span(reference, on_grid=on_grid),
+    )
+
+
+def _span(reference: PositionTable, *, on_grid: bool) -> Ladder:
+    if not on_grid:
+        return ladder(len(reference), reference.dim)
+    centered = reference.values - reference.values.mean(axis=0)
+    basis, singular, _ = np.linalg.svd(centered, full_matrices=False)
+    return Ladder(basis, singular)
 
 
 def headline(values: NDArray[np.floating[Any]], shared: Ruler) -> dict[str, float | None]:
@@ -65,35 +117,83 @@ def headline(values: NDArray[np.floating[Any]], shared: Ruler) -> dict[str, floa
     values
         ``[n, d]``; computed in float32.
     shared
-        For the table's layout.
+        For the table's shape.
 
     Returns
     -------
     dict
         Numbers by their key path in ``analysis.json``; None where undefined.
     """
-    table = np.ascontiguousarray(values, dtype=np.float32)
-    table = table / np.float32(np.abs(table).max() or 1.0)
-    gram = table @ table.T
-    mean = gram.mean(axis=1)
-    centered = gram - mean[:, None] - mean[None, :] + mean.mean()
+    table, gram, centered = _grams(values)
     numbers = {
         **_similarity("raw", gram, shared),
         **_similarity("centered", centered, shared),
-        **_components(centered),
-        **_spectrum(table - table.mean(axis=0), shared),
+        **_components(centered, shared),
+        **_spectrum(table, shared),
+        **_sinusoid(centered, shared),
+        **_patches(table, shared),
     }
     return {key: None if value is None else float(value) for key, value in numbers.items()}
 
 
-def _similarity(
-    variant: str, gram: NDArray[np.float32], shared: Ruler
-) -> dict[str, float | None]:
-    height, width = shared.shape
+def sinusoid_headline(shared: Ruler) -> dict[str, float | None]:
+    """Compute the headline numbers of the sinusoid of a shape; empty where there is none."""
+    if shared.sinusoid is None:
+        return {}
+    numbers = headline(shared.sinusoid, shared)
+    if shared.ladder is not None and not isinstance(shared.layout, Grid):
+        # Its exact shift needs every direction of the ladder, not the leading few.
+        scores = shared.ladder.basis * shared.ladder.singular
+        unused = max(0, min(shared.sinusoid.shape) - scores.shape[1])
+        numbers["shift.skill"] = _skill(np.pad(scores, ((0, 0), (0, unused))), shared)
+    return numbers
+
+
+def headline_curves(
+    values: NDArray[np.floating[Any]], shared: Ruler
+) -> dict[str, NDArray[np.float64]]:
+    """Compute the curves of one sequence that figures show with a band.
+
+    Returns
+    -------
+    dict
+        Centred offset ``profile`` ``[n]``, ``spectrum`` as shares of its power ``[f]``, and the
+        running sum of explained ``variance`` ``[16]`` (fewer where there are fewer components).
+    """
+    table, _, centered = _grams(values)
+    _, width = shared.shape
+    sums = by_displacement(_cosines(centered), 1, width, np)
+    count = min(COMPONENTS, *table.shape)
+    leading = leading_components(centered, count)[0].astype(np.float64)
+    return {
+        "profile": (sums / shared.count)[0, width - 1 :],
+        "spectrum": _power_share(table, shared),
+        "variance": np.cumsum(leading) / float(np.trace(centered, dtype=np.float64)),
+    }
+
+
+def _grams(
+    values: NDArray[np.floating[Any]],
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+    """Return the centred table, and the Gram matrices of the rows as they are and centred."""
+    table = np.ascontiguousarray(values, dtype=np.float32)
+    gram = table @ table.T
+    mean = gram.mean(axis=1)
+    centered = gram - mean[:, None] - mean[None, :] + mean.mean()
+    return table - table.mean(axis=0), gram, centered
+
+
+def _cosines(gram: NDArray[np.float32]) -> NDArray[np.float32]:
     length = np.sqrt(np.maximum(np.diagonal(gram), 0))
     inverse = np.divide(1, length, out=np.zeros_like(length), where=length > 1e-6 * length.max())
-    cosine = gram * inverse[:, None] * inverse[None, :]
+    cosine: NDArray[np.float32] = gram * inverse[:, None] * inverse[None, :]
     np.fill_diagonal(cosine, 1)
+    return cosine
+
+
+def _similarity(variant: str, gram: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
+    height, width = shared.shape
+    cosine = _cosines(gram)
     flat = cosine.ravel()
     numbers = offset_numbers(
         by_displacement(cosine, height, width, np),
@@ -109,17 +209,27 @@ def _similarity(
     return found
 
 
-def _components(gram: NDArray[np.float32]) -> dict[str, float | None]:
+def _components(gram: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
     total = float(np.trace(gram, dtype=np.float64))
     flat = gram.ravel()
-    if total <= 1e-6 * len(gram):
-        return dict.fromkeys(("pca.top3", "pca.stable_rank", "pca.participation_ratio"))
-    leading = leading_components(gram, 3)[0]
+    if total <= 0:
+        names = ("pca.top3", "pca.stable_rank", "pca.participation_ratio", "shift.skill")
+        return dict.fromkeys(names)
+    count = min(COMPONENTS, len(gram))
+    leading, vectors = leading_components(gram, count)
     return {
         "pca.top3": float(leading[:3].sum()) / total,
         "pca.stable_rank": total / float(leading[0]),
         "pca.participation_ratio": total**2 / float(np.dot(flat, flat)),
+        "shift.skill": _skill(vectors * np.sqrt(np.maximum(leading, 0)), shared),
     }
+
+
+def _skill(scores: NDArray[np.floating[Any]], shared: Ruler) -> float | None:
+    if isinstance(shared.layout, Grid) or len(scores) < MIN_ROWS:
+        return None
+    wide = scores.astype(np.float64) / float(np.linalg.norm(scores[:, 0]))
+    return shift_skill(wide[:, : shift_rank(wide)])
 
 
 def leading_components(
@@ -145,19 +255,63 @@ def leading_components(
 
 
 def _spectrum(centered: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
-    nothing: dict[str, float | None] = {"spectrum.entropy": None, "spectrum.edge_frequency": None}
-    n = len(centered)
-    if isinstance(shared.layout, Grid) or n < MIN_LENGTH:
-        return nothing
-    line = (np.arange(n, dtype=np.float32) - np.float32((n - 1) / 2))[:, None]
-    rest = centered - line * (line.T @ centered / float((line**2).sum()))
-    power = (np.abs(np.fft.rfft(rest * shared.window, axis=0)) ** 2).sum(axis=1, dtype=np.float64)
-    power[1 : (n + 1) // 2] *= 2
-    if power.sum() <= 0:
-        return nothing
-    share = power / power.sum()
+    height, width = shared.shape
+    if max(height, width) < MIN_LENGTH:
+        return {"spectrum.entropy": None, "spectrum.edge_frequency": None}
+    share = _power_share(centered, shared)
     positive = share[share > 0]
+    length = width if height == 1 else max(height, width)
     return {
         "spectrum.entropy": -(positive * np.log(positive)).sum() / np.log(len(share)),
-        "spectrum.edge_frequency": np.searchsorted(np.cumsum(share), EDGE) / n,
+        "spectrum.edge_frequency": np.searchsorted(np.cumsum(share), EDGE) / length,
+    }
+
+
+def _power_share(centered: NDArray[np.float32], shared: Ruler) -> NDArray[np.float64]:
+    n = len(centered)
+    if isinstance(shared.layout, Grid):
+        plane = _grid_power(centered, shared).ravel()
+        power: NDArray[np.float64] = np.bincount(rings(shared.layout).ravel(), weights=plane)
+    else:
+        line = (np.arange(n, dtype=np.float32) - np.float32((n - 1) / 2))[:, None]
+        rest = centered - line * (line.T @ centered / float((line**2).sum()))
+        waves = np.fft.rfft(rest * shared.window, axis=0)
+        power = (np.abs(waves) ** 2).sum(axis=1, dtype=np.float64)
+        power[1 : (n + 1) // 2] *= 2
+    share: NDArray[np.float64] = power / max(power.sum(), np.finfo(np.float64).tiny)
+    return share
+
+
+def _sinusoid(centered: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
+    closeness, share = shared.ladder.from_gram(centered) if shared.ladder else (None, None)
+    on_grid = isinstance(shared.layout, Grid)
+    return {"sinusoid.cka": closeness, "sinusoid.ladder_share": None if on_grid else share}
+
+
+def _grid_power(centered: NDArray[np.float32], shared: Ruler) -> NDArray[np.float64]:
+    waves = np.fft.fft2(centered.reshape(*shared.shape, -1), axes=(0, 1))
+    power: NDArray[np.float64] = (np.abs(waves) ** 2).sum(axis=-1, dtype=np.float64)
+    return power
+
+
+def _patches(centered: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
+    if not isinstance(shared.layout, Grid):
+        return {}
+    height, width = shared.shape
+    cells = centered.reshape(height, width, -1)
+    whole = float((cells**2).sum(dtype=np.float64))
+    if whole <= 0:
+        return dict.fromkeys(
+            f"grid.{name}"
+            for name in ("row_share", "column_share", "interaction_share", "axis_power_share")
+        )
+    by_row, by_column = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)
+    power = _grid_power(centered, shared)
+    return {
+        "grid.row_share": float((by_row**2).sum(dtype=np.float64)) * width / whole,
+        "grid.column_share": float((by_column**2).sum(dtype=np.float64)) * height / whole,
+        "grid.interaction_share": float(
+            ((cells - by_row - by_column) ** 2).sum(dtype=np.float64) / whole
+        ),
+        "grid.axis_power_share": float((power[0].sum() + power[1:, 0].sum()) / power.sum()),
     }

@@ -295,13 +295,17 @@ def _radial(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     power = grid_power(values, layout, xp)
     longer = max(layout.height, layout.width)
-    radius = np.hypot(
-        np.fft.fftfreq(layout.height)[:, None], np.fft.fftfreq(layout.width)[None, :]
-    ).ravel()
-    ring = np.rint(radius * longer).astype(int)
+    ring = rings(layout).ravel()
     by_ring = np.zeros((ring.max() + 1, power.shape[1]))
     np.add.at(by_ring, ring, power)
     return np.arange(len(by_ring)) / longer, by_ring
+
+
+def rings(layout: Grid) -> NDArray[np.intp]:
+    """Return the ring of radial frequency of each 2-D frequency ``[h, w]``, innermost 0."""
+    radius = np.hypot(np.fft.fftfreq(layout.height)[:, None], np.fft.fftfreq(layout.width)[None, :])
+    ring: NDArray[np.intp] = np.rint(radius * max(layout.height, layout.width)).astype(np.intp)
+    return ring
 
 
 def grid_power(values: Array, layout: Grid, xp: ModuleType) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ import sys
 import typer
 
 from posprobe.cli.analyze import analyze
+from posprobe.cli.compare import compare
 from posprobe.cli.extract import extract
 from posprobe.cli.inspect import inspect
 from posprobe.cli.lists import families, samples
@@ -30,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (analyze, inspect, extract, report, samples, families):
+for command in (analyze, compare, inspect, extract, report, samples, families):
     app.command()(command)
 
 
@@ -57,13 +58,14 @@ def main() -> None:
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:
-        app([argument for argument in arguments if argument != "--debug"])
+        app([part for part in arguments if part != "--debug"], prog_name="posprobe")
     except PosprobeError as error:
         _fail(str(error), error.exit_code, debug)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain at exit either.
-        sys.stderr.close()
-        sys.exit(0)
+    except SystemExit as ended:
+        # Whoever read our output has seen enough; typer calls that a failure.
+        if isinstance(ended.__context__, BrokenPipeError):
+            sys.exit(0)
+        raise
     except MemoryError as error:
         _fail(f"out of memory ({error}). Analyse fewer positions with --rows A:B.", 1, debug)
     except Exception as error:  # noqa: BLE001 - a bug must not look like a result
@@ -73,6 +75,8 @@ def main() -> None:
 
 def _fail(message: str, code: int, debug: bool) -> None:
     if debug:
-        raise
+        import traceback
+
+        traceback.print_exc()
     print(f"posprobe: {message}", file=sys.stderr)
     sys.exit(code)

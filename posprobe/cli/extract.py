@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -40,4 +41,4 @@ def extract(
     write_table(table, output)
     if not quiet:
         typer.echo(f"{len(table)} x {table.dim} {table.values.dtype}", err=True)
-    typer.echo(str(output))
+    typer.echo(os.fsencode(output))

@@ -35,7 +35,8 @@ Rows: TypeAlias = Annotated[
     str | None, typer.Option("--rows", metavar="A:B", help="Keep positions A to B - 1.")
 ]
 Only: TypeAlias = Annotated[
-    str | None, typer.Option("--only", metavar="LIST", help="Analyses to run, such as pca,norms.")
+    str | None,
+    typer.Option("--only", metavar="LIST", help="Analyses to run, such as pca,norms, or all."),
 ]
 OnDevice: TypeAlias = Annotated[DeviceName, typer.Option("--device", help="Where to compute.")]
 Tensor: TypeAlias = Annotated[
@@ -49,6 +50,10 @@ GridSize: TypeAlias = Annotated[
 Revision: TypeAlias = Annotated[
     str | None, typer.Option("--revision", help="Branch, tag or commit of a Hub repository.")
 ]
+Nulls: TypeAlias = Annotated[
+    int, typer.Option("--nulls", metavar="N", help="Surrogates of each null model.")
+]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Of surrogates and probes.")]
 Offline: TypeAlias = Annotated[bool, typer.Option("--offline", help="Never touch the network.")]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
 Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="Print results only, no talk.")]
@@ -58,17 +63,21 @@ def load_table(
     ref: str,
     *,
     rows: str | None,
-    tensor: str | None,
-    grid: str | None,
-    revision: str | None,
     offline: bool,
+    tensor: str | None = None,
+    grid: str | None = None,
+    revision: str | None = None,
 ) -> PositionTable:
     """Load the table that a command's arguments name."""
     from posprobe.families import load
 
     size = parse_grid(grid)
     table = load(ref, tensor=tensor, grid=size, revision=revision, offline=offline)
-    return table[parse_rows(rows)] if rows else table
+    return table if rows is None else table[parse_rows(rows)]
+
+
+#: `posprobe.report.analysis.DRAWS`, repeated so that help starts without NumPy; a test holds them.
+DEFAULT_NULLS = 9
 
 
 def parse_rows(text: str) -> slice:
@@ -79,8 +88,8 @@ def parse_rows(text: str) -> slice:
     UsageError
         If the text is anything else.
     """
-    found = re.fullmatch(r"(-?\d*):(-?\d*)", text.strip())
-    if not found or "-" in (found[1], found[2]):
+    found = re.fullmatch(r"(-?\d{1,18})?:(-?\d{1,18})?", text.strip())
+    if not found:
         raise UsageError(f"--rows {text}: rows read A:B, such as 1:512 for positions 1 to 511.")
     begin, end = (int(part) if part else None for part in found.groups())
     return slice(begin, end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -14,4 +15,4 @@ def report(
     """Render the page of a saved bundle again, without the model."""
     from posprobe.report import render_bundle
 
-    typer.echo(str(render_bundle(folder)))
+    typer.echo(os.fsencode(render_bundle(folder)))

@@ -3,10 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from posprobe.analyses import PCA, Norms, Patches, Similarity, Spectrum
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses import (
+    PCA,
+    GramDCT,
+    Norms,
+    Patches,
+    Probes,
+    Seams,
+    Shift,
+    Similarity,
+    SinusoidFit,
+    Spectrogram,
+    Spectrum,
+)
 from posprobe.figures import draw as drawing
+from posprobe.figures import (
+    draw_compare,
+    draw_probes,
+    draw_shift,
+    draw_sinusoid,
+    draw_timefreq,
+)
 from posprobe.figures.styles import style
 from posprobe.table import Grid, PositionTable
 
@@ -43,6 +66,18 @@ def draw(result: Result, ax: Axes | None = None) -> Axes:
             case Patches():
                 image = drawing.mosaic(ax, result)
                 ax.figure.colorbar(image, ax=ax, label="cosine")
+            case Spectrogram():
+                draw_timefreq.spectrogram(ax, result)
+            case GramDCT():
+                draw_timefreq.gram_dct(ax, result)
+            case Shift():
+                draw_shift.shift_plane(ax, result)
+            case Seams():
+                draw_shift.seam_profile(ax, result)
+            case SinusoidFit():
+                draw_sinusoid.sinusoids(ax, result)
+            case Probes():
+                draw_probes.probes(ax, result)
             case _:
                 raise TypeError(f"there is no drawing for a {type(result).__name__}")
     return ax
@@ -77,6 +112,20 @@ def bundle_figures(
     spectrum = results.get("spectrum")
     if isinstance(spectrum, Spectrum) and not spectrum.undefined:
         figures["spectrum"] = lambda: _spectrum(spectrum)
+    for name, result in results.items():
+        match result:
+            case Spectrogram() if result.length:
+                figures[name] = partial(_spectrogram, result)
+            case GramDCT() if result.share is not None:
+                figures[name] = partial(_dct, result)
+            case Shift() if not result.undefined:
+                figures[name] = partial(_shift, result)
+            case Seams() if not result.undefined:
+                figures[name] = partial(_seams, result)
+            case SinusoidFit() if result.sinusoids is not None:
+                figures[name] = partial(_sinusoid, result)
+            case Probes() if not result.undefined:
+                figures[name] = partial(_probes, result)
     if isinstance(patches, Patches):
         figures["plane_spectrum"] = lambda: _plane_spectrum(patches)
     norms = results.get("norms")
@@ -84,6 +133,58 @@ def bundle_figures(
         figures["norms"] = lambda: _norms(norms, table)
     figures["table"] = lambda: _table(table)
     return figures
+
+
+def comparison_figures(
+    similarities: Mapping[str, Similarity],
+    spectra: Mapping[str, Spectrum],
+    components: Mapping[str, PCA],
+    bands: Mapping[str, draw_compare.Band],
+    distances: Mapping[str, NDArray[np.float64]],
+) -> dict[str, Callable[[], Figure]]:
+    """Name the figures of a comparison and how to make each.
+
+    Parameters
+    ----------
+    similarities, spectra, components
+        Results by label, in one order.
+    bands
+        Null bands of the curves ``profile``, ``spectrum`` and ``variance``.
+    distances
+        ``[m, m]`` by name of the distance.
+    """
+
+    def panels() -> Figure:
+        rows = -(-len(similarities) // 3)
+        figure = _figure(6.3, 2.3 * rows + 0.2)
+        draw_compare.similarity_panels(figure, similarities)
+        return figure
+
+    def curves() -> Figure:
+        figure = _figure(6.3, 5.2)
+        upper, lower = figure.subplots(2, 1)
+        draw_compare.profiles(upper, similarities, bands.get("profile"))
+        draw_compare.spectra(lower, spectra, bands.get("spectrum"))
+        return figure
+
+    def variance() -> Figure:
+        figure = _figure(4.6, 2.8)
+        draw_compare.variances(figure.subplots(), components, bands.get("variance"))
+        return figure
+
+    def pairs() -> Figure:
+        size = 1.0 + 0.38 * len(similarities)
+        figure = _figure(1.2 + 1.15 * size * len(distances), 0.9 + size)
+        axes = figure.subplots(1, len(distances), squeeze=False)[0]
+        for ax, (name, matrix) in zip(axes, distances.items(), strict=True):
+            draw_compare.distances(ax, matrix, list(similarities), name.replace("_", " "))
+            if ax is not axes[0]:
+                ax.set_yticklabels([])
+        return figure
+
+    on_line = not any(isinstance(result.layout, Grid) for result in similarities.values())
+    figures = {"similarity": panels, "variance": variance, "distances": pairs}
+    return figures | ({"curves": curves} if on_line else {})
 
 
 def _figure(width: float, height: float) -> Figure:
@@ -146,6 +247,44 @@ def _spectrum(result: Spectrum) -> Figure:
     return figure
 
 
+def _sinusoid(result: SinusoidFit) -> Figure:
+    figure = _figure(6.3, 2.5)
+    left, right = figure.subplots(1, 2)
+    draw_sinusoid.sinusoids(left, result)
+    draw_sinusoid.base(right, result)
+    return figure
+
+
+def _spectrogram(result: Spectrogram) -> Figure:
+    figure = _figure(6.3, 2.5)
+    draw_timefreq.spectrogram(figure.subplots(), result)
+    return figure
+
+
+def _dct(result: GramDCT) -> Figure:
+    figure = _figure(3.4, 2.9)
+    draw_timefreq.gram_dct(figure.subplots(), result)
+    return figure
+
+
+def _shift(result: Shift) -> Figure:
+    figure = _figure(3.6, 3.4)
+    draw_shift.shift_plane(figure.subplots(), result)
+    return figure
+
+
+def _seams(result: Seams) -> Figure:
+    figure = _figure(6.3, 2.1)
+    draw_shift.seam_profile(figure.subplots(), result)
+    return figure
+
+
+def _probes(result: Probes) -> Figure:
+    figure = _figure(4.6, 2.6)
+    draw_probes.probes(figure.subplots(), result)
+    return figure
+
+
 def _mosaic(result: Patches) -> Figure:
     figure = _figure(5.2, 4.6)
     ax = figure.subplots()
@@ -174,4 +313,4 @@ def _table(table: PositionTable) -> Figure:
     return figure
 
 
-__all__ = ["bundle_figures", "draw", "style"]
+__all__ = ["bundle_figures", "comparison_figures", "draw", "style"]

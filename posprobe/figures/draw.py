@@ -13,6 +13,7 @@ from posprobe.table import Grid, PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.image import AxesImage
 
     from posprobe.analyses import PCA, Cosine, Norms, Patches, Similarity, Spectrum
@@ -128,6 +129,7 @@ def variance(ax: Axes, result: PCA) -> None:
             )  # fmt: skip
     ax.set(xscale="log", xlabel="component", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.9, len(ratio))
+    plain(ax.xaxis)
     ax.legend(loc="center right")
 
 
@@ -183,11 +185,11 @@ def power(ax: Axes, result: Spectrum) -> None:
     unit = "patch, radial" if isinstance(result.layout, Grid) else "position"
     ax.set_xlabel(f"frequency (cycles per {unit})")
     ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
-    _period_axis(ax)
+    plain(ax.xaxis, ax.yaxis, _period_axis(ax))
     ax.legend(loc="lower left")
 
 
-def _period_axis(ax: Axes) -> None:
+def _period_axis(ax: Axes) -> Axis:
     def invert(values: Any) -> Any:
         with np.errstate(divide="ignore"):
             return 1 / np.asarray(values, dtype=float)
@@ -195,6 +197,7 @@ def _period_axis(ax: Axes) -> None:
     top = ax.secondary_xaxis("top", functions=(invert, invert))
     top.set_xlabel("period (positions)")
     top.spines["top"].set_visible(False)
+    return top.xaxis
 
 
 def ladder(ax: Axes, result: Spectrum) -> None:
@@ -218,6 +221,7 @@ def ladder(ax: Axes, result: Spectrum) -> None:
                 ha="right", fontsize=6.5, color=MUTED)  # fmt: skip
     ax.set(yscale="log", xlabel="dimensions, fastest first (share)", ylabel="dominant frequency")
     ax.set_ylim(lowest / 2.5, 0.7)
+    plain(ax.yaxis)
     ax.legend(loc="upper right")
 
 
@@ -284,6 +288,15 @@ def matrix(ax: Axes, table: PositionTable) -> AxesImage:
     ax.set(xlabel="position", ylabel="dimension")
     ax.spines[:].set_visible(False)
     return image
+
+
+def plain(*axes: Axis) -> None:
+    """Label decades as plain numbers: superscripts cost a parser and read no better."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_formatter(NullFormatter())
 
 
 def _nothing(ax: Axes, why: str) -> None:

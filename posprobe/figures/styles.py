@@ -8,7 +8,7 @@ from typing import Any
 
 #: Okabe & Ito's colour-blind safe colours that also differ in grey; lines differ in dash as well.
 INK, MUTED, GRID = "#1a1a1a", "#6b6b6b", "#dcdcdc"
-BLUE, RED, GREEN = "#0072b2", "#d55e00", "#009e73"
+BLUE, RED, GREEN, SKY = "#0072b2", "#d55e00", "#009e73", "#56b4e9"
 #: Cosines: one diverging map with fixed limits, so that panels can be compared.
 DIVERGING = "RdBu_r"
 #: One-sided quantities.

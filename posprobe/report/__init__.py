@@ -8,13 +8,16 @@ from posprobe.report.bundle import (
     to_json,
     write_bundle,
 )
+from posprobe.report.comparison import Comparison, compare
 from posprobe.report.export import write_table
 
 __all__ = [
     "NAMES",
     "Analysis",
+    "Comparison",
     "analyze",
     "bundle_name",
+    "compare",
     "describe",
     "read_bundle",
     "render_bundle",

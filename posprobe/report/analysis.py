@@ -19,16 +19,35 @@ from numpy.typing import NDArray
 
 from posprobe import analyses
 from posprobe.analyses import PCA, Norms, Patches, Result, Similarity, Spectrum
+from posprobe.analyses.headline import HEADLINES
 from posprobe.arrays import Device, positions
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.nulls import NULLS, bands
+from posprobe.report.bundle import ANALYSIS
+from posprobe.report.findings import findings
 from posprobe.table import Grid, PositionTable, describe_layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SCHEMA = "posprobe.analysis/1"
 #: The analyses in the order of the report.
-NAMES = ("norms", "similarity", "pca", "spectrum", "grid")
+NAMES = (
+    "norms",
+    "similarity",
+    "pca",
+    "spectrum",
+    "spectrogram",
+    "dct",
+    "shift",
+    "seams",
+    "sinusoid",
+    "grid",
+    "probes",
+)
+#: Left out unless asked for: scikit-learn alone takes longer to start than all the rest to run.
+SLOW = ("probes",)
+#: Draws of every null model unless stated otherwise.
+DRAWS = 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,25 +60,28 @@ class Analysis:
         The table that was analysed.
     results
         Frozen results by name; ``grid`` is there for patches only.
+    nulls
+        Draws, seed, models and, by number, the values of the sinusoid and of the null models.
     environment
         Versions, device, seed, command and time.
     """
 
     table: PositionTable
     results: Mapping[str, Result]
+    nulls: Mapping[str, Any]
     environment: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
-        return {
-            "schema": SCHEMA,
+        document: dict[str, Any] = {
+            "schema": ANALYSIS,
             "table": describe(self.table),
             "environment": dict(self.environment),
-            **{
-                name: _positions(result.summary(), self.table)
-                for name, result in self.results.items()
-            },
+            **_summaries(self.table, self.results),
+            "nulls": dict(self.nulls),
         }
+        document["findings"] = [asdict(finding) for finding in findings(document)]
+        return document
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``."""
@@ -112,6 +134,7 @@ def analyze(
     table: PositionTable,
     *,
     only: Iterable[str] | None = None,
+    nulls: int = DRAWS,
     device: Device = "auto",
     seed: int = 0,
     command: str | None = None,
@@ -123,11 +146,13 @@ def analyze(
     table
         ``[n, d]``, at least two rows.
     only
-        Names out of `NAMES`; all that apply where None.
+        Names out of `NAMES`, or ``all``; where None, all that apply but for the slow `SLOW`.
+    nulls
+        Draws of every null model; 0 leaves the sinusoid as the only comparison.
     device
         Where to compute; ``"auto"`` takes a GPU only for tables large enough to gain.
     seed
-        Recorded, and used by whatever draws random numbers.
+        Of the null models and of the probes.
     command
         The command line, for the record.
 
@@ -150,11 +175,51 @@ def analyze(
         "similarity": partial(analyses.similarity, given),
         "pca": partial(analyses.pca, given),
         "spectrum": partial(analyses.spectrum, given),
+        "spectrogram": partial(analyses.spectrogram, given),
+        "dct": lambda: analyses.gram_dct(given, cosines=_cosines(results.get("similarity"))),
+        "shift": lambda: analyses.shift(given, pca=_as_pca(results.get("pca"))),
+        "seams": partial(analyses.seams, given),
+        "sinusoid": lambda: analyses.against_sinusoid(
+            given, decomposition=_as_pca(results.get("pca"))
+        ),
+        "probes": lambda: analyses.probes(given, seed=seed),
         "grid": lambda: analyses.grid(given, cosines=_as_similarity(results.get("similarity"))),
     }
     for name in names:
         results[name] = steps[name]()
-    return Analysis(table, results, environment(given.device, seed, command))
+    numbers = headline_numbers(_summaries(table, results))
+    beside = {
+        "draws": nulls,
+        "seed": seed,
+        "models": dict(NULLS),
+        "numbers": bands(table, numbers, nulls, seed),
+    }
+    return Analysis(table, results, beside, environment(given.device, seed, command))
+
+
+def _summaries(table: PositionTable, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
+    return {name: _positions(result.summary(), table) for name, result in results.items()}
+
+
+def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
+    """Pick out of a document the numbers that stand beside the null models, by key path."""
+    found: dict[str, float | None] = {}
+    for key in HEADLINES:
+        value: Any = document
+        for part in key.split("."):
+            value = value.get(part, {}) if isinstance(value, Mapping) else {}
+        if value != {}:
+            found[key] = value
+    return found
+
+
+def _cosines(result: Result | None) -> NDArray[np.float64] | None:
+    defined = isinstance(result, Similarity) and not np.isnan(result.centered.matrix).any()
+    return result.centered.matrix if isinstance(result, Similarity) and defined else None
+
+
+def _as_pca(result: Result | None) -> PCA | None:
+    return result if isinstance(result, PCA) else None
 
 
 def _as_similarity(result: Result | None) -> Similarity | None:
@@ -165,8 +230,10 @@ def _chosen(table: PositionTable, only: Iterable[str] | None) -> tuple[str, ...]
     on_grid = isinstance(table.layout, Grid)
     applicable = tuple(name for name in NAMES if name != "grid" or on_grid)
     if only is None:
-        return applicable
+        return tuple(name for name in applicable if name not in SLOW)
     wanted = list(only)
+    if "all" in wanted:
+        return applicable
     for name in wanted:
         if name not in NAMES:
             raise UsageError(f"no analysis is called {name!r}. There are {', '.join(NAMES)}.")

@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
     from posprobe.table import PositionTable
 
+#: Of the two kinds of bundle.
+ANALYSIS, COMPARISON = "posprobe.analysis/1", "posprobe.comparison/1"
+SCHEMAS = (ANALYSIS, COMPARISON)
 #: Everything a bundle holds.
 MEMBERS = ("analysis.json", "arrays.npz", "figures", "report.html")
 
@@ -69,13 +73,17 @@ def write_bundle(content: Bundled, folder: Path) -> Path:
     """
     folder = folder.expanduser()
     _refuse_foreign(folder)
+    missing = [parent for parent in folder.parents if not _there(parent)]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
             made = Path(scratch) / "bundle"
             _fill(content, made)
             _replace(folder, made, Path(scratch) / "old")
-    except OSError as error:
+    except BaseException as error:
+        _remove_empty(missing)
+        if not isinstance(error, OSError):
+            raise
         raise OutputError(
             f"{folder}: the bundle cannot be written ({error.strerror or error}). Nothing was "
             "changed. Choose another place with --out DIR, or make room."
@@ -105,12 +113,11 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         raise InvalidCheckpoint(
             f"{path}: it cannot be read ({error}). Analyse the table again."
         ) from error
-    from posprobe.report.analysis import SCHEMA
-
     found = document.get("schema") if isinstance(document, dict) else None
-    if found != SCHEMA:
+    if found not in SCHEMAS:
         raise InvalidCheckpoint(
-            f"{path}: its schema is {found!r} and {SCHEMA} is needed. Analyse the table again."
+            f"{path}: its schema is {found!r} and one of {', '.join(SCHEMAS)} is needed. "
+            "Analyse the table again."
         )
     return dict(document)
 
@@ -125,11 +132,14 @@ def render_bundle(folder: Path) -> Path:
     OutputError
         If the page cannot be written.
     """
+    from jinja2 import TemplateError
+
     folder = folder.expanduser()
     document = read_bundle(folder)
+    drawings = _drawings(folder / "figures")
     try:
-        page = render(document, _drawings(folder / "figures"))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        page = render(document, drawings)
+    except (KeyError, TypeError, AttributeError, ValueError, TemplateError) as error:
         raise InvalidCheckpoint(
             f"{folder / 'analysis.json'}: it lacks what the report shows "
             f"({type(error).__name__}: {error}). Analyse the table again."
@@ -150,7 +160,9 @@ def render_bundle(folder: Path) -> Path:
 
 def to_json(document: Mapping[str, Any]) -> str:
     """Serialise a document: stable order, no NaN."""
-    return json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    # A file name need not be valid text; JSON can carry what UTF-8 cannot.
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _fill(content: Bundled, folder: Path) -> None:
@@ -174,7 +186,12 @@ def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
     # The salt makes a figure's ids its own and the same on every run.
     with mpl.rc_context({"svg.hashsalt": f"posprobe-{name}"}):
         figure = make()
-        figure.savefig(folder / f"{name}.png", metadata={"Software": None})
+        # Laying out costs more than drawing, and is the same for both formats.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        figure.savefig(
+            folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 4}
+        )
         buffer = BytesIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     drawing = smaller_images(buffer.getvalue().decode())
@@ -185,20 +202,26 @@ def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
 def _drawings(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
         return {}
-    return {
-        path.stem: path.read_text(encoding="utf-8")
-        for path in sorted(folder.glob("*.svg"))
-        if path.is_file()
-    }
+    drawings = {}
+    for path in sorted(folder.glob("*.svg")):
+        try:
+            drawings[path.stem] = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise InvalidCheckpoint(
+                f"{path}: it cannot be read ({error}). Analyse the table again."
+            ) from error
+        if "<svg" not in drawings[path.stem]:
+            raise InvalidCheckpoint(f"{path}: it is no drawing. Analyse the table again.")
+    return drawings
 
 
 def _refuse_foreign(folder: Path) -> None:
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+    if not _there(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
         raise OutputError(f"{folder}: it is no folder. Choose another place with --out DIR.")
     try:
-        foreign = sorted(
-            entry.name for entry in folder.iterdir() if entry.name not in MEMBERS
-        ) if folder.exists() else []  # fmt: skip
+        foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in MEMBERS)
     except OSError as error:
         raise OutputError(
             f"{folder}: it cannot be looked into ({error.strerror}). Choose another --out DIR."
@@ -208,6 +231,21 @@ def _refuse_foreign(folder: Path) -> None:
             f"{folder}: it holds {', '.join(foreign[:5])}, which are no part of a bundle and would "
             "be lost. Choose a folder of its own with --out DIR."
         )
+
+
+def _there(path: Path) -> bool:
+    """Tell whether a path names anything, be it a broken link; an impossible name does not."""
+    try:
+        return path.is_symlink() or path.exists()
+    except OSError:
+        return False
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    """Remove folders that were made on the way, innermost first, as far as they are empty."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _replace(folder: Path, made: Path, old: Path) -> None:

@@ -57,4 +57,5 @@ def _write(table: PositionTable, path: Path) -> None:
             content = save({"values": values}, {"posprobe.table": json.dumps(describe(table))})
             path.write_bytes(content)
         case _:
-            np.savetxt(path, values.astype(np.float64), delimiter=",", fmt="%.9g")
+            digits = 17 if values.dtype == np.float64 else 9
+            np.savetxt(path, values.astype(np.float64), delimiter=",", fmt=f"%.{digits}g")

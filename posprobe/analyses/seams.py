@@ -1,0 +1,426 @@
+"""Seams and special rows: where a table changes, and which rows do not belong to the rest.
+
+A table trained on sequences of mixed length has an edge where the shorter ones end (BERT's at
+position 128), and rows that always hold the first or the last token differ from all others. Both
+are read off three series: the step from each row to the next, their adjacent centred cosine, and
+the row norm. Each is compared with its own neighbourhood by medians, so that slow trends raise no
+alarm and neither does a general roughness.
+
+A seam says that two parts of the table differ, not that either is untrained: the rows that a model
+never saw in fine-tuning may be as regular as the rest. And a row with an odd norm stays odd in any
+order: null models that keep the table's row norms or step lengths keep such rows too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
+from posprobe.analyses.result import Result
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.table import Grid, Layout, PositionTable
+
+Floats: TypeAlias = NDArray[np.float64]
+
+#: Values on each side that a step, cosine or norm is compared with.
+WINDOW = 32
+#: Fewest such values; nearer to an end, only the other side is compared.
+MIN_SIDE = 8
+#: Chance that Gaussian noise raises any alarm in a table, for each kind of alarm.
+FALSE_ALARM = 0.01
+#: Ratio to the usual value from which a departure matters at all.
+EXCESS = 1.25
+#: The same for evidence that the two sides of a special row differ.
+CHANGE = 1.1
+#: The same for the norms of neighbouring rows: a random walk from 0 begins with a ratio of 1.41.
+NORM_RATIO = 1.5
+#: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
+EFFICIENCY = 0.37
+
+
+@dataclass(frozen=True)
+class SpecialRow:
+    """A row that does not belong to the rows around it.
+
+    Parameters
+    ----------
+    row
+        Counted from the table's first.
+    reason
+        What is odd about it, with the numbers.
+    """
+
+    row: int
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Seams(Result):
+    """Breaks between neighbouring rows, and rows that stand apart.
+
+    A seam says that the two sides differ, not that one is untrained. Rows with an odd norm stay odd
+    in every null model that keeps the row norms.
+
+    Parameters
+    ----------
+    between
+        Pairs of neighbouring rows ``(i, i + 1)``, counted from the table's first, with a seam
+        between them.
+    reasons
+        What changes at each seam, with the numbers.
+    special
+        Rows far from every neighbour that they have, or with a norm far from theirs, or zero.
+    cosines
+        ``[n - 1]``: centred cosine of rows i and i + 1; NaN where a row is the mean row.
+    steps
+        ``[n - 1]``: distance of rows i and i + 1, in the table's units.
+    norms
+        ``[n]``: as stored.
+    layout, start
+        Of the positions.
+    undefined
+        Reason why nothing was looked for, or empty.
+    """
+
+    between: tuple[tuple[int, int], ...]
+    reasons: tuple[str, ...]
+    special: tuple[SpecialRow, ...]
+    cosines: Floats
+    steps: Floats
+    norms: Floats
+    layout: Layout
+    start: int
+    undefined: str = ""
+
+    def summary(self) -> dict[str, Any]:
+        """Return seams and special rows as positions (``start`` added), and the thresholds."""
+        looked = not self.undefined
+        numbers: dict[str, Any] = {
+            "between": [[left + self.start, right + self.start] for left, right in self.between]
+            if looked
+            else None,
+            "reasons": list(self.reasons) if looked else None,
+            "special": [
+                {"row": found.row + self.start, "reason": found.reason} for found in self.special
+            ]
+            if looked
+            else None,
+        }
+        return numbers | {
+            "rule": {
+                "window": WINDOW,
+                "min_side": MIN_SIDE,
+                "false_alarm": FALSE_ALARM,
+                "excess": EXCESS,
+                "change": CHANGE,
+                "norm_ratio": NORM_RATIO,
+            },
+            "undefined": {key: self.undefined for key, value in numbers.items() if value is None},
+        }
+
+
+def seams(table: PositionTable | Positions | Array) -> Seams:
+    """Find the seams and the special rows of a table.
+
+    A value stands out where it exceeds the median of up to `WINDOW` values before it, and that of
+    as many after it, each time by `EXCESS` and by more robust standard deviations (1.4826 times the
+    median absolute deviation) than Gaussian noise reaches anywhere in the table with probability
+    `FALSE_ALARM`: Student's quantile, as the deviation is itself estimated from few values.
+
+    - A pair of rows breaks where both their step and the chord of their centred directions stand
+      out. Breaks that reach an end of the table make the rows up to there special, compared with
+      one side only. A row between two breaks is special.
+    - A break with no special row in it is a seam. A run of breaks is one seam, at its middle pair
+      (of two the later, as the last row of a block is the odd one), if the table differs on both
+      sides of it: in level, or by the chord across the run against chords of the same span.
+    - A row is special, too, where its norm departs from both neighbours' to the same side, by
+      `NORM_RATIO`; or rows up to an end of the table fewer than `MIN_SIDE` rows away.
+    - Without a break there is a seam where the level of norms, steps or chords changes at once and
+      for good: by as many deviations, by `EXCESS`, and at least half of it from one row to the next
+      (steps and chords: over the pair that crosses).
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. Seams are undefined on a grid, below ``2 * MIN_SIDE`` rows and for one column.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+    """
+    given = positions(table)
+    values, xp = given.values, given.xp
+    n = values.shape[0]
+    centered = values - xp.mean(values, axis=0)
+    length = xp.linalg.vector_norm(centered, axis=1)
+    # What centring leaves of equal rows is rounding, and has no direction.
+    rounding = 1e-13 * float(xp.max(xp.abs(values))) * values.shape[1] ** 0.5
+    defined = to_numpy(length > rounding)
+    units = centered / xp.where(length > rounding, length, 1.0)[:, None]
+    cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
+    cosines[~(defined[1:] & defined[:-1])] = np.nan
+    series = _Series(
+        norms=_host(xp.linalg.vector_norm(values, axis=1)),
+        steps=_host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1)),
+        chords=np.sqrt(2 - 2 * cosines),
+        units=_host(units),
+    )
+    why = ""
+    if isinstance(given.layout, Grid):
+        why = "patches lie on a grid: neighbours in the table need not be neighbours there"
+    elif n < 2 * MIN_SIDE:
+        why = f"fewer than {2 * MIN_SIDE} rows"
+    elif values.shape[1] < 2:
+        why = "a single column has no directions"
+    elif not defined.any():
+        why = "all rows are equal"
+    found = _Found() if why else _find(series)
+    between = sorted(found.between)
+    return Seams(
+        between=tuple((left, left + 1) for left in between),
+        reasons=tuple(found.between[left] for left in between),
+        special=tuple(
+            SpecialRow(row, "; ".join(found.special[row])) for row in sorted(found.special)
+        ),
+        cosines=cosines,
+        steps=series.steps,
+        norms=series.norms,
+        layout=given.layout,
+        start=given.start,
+        undefined=why,
+    )
+
+
+def _host(array: Array) -> Floats:
+    return np.array(to_numpy(array), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class _Series:
+    norms: Floats
+    steps: Floats
+    chords: Floats
+    units: Floats
+
+
+class _Found:
+    """Seams by their left row, and special rows, with the reasons."""
+
+    def __init__(self) -> None:
+        self.between: dict[int, str] = {}
+        self.special: dict[int, list[str]] = {}
+
+    def seam(self, left: int, reason: str) -> None:
+        """Add a seam unless there is one close by: a change is seen in more than one way."""
+        if all(abs(left - other) >= MIN_SIDE for other in self.between):
+            self.between[left] = reason
+
+    def row(self, row: int, reason: str) -> None:
+        self.special.setdefault(row, []).append(reason)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Level and robust deviation of the values before, or after, each value of a series."""
+
+    median: Floats
+    deviation: Floats
+    count: NDArray[np.int64]
+
+
+def _find(series: _Series) -> _Found:
+    found = _Found()
+    for row in np.flatnonzero(series.norms == 0).tolist():
+        found.row(row, "zero: it has no direction")
+    _breaks(series, found)
+    _norms(series.norms, found)
+    _levels(series, found)
+    return found
+
+
+def _breaks(series: _Series, found: _Found) -> None:
+    last = len(series.steps) - 1
+    broken = _stands_out(series.steps) & _stands_out(series.chords)
+    usual = _usual(series.steps)
+    times = np.divide(series.steps, usual, out=np.full_like(usual, np.inf), where=usual > 0)
+    for first, end in _runs(broken):
+        if first == 0 and end == last:
+            continue
+        if first == 0:
+            for row in range(end + 1):
+                found.row(row, f"far from the next row: {times[row]:.1f} times the usual step")
+            continue
+        if end == last:
+            for row in range(first + 1, last + 2):
+                reason = f"far from the row before: {times[row - 1]:.1f} times the usual step"
+                found.row(row, reason)
+            continue
+        for row in range(first + 1, end + 1):
+            found.row(
+                row,
+                f"far from both neighbours: {times[row - 1]:.1f} and {times[row]:.1f} times the "
+                "usual step",
+            )
+        if first < MIN_SIDE or end > last - MIN_SIDE:
+            continue
+        if first == end:
+            cosine = 1 - series.chords[first] ** 2 / 2
+            found.seam(
+                first,
+                f"{times[first]:.1f} times the usual step, adjacent centred cosine {cosine:.2f}",
+            )
+        else:
+            change = _change(series, first, end)
+            if change:
+                found.seam((first + end + 1) // 2, change)
+
+
+def _change(series: _Series, first: int, end: int) -> str:
+    """Say what differs between the rows up to ``first`` and those from ``end + 1``, if anything."""
+    span = end + 1 - first
+    sides = {
+        "norms": (series.norms[: first + 1], series.norms[end + 1 :]),
+        "steps": (series.steps[:first], series.steps[end + 1 :]),
+        "adjacent chords": (series.chords[:first], series.chords[end + 1 :]),
+    }
+    for name, (before, after) in sides.items():
+        (low, left), (high, right) = _level(before[-WINDOW:]), _level(after[:WINDOW])
+        limit = _quantile(np.array(min(len(before), len(after), WINDOW)), 4)
+        apart = abs(low - high) > limit * max(left, right)
+        if apart and max(low, high) > CHANGE * min(low, high):
+            return f"{name} change from {low:.3g} to {high:.3g}"
+    spans = np.linalg.norm(series.units[span:] - series.units[:-span], axis=1)
+    across = spans[first]
+    outside = (spans[: max(first - span + 1, 0)][-WINDOW:], spans[end + 1 :][:WINDOW])
+    for values in outside:
+        if len(values) < MIN_SIDE:
+            return ""
+        level, deviation = _level(values)
+        excess = across - level > _quantile(np.array(len(values)), 4) * deviation
+        if not (excess and across > CHANGE * level):
+            return ""
+    return (
+        f"centred cosine {1 - across**2 / 2:.2f} across {span} rows, "
+        f"usually {1 - np.median(np.concatenate(outside)) ** 2 / 2:.2f}"
+    )
+
+
+def _norms(norms: Floats, found: _Found) -> None:
+    n = len(norms)
+    change = np.diff(norms)
+    jumps = np.maximum(norms[1:], norms[:-1]) > NORM_RATIO * np.minimum(norms[1:], norms[:-1])
+    for side in _sides(np.abs(change)):
+        # Changes scatter about 0, so the median of their sizes is their deviation already.
+        limit = _quantile(side.count, 2 * n) * 1.4826 * side.median
+        jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
+    usual = _usual(norms)
+    odd: set[int] = set()
+    for pair in np.flatnonzero(jumps).tolist():
+        if pair + 1 < MIN_SIDE:
+            odd.update(range(pair + 1))
+        if n - (pair + 1) < MIN_SIDE:
+            odd.update(range(pair + 1, n))
+        if pair > 0 and jumps[pair - 1] and change[pair - 1] * change[pair] < 0:
+            odd.add(pair)
+    for row in sorted(odd):
+        found.row(row, f"norm {norms[row]:.3g}, usually {usual[row]:.3g}")
+
+
+def _levels(series: _Series, found: _Found) -> None:
+    """Look for levels that change at once and for good, between rows i and i + 1."""
+    for name, values, crossing in (
+        ("norms", series.norms, 0),
+        ("steps", series.steps, 1),
+        ("adjacent chords", series.chords, 1),
+    ):
+        before, after = _sides(values)
+        # Left of the change ends at value j; right of it begins after the pair that crosses.
+        right = np.arange(1 + crossing, len(values))
+        left = right - 1 - crossing
+        low, high = before.median[left + 1], after.median[right - 1]
+        deviation = np.fmax(before.deviation[left + 1], after.deviation[right - 1])
+        count = np.minimum(before.count[left + 1], after.count[right - 1])
+        apart = np.abs(high - low)
+        jump = np.abs(values[right] - values[left])
+        with np.errstate(invalid="ignore"):
+            changed = (
+                (apart > _quantile(count, len(values)) * deviation)
+                & (np.fmax(low, high) > EXCESS * np.fmin(low, high))
+                & (jump >= apart / 2)
+            )
+        for first, end in _runs(changed):
+            best = first + int(np.argmax(jump[first : end + 1]))
+            found.seam(
+                int(left[best]) + crossing,
+                f"{name} change from {low[best]:.3g} to {high[best]:.3g}",
+            )
+
+
+def _stands_out(values: Floats) -> NDArray[np.bool_]:
+    """Where values exceed what is usual on each side that has enough of them."""
+    result = np.isfinite(values)
+    compared = np.zeros(len(values), dtype=bool)
+    for side in _sides(values):
+        there = side.count >= MIN_SIDE
+        with np.errstate(invalid="ignore"):
+            above = (values - side.median > _quantile(side.count, len(values)) * side.deviation) & (
+                values > EXCESS * side.median
+            )
+        result &= above | ~there
+        compared |= there
+    return result & compared
+
+
+def _usual(values: Floats) -> Floats:
+    """Return the larger of the medians before and after, or the one that there is."""
+    before, after = _sides(values)
+    return np.asarray(np.fmax(before.median, after.median))
+
+
+def _sides(values: Floats) -> tuple[_Side, _Side]:
+    """Describe up to `WINDOW` values before and after each; NaN below `MIN_SIDE` of them."""
+    nothing = np.full(WINDOW, np.nan)
+    padded = np.concatenate([nothing, values, nothing])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
+    return _side(windows[: len(values)]), _side(windows[WINDOW + 1 :])
+
+
+def _side(windows: Floats) -> _Side:
+    count = np.isfinite(windows).sum(axis=1)
+    median = _medians(windows, count)
+    deviation = 1.4826 * _medians(np.abs(windows - median[:, None]), count)
+    return _Side(median, deviation, count)
+
+
+def _medians(windows: Floats, count: NDArray[np.int64]) -> Floats:
+    """Return the median of each row's ``count`` finite values; NaN below `MIN_SIDE`."""
+    ordered = np.sort(windows, axis=1)  # NaN comes last
+    row = np.arange(len(windows))
+    low, high = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, windows.shape[1] - 1)
+    middle = (ordered[row, low] + ordered[row, high]) / 2
+    return np.asarray(np.where(count >= MIN_SIDE, middle, np.nan))
+
+
+def _level(values: Floats) -> tuple[float, float]:
+    """Return median and robust standard deviation; NaN below `MIN_SIDE` values."""
+    finite = values[np.isfinite(values)]
+    if len(finite) < MIN_SIDE:
+        return np.nan, np.nan
+    median = np.median(finite)
+    return float(median), float(1.4826 * np.median(np.abs(finite - median)))
+
+
+def _quantile(count: NDArray[np.integer[Any]], tests: int) -> Floats:
+    """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
+    return np.asarray(stdtrit(EFFICIENCY * np.maximum(count, 1), 1 - FALSE_ALARM / tests))
+
+
+def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return first and last index of each run of true values."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
+    return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]

@@ -1,0 +1,406 @@
+"""The shift operator: which linear map takes a position to the next one, and how well.
+
+In the sinusoid every step is one fixed rotation of each frequency's plane (Vaswani et al. 2017;
+Kernes 2021 writes out the "translation matrix"). Fitting that map to a table by least squares is
+dynamic mode decomposition (Schmid 2010): the angles of its eigenvalues are the learned frequencies,
+free of any grid of bins, and their moduli the damping.
+
+Periods alone prove nothing: least squares finds slow, smooth "periods" in a random walk too. What
+tells them apart is the skill on rows that were not fitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.pca import PCA
+from posprobe.analyses.pca import pca as principal_components
+from posprobe.analyses.result import Result
+from posprobe.arrays import Array, Positions, positions
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, Layout, PositionTable
+
+#: Fewest rows of which one half can teach what the other half tests.
+MIN_ROWS = 16
+#: Shares of the variance left out by the candidate ranks.
+LEFT_OUT = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-6, 1e-9, 1e-12)
+#: Largest candidate rank; the numerical rank of a table that lacks full rank may be twice that.
+MAX_RANK = 256
+#: How much held-out skill a larger rank may cost and still be preferred.
+TOLERANCE = 0.01
+#: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
+FLOOR = 1e-6
+#: Modes that carry less of the variance are rounding or noise, and are not listed.
+MIN_SHARE = 1e-4
+#: Smallest angle per position, in radians, that is not a real eigenvalue split by rounding.
+MIN_ANGLE = 1e-6
+#: What a listed mode must show to count as a rotation.
+MIN_SKILL = 0.5
+MIN_TURNS = 2.0
+MIN_PHASE_LINEARITY = 0.99
+MAX_RADIUS_CV = 0.3
+
+
+@dataclass(frozen=True, eq=False)
+class Shift(Result):
+    """The linear map from each position to the next, its oscillations and its skill.
+
+    Read the periods with the skill beside them: a random walk has smooth "periods" and a skill far
+    below 0. Modes are not orthogonal, so their shares need not add up to 1; noise in the rows
+    pulls moduli below 1; a period longer than half the table (fewer than two turns) is a guess.
+
+    Parameters
+    ----------
+    periods
+        ``[m]``, in positions, rising: one for each pair of conjugate eigenvalues that carries at
+        least `MIN_SHARE` of the variance. Real eigenvalues (trends, and the alternation of period
+        2) have no phase and are not listed.
+    moduli
+        ``[m]``: factor by which the mode's amplitude changes per position.
+    half_lives
+        ``[m]``: positions after which the amplitude has halved; infinite from modulus 1.
+    shares
+        ``[m]``: the mode's sum of squares over the table's variance.
+    turns
+        ``[m]``: table length over period.
+    phase_linearity
+        ``[m]``: R² of the mode's unwrapped phase against position; 1 for a uniform rotation.
+    radius_cv
+        ``[m]``: standard deviation over mean of the mode's radius; 0 for a circle. Together with
+        the phase it separates a rotation from a Lissajous figure.
+    rotations
+        ``[m]``: whether the mode is a rotation by all of `MIN_SKILL`, `MIN_TURNS`,
+        `MIN_PHASE_LINEARITY` and `MAX_RADIUS_CV`.
+    eigenvalues
+        ``[rank]`` complex: of the map fitted to all rows.
+    rank, variance
+        Number of leading components that the map acts on, and their share of the variance.
+    skill
+        Of the components' next row, predicted by a map fitted to the other half of the table:
+        1 - error over the smaller error of two forecasts that know nothing, "no change" and "the
+        mean row". 1 is exact, 0 no better than those.
+    skill_persistence, r2
+        The same against "no change" alone and against the mean row alone.
+    skill_rows
+        Like ``skill``, for the whole rows: what lies outside the components counts as error.
+    layout, start
+        Of the positions.
+    undefined
+        Reason why there is no map, or empty.
+    """
+
+    periods: NDArray[np.float64]
+    moduli: NDArray[np.float64]
+    half_lives: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    turns: NDArray[np.float64]
+    phase_linearity: NDArray[np.float64]
+    radius_cv: NDArray[np.float64]
+    rotations: NDArray[np.bool_]
+    eigenvalues: NDArray[np.complex128]
+    rank: int | None
+    variance: float | None
+    skill: float | None
+    skill_persistence: float | None
+    r2: float | None
+    skill_rows: float | None
+    layout: Layout
+    start: int
+    undefined: str = ""
+
+    def summary(self) -> dict[str, Any]:
+        """Return skill, rank and the modes, with the rule for rotations."""
+        fitted = not self.undefined
+        undamped = bool(np.isinf(self.half_lives).any())
+        numbers: dict[str, Any] = {
+            "skill": self.skill,
+            "skill_persistence": self.skill_persistence,
+            "r2": self.r2,
+            "skill_rows": self.skill_rows,
+            "rank": self.rank,
+            "variance": self.variance,
+            "periods": self.periods.tolist() if fitted else None,
+            "moduli": self.moduli.tolist() if fitted else None,
+            "half_lives": np.where(np.isinf(self.half_lives), None, self.half_lives).tolist()  # type: ignore[call-overload]
+            if fitted
+            else None,
+            "shares": self.shares.tolist() if fitted else None,
+            "turns": self.turns.tolist() if fitted else None,
+            "phase_linearity": self.phase_linearity.tolist() if fitted else None,
+            "radius_cv": self.radius_cv.tolist() if fitted else None,
+            "rotations": self.periods[self.rotations].tolist() if fitted else None,
+        }
+        undefined = {name: self.undefined for name, value in numbers.items() if value is None}
+        if undamped:
+            undefined["half_lives"] = "null where the modulus is 1 or more: it does not decay"
+        return numbers | {
+            "rule": {
+                "min_share": MIN_SHARE,
+                "min_skill": MIN_SKILL,
+                "min_turns": MIN_TURNS,
+                "min_phase_linearity": MIN_PHASE_LINEARITY,
+                "max_radius_cv": MAX_RADIUS_CV,
+            },
+            "undefined": undefined,
+        }
+
+
+def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Shift:
+    """Fit the map from each position to the next, in the space of the leading components.
+
+    The map and a constant are fitted to all pairs of neighbouring rows by least squares; the
+    constant makes the fit exact for a table that rotates about another point than its mean. The
+    skill is measured with one half of the table predicting the other, both ways (see
+    `shift_skill`), and the rank chosen by it (see `shift_rank`).
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. On a grid the map is undefined: no single step leads from patch to patch.
+    pca
+        The table's principal components where they are known already.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite, or ``pca`` is of a table of other length.
+    """
+    given = positions(table)
+    n = given.values.shape[0]
+    if isinstance(given.layout, Grid):
+        return _none(given, "patches lie on a grid: no single step leads from each to the next")
+    if n < MIN_ROWS:
+        return _none(given, f"fewer than {MIN_ROWS} rows")
+    components = principal_components(given) if pca is None else pca
+    if len(components.scores) != n:
+        raise InvalidTable(
+            f"the principal components are of {len(components.scores)} rows, the table has {n}."
+        )
+    if components.undefined:
+        return _none(given, components.undefined)
+    # Squares of very small or large units must not leave the range of the numbers.
+    scores = components.scores / components.singular_values[0]
+    rank = shift_rank(scores)
+    errors = _errors(scores[:, :rank])
+    skill = _skill(errors)
+    if np.isnan(skill):
+        return _none(given, "the rows do not change within either half of the table")
+    eigenvalues, modes = _modes(scores, rank)
+    rotations = (
+        (modes["turns"] >= MIN_TURNS)
+        & (modes["phase_linearity"] >= MIN_PHASE_LINEARITY)
+        & (modes["radius_cv"] <= MAX_RADIUS_CV)
+    )
+    against_no_change, against_mean = _skills(errors)
+    return Shift(
+        periods=modes["periods"],
+        moduli=modes["moduli"],
+        half_lives=modes["half_lives"],
+        shares=modes["shares"],
+        turns=modes["turns"],
+        phase_linearity=modes["phase_linearity"],
+        radius_cv=modes["radius_cv"],
+        rotations=rotations & (skill >= MIN_SKILL),
+        eigenvalues=eigenvalues,
+        rank=rank,
+        variance=_energy(scores[:, :rank]) / _energy(scores),
+        skill=skill,
+        skill_persistence=against_no_change,
+        r2=against_mean,
+        skill_rows=_skill(_with_rest(errors, _baselines(scores[:, rank:]))),
+        layout=given.layout,
+        start=given.start,
+    )
+
+
+def shift_skill(scores: NDArray[np.floating[Any]]) -> float:
+    """Predict each half of a series by the map fitted to the other half.
+
+    Both fits are about the mean of the whole: half a table holds too little of its slow modes to
+    place their centre. In directions that a half does not show, the map predicts no change.
+
+    Parameters
+    ----------
+    scores
+        ``[n, r]``: positions along the leading components, or any other coordinates; n at least 4.
+
+    Returns
+    -------
+    float
+        1 - error over the smaller error of "no change" and "the mean row"; at most 1, and without
+        lower limit. NaN where one of those is exact and leaves nothing to gain.
+    """
+    # Iid rows are predicted half as badly by their mean as by their predecessor, so a skill
+    # against persistence alone is 0.5 for pure noise.
+    return _skill(_errors(np.asarray(scores, dtype=np.float64)))
+
+
+def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
+    """Choose how many leading components the map acts on.
+
+    Candidates are the ranks that leave out the shares of variance `LEFT_OUT`, up to a quarter of
+    the rows and to `MAX_RANK`, and the numerical rank where that is lower than the table's shape
+    demands. Each predicts whole rows of the other half of the table. Of those within `TOLERANCE` of
+    the best skill the largest is taken: too small a rank mixes frequencies, too large a one costs
+    only noise.
+
+    Parameters
+    ----------
+    scores
+        ``[n, k]``: positions along all components, strongest first; n at least `MIN_ROWS`.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    n, k = scores.shape
+    power = (scores**2).sum(axis=0)
+    rest = np.append(np.cumsum(power[::-1])[-2::-1], 0.0) / power.sum()
+    limit = max(1, min(n // 4, MAX_RANK))
+    candidates = {int(np.argmax(rest <= share)) + 1 for share in LEFT_OUT}
+    candidates = {rank for rank in candidates if rank <= limit} or {min(limit, k)}
+    numerical = int(np.count_nonzero(power > (1e-13 * n) ** 2 * power[0]))
+    if numerical <= (2 * MAX_RANK if numerical < min(n - 1, k) else limit):
+        candidates.add(numerical)
+    ranks = sorted(candidates)
+    skills = np.array(
+        [
+            _skill(_with_rest(_errors(scores[:, :rank]), _baselines(scores[:, rank:])))
+            for rank in ranks
+        ]
+    )
+    # Not less than the best, rather than at least: NaN compares with nothing.
+    return int(np.array(ranks)[~(skills < skills.max() - TOLERANCE)].max())
+
+
+def _energy(values: NDArray[np.floating[Any]]) -> float:
+    return float((values**2).sum())
+
+
+def _halves(n: int) -> tuple[tuple[slice, slice], ...]:
+    """Rows to fit and rows to test."""
+    first, second = slice(0, n // 2), slice(n // 2, n)
+    return (first, second), (second, first)
+
+
+def _operator(
+    before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]], floor: float | None
+) -> NDArray[np.float64]:
+    """Least-squares map ``before -> after``; the identity in directions weaker than the floor."""
+    change: NDArray[np.float64] = np.linalg.lstsq(before, after - before, rcond=floor)[0]
+    return np.eye(before.shape[1]) + change
+
+
+def _errors(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Squared errors on held-out rows: of the map, of no change, and of the mean row."""
+    centered = scores - scores.mean(axis=0)
+    error = 0.0
+    for fitted, tested in _halves(len(scores)):
+        train, test = centered[fitted], centered[tested]
+        operator = _operator(train[:-1], train[1:], FLOOR)
+        error += _energy(test[1:] - test[:-1] @ operator)
+    return np.array([error, *_baselines(scores)])
+
+
+def _baselines(scores: NDArray[np.floating[Any]]) -> tuple[float, float]:
+    """Squared errors on the same rows of "no change" and of "the mean row"."""
+    centered = scores - scores.mean(axis=0)
+    parts = [centered[tested] for _, tested in _halves(len(scores))]
+    return (
+        sum(_energy(np.diff(part, axis=0)) for part in parts),
+        sum(_energy(part[1:]) for part in parts),
+    )
+
+
+def _with_rest(errors: NDArray[np.float64], rest: tuple[float, float]) -> NDArray[np.float64]:
+    """Add what lies outside the components, where the map knows no more than the mean."""
+    no_change, mean = rest
+    added: NDArray[np.float64] = errors + np.array([mean, no_change, mean])
+    return added
+
+
+def _skill(errors: NDArray[np.float64]) -> float:
+    return float(np.min(_skills(errors)))
+
+
+def _skills(errors: NDArray[np.float64]) -> tuple[float, float]:
+    """Skill against no change and against the mean row; NaN against a forecast that is exact."""
+    error, no_change, mean = errors.tolist()
+    rounding = 1e-24 * max(no_change, mean)
+    against = [1 - error / base if base > rounding else np.nan for base in (no_change, mean)]
+    return float(against[0]), float(against[1])
+
+
+def _modes(
+    scores: NDArray[np.float64], rank: int
+) -> tuple[NDArray[np.complex128], dict[str, NDArray[np.float64]]]:
+    """Fit the map to all rows; return its eigenvalues and what each oscillation does."""
+    n = len(scores)
+    leading = scores[:, :rank]
+    before, after = leading[:-1], leading[1:]
+    # Means of their own for both sides are the least-squares constant.
+    operator = _operator(before - before.mean(axis=0), after - after.mean(axis=0), None)
+    eigenvalues, vectors = np.linalg.eig(operator)
+    eigenvalues = eigenvalues.astype(np.complex128)
+    upper = np.flatnonzero(np.angle(eigenvalues) > MIN_ANGLE)
+    upper = upper[np.abs(eigenvalues[upper].imag) > MIN_ANGLE * np.abs(eigenvalues[upper])]
+    upper = upper[np.argsort(-np.angle(eigenvalues[upper]), kind="stable")]
+    signals = leading @ vectors[:, upper]
+    # Energy of 2 Re(signal x direction), with neither formed: [n, rank] for each mode.
+    directions = np.linalg.pinv(vectors, rcond=1e-15)[upper]
+    straight = (np.abs(signals) ** 2).sum(axis=0) * (np.abs(directions) ** 2).sum(axis=1)
+    crossed = ((signals**2).sum(axis=0) * (directions**2).sum(axis=1)).real
+    shares = 2 * (straight + crossed) / _energy(scores)
+    kept = shares >= MIN_SHARE
+    upper, signals, shares = upper[kept], signals[:, kept], shares[kept]
+    modulus, angle = np.abs(eigenvalues[upper]), np.angle(eigenvalues[upper])
+    half_lives = np.full(len(modulus), np.inf)
+    damped = (modulus < 1) & (modulus > 0)
+    half_lives[damped] = np.log(0.5) / np.log(modulus[damped])
+    radius = np.abs(signals)
+    phase = np.unwrap(np.angle(signals), axis=0)
+    return eigenvalues, {
+        "periods": 2 * np.pi / angle,
+        "moduli": modulus,
+        "half_lives": half_lives,
+        "shares": shares,
+        "turns": n * angle / (2 * np.pi),
+        "phase_linearity": _linearity(phase),
+        "radius_cv": radius.std(axis=0) / radius.mean(axis=0),
+    }
+
+
+def _linearity(phase: NDArray[np.float64]) -> NDArray[np.float64]:
+    """R² of each column against position."""
+    time = np.arange(len(phase)) - (len(phase) - 1) / 2
+    centered = phase - phase.mean(axis=0)
+    total = (centered**2).sum(axis=0)
+    explained = (time @ centered) ** 2 / (time**2).sum()
+    r2: NDArray[np.float64] = np.zeros_like(total)
+    np.divide(explained, total, out=r2, where=total > 0)
+    return r2
+
+
+def _none(given: Positions, why: str) -> Shift:
+    nothing: NDArray[np.float64] = np.zeros(0)
+    return Shift(
+        periods=nothing,
+        moduli=nothing,
+        half_lives=nothing,
+        shares=nothing,
+        turns=nothing,
+        phase_linearity=nothing,
+        radius_cv=nothing,
+        rotations=np.zeros(0, dtype=bool),
+        eigenvalues=np.zeros(0, dtype=np.complex128),
+        rank=None,
+        variance=None,
+        skill=None,
+        skill_persistence=None,
+        r2=None,
+        skill_rows=None,
+        layout=given.layout,
+        start=given.start,
+        undefined=why,
+    )

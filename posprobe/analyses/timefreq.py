@@ -1,0 +1,314 @@
+"""Whether a table's frequencies hold along the table, and how slow its positions' Gram matrix is.
+
+The spectrogram shows what one spectrum of the whole table smears: learned frequencies drift with
+position (Wennberg & Henter, ACL 2021, show RoBERTa's bent ridges). The cosine transform of the Gram
+matrix is Song & Zhong's (2023, figure 2).
+
+Warning: smoothness alone puts a Gram matrix into its slow corner. A random walk scores higher there
+than any learned table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.analyses.spectrum import MIN_PERIODS, _detrended, _red_noise
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.table import Grid, Layout, PositionTable
+
+#: Shortest and longest segment chosen by default, in positions.
+SEGMENT = (32, 256)
+#: Lines weaker than this share of a segment's strongest are not followed.
+FAINT = 0.1
+#: Side of the block of slow components whose energy is reported.
+COMPONENTS = 10
+#: Components of the transformed Gram matrix that are kept.
+CORNER = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrogram(Result):
+    """Power by position and frequency, summed over dimensions.
+
+    Parameters
+    ----------
+    frequency
+        ``[f]``, cycles per position.
+    power
+        ``[s, f]``: one-sided, in squared table units; each row adds up to its segment's windowed
+        variance (Parseval).
+    center
+        ``[s]``: position of the middle of each segment.
+    strongest, fastest
+        ``[s]``: frequency of the segment's strongest line, and of its fastest that has at least
+        `FAINT` of that one's power; NaN where no line stands out of red noise. A line has at least
+        three periods in the segment; its frequency is interpolated between bins.
+    length, step
+        Positions in a segment, and from one to the next. Each segment is detrended (line) and
+        tapered (Hann), so frequencies closer than about 2 / length are one.
+    drift
+        How far the fastest line wanders: its frequency's 10 to 90 % range over the median. None
+        where fewer than half of the segments show a line.
+    layout, start
+        Of the positions.
+    undefined
+        Reason for each number that is None.
+    """
+
+    frequency: NDArray[np.float64]
+    power: NDArray[np.float64]
+    center: NDArray[np.float64]
+    strongest: NDArray[np.float64]
+    fastest: NDArray[np.float64]
+    length: int | None
+    step: int | None
+    drift: float | None
+    layout: Layout
+    start: int
+    undefined: dict[str, str]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the treatment, the lines by segment and the drift."""
+        found = self.fastest[~np.isnan(self.fastest)]
+        periods = (1 / np.percentile(found, [90, 50, 10])).tolist() if found.size else None
+        return {
+            "length": self.length,
+            "step": self.step,
+            "segments": len(self.center) if self.length else None,
+            "detrend": "linear",
+            "window": "hann",
+            "strongest_period": _periods(self.strongest) if self.length else None,
+            "fastest_period": _periods(self.fastest) if self.length else None,
+            "fastest_period_p10_p50_p90": periods,
+            "center": self.center.tolist() if self.length else None,
+            "drift": self.drift,
+            "undefined": dict(self.undefined),
+        }
+
+
+def spectrogram(
+    table: PositionTable | Positions | Array,
+    *,
+    length: int | None = None,
+    step: int | None = None,
+) -> Spectrogram:
+    """Compute the power spectrum of overlapping segments of the positions.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``, a sequence. Segments count from the first row; up to ``step`` rows at the end
+        are in none.
+    length
+        Positions in a segment; by default n / 8, within `SEGMENT`.
+    step
+        Positions from one segment to the next; by default a quarter of the length.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+    ValueError
+        If a segment has fewer than 8 positions or more than the table, or the step is no positive
+        number.
+    """
+    given = positions(table)
+    n = given.values.shape[0]
+    if isinstance(given.layout, Grid):
+        return _no_spectrogram(given, "a grid has no single order of positions")
+    if length is None:
+        if n < 2 * SEGMENT[0]:
+            return _no_spectrogram(given, f"fewer than {2 * SEGMENT[0]} positions")
+        length = 2 * (min(max(n // 8, SEGMENT[0]), SEGMENT[1]) // 2)
+    step = max(length // 4, 1) if step is None else step
+    if not 8 <= length <= n or step < 1:
+        raise ValueError(
+            f"segments of {length} positions, {step} apart: between 8 and {n} positions in a "
+            "segment and a positive step are needed."
+        )
+    values = to_numpy(given.values).astype(np.float64, copy=False)
+    taper = np.hanning(length)
+    frequency = np.arange(length // 2 + 1, dtype=np.float64) / length
+    begin = np.arange(0, n - length + 1, step)
+    power = np.empty((len(begin), len(frequency)))
+    strongest, fastest = np.full((2, len(begin)), np.nan)
+    for k, first in enumerate(begin):
+        rest = _detrended(values[first : first + length], np, linear=True)
+        power[k] = np.square(np.abs(np.fft.rfft(rest * taper[:, None], axis=0))).sum(axis=1)
+        # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
+        power[k, 1 : (length + 1) // 2] *= 2
+        power[k] /= length * np.square(taper).sum()
+        if power[k].any():
+            _, level = _red_noise(rest, frequency, power[k][:, None], rest.size)
+            strongest[k], fastest[k] = _extremes(power[k], level[:, 0], length)
+    if not power.any():
+        return _no_spectrogram(given, "every dimension is constant or a straight line")
+    drift, why = _drift(fastest)
+    undefined = {"drift": why} if why else {}
+    if np.isnan(fastest).all():
+        undefined["fastest_period_p10_p50_p90"] = "no segment shows a line above red noise"
+    center = given.start + begin + (length - 1) / 2
+    return Spectrogram(
+        frequency=frequency,
+        power=power,
+        center=center,
+        strongest=strongest,
+        fastest=fastest,
+        length=length,
+        step=step,
+        drift=drift,
+        layout=given.layout,
+        start=given.start,
+        undefined=undefined,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class GramDCT(Result):
+    """Cosine transform of the centred positions' cosine matrix.
+
+    Parameters
+    ----------
+    corner
+        ``[k, k]``: ``F' G F`` for the slowest k components, F the orthonormal DCT-II and G the
+        cosines of the centred rows. Component j has j half cycles in the table.
+    share
+        Share of the squared entries of ``F' G F`` within the slowest `COMPONENTS` components: how
+        slow the matrix is, with no wrap-around as in a Fourier transform. High for every smooth
+        table.
+    layout
+        Of the positions.
+    undefined
+        Reason why there is nothing, or empty.
+    """
+
+    corner: NDArray[np.float64]
+    share: float | None
+    layout: Layout
+    undefined: str = ""
+
+    def summary(self) -> dict[str, Any]:
+        """Return the share of the slow components."""
+        return {
+            "components": COMPONENTS,
+            "share": self.share,
+            "undefined": {"share": self.undefined} if self.undefined else {},
+        }
+
+
+def gram_dct(
+    table: PositionTable | Positions | Array, *, cosines: NDArray[np.float64] | None = None
+) -> GramDCT:
+    """Transform the centred cosine matrix by cosines along both sides.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``, a sequence.
+    cosines
+        ``[n, n]`` cosine matrix of the centred rows, where it is known already.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+    """
+    given = positions(table)
+    n, layout = given.values.shape[0], given.layout
+    if isinstance(layout, Grid):
+        return GramDCT(np.zeros((0, 0)), None, layout, "a grid has no single order of positions")
+    if n < 2 * COMPONENTS:
+        return GramDCT(np.zeros((0, 0)), None, layout, f"fewer than {2 * COMPONENTS} positions")
+    values = to_numpy(given.values).astype(np.float64, copy=False)
+    values = values / (np.abs(values).max() or 1.0)
+    centered = values - values.mean(axis=0)
+    size = np.linalg.norm(centered, axis=1)
+    # What centring leaves of a mean row is rounding, and has no direction.
+    nowhere = size <= 1e-13 * values.shape[1] ** 0.5
+    if nowhere.any():
+        why = "all rows are equal" if nowhere.all() else "a row without direction: the mean row"
+        return GramDCT(np.zeros((0, 0)), None, layout, why)
+    units = centered / size[:, None]
+    kept = min(n, CORNER)
+    slow = _cosines(n, kept) @ units
+    corner = slow @ slow.T
+    if cosines is not None:
+        total = float(np.vdot(cosines, cosines))
+    else:
+        total = float(np.square(units @ units.T if n < units.shape[1] else units.T @ units).sum())
+    share = float(np.square(corner[:COMPONENTS, :COMPONENTS]).sum() / total)
+    return GramDCT(corner, min(share, 1.0), layout)
+
+
+def _cosines(n: int, count: int) -> NDArray[np.float64]:
+    """Return the slowest vectors of the orthonormal DCT-II: ``[count, n]``."""
+    angle = np.pi * np.outer(np.arange(count), np.arange(n) + 0.5) / n
+    waves = np.cos(angle) * np.sqrt(2 / n)
+    waves[0] = n**-0.5
+    return np.asarray(waves)
+
+
+def _extremes(
+    power: NDArray[np.float64], level: NDArray[np.float64], length: int
+) -> tuple[float, float]:
+    """Return the frequencies of a segment's strongest and fastest line, or NaN."""
+    inside = np.arange(MIN_PERIODS, len(power) - 1)
+    peak = (power[inside] > power[inside - 1]) & (power[inside] >= power[inside + 1])
+    found = inside[peak & (power[inside] > level[inside])]
+    if not found.size:
+        return np.nan, np.nan
+    strongest = found[np.argmax(power[found])]
+    fastest = found[power[found] >= FAINT * power[strongest]][-1]
+    return _between(power, strongest) / length, _between(power, fastest) / length
+
+
+def _between(power: NDArray[np.float64], k: int) -> float:
+    """Interpolate a peak between bins; a Hann window's peak is nearly a parabola in decibels."""
+    low, middle, high = np.log(np.maximum(power[k - 1 : k + 2], 1e-300))
+    return float(k + (low - high) / (2 * (low - 2 * middle + high)))
+
+
+def _drift(fastest: NDArray[np.float64]) -> tuple[float | None, str]:
+    found = fastest[~np.isnan(fastest)]
+    if fastest.size < 2:
+        return None, "a single segment shows no drift"
+    if 2 * found.size < fastest.size or found.size < 2:
+        return None, f"{found.size} of {fastest.size} segments show a line above red noise"
+    low, middle, high = np.percentile(found, [10, 50, 90])
+    return float((high - low) / middle), ""
+
+
+def _periods(frequency: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(f) else float(1 / f) for f in frequency]
+
+
+def _no_spectrogram(given: Positions, why: str) -> Spectrogram:
+    nothing = np.zeros(0)
+    missing = (
+        "length",
+        "step",
+        "segments",
+        "strongest_period",
+        "fastest_period",
+        "fastest_period_p10_p50_p90",
+        "center",
+        "drift",
+    )
+    return Spectrogram(
+        frequency=nothing,
+        power=np.zeros((0, 0)),
+        center=nothing,
+        strongest=nothing,
+        fastest=nothing,
+        length=None,
+        step=None,
+        drift=None,
+        layout=given.layout,
+        start=given.start,
+        undefined=dict.fromkeys(missing, why),
+    )

@@ -1,0 +1,115 @@
+"""Drawings of the probes: the published and the sound ones on one scale."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from posprobe.figures.draw import _nothing
+from posprobe.figures.styles import BLUE, GRID, MUTED, RED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from posprobe.analyses.probes import AbsoluteProbe, OrderProbe, Probes, PublishedProbe
+
+
+class _Line(NamedTuple):
+    label: str
+    error: float
+    spread: float
+    chance: float
+    text: str
+    published: bool
+
+
+def probes(ax: Axes, result: Probes) -> None:
+    """Draw each probe's error as a share of its own chance level, the number itself beside it."""
+    lines = [
+        *_absolute(result.absolute_published, result.absolute_blocked),
+        *_order(result.order_published, result.order_disjoint),
+    ]
+    if not lines:
+        _nothing(ax, result.undefined or "there are no probes")
+        return
+    height = -np.arange(len(lines), dtype=float)
+    ax.axvline(1, color=MUTED, linewidth=0.6, linestyle=(0, (4, 1.5)))
+    ax.axvline(0, color=GRID, linewidth=0.6)
+    for y, line in zip(height, lines, strict=True):
+        share = line.error / line.chance
+        ax.errorbar(
+            [share], [y], xerr=[line.spread / line.chance], capsize=2, linewidth=0.9, markersize=4,
+            fmt="s" if line.published else "o", color=RED if line.published else BLUE,
+            markerfacecolor="white" if line.published else BLUE,
+        )  # fmt: skip
+        ax.annotate(
+            line.text, (share, y), (0, 5), textcoords="offset points", ha="center", fontsize=6.5
+        )
+    ax.set_yticks(height, [line.label for line in lines])
+    ax.tick_params(axis="y", length=0)
+    ax.set(xlabel="error as a share of its chance level (0: none, 1: chance)")
+    ax.set_xlim(-0.08, max(1.12, max(line.error / line.chance for line in lines) * 1.1))
+    ax.set_ylim(height[-1] - 0.6, 0.8)
+
+
+def predictions(ax: Axes, result: AbsoluteProbe) -> None:
+    """Draw the predicted against the true position, for held-out blocks and for random folds."""
+    position = result.start + np.arange(len(result.predicted))
+    ends = position[[0, -1]]
+    ax.plot(ends, ends, color=MUTED, linewidth=0.6, linestyle=(0, (4, 1.5)), label="exact")
+    drawn = (
+        (result.shuffled, "random folds", RED, "."),
+        (result.predicted, "held-out blocks", BLUE, "o"),
+    )
+    for predicted, label, color, marker in drawn:
+        ax.plot(
+            position, result.start + predicted, marker, color=color, label=label, markersize=1.6,
+            markeredgewidth=0,
+        )  # fmt: skip
+    # A probe that fails beyond the training rows may land anywhere.
+    margin = 0.25 * (ends[1] - ends[0])
+    ax.set(xlabel="position", ylabel="predicted position")
+    ax.set_xlim(*ends)
+    ax.set_ylim(ends[0] - margin, ends[1] + margin)
+    ax.legend(loc="upper left", markerscale=3)
+
+
+def _absolute(published: PublishedProbe | None, sound: AbsoluteProbe | None) -> list[_Line]:
+    lines = []
+    if published is not None:
+        text = f"{published.mean:.3g}"
+        lines.append(
+            _Line("position, as published", published.mean, published.sd or 0.0, published.chance,
+                  text, published=True)
+        )  # fmt: skip
+    if sound is not None:
+        lines += [
+            _Line(label, error, 0.0, chance, f"{error:.3g}", published=False)
+            for label, error, chance in (
+                ("position, random folds", sound.mae_shuffled, sound.chance_shuffled),
+                ("position, inner blocks", sound.interpolation, sound.chance_interpolation),
+                ("position, outer blocks", sound.extrapolation, sound.chance_extrapolation),
+            )
+        ]
+    return lines
+
+
+def _order(published: PublishedProbe | None, sound: OrderProbe | None) -> list[_Line]:
+    lines = []
+    if published is not None:
+        lines.append(
+            _Line("order, as published", published.mean, published.sd or 0.0, published.chance,
+                  f"{published.mean:.1%}", published=True)
+        )  # fmt: skip
+    if sound is not None:
+        numbers = sound.summary()
+        for label, error, spread in (
+            ("order, unseen positions", numbers["error"], numbers["sd"]),
+            ("order, unseen blocks", numbers["blocked"], numbers["blocked_sd"]),
+        ):
+            lines.append(
+                _Line(label, error, spread or 0.0, numbers["chance"], f"{error:.1%}",
+                      published=False)
+            )  # fmt: skip
+    return lines

@@ -1,0 +1,242 @@
+"""Two or more tables side by side: the same analyses at one length, and their distances."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses import PCA, Result, Similarity, Spectrum
+from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
+from posprobe.arrays import Device
+from posprobe.errors import UsageError
+from posprobe.nulls import NULLS, band, curves, surrogate
+from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
+from posprobe.report.bundle import COMPARISON
+from posprobe.report.published import published_for
+from posprobe.table import Grid, PositionTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_R = TypeVar("_R", bound=Result)
+
+#: Distances shown as matrices.
+DISTANCES = ("cka", "procrustes", "subspace_overlap")
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Tables of one length with their analyses and distances.
+
+    Parameters
+    ----------
+    labels
+        A name for each table, all different.
+    analyses
+        One for each table, of the common positions.
+    cut
+        Positions that each table had before it was cut.
+    distances
+        ``[m][m]``; None on the diagonal.
+    bands
+        ``[m][m]``: by null model, the debiased CKA of a surrogate of the one with a surrogate of
+        the other; None on the diagonal, or without draws.
+    curve_bands
+        By curve (``profile``, ``spectrum``, ``variance``): 5 and 95 % of a random walk with the
+        first table's steps.
+    environment
+        Versions, device, seed, command and time.
+    """
+
+    labels: tuple[str, ...]
+    analyses: tuple[Analysis, ...]
+    cut: tuple[int, ...]
+    distances: tuple[tuple[Closeness | None, ...], ...]
+    bands: tuple[tuple[dict[str, dict[str, float]] | None, ...], ...]
+    curve_bands: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
+    environment: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``analysis.json`` (schema `posprobe.comparison/1`)."""
+        tables = []
+        for label, analysis, before in zip(self.labels, self.analyses, self.cut, strict=True):
+            document = analysis.to_dict()
+            published = [value.beside(document) for value in published_for(analysis.table)]
+            tables.append(
+                {"label": label, "positions_before": before, "published": published}
+                | {key: value for key, value in document.items() if key != "schema"}
+            )
+        pairs = [
+            {
+                "tables": [self.labels[i], self.labels[j]],
+                **distance.summary(),
+                "nulls": self.bands[i][j],
+            }
+            for i, row in enumerate(self.distances)
+            for j, distance in enumerate(row)
+            if i < j and distance is not None
+        ]
+        return {
+            "schema": COMPARISON,
+            "length": len(self.analyses[0].table),
+            "tables": tables,
+            "pairs": pairs,
+            "environment": dict(self.environment),
+        }
+
+    def matrix(self, name: str) -> NDArray[np.float64]:
+        """Return one kind of distance as ``[m, m]``, NaN on the diagonal and where undefined."""
+        return np.array(
+            [
+                [np.nan if d is None or getattr(d, name) is None else getattr(d, name) for d in row]
+                for row in self.distances
+            ],
+            dtype=np.float64,
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: every table's arrays under its number."""
+        arrays = {name: self.matrix(name) for name in DISTANCES}
+        for index, analysis in enumerate(self.analyses):
+            arrays |= {f"{index}_{name}": array for name, array in analysis.arrays().items()}
+        return arrays
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures import comparison_figures
+
+        return comparison_figures(
+            self._results("similarity", Similarity),
+            self._results("spectrum", Spectrum),
+            self._results("pca", PCA),
+            self.curve_bands,
+            {name: self.matrix(name) for name in DISTANCES},
+        )
+
+    def _results(self, name: str, kind: type[_R]) -> dict[str, _R]:
+        results = zip(self.labels, (a.results.get(name) for a in self.analyses), strict=True)
+        return {label: result for label, result in results if isinstance(result, kind)}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder))
+
+
+def compare(
+    *tables: PositionTable,
+    nulls: int = DRAWS,
+    device: Device = "auto",
+    seed: int = 0,
+    command: str | None = None,
+) -> Comparison:
+    """Compare tables over the positions that all of them have.
+
+    Longer sequences are cut to the shortest, from their first row; nothing is resampled. Grids
+    must be equal.
+
+    Parameters
+    ----------
+    tables
+        Two or more.
+    nulls
+        Draws of every null model.
+    device, seed, command
+        As for `analyze`.
+
+    Raises
+    ------
+    UsageError
+        If there are fewer than two tables, or grids that differ, or grids beside sequences.
+    """
+    if len(tables) < 2:
+        raise UsageError("a comparison needs at least two tables.")
+    cut = _common(tables)
+    analyses = tuple(
+        analyze(
+            table,
+            # The published values are those of the probes.
+            only=("all",) if published_for(table) else None,
+            nulls=nulls,
+            device=device,
+            seed=seed,
+            command=command,
+        )
+        for table in cut
+    )
+    clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in cut]
+    pairs: dict[tuple[int, int], tuple[Closeness, dict[str, dict[str, float]] | None]] = {}
+    for i in range(len(cut)):
+        for j in range(i + 1, len(cut)):
+            pairs[i, j] = closeness(clouds[i], clouds[j]), _pair_band(cut[i], cut[j], nulls, seed)
+            pairs[j, i] = pairs[i, j]
+    size = range(len(cut))
+    return Comparison(
+        labels=_labels(cut),
+        analyses=analyses,
+        cut=tuple(len(table) for table in tables),
+        distances=tuple(tuple(pairs[i, j][0] if i != j else None for j in size) for i in size),
+        bands=tuple(tuple(pairs[i, j][1] if i != j else None for j in size) for i in size),
+        curve_bands=curves(cut[0], nulls, seed) if nulls else {},
+        environment=environment(analyses[0].environment["device"], seed, command),
+    )
+
+
+def _common(tables: Sequence[PositionTable]) -> tuple[PositionTable, ...]:
+    layouts = {table.layout for table in tables if isinstance(table.layout, Grid)}
+    if layouts and (len(layouts) > 1 or any(t.layout not in layouts for t in tables)):
+        shapes = ", ".join(f"{table.name} is a {table.layout}" for table in tables)
+        raise UsageError(
+            f"{shapes}: positions on a grid compare only with the same grid. Nothing is resampled."
+        )
+    length = min(len(table) for table in tables)
+    return tuple(table if len(table) == length else table[:length] for table in tables)
+
+
+def _labels(tables: Sequence[PositionTable]) -> tuple[str, ...]:
+    names = [table.name for table in tables]
+    return tuple(
+        name if names.count(name) == 1 else f"{name} ({names[: index + 1].count(name)})"
+        for index, name in enumerate(names)
+    )
+
+
+def _pair_band(
+    x: PositionTable, y: PositionTable, draws: int, seed: int
+) -> dict[str, dict[str, float]] | None:
+    """Compute the CKA of surrogates of both tables, the same for either order of the pair."""
+    if not draws:
+        return None
+    first, second = sorted((x, y), key=_fingerprint)
+    found = {}
+    for index, name in enumerate(NULLS):
+        values = []
+        for draw in range(draws):
+            both = [
+                surrogate(
+                    t.values, name, np.random.default_rng([seed, index, draw, side]), t.layout
+                )
+                for side, t in enumerate((first, second))
+            ]
+            values.append(cka(both[0].astype(np.float64), both[1].astype(np.float64)))
+        summary = band(values)
+        if summary is not None:
+            found[name] = summary
+    return found
+
+
+def _fingerprint(table: PositionTable) -> tuple[int, int]:
+    return zlib.crc32(np.ascontiguousarray(table.values).tobytes()), table.dim
