@@ -269,9 +269,10 @@ def _spectrum(centered: NDArray[np.float32], shared: Ruler) -> dict[str, float |
 
 def _power_share(centered: NDArray[np.float32], shared: Ruler) -> NDArray[np.float64]:
     n = len(centered)
+    power: NDArray[np.float64]
     if isinstance(shared.layout, Grid):
         plane = _grid_power(centered, shared).ravel()
-        power: NDArray[np.float64] = np.bincount(rings(shared.layout).ravel(), weights=plane)
+        power = np.bincount(rings(shared.layout).ravel(), weights=plane).astype(np.float64)
     else:
         line = (np.arange(n, dtype=np.float32) - np.float32((n - 1) / 2))[:, None]
         rest = centered - line * (line.T @ centered / float((line**2).sum()))

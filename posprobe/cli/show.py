@@ -43,7 +43,7 @@ def summary(document: Mapping[str, Any]) -> str:
     lines.append("")
     lines.append(f"{'':32}{'table':>9}{'sinusoid':>10}" + "".join(f"{name:>10}" for name in NULLS))
     for row in rows:
-        medians = "".join(f"{text.partition(' ')[0]:>10}" for text in row["nulls"])
+        medians = "".join(f"{band['median']:>10}" for band in row["nulls"])
         lines.append(f"{row['label']:<32}{row['value']:>9}{row['sinusoid']:>10}{medians}")
     return "\n".join(lines)
 

@@ -131,11 +131,18 @@ def verdict_rows(nulls: Block | None) -> list[dict[str, Any]]:
     ]
 
 
-def _band_text(band: Block | None) -> str:
+def _band_text(band: Block | None) -> dict[str, str]:
     if band is None:
-        return "–"
-    low, middle, high = (show(band[key]) for key in ("p5", "p50", "p95"))
-    return middle if low == high else f"{middle} ({low} to {high})"
+        return {"median": "–", "range": ""}
+    low, middle, high = (brief(band[key]) for key in ("p5", "p50", "p95"))
+    return {"median": middle, "range": "" if low == high else f"{low} to {high}"}
+
+
+def brief(value: float) -> str:
+    """Format a number of a band: two digits, and nothing for what is nearly nothing."""
+    if abs(value) < 0.005:
+        return "0"
+    return f"{value:.3g}" if 0.95 < abs(value) < 1.05 or abs(value) >= 10 else f"{value:.2g}"
 
 
 def _range_plot(entry: Block) -> str:
