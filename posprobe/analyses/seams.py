@@ -31,7 +31,7 @@ WINDOW = 32
 #: Fewest such values; nearer to an end, only the other side is compared.
 MIN_SIDE = 8
 #: Chance that Gaussian noise raises any alarm in a table, for each kind of alarm.
-FALSE_ALARM = 0.01
+FALSE_ALARM = 0.001
 #: Ratio to the usual value from which a departure matters at all.
 EXCESS = 1.25
 #: The same for evidence that the two sides of a special row differ.
@@ -169,6 +169,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         steps=_host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1)),
         chords=np.sqrt(2 - 2 * cosines),
         units=_host(units),
+        rows=_host(centered),
     )
     why = ""
     if isinstance(given.layout, Grid):
@@ -206,6 +207,7 @@ class _Series:
     steps: Floats
     chords: Floats
     units: Floats
+    rows: Floats
 
 
 class _Found:
@@ -240,6 +242,7 @@ def _find(series: _Series) -> _Found:
     _breaks(series, found)
     _norms(series.norms, found)
     _levels(series, found)
+    _blocks(series, found)
     return found
 
 
@@ -291,8 +294,10 @@ def _change(series: _Series, first: int, end: int) -> str:
     for name, (before, after) in sides.items():
         (low, left), (high, right) = _level(before[-WINDOW:]), _level(after[:WINDOW])
         limit = _quantile(np.array(min(len(before), len(after), WINDOW)), 4)
-        apart = abs(low - high) > limit * max(left, right)
-        if apart and max(low, high) > CHANGE * min(low, high):
+        apart = abs(low - high)
+        abrupt = abs(float(after[0] - before[-1])) >= apart / 2
+        beyond = apart > limit * max(left, right) and max(low, high) > CHANGE * min(low, high)
+        if beyond and abrupt:
             return f"{name} change from {low:.3g} to {high:.3g}"
     spans = np.linalg.norm(series.units[span:] - series.units[:-span], axis=1)
     across = spans[first]
@@ -361,6 +366,36 @@ def _levels(series: _Series, found: _Found) -> None:
             )
 
 
+def _blocks(series: _Series, found: _Found) -> None:
+    """Look for `MIN_SIDE` rows that are further from the next so many than their neighbours are."""
+    m, n = MIN_SIDE, len(series.norms)
+    between = np.arange(2 * m - 1, n - 2 * m)  # left row of boundaries with two blocks each side
+    odd = np.array(sorted(found.special), dtype=int)
+    clear = ~(np.abs(odd[:, None] - (between + 0.5)) < 2 * m).any(axis=0)
+    if not clear.any():
+        return
+    far = clear
+    excesses = []
+    for rows in (series.rows, series.units):
+        sums = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
+        means = (sums[m:] - sums[:-m]) / m  # of rows j to j + m - 1
+        sizes = np.convolve((rows**2).sum(axis=1), np.full(m, 1 / m), "valid")
+        product = np.einsum("ij,ij->i", means[m:], means[:-m])
+        # Root mean square distance of the rows j to j + m - 1 from the m rows after them.
+        apart = np.sqrt(np.maximum(sizes[m:] + sizes[:-m] - 2 * product, 0.0))
+        here = apart[between + 1 - m]
+        beside = np.maximum(apart[between + 1 - 2 * m], apart[between + 1])
+        excess = here - beside
+        typical = excess[clear]
+        deviation = 1.4826 * np.median(np.abs(typical - np.median(typical)))
+        limit = _quantile(np.array(len(typical) / m), n)
+        far = far & (excess - np.median(typical) > limit * deviation) & (here > CHANGE * beside)
+        excesses.append(excess)
+    for first, end in _runs(far):
+        best = first + int(np.argmax(excesses[1][first : end + 1]))
+        found.seam(int(between[best]), f"blocks of {m} rows are further apart than beside it")
+
+
 def _stands_out(values: Floats) -> NDArray[np.bool_]:
     """Where values exceed what is usual on each side that has enough of them."""
     result = np.isfinite(values)
@@ -392,18 +427,21 @@ def _sides(values: Floats) -> tuple[_Side, _Side]:
 
 def _side(windows: Floats) -> _Side:
     count = np.isfinite(windows).sum(axis=1)
-    median = _medians(windows, count)
-    deviation = 1.4826 * _medians(np.abs(windows - median[:, None]), count)
-    return _Side(median, deviation, count)
+    median = _quantiles(windows, count, 0.5)
+    spread = 1.4826 * _quantiles(np.abs(windows - median[:, None]), count, 0.5)
+    # Where a few columns dominate, steps have a long tail upwards that the middle half hides.
+    upwards = 1.4826 * (_quantiles(windows, count, 0.75) - median)
+    return _Side(median, np.fmax(spread, upwards), count)
 
 
-def _medians(windows: Floats, count: NDArray[np.int64]) -> Floats:
-    """Return the median of each row's ``count`` finite values; NaN below `MIN_SIDE`."""
+def _quantiles(windows: Floats, count: NDArray[np.int64], share: float) -> Floats:
+    """Return a quantile of each row's ``count`` finite values; NaN below `MIN_SIDE` of them."""
     ordered = np.sort(windows, axis=1)  # NaN comes last
     row = np.arange(len(windows))
-    low, high = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, windows.shape[1] - 1)
-    middle = (ordered[row, low] + ordered[row, high]) / 2
-    return np.asarray(np.where(count >= MIN_SIDE, middle, np.nan))
+    place = np.maximum(count - 1, 0) * share
+    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
+    value = ordered[row, low] + (place - low) * (ordered[row, high] - ordered[row, low])
+    return np.asarray(np.where(count >= MIN_SIDE, value, np.nan))
 
 
 def _level(values: Floats) -> tuple[float, float]:

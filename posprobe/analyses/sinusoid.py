@@ -93,6 +93,11 @@ class Ladder:
         """Share of white noise that as many directions explain."""
         return self.rank / (len(self.basis) - 1)
 
+    @property
+    def spans_all(self) -> bool:
+        """Whether every table of this length lies in the span, so that its share says nothing."""
+        return self.rank >= len(self.basis) - 1
+
     @cached_property
     def cloud(self) -> Cloud:
         """The sinusoid, ready for comparisons."""
@@ -137,7 +142,7 @@ class Ladder:
         own = unbiased(squared, power, power)
         other = unbiased(self.cloud.squared_gram, self.cloud.power, self.cloud.power)
         cross = unbiased(float(np.vdot(reference, gram)), self.cloud.power, power)
-        share = float(np.vdot(projector, gram) / power.sum())
+        share = None if self.spans_all else float(np.vdot(projector, gram) / power.sum())
         # Off the diagonal, nothing but rounding tells the positions apart.
         rounding = len(gram) * float(np.finfo(gram.dtype).eps) * squared
         return float(cross / np.sqrt(own * other)) if own > rounding else None, share
@@ -329,45 +334,44 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
     return np.asarray(np.conj(np.fft.rfft(columns, size, axis=0)[grid]) * turn[:, None])
 
 
-def _own_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, NDArray[np.complex128]]:
-    """Return ``z* G z`` and ``z' G z`` for the complex wave z of each frequency."""
+def _own_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, Floats]:
+    """Return ``z*Gz`` and the real part of ``z'Gz`` for the complex wave z of each frequency."""
     plain = np.zeros(len(grid))
-    turned = np.zeros(len(grid), dtype=np.complex128)
+    turned = np.zeros(len(grid))
     for first in range(0, points.shape[1], 64):  # keeps the padded transforms small
         waves = _transform(points[:, first : first + 64], grid)
         plain += np.square(np.abs(waves)).sum(axis=1)
-        turned += np.square(waves).sum(axis=1)
+        turned += np.square(waves).sum(axis=1).real
     return plain, turned
 
 
 def _gain(
     fit: _Fit,
-    power: tuple[Floats, NDArray[np.complex128]],
+    power: tuple[Floats, Floats],
     grid: NDArray[np.intp],
     n: int,
 ) -> Floats:
     """Return what one more sinusoid would explain, at each frequency of the grid.
 
-    With W the sine and cosine less their projections on what is there, that is the trace of
-    ``(W'W)^-1 W'GW``. Both 2 x 2 matrices follow from the forms of the complex wave.
+    Seen from the middle of the table, cosines are even and sines odd, so neither meets the other:
+    each adds ``w'Gw / w'w``, w being the wave less its projection on what is there. Both forms of
+    both waves follow from those of the complex wave z, ``z*Gz`` and ``z'Gz``.
     """
     ones = np.full((n, 1), n**-0.5)
     taken = _transform(np.concatenate([ones, fit.basis], axis=1), grid)
     image = _transform(fit.image, grid)
-    inside = fit.basis.T @ fit.image
     waves = taken[:, 1:]
-    less = waves @ inside - 2 * image
+    less = waves @ (fit.basis.T @ fit.image) - 2 * image
     plain = power[0] + (np.conj(less) * waves).sum(axis=1).real
-    turned = power[1] + (less * waves).sum(axis=1)
+    turned = power[1] + (less * waves).sum(axis=1).real
     angle = 2 * np.pi * grid / (OVERSAMPLING * n)
     length = n - np.square(np.abs(taken)).sum(axis=1)
-    skew = np.sin(n * angle) / np.sin(angle) - np.square(taken).sum(axis=1)
-    a, b, c = (plain + turned.real) / 2, (plain - turned.real) / 2, turned.imag / 2
-    p, q, r = (length + skew.real) / 2, (length - skew.real) / 2, skew.imag / 2
-    determinant = p * q - r * r
-    sound = determinant > 1e-6 * n * n
-    gain = np.full(len(grid), -np.inf)
-    np.divide(a * q + b * p - 2 * c * r, determinant, out=gain, where=sound)
+    skew = np.sin(n * angle) / np.sin(angle) - np.square(taken).sum(axis=1).real
+    gain = np.zeros(len(grid))
+    for sign in (1, -1):  # cosine, sine
+        rest = length + sign * skew
+        new = rest > 1e-6 * n
+        gain[new] += (plain + sign * turned)[new] / rest[new]
     return gain
 
 
@@ -633,8 +637,7 @@ def against_sinusoid(
             layout, dict.fromkeys((*_DISTANCES, *_LADDER, *_BASE), why) | undefined, common
         )
     rungs = ladder(n, d)
-    spans_all = rungs.rank >= n - 1
-    if spans_all:
+    if rungs.spans_all:
         undefined["ladder_share"] = "the ladder spans every table of this length"
     base = fit_base(points, d)
     if base.undefined:
@@ -649,7 +652,7 @@ def against_sinusoid(
         | _distances(near, n)
         | {
             "reference": f"sinusoidal:{n}x{d}",
-            "ladder_share": None if spans_all else rungs.share(points),
+            "ladder_share": None if rungs.spans_all else rungs.share(points),
             "ladder_rank": rungs.rank,
             "ladder_white_share": rungs.white_share,
             "base": base,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from posprobe.analyses.sinusoid import SinusoidFit
 
 #: A sinusoid's period is written out where it adds at least this share.
-LABELLED = 0.02
+LABELLED = 0.03
 
 
 def sinusoids(ax: Axes, result: SinusoidFit) -> None:
@@ -54,9 +54,8 @@ def base(ax: Axes, result: SinusoidFit) -> None:
     ax.plot(fit.bases, fit.cka, color=BLUE)
     if fit.base is not None and fit.best is not None:
         ax.plot([fit.base], [fit.best], "o", color=RED, markersize=3)
-        ax.annotate(
-            f"{fit.base:.4g}", (fit.base, fit.best), (4, 2), textcoords="offset points", fontsize=7
-        )
+        label = f"{float(f'{fit.base:.3g}'):.0f}"
+        ax.annotate(label, (fit.base, fit.best), (4, 2), textcoords="offset points", fontsize=7)
     elif fit.similar is not None and fit.similar[1] > fit.similar[0]:
         ax.axvspan(*fit.similar, color=MUTED, alpha=0.15, linewidth=0)
         ax.annotate(

@@ -1,0 +1,308 @@
+"""The walls between the layers, read from the syntax of every module.
+
+An import counts wherever it stands: at the top, inside a function, under ``TYPE_CHECKING``, or as a
+string that is handed to ``import_module``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import posprobe
+
+ROOT = Path(posprobe.__file__).parent
+BASE = {"arrays", "errors", "reference", "table"}
+
+#: What each layer may import of the others; what is missing here may not exist.
+ALLOWED: Mapping[str, set[str]] = {
+    "errors": set(),
+    "table": {"errors"},
+    "arrays": {"errors", "table"},
+    "reference": {"errors"},
+    "samples": {"errors"},
+    "encodings": BASE,
+    "checkpoints": BASE,
+    "families": {*BASE, "checkpoints", "encodings", "samples"},
+    "analyses": {*BASE, "encodings"},
+    "nulls": {*BASE, "analyses", "encodings"},
+    "attention": {*BASE, "analyses", "checkpoints", "encodings", "families"},
+    "forward": {*BASE, "analyses", "checkpoints", "families"},
+    "figures": {*BASE, "analyses", "encodings", "nulls"},
+    "report": {*BASE, "analyses", "encodings", "figures", "nulls"},
+    "cli": {
+        *BASE, "analyses", "checkpoints", "encodings", "families", "figures", "forward", "nulls",
+        "report", "samples",
+    },
+    # The public face names every home, and imports it on first use.
+    "": {*BASE, "analyses", "encodings", "families", "nulls", "report"},
+}  # fmt: skip
+
+#: The one door upwards: a result draws itself by looking its drawing up when asked.
+DOOR = ("analyses.result", "posprobe.figures")
+#: The public face looks up the home of each name, all of which are held against `ALLOWED` below.
+DOORS = {DOOR, ("", "posprobe.")}
+
+#: Calls that import what a string names.
+BY_NAME = {"import_module", "__import__", "find_spec", "import_string"}
+
+#: Packages from outside that a layer must do without.
+FOREIGN: Mapping[str, set[str]] = {
+    "analyses": {"matplotlib", "jinja2", "safetensors", "huggingface_hub", "torch", "typer"},
+    "figures": {"scipy", "sklearn", "torch", "array_api_compat", "jinja2", "typer"},
+    "report": {"sklearn", "torch", "typer", "huggingface_hub"},
+    "families": {"matplotlib", "torch", "transformers", "timm", "huggingface_hub", "typer"},
+    "checkpoints": {"matplotlib", "transformers", "timm", "typer"},
+    "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},
+    "encodings": {"matplotlib", "torch", "transformers", "typer"},
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported name, the line it stands on, and whether it is there for annotations only."""
+
+    module: str
+    name: str
+    line: int
+    typing: bool = False
+
+
+def module_name(path: Path, root: Path = ROOT) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
+def imports_of(source: str) -> Iterator[Import]:
+    tree = ast.parse(source)
+    typing = {
+        id(inside)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inside in ast.walk(statement)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                found = [(alias.name, alias.name) for alias in names]
+            case ast.ImportFrom(module=module, names=names, level=level):
+                found = [("." * level + (module or ""), alias.name) for alias in names]
+            case ast.Call(func=function, args=[argument, *_]):
+                by_name = ast.unparse(function).split(".")[-1] in BY_NAME
+                found = [(_leading_text(argument), "?")] if by_name else []
+            case _:
+                found = []
+        for home, name in found:
+            yield Import(home, name, getattr(node, "lineno", 0), id(node) in typing)
+
+
+def _leading_text(argument: ast.expr) -> str:
+    """The constant part that a string, or an f-string, begins with."""
+    match argument:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *_]):
+            return text
+    return "?"
+
+
+def targets(found: Import) -> Iterator[str]:
+    """The layers of posprobe that an import reaches."""
+    if found.module == "posprobe":
+        # ``from posprobe import analyses``; other names are those of the public face.
+        yield found.name.split(".")[-1] if found.name in LAYERS else "posprobe"
+    elif found.module.startswith("posprobe."):
+        yield found.module.split(".")[1]
+
+
+LAYERS = {name.split(".")[0] for name in MODULES if name}
+
+
+def layer_of(module: str) -> str:
+    return module.split(".")[0]
+
+
+def breaches(module: str, source: str) -> list[str]:
+    """What a module imports although its layer may not."""
+    layer = layer_of(module)
+    found = []
+    for item in imports_of(source):
+        where = f"posprobe.{module}:{item.line} imports {item.module} ({item.name})"
+        if item.module.startswith("."):
+            found.append(f"{where}: relative imports hide the layer")
+        if (module, item.module) in DOORS:
+            continue
+        found += [
+            f"{where}: not for {layer or 'the package itself'}"
+            for target in targets(item)
+            if target not in {*ALLOWED[layer], layer}
+            # The versions of the package are its own.
+            and not (target == "posprobe" and layer == "cli" and item.name == "posprobe")
+        ]
+        outside = item.module.split(".")[0]
+        if outside in FOREIGN.get(layer, ()) and not item.typing:
+            found.append(f"{where}: {outside} is not for {layer}")
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_run_one_way(module: str) -> None:
+    assert breaches(module, MODULES[module].read_text(encoding="utf-8")) == []
+
+
+def test_every_layer_has_its_place_in_the_house() -> None:
+    assert set(ALLOWED) >= LAYERS
+    assert {
+        "analyses",
+        "checkpoints",
+        "cli",
+        "encodings",
+        "families",
+        "figures",
+        "report",
+    } <= LAYERS
+
+
+def test_the_layers_form_no_circle() -> None:
+    done: set[str] = set()
+    waiting = set(ALLOWED)
+    while waiting:
+        free = {layer for layer in waiting if ALLOWED[layer] <= done}
+        assert free, f"these import each other: {sorted(waiting)}"
+        done |= free
+        waiting -= free
+
+
+def test_there_is_one_door_from_a_result_up_to_its_figure() -> None:
+    doors = [
+        (module, item.module)
+        for module, path in MODULES.items()
+        if layer_of(module) == "analyses"
+        for item in imports_of(path.read_text(encoding="utf-8"))
+        if item.module.startswith("posprobe.figures")
+    ]
+    assert doors == [DOOR]
+    # It opens inside plot(), so that computing needs no matplotlib.
+    tree = ast.parse(MODULES["analyses.result"].read_text(encoding="utf-8"))
+    plot = next(
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "plot"
+    )
+    inside = [item.module for item in imports_of(ast.unparse(plot))]
+    assert inside == [DOOR[1]]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("analyses.pca", "from posprobe.figures import draw"),
+        ("analyses.pca", "from posprobe import figures"),
+        ("analyses.pca", "import posprobe.figures.draw"),
+        ("analyses.pca", "def f():\n    from posprobe.checkpoints import open_local"),
+        ("analyses.pca", "if TYPE_CHECKING:\n    from posprobe.report import Analysis"),
+        ("analyses.pca", "import_module('posprobe.figures')"),
+        ("analyses.pca", "importlib.import_module('posprobe.families')"),
+        ("analyses.pca", "import_module(f'posprobe.report.{name}')"),
+        ("analyses.pca", "__import__('posprobe.cli')"),
+        ("analyses.pca", "from .similarity import similarity"),
+        ("analyses.pca", "from ..figures import draw"),
+        ("analyses.pca", "import torch"),
+        ("analyses.pca", "import posprobe"),
+        ("analyses.pca", "from posprobe import load"),
+        ("checkpoints.hub", "from posprobe.families import FAMILIES"),
+        ("checkpoints.hub", "def f():\n    import posprobe.families.registry as r"),
+        ("families.read", "from posprobe.analyses import pca"),
+        ("figures.draw", "import scipy.signal"),
+        ("figures.draw", "from posprobe.report import page"),
+        ("report.page", "from posprobe.cli import main"),
+        ("report.page", "from posprobe.families import load"),
+        ("table", "from posprobe.arrays import positions"),
+        ("errors", "from posprobe.table import PositionTable"),
+        ("cli.analyze", "import numpy as np"),
+    ],
+)
+def test_the_walls_notice(module: str, source: str) -> None:
+    assert breaches(module, source)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("analyses.result", "import_module('posprobe.figures').draw"),
+        ("analyses.pca", "from posprobe.arrays import positions"),
+        ("cli.analyze", "def f():\n    from posprobe.report import analyze"),
+        ("cli.__init__", "def f():\n    import posprobe"),
+        ("families.read", "from posprobe import encodings, samples"),
+        ("report.analysis", "from posprobe import analyses"),
+    ],
+)
+def test_the_doors_are_open(module: str, source: str) -> None:
+    assert breaches(module, source) == []
+
+
+# Figures compute nothing.
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "figures"])
+def test_figures_compute_nothing(module: str) -> None:
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    used = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    mathematics = {
+        "linalg",
+        "fft",
+        "random",
+        "dot",
+        "matmul",
+        "einsum",
+        "corrcoef",
+        "cov",
+        "polyfit",
+    }
+    assert not {name for name in used if mathematics & set(name.split(".")[1:])}
+    assert not any(isinstance(node, ast.MatMult) for node in ast.walk(tree))
+    for item in imports_of(MODULES[module].read_text(encoding="utf-8")):
+        assert not item.module.startswith(("numpy.linalg", "numpy.fft", "numpy.random"))
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "analyses"])
+def test_analyses_touch_no_file_and_no_clock(module: str) -> None:
+    source = MODULES[module].read_text(encoding="utf-8")
+    outside = {item.module.split(".")[0] for item in imports_of(source)}
+    assert not outside & {"pathlib", "io", "os", "shutil", "tempfile", "socket", "time", "datetime"}
+    called = {
+        ast.unparse(node.func) for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)
+    }
+    assert not called & {"open", "print", "np.load", "np.save"}
+
+
+def test_checkpoints_know_no_family_by_name() -> None:
+    from posprobe.families import FAMILIES
+
+    names = {family.name for family in FAMILIES if len(family.name) > 2}
+    for module, path in MODULES.items():
+        if layer_of(module) != "checkpoints":
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        texts = {
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        assert not names & texts
+
+
+def test_the_public_face_names_what_exists() -> None:
+    homes = {home.split(".")[0] for home in posprobe._HOMES.values()}
+    assert homes <= ALLOWED[""]
+    for name in posprobe.__all__:
+        assert getattr(posprobe, name) is not None
+    assert set(posprobe.__all__) <= set(dir(posprobe))
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = posprobe.nonsense

@@ -1,0 +1,342 @@
+"""Distances between two tables against their definitions, other libraries and exact identities."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.spatial
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_tables import as_table, gaussian, rotation, walk
+
+import posprobe as pp
+from posprobe.analyses.closeness import (
+    Closeness,
+    cka,
+    cka_of_grams,
+    closeness,
+    cloud,
+    principal_angles,
+    procrustes,
+    shared_rank,
+    subspace_overlap,
+)
+from posprobe.errors import InvalidTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+few = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+SEEDS = st.integers(0, 2**31)
+WIDTHS = st.integers(1, 12)
+
+#: Biased or not, and the distances: what every law below holds for.
+MEASURES: dict[str, Callable[..., float]] = {
+    "cka": cka,
+    "cka, biased": lambda x, y: cka(x, y, debiased=False),
+    "procrustes": procrustes,
+    "overlap": lambda x, y: subspace_overlap(x, y, 2),
+}
+
+
+@cache
+def minilm() -> Any:
+    return pp.load("sample:all-minilm-l6-v2")
+
+
+@cache
+def sinusoid(n: int, d: int, base: float = 1e4) -> Floats:
+    return np.asarray(pp.sinusoidal(n, d, base=base))
+
+
+# --- definitions ---
+
+
+def unbiased_hsic(k: Floats, m: Floats) -> float:
+    """Song et al. 2012, equation 4, from uncentred Gram matrices, term by term."""
+    n = len(k)
+    k, m = k - np.diag(np.diag(k)), m - np.diag(np.diag(m))
+    ones = np.ones(n)
+    both = ones @ k @ ones * (ones @ m @ ones) / ((n - 1) * (n - 2))
+    across = 2 / (n - 2) * (ones @ k @ m @ ones)
+    return float((np.trace(k @ m) + both - across) / (n * (n - 3)))
+
+
+@pytest.mark.parametrize("widths", [(3, 5), (5, 3), (30, 2), (30, 40), (1, 1)])
+def test_debiased_cka_is_that_of_the_published_estimator(widths: tuple[int, int]) -> None:
+    x, y = gaussian(12, widths[0]) + 3.0, gaussian(12, widths[1], seed=1) - 1.0
+    k, m = x @ x.T, y @ y.T
+    expected = unbiased_hsic(k, m) / math.sqrt(unbiased_hsic(k, k) * unbiased_hsic(m, m))
+    assert cka(x, y) == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_estimator_averages_over_quadruples_of_distinct_positions() -> None:
+    x, y = gaussian(6, 2), gaussian(6, 3, seed=1)
+    k, m = x @ x.T, y @ y.T
+    terms = [
+        k[i, j] * (m[i, j] + m[q, r] - 2 * m[i, q])
+        for i, j, q, r in itertools.permutations(range(6), 4)
+    ]
+    assert unbiased_hsic(k, m) == pytest.approx(np.mean(terms))
+
+
+@pytest.mark.parametrize("widths", [(3, 5), (30, 2), (30, 40)])
+def test_biased_cka_is_kornblith_s(widths: tuple[int, int]) -> None:
+    x, y = gaussian(12, widths[0]) + 3.0, gaussian(12, widths[1], seed=1)
+    a, b = x - x.mean(axis=0), y - y.mean(axis=0)
+    norm = np.linalg.norm
+    expected = norm(a.T @ b) ** 2 / (norm(a.T @ a) * norm(b.T @ b))
+    assert cka(x, y, debiased=False) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_same_cka_from_gram_matrices() -> None:
+    x, y = (cloud(table) for table in (walk(40, 7), gaussian(40, 90)))
+    for debiased in (False, True):
+        value = cka_of_grams(x.gram, y.gram, debiased=debiased)
+        assert value == pytest.approx(cka(walk(40, 7), gaussian(40, 90), debiased=debiased))
+
+
+@pytest.mark.parametrize("width", [2, 6, 50])
+def test_procrustes_is_scipy_s_for_equal_widths(width: int) -> None:
+    x, y = walk(20, width), walk(20, width, seed=1)
+    *_, disparity = scipy.spatial.procrustes(x, y)  # 1 - (nuclear norm)²
+    assert procrustes(x, y) == pytest.approx(math.sqrt(2 - 2 * math.sqrt(1 - disparity)))
+
+
+def test_columns_of_zeros_change_no_distance() -> None:
+    x, y = walk(20, 4), walk(20, 7, seed=1)
+    padded = np.concatenate([x, np.zeros((20, 3))], axis=1)
+    for measure in MEASURES.values():
+        assert measure(x, y) == pytest.approx(measure(padded, y), rel=1e-12)
+    *_, disparity = scipy.spatial.procrustes(padded, y)
+    assert procrustes(x, y) == pytest.approx(math.sqrt(2 - 2 * math.sqrt(1 - disparity)))
+
+
+def test_principal_angles_are_scipy_s() -> None:
+    x, y = gaussian(30, 8), gaussian(30, 5, seed=1)
+    y[:, 0] = 9 * (x[:, 0] - x[:, 0].mean()) + 1e-9 * y[:, 0]  # one direction all but shared
+    x[:, 0] *= 20
+    u, v = (scipy.linalg.svd(t - t.mean(axis=0))[0][:, :3] for t in (x, y))
+    expected = np.sort(scipy.linalg.subspace_angles(u, v))
+    np.testing.assert_allclose(principal_angles(x, y, 3), expected, rtol=1e-6)
+    cosine = np.cos(expected)
+    assert subspace_overlap(x, y, 3) == pytest.approx(np.mean(cosine**2))
+
+
+@pytest.mark.parametrize("angle", [1e-10, 1e-5, 0.3, 1.2, math.pi / 2 - 1e-9])
+def test_angles_are_accurate_at_both_ends(angle: float) -> None:
+    centered = gaussian(20, 3) - gaussian(20, 3).mean(axis=0)
+    first, second, third = np.linalg.qr(centered)[0].T
+    x = np.stack([3 * first, 2 * second], axis=1)
+    turned = math.cos(angle) * first + math.sin(angle) * third
+    y = np.stack([2 * second, 3 * turned], axis=1)
+    found = principal_angles(x, y, 2)
+    assert found[0] == pytest.approx(0, abs=1e-15)
+    assert found[1] == pytest.approx(angle, rel=1e-5)
+    assert math.pi / 2 - found[1] == pytest.approx(math.pi / 2 - angle, rel=1e-5)
+
+
+# --- laws ---
+
+
+@few
+@given(SEEDS, WIDTHS, WIDTHS, st.sampled_from(sorted(MEASURES)))
+def test_symmetric_and_blind_to_rotation_shift_and_scale(
+    seed: int, d1: int, d2: int, name: str
+) -> None:
+    measure = MEASURES[name]
+    x, y = walk(15, d1 + 2, seed), gaussian(15, d2 + 2, seed + 1)
+    value = measure(x, y)
+    assert measure(y, x) == pytest.approx(value, rel=1e-12, abs=1e-14)
+    turned = 0.01 * x @ rotation(d1 + 2, seed + 2) + 5.0
+    assert measure(turned, y) == pytest.approx(value, rel=1e-9, abs=1e-11)
+    assert measure(y, turned) == pytest.approx(value, rel=1e-9, abs=1e-11)
+
+
+@few
+@given(SEEDS, st.integers(2, 12), st.sampled_from([walk, gaussian]))
+def test_a_rotated_scaled_and_moved_copy_is_the_same(
+    seed: int, d: int, make: Callable[..., Floats]
+) -> None:
+    x = make(15, d, seed)
+    copy = -3.0 * x @ rotation(d, seed) + gaussian(1, d, seed)
+    assert cka(x, copy) == pytest.approx(1, abs=1e-12)
+    assert cka(x, copy, debiased=False) == pytest.approx(1, abs=1e-12)
+    assert procrustes(x, copy) == pytest.approx(0, abs=1e-7)
+    assert subspace_overlap(x, copy, 2) == pytest.approx(1, abs=1e-9)
+    assert principal_angles(x, copy, 2).max() == pytest.approx(0, abs=1e-7)
+
+
+@few
+@given(SEEDS, st.tuples(WIDTHS, WIDTHS, WIDTHS), st.integers(3, 20))
+def test_procrustes_obeys_the_triangle_inequality(
+    seed: int, widths: tuple[int, int, int], n: int
+) -> None:
+    x, y, z = (
+        make(n, d, seed + k)
+        for k, (d, make) in enumerate(zip(widths, (walk, gaussian, walk), strict=True))
+    )
+    assert procrustes(x, z) <= procrustes(x, y) + procrustes(y, z) + 1e-7
+    assert 0 <= procrustes(x, y) <= math.sqrt(2)
+
+
+@few
+@given(SEEDS, WIDTHS, WIDTHS)
+def test_what_is_known_already_changes_no_number(seed: int, d1: int, d2: int) -> None:
+    x, y = walk(15, d1 + 1, seed), gaussian(15, d2 + 1, seed + 1)
+    prepared = cloud(x, decomposition=pp.pca(x))
+    gram = cloud(x, gram=(x - x.mean(axis=0)) @ (x - x.mean(axis=0)).T)
+    plain = closeness(x, y)
+    for given_ in (prepared, gram, cloud(x)):
+        for other in (y, cloud(y)):
+            again = closeness(given_, other)
+            assert again.subspace_rank == plain.subspace_rank
+            for name in ("cka", "cka_biased", "procrustes", "subspace_overlap"):
+                value = getattr(plain, name)
+                assert getattr(again, name) == pytest.approx(value, rel=1e-9, abs=1e-11)
+
+
+def test_scale_never_overflows_or_vanishes() -> None:
+    x, y = walk(30, 5), gaussian(30, 6)
+    value = closeness(x, y)
+    for factor in (1e-300, 1e-160, 1e160, 1e290):
+        again = closeness(factor * x, y)
+        assert again.summary() == {
+            key: pytest.approx(number, rel=1e-9) for key, number in value.summary().items()
+        }
+
+
+# --- anchors ---
+
+
+def test_minilm_against_the_sinusoid() -> None:
+    x, y = cloud(minilm()), cloud(sinusoid(512, 384))
+    assert cka(x, y, debiased=False) == pytest.approx(0.4623, abs=5e-5)
+    assert cka(x, y) == pytest.approx(0.4515, abs=5e-5)
+
+
+def test_one_sinusoid_against_another() -> None:
+    assert cka(sinusoid(512, 384), sinusoid(512, 768)) == pytest.approx(0.9939, abs=5e-5)
+    assert cka(sinusoid(512, 384), sinusoid(512, 384, 1e3)) == pytest.approx(0.9887, abs=5e-5)
+
+
+def test_noise_resembles_noise_only_in_the_biased_form() -> None:
+    pairs = [(gaussian(512, 384, 2 * k), gaussian(512, 384, 2 * k + 1)) for k in range(4)]
+    biased = [cka(x, y, debiased=False) for x, y in pairs]
+    debiased = [cka(x, y) for x, y in pairs]
+    np.testing.assert_allclose(biased, 0.428, atol=0.006)
+    np.testing.assert_allclose(debiased, 0, atol=0.012)
+
+
+def test_debiased_cka_averages_to_zero_over_every_order_of_the_rows() -> None:
+    x, y = gaussian(6, 9), walk(6, 20)
+    values = [cka(x, y[list(order)]) for order in itertools.permutations(range(6))]
+    assert np.mean(values) == pytest.approx(0, abs=1e-14)
+    assert np.std(values) > 0.1
+
+
+def test_debiased_cka_of_noise_stays_around_zero_where_the_width_exceeds_the_length() -> None:
+    rng = np.random.default_rng(0)
+    values = [cka(*rng.standard_normal((2, 64, 256))) for _ in range(100)]
+    assert abs(np.mean(values)) < 0.006
+    assert np.abs(values).max() < 0.08
+    biased = cka(*rng.standard_normal((2, 64, 256)), debiased=False)
+    assert biased > 0.75
+
+
+def test_smoothness_alone_is_nearly_the_same() -> None:
+    """The warning: without a smoothness null CKA says nothing."""
+    walks = [cloud(walk(512, 384, seed)) for seed in range(6)]
+    between = [cka(x, y) for x, y in itertools.pairwise(walks)]
+    assert min(between) > 0.99
+    assert np.mean(between) == pytest.approx(0.9957, abs=0.002)
+    reference = cloud(sinusoid(512, 384))
+    biased = [cka(x, reference, debiased=False) for x in walks]
+    debiased = [cka(x, reference) for x in walks]
+    assert np.mean(biased) == pytest.approx(0.844, abs=0.008)
+    assert np.mean(debiased) == pytest.approx(0.851, abs=0.008)
+
+
+def test_unrelated_directions_overlap_by_their_number() -> None:
+    values = [
+        subspace_overlap(gaussian(101, 40, 2 * k), gaussian(101, 40, 2 * k + 1), 10)
+        for k in range(40)
+    ]
+    assert np.mean(values) == pytest.approx(10 / 100, abs=0.01)
+
+
+# --- what cannot be compared ---
+
+
+@pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
+def test_unequal_lengths_are_refused_with_both_shapes(measure: Callable[..., float]) -> None:
+    with pytest.raises(InvalidTable, match=r"(?s)12 x 3.*13 x 4.*never resampled"):
+        measure(gaussian(12, 3), gaussian(13, 4))
+    with pytest.raises(InvalidTable, match=r"\[12, 12\] and \[13, 13\]"):
+        cka_of_grams(np.eye(12), np.eye(13))
+
+
+@pytest.mark.parametrize("measure", MEASURES.values(), ids=MEASURES)
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e30])
+def test_a_constant_table_has_no_distance(measure: Callable[..., float], constant: float) -> None:
+    still = np.full((12, 3), constant)
+    for x, y in ((still, gaussian(12, 3)), (gaussian(12, 3), still), (still, still)):
+        with pytest.raises(InvalidTable, match=r"undefined|no leading"):
+            measure(x, y)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "missing"),
+    [
+        (np.ones((12, 3)), gaussian(12, 3), {"cka", "cka_biased", "procrustes"}),
+        (np.eye(12), gaussian(12, 3), {"cka"}),  # all positions equally far apart
+        (gaussian(3, 2), gaussian(3, 5), {"cka"}),  # too few for the unbiased form
+        (gaussian(1, 2), gaussian(1, 2), {"cka", "cka_biased", "procrustes"}),
+        (np.outer(np.arange(9.0), [1, 2]), gaussian(9, 3), set()),  # rank one
+        (gaussian(9, 1), gaussian(9, 1, 1), set()),
+    ],
+    ids=["constant", "simplex", "three", "one", "rank one", "one column"],
+)
+def test_what_is_undefined_is_none_with_a_reason(x: Floats, y: Floats, missing: set[str]) -> None:
+    for found in (closeness(x, y), closeness(y, x)):
+        summary = found.summary()
+        none = {key for key, value in summary.items() if value is None}
+        assert none == set(found.undefined)
+        assert none - {"subspace_overlap"} == missing
+        numbers = [value for value in summary.values() if isinstance(value, float)]
+        assert np.isfinite(numbers).all()
+
+
+def test_a_subspace_must_stand_apart() -> None:
+    grid = pp.sincos2d(6, 6, 24)  # rows and columns alike: every direction comes twice
+    with pytest.raises(InvalidTable, match="ties with the next"):
+        principal_angles(grid, gaussian(36, 4), 3)
+    assert shared_rank(cloud(grid), cloud(gaussian(36, 20)), 3) == 2
+    line = np.outer(np.arange(9.0), [1, 2, 3])
+    with pytest.raises(InvalidTable, match="rank 2"):
+        subspace_overlap(line, gaussian(9, 3), 2)
+    assert closeness(line, gaussian(9, 3)).subspace_rank == 1
+
+
+def test_nan_is_refused() -> None:
+    broken = gaussian(12, 3)
+    broken[4, 1] = np.nan
+    with pytest.raises(InvalidTable, match="NaN"):
+        cka(broken, gaussian(12, 3))
+
+
+def test_records_and_tensors_are_taken_as_arrays_are() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = walk(20, 4), walk(20, 6, seed=1)
+    expected: Closeness = closeness(x, y)
+    assert closeness(as_table(x), torch.from_numpy(y)) == expected

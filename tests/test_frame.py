@@ -1,0 +1,164 @@
+"""What is installed: types, licences, samples, templates, the schema, one version."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from email import message_from_bytes
+from importlib.metadata import metadata, version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import posprobe
+from posprobe.samples import samples
+
+if TYPE_CHECKING:
+    from email.message import Message
+
+REPOSITORY = Path(__file__).parent.parent
+DATA = (
+    "py.typed",
+    "samples/NOTICE",
+    "samples/samples.json",
+    "report/schema/analysis-1.json",
+    "report/templates/report.html",
+    "report/templates/style.css",
+    *(
+        f"samples/{sample.name}/{name}"
+        for sample in samples()
+        for name in ("config.json", "model.safetensors")
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    return tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The wheel and the source archive, built once from a copy of the working tree."""
+    if shutil.which("uv") is None:
+        pytest.skip("uv is not installed, and it is what builds the package")
+    place = tmp_path_factory.mktemp("build")
+    source = shutil.copytree(
+        REPOSITORY,
+        place / "source",
+        ignore=shutil.ignore_patterns(".*", "__pycache__", "reports", "dist", "*.egg-info"),
+    )
+    done = subprocess.run(
+        ["uv", "build", "--out-dir", str(place / "dist"), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and re.search("error sending request|dns error|offline", done.stderr):
+        pytest.skip("no package registry to fetch the build backend from")
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (place / "dist").glob("*.whl")
+    (archive,) = (place / "dist").glob("*.tar.gz")
+    return wheel, archive
+
+
+def test_data_files_are_where_the_code_looks_for_them() -> None:
+    for name in DATA:
+        assert files("posprobe").joinpath(name).is_file(), name
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[0]) as wheel:
+        names = set(wheel.namelist())
+        for name in DATA:
+            assert f"posprobe/{name}" in names
+        package = Path(posprobe.__file__).parent
+        for path in package.rglob("*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                assert f"posprobe/{path.relative_to(package).as_posix()}" in names
+        info = f"posprobe-{version('posprobe')}.dist-info"
+        assert {name.split("/")[0] for name in names} == {"posprobe", info}
+        for licence in ("LICENSE", "posprobe/samples/NOTICE"):
+            stored = wheel.read(f"{info}/licenses/{licence}")
+            assert stored == (REPOSITORY / licence).read_bytes()
+        described = message_from_bytes(wheel.read(f"{info}/METADATA"))
+        assert b"posprobe = posprobe.cli:main" in wheel.read(f"{info}/entry_points.txt")
+        sizes = {item.filename: item.file_size for item in wheel.infolist()}
+    assert sum(size for name, size in sizes.items() if "/samples/" in name) < 2_000_000
+    assert_described(described)
+
+
+def assert_described(described: Message) -> None:
+    assert described["Version"] == version("posprobe")
+    assert described["License-Expression"] == "Apache-2.0"
+    assert described["Requires-Python"] == ">=3.11"
+    core = [need for need in described.get_all("Requires-Dist", []) if "extra ==" not in str(need)]
+    assert len(core) >= 5
+    assert not [need for need in core if re.match("torch|transformers|timm", str(need))]
+
+
+def test_the_source_archive_holds_tests_and_documents(built: tuple[Path, Path]) -> None:
+    with tarfile.open(built[1]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"README.md", "LICENSE", "pyproject.toml", "tests/test_frame.py"} <= names
+    assert {f"posprobe/{name}" for name in DATA} <= names
+
+
+def test_there_is_one_version(project: dict[str, Any]) -> None:
+    declared = project["project"]["version"]
+    assert version("posprobe") == declared
+    assert posprobe.__version__ == declared
+    citation = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^version: [\"']?(.+?)[\"']?$", citation, re.MULTILINE)[1] == declared  # type: ignore[index]
+
+
+def test_the_licence_is_apache(project: dict[str, Any]) -> None:
+    assert project["project"]["license"] == "Apache-2.0"
+    text = (REPOSITORY / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    for name in project["project"]["license-files"]:
+        assert (REPOSITORY / name).is_file()
+
+
+def test_the_notice_names_every_sample_with_its_licence() -> None:
+    notice = files("posprobe.samples").joinpath("NOTICE").read_text(encoding="utf-8")
+    for sample in samples():
+        assert sample.name in notice
+        assert sample.licence.split()[0] in notice
+
+
+def test_the_core_is_light_and_the_groups_hold_the_rest(project: dict[str, Any]) -> None:
+    core = {re.split(r"[<>=\[]", need)[0] for need in project["project"]["dependencies"]}
+    assert not core & {"torch", "transformers", "timm", "pytest", "hypothesis", "jsonschema"}
+    assert {"numpy", "scipy", "scikit-learn", "matplotlib", "typer", "jinja2"} <= core
+    assert all(">=" in need for need in project["project"]["dependencies"])
+    extras = project["project"]["optional-dependencies"]
+    heavy = {re.split("[<>=]", need)[0] for need in extras["models"]}
+    assert heavy >= {"timm", "torch", "transformers"}
+    assert project["tool"]["uv"]["default-groups"] == []
+
+
+def test_every_module_is_typed_and_linted(project: dict[str, Any]) -> None:
+    types = project["tool"]["mypy"]
+    assert types["strict"] is True
+    ours = [
+        module
+        for override in types.get("overrides", [])
+        for module in override["module"]
+        if module.startswith(("posprobe", "tests", "test_"))
+    ]
+    assert ours == []
+    assert project["tool"]["pytest"]["ini_options"]["filterwarnings"] == ["error"]
+    chosen = set(project["tool"]["ruff"]["lint"]["select"])
+    assert {"D", "I", "PTH"} <= chosen
+
+
+def test_the_metadata_says_where_it_is_typed() -> None:
+    assert "Typing :: Typed" in metadata("posprobe").get_all("Classifier", [])

@@ -1,0 +1,204 @@
+"""Published values: what the file may hold, and which table they are said to belong to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import FrozenInstanceError, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import as_table, walk
+from safetensors.numpy import save_file
+
+import posprobe as pp
+from posprobe.report.analysis import describe
+from posprobe.report.published import Published, published, published_for
+from posprobe.table import DroppedRow, PositionTable, Sequence, Source
+
+GPT2_BYTES = "29c69587e2af826b7c159c38620a32e549a925e6d9a0dc37cb563f377f5be772"
+DOCS = Path(__file__).parent.parent / "docs" / "replication.md"
+
+
+def from_hub(
+    name: str, shape: tuple[int, int], tensor: str, *, commit: str | None = "0" * 40, **more: Any
+) -> PositionTable:
+    """A table of zeros but for one row: only its provenance matters here."""
+    values = np.zeros(shape, np.float32)
+    values[0] = 1
+    source = Source(name, name, commit, "model.safetensors", tensor, shape, "F32", "f" * 64)
+    return PositionTable(values, Sequence(shape[0]), name, replace(source, **more))
+
+
+def gpt2(
+    name: str = "openai-community/gpt2", tensor: str = "wpe.weight", **more: Any
+) -> PositionTable:
+    return from_hub(name, (1024, 768), tensor, **more)
+
+
+def named(values: tuple[Published, ...]) -> dict[str, Published]:
+    return {value.key: value for value in values}
+
+
+def document(table: PositionTable, **blocks: Any) -> dict[str, Any]:
+    return {"table": describe(table)} | blocks
+
+
+# --- the file ---
+
+
+def test_every_value_says_what_it_is_and_where_it_stands() -> None:
+    values = published()
+    assert len({(value.model, value.key) for value in values}) == len(values)
+    for value in values:
+        assert value.citation
+        assert value.where
+        assert value.evidence
+        assert value.url.startswith("https://")
+        assert np.isfinite(value.value)
+        assert value.tolerance is None or value.tolerance >= 0
+        assert value.matched is None
+        # A share is kept as a share, whatever the source prints.
+        number = float(value.stated.rpartition("= ")[2].removesuffix(" %"))
+        assert value.value == pytest.approx(number / (100 if "%" in value.stated else 1), abs=5e-5)
+
+
+def test_the_values_of_the_two_published_tables_are_all_there() -> None:
+    stated = {(value.model, value.key.split(".")[1]): value.stated for value in published()}
+    models = ("bert-base-uncased", "roberta-base", "gpt2", "sinusoid")
+    absolute = ["34.14", "6.06", "1.03", "0.0"]
+    order = ["19.72 %", "7.23 %", "1.56 %", "5.08 %"]
+    assert [stated[model, "absolute_published"] for model in models] == absolute
+    assert [stated[model, "order_published"] for model in models] == order
+
+
+def test_the_page_on_replication_lists_every_value() -> None:
+    page = DOCS.read_text(encoding="utf-8")
+    for value in published():
+        assert value.stated in page, value
+
+
+def test_values_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        published()[0].value = 0.0  # type: ignore[misc]
+
+
+# --- whose table it is ---
+
+
+def test_a_hub_table_is_known_by_its_id() -> None:
+    for name in ("gpt2", "openai-community/gpt2"):
+        values = published_for(gpt2(name))
+        assert {value.matched for value in values} == {"hub"}
+        assert {value.model for value in values} == {"gpt2"}
+        assert len(values) == 4
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        gpt2("someone/gpt2"),
+        gpt2("gpt2-medium"),
+        gpt2(tensor="wte.weight"),
+        from_hub("gpt2", (1024, 1024), "wpe.weight"),
+        from_hub("gpt2", (512, 768), "wpe.weight"),
+        as_table(walk(64, 8), name="gpt2"),
+        as_table(walk(64, 8), name="sinusoidal:64x768"),
+    ],
+)
+def test_another_table_has_no_published_values(table: PositionTable) -> None:
+    assert published_for(table) == ()
+
+
+def test_known_bytes_are_known_wherever_they_lie() -> None:
+    table = gpt2("/somewhere/renamed", commit=None, sha256=GPT2_BYTES, tensor="values")
+    assert {value.matched for value in published_for(table)} == {"bytes"}
+
+
+def test_a_local_folder_is_believed_only_where_nothing_speaks_against_it() -> None:
+    # The bytes of GPT-2 in single precision are known, and these are not they.
+    assert published_for(gpt2("/models/gpt2", commit=None)) == ()
+    # In half precision they are not known.
+    half = gpt2("/models/gpt2", commit=None, dtype="F16")
+    assert {value.matched for value in published_for(half)} == {"name"}
+    assert published_for(gpt2("/models/my-gpt2", commit=None, dtype="F16")) == ()
+    bert = "embeddings.position_embeddings.weight"
+    local = from_hub("/models/bert-base-uncased", (512, 768), bert, commit=None)
+    assert {value.matched for value in published_for(local)} == {"name"}
+    short = from_hub("/models/bert-base-uncased", (256, 768), bert, commit=None)
+    assert published_for(short) == ()
+
+
+def test_a_formula_is_known_by_its_name_and_width() -> None:
+    assert {value.matched for value in published_for(pp.sinusoidal(512, 768))} == {"formula"}
+    assert published_for(pp.sinusoidal(512, 384)) == ()
+    assert published_for(pp.sincos2d(16, 32, 768)) == ()
+
+
+def test_a_local_roberta_is_recognised_from_its_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "roberta-base"
+    folder.mkdir()
+    name = "roberta.embeddings.position_embeddings.weight"
+    save_file({name: walk(514, 768).astype(np.float32)}, folder / "model.safetensors")
+    config = {"model_type": "roberta", "pad_token_id": 1, "max_position_embeddings": 514}
+    (folder / "config.json").write_text(json.dumps(config))
+    table = pp.load(str(folder))
+    values = named(published_for(table))
+    assert len(table) == 512
+    assert all(value.matched == "name" for value in values.values())
+    assert all("2 are no positions" in value.differs for value in values.values())
+
+    whole = published_for(pp.load(str(folder), tensor=name))
+    # With every stored row, the order probe takes the published rows; the other takes 512 of 514.
+    assert named(whole)["probes.order_published.error"].differs == ""
+    assert "rows 0 to 513, here 0 to 511" in named(whole)["probes.absolute_published.mae"].differs
+
+
+# --- which rows ---
+
+
+def test_rows_must_be_those_that_were_published() -> None:
+    whole, cut, short = (named(published_for(t)) for t in (gpt2(), gpt2()[1:512], gpt2()[1:128]))
+    assert whole["probes.absolute_published.mae"].differs == ""
+    assert whole["pca.stable_rank"].differs == "published for rows 1 to 511, here 0 to 1023"
+    assert cut["pca.stable_rank"].differs == ""
+    assert cut["probes.order_published.error"].differs == (
+        "published for rows 0 to 511, here 1 to 511"
+    )
+    assert short["pca.top3"].differs == ""
+
+
+def test_a_document_and_its_table_agree() -> None:
+    for table in (pp.sinusoidal(512, 768), pp.sinusoidal(600, 768)[88:]):
+        assert published_for(document(table)) == published_for(table)
+
+
+def test_the_rows_that_a_probe_took_count() -> None:
+    kept = document(gpt2(), probes={"absolute_published": {"rows": 400, "mae": 1.0}})
+    value = named(published_for(kept))["probes.absolute_published.mae"]
+    assert value.differs == "published for rows 0 to 511, here 0 to 399"
+
+
+def test_dropped_rows_matter_only_where_stored_rows_count() -> None:
+    table = replace(gpt2(), dropped=(DroppedRow(0, "made"),))
+    assert named(published_for(table))["probes.absolute_published.mae"].differs == ""
+
+
+def test_ours_stands_beside_the_published_value() -> None:
+    table = gpt2()[1:512]
+    kept = document(table, pca={"stable_rank": 2.054, "top3": None})
+    found = {value["key"]: value for value in (v.beside(kept) for v in published_for(kept))}
+    assert found["pca.stable_rank"]["ours"] == 2.054
+    assert found["pca.stable_rank"]["value"] == 2.05
+    assert found["pca.stable_rank"]["rows"] == [1, 512]
+    assert found["pca.top3"]["ours"] is None
+    assert found["probes.order_published.error"]["ours"] is None
+    json.dumps(list(found.values()), allow_nan=False)
+
+
+def test_a_value_inside_a_list_is_found() -> None:
+    walk_value = next(value for value in published() if value.model == "random-walk")
+    assert walk_value.beside({"pca": {"explained_variance_ratio": [0.61, 0.2]}})["ours"] == 0.61
+    assert walk_value.beside({"pca": {"explained_variance_ratio": []}})["ours"] is None
+    assert walk_value.beside({"pca": {"explained_variance_ratio": None}})["ours"] is None

@@ -1,0 +1,372 @@
+"""The page: one file, small, well-formed, readable without a mouse, and safe whatever it says."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from made_tables import as_table, gaussian, patches, walk, waves
+
+import posprobe as pp
+from posprobe.report import to_json
+from posprobe.report.page import render
+from posprobe.report.sections import SECTIONS, show
+from posprobe.report.svg import inline
+from posprobe.table import DroppedRow, Grid, PositionTable, PrefixRow, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+LIMIT = 2_000_000
+VOID = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
+#: Attributes through which a page fetches something.
+FETCHING = {"src", "href", "xlink:href", "srcset", "data", "poster", "action", "background"}
+BLOCKS = ["norms", "similarity", "pca", "spectrum"]
+
+
+@dataclass
+class Element:
+    name: str
+    attributes: dict[str, str]
+    text: str = ""
+
+
+@dataclass
+class Page(HTMLParser):
+    """A page taken apart; tags that do not match are an error."""
+
+    source: str
+    elements: list[Element] = field(default_factory=list)
+    open: list[Element] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.feed(self.source)
+        self.close()
+        assert self.open == [], f"never closed: {[element.name for element in self.open]}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"<{tag}> has an attribute twice: {names}"
+        element = Element(tag, {name: value or "" for name, value in attrs})
+        self.elements.append(element)
+        if tag not in VOID:
+            self.open.append(element)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        opened = self.open.pop()
+        assert opened.name == tag, f"</{tag}> closes <{opened.name}>"
+
+    def handle_data(self, data: str) -> None:
+        for element in self.open:
+            element.text += data
+
+    def all(self, *names: str) -> list[Element]:
+        return [element for element in self.elements if element.name in names]
+
+    def values(self, attribute: str) -> list[str]:
+        return [e.attributes[attribute] for e in self.elements if attribute in e.attributes]
+
+
+def page_of(table: PositionTable, place: Path) -> Page:
+    folder = pp.analyze(table, nulls=2, device="cpu").save(place / "bundle")
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+def with_special_rows() -> PositionTable:
+    """A table on which everything that the page can show is there."""
+    values = waves(64, [5.0, 9.0], noise=0.02)
+    values[10] *= 30
+    return replace(
+        as_table(values)[5:],
+        prefix=np.ones((1, 4)),
+        prefix_rows=(PrefixRow(0, "CLS"),),
+        dropped=(DroppedRow(1, "padding"),),
+        notes=("a note",),
+    )
+
+
+PAGES: dict[str, Callable[[], PositionTable]] = {
+    "sequence": with_special_rows,
+    "patches": lambda: patches(8, 8, 12),
+    "constant": lambda: as_table(np.full((64, 4), 0.1), Grid(8, 8)),
+    "short": lambda: as_table(gaussian(2, 3)),
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Page, Path]]:
+    """Every kind of page, taken apart, and its folder."""
+    made = {}
+    for name, make in PAGES.items():
+        place = tmp_path_factory.mktemp("page")
+        made[name] = (page_of(make(), place), place / "bundle")
+    return made
+
+
+@pytest.fixture(params=PAGES)
+def page(request: pytest.FixtureRequest, pages: dict[str, tuple[Page, Path]]) -> Page:
+    return pages[request.param][0]
+
+
+def test_the_page_says_what_it_is(page: Page) -> None:
+    assert page.source.lstrip().lower().startswith("<!doctype html>")
+    (root,) = page.all("html")
+    assert root.attributes["lang"] == "en"
+    (title,) = page.all("title")
+    assert "made" in title.text
+    assert 'charset="utf-8"' in page.source[:1024]
+    assert any(meta.attributes.get("name") == "viewport" for meta in page.all("meta"))
+
+
+def test_nothing_runs_and_nothing_is_fetched(pages: dict[str, tuple[Page, Path]]) -> None:
+    for page, folder in pages.values():
+        assert not page.all("script", "iframe", "object", "embed", "link", "img", "base", "form")
+        for element in page.elements:
+            for name, value in element.attributes.items():
+                assert not name.startswith("on"), f"<{element.name} {name}>"
+                if name in FETCHING and not value.startswith(("#", "data:image/png;base64,")):
+                    # What lies beside the page may be linked to, not embedded.
+                    assert element.name == "a"
+                    assert (folder / value).exists()
+        namespaces = re.compile(r'\sxmlns(:\w+)?="[^"]*"')
+        assert "://" not in namespaces.sub("", page.source)
+        targets = re.findall(r"url\(\s*['\"]?(.)", page.source)
+        assert set(targets) <= {"#"}
+        assert "@import" not in page.source
+
+
+def test_ids_are_unique_and_whatever_points_to_one_finds_it(page: Page) -> None:
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    pointers = [link[1:] for link in page.values("href") if link.startswith("#")]
+    pointers += [link[1:] for link in page.values("xlink:href") if link.startswith("#")]
+    pointers += re.findall(r"url\(#([^)'\"]+)", page.source)
+    for labels in page.values("aria-labelledby"):
+        pointers += labels.split()
+    assert set(pointers) <= set(ids)
+    assert len(pointers) > 5
+
+
+def test_every_drawing_has_a_text_that_stands_for_it(page: Page) -> None:
+    assert len(page.all("svg")) >= 5
+    for drawing in page.all("svg"):
+        if drawing.attributes.get("aria-hidden") == "true":
+            continue
+        assert drawing.attributes["role"] == "img"
+        assert len(drawing.attributes["aria-label"]) > 20
+    labels = page.values("aria-label")
+    assert all(label.strip() for label in labels)
+    for figure_label in (label for label in labels if "cosine" in label):
+        assert "None" not in figure_label
+
+
+def test_headings_are_in_order(page: Page) -> None:
+    headings = page.all("h1", "h2", "h3", "h4", "h5", "h6")
+    levels = [int(heading.name[1]) for heading in headings]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    for level, following in itertools.pairwise(levels):
+        assert following <= level + 1
+    assert all(heading.text.strip() for heading in headings)
+
+
+def test_tables_can_be_read_by_their_headings(page: Page) -> None:
+    assert page.all("table")
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(caption.text.strip() for caption in page.all("caption"))
+    for cell in page.all("th"):
+        assert cell.attributes.get("scope") in ("row", "col")
+
+
+def test_no_number_is_left_raw(page: Page) -> None:
+    text = " ".join(cell.text for cell in page.all("td", "dd", "p"))
+    assert "nan" not in text.lower().split()
+    assert "None" not in text.split()
+    assert not re.search(r"\d\.\d{7,}", text)
+
+
+def test_the_page_shows_every_analysis_with_its_limits_and_source(
+    pages: dict[str, tuple[Page, Path]],
+) -> None:
+    page, _ = pages["patches"]
+    headings = [heading.text for heading in page.all("h2")]
+    text = " ".join(page.all("body")[0].text.split())
+    for section in SECTIONS:
+        if section.key in {*BLOCKS, "grid"}:
+            assert section.title in headings
+            for part in (section.shows, section.reading, section.limits, section.source):
+                assert " ".join(part.split()) in text
+
+
+def test_the_page_shows_the_numbers_of_the_document(pages: dict[str, tuple[Page, Path]]) -> None:
+    page, _ = pages["sequence"]
+    text = page.all("body")[0].text
+    document = pp.analyze(with_special_rows(), only=BLOCKS, nulls=0).to_dict()
+    assert show(document["pca"]["stable_rank"]) in text
+    assert show(document["similarity"]["centered"]["neighbour_mean"]) in text
+    for line in document["spectrum"]["lines"]:
+        assert show(line["period"]) in text
+    assert [row["row"] for row in document["norms"]["outlier_rows"]] == [10]
+    for said in ("a note", "row 0: CLS", "row 1: padding", "Positions 5 to 63 of the whole"):
+        assert said in text
+
+
+def test_what_is_undefined_says_why(pages: dict[str, tuple[Page, Path]]) -> None:
+    text = pages["constant"][0].all("body")[0].text
+    assert "all rows are equal: there is no variance" in text
+    assert "undefined" in text
+
+
+def test_dark_and_light_readers_see_the_ink(page: Page) -> None:
+    (style, *_) = page.all("style")
+    assert "prefers-color-scheme: dark" in style.text
+    ink = set(re.findall(r"var\((--[\w-]+)\)", page.source))
+    assert ink
+    assert ink <= set(re.findall(r"(--[\w-]+):", style.text))
+
+
+# Size.
+
+
+def smooth() -> PositionTable:
+    kernel = np.hanning(65) / np.hanning(65).sum()
+    noise = gaussian(1024 + 64, 768)
+    columns = [np.convolve(column, kernel, mode="valid") for column in noise.T]
+    return as_table(np.stack(columns, axis=1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: as_table(gaussian(1024, 768)),
+        smooth,
+        lambda: as_table(gaussian(37 * 37, 96), Grid(37, 37)),
+    ],
+    ids=["noise of GPT-2's size", "smooth of GPT-2's size", "37 x 37 patches"],
+)
+def test_the_page_of_a_large_table_is_small(
+    make: Callable[[], PositionTable], tmp_path: Path
+) -> None:
+    table = make()
+    blocks = [*BLOCKS, "grid"] if isinstance(table.layout, Grid) else BLOCKS
+    folder = pp.analyze(table, only=blocks, nulls=0).save(tmp_path / "bundle")
+    assert (folder / "report.html").stat().st_size < LIMIT
+
+
+# Names come from strangers.
+
+HOSTILE = [
+    '"><script>alert(1)</script>',
+    "' onmouseover='alert(1)",
+    "</style></title></svg><script>alert(1)</script>",
+    "{{ 7 * 191 }}{% raw %}",
+    "<!-- ]]> &lt;b&gt; &amp;",
+    "$\\frac{1}{0}$ \x01 \\u0041",
+]
+
+
+def named(text: str) -> PositionTable:
+    """A table that says ``text`` wherever a checkpoint can put its own words."""
+    source = Source(
+        reference=text, resolved=text, revision=text, file=text, tensor=text, shape=(13, 4),
+        dtype=text, sha256="0" * 64,
+    )  # fmt: skip
+    return replace(
+        as_table(walk(12, 4)),
+        name=text,
+        source=source,
+        family=text,
+        prefix=np.ones((1, 4)),
+        prefix_rows=(PrefixRow(0, text),),
+        dropped=(DroppedRow(1, text),),
+        notes=(text, text),
+    )
+
+
+def hostile_page(text: str, place: Path) -> Page:
+    analysis = pp.analyze(named(text), only=["norms"], nulls=0, command=f"posprobe {text}")
+    folder = analysis.save(place / "bundle")
+    return Page((folder / "report.html").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def harmless(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    return hostile_page("harmless", tmp_path_factory.mktemp("harmless"))
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_name_is_shown_and_does_nothing(
+    text: str, harmless: Page, tmp_path: Path
+) -> None:
+    page = hostile_page(text, tmp_path)
+    # The same elements with the same attributes as with a harmless name, so no markup came in.
+    shape = [(element.name, list(element.attributes)) for element in page.elements]
+    assert shape == [(element.name, list(element.attributes)) for element in harmless.elements]
+    shown = page.source.count("harmless"), page.all("body")[0].text.count(text)
+    assert shown == (0, harmless.all("body")[0].text.count("harmless"))
+    assert shown[1] >= 10
+    assert text.strip() in page.all("h1")[0].text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_name_is_shown_in_a_notebook_as_text(text: str) -> None:
+    table = named(text)
+    for html in (table._repr_html_(), pp.analyze(table, only=["norms"], nulls=0)._repr_html_()):
+        page = Page(html)
+        assert not page.all("script", "b")
+        assert all("alert" not in "".join(e.attributes) for e in page.elements)
+        assert any(text in element.text for element in page.elements)
+
+
+def test_a_hostile_document_is_escaped_as_well() -> None:
+    document = pp.analyze(named("harmless"), only=["norms"], nulls=0).to_dict()
+    document["norms"]["mean"] = '<script>"&'
+    page = Page(render(document, {}))
+    assert not page.all("script")
+    assert '<script>"&' in page.all("body")[0].text
+    assert "alert" not in to_json(document)
+
+
+def test_drawings_inlined_twice_do_not_share_ids() -> None:
+    svg = (
+        '<?xml version="1.0"?><svg viewBox="0 0 10 20" xmlns="http://www.w3.org/2000/svg">'
+        '<metadata>x</metadata><defs><path id="m1" d="M0 0"/></defs>'
+        '<use xlink:href="#m1"/><g clip-path="url(#m1)"/></svg>'
+    )
+    both = inline(svg, "one", 'a "label"') + inline(svg, "two", "<label>")
+    page = Page(both)
+    assert page.values("id") == ["one-m1", "two-m1"]
+    assert page.values("xlink:href") == ["#one-m1", "#two-m1"]
+    assert page.values("clip-path") == ["url(#one-m1)", "url(#two-m1)"]
+    assert page.values("aria-label") == ['a "label"', "<label>"]
+    assert not page.all("metadata")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "undefined"),
+        (0.0, "0"),
+        (1e-17, "0"),
+        (-0.00012, "-1.2e-04"),
+        (0.12345, "0.123"),
+        (19.59592, "19.6"),
+        (7, "7"),
+        ("word", "word"),
+    ],
+)
+def test_numbers_are_shown_as_people_write_them(value: object, text: str) -> None:
+    assert show(value) == text

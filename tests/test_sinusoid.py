@@ -1,0 +1,434 @@
+"""A table beside the sinusoid: planted truth, regressions by other means, exact identities."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_tables import as_table, gaussian, rotation, walk, waves
+
+import posprobe as pp
+from posprobe.analyses.closeness import cka, cloud, procrustes, subspace_overlap
+from posprobe.analyses.sinusoid import (
+    ENOUGH,
+    MIN_LINES,
+    SinusoidFit,
+    against_sinusoid,
+    choose_sinusoids,
+    fit_base,
+    ladder,
+    ladder_basis,
+)
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, PositionTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+few = settings(max_examples=20, deadline=None, derandomize=True, database=None)
+SEEDS = st.integers(0, 2**31)
+PLANTED = [6.0, 18.0, 54.0, 162.0, 486.0]
+
+
+@cache
+def sinusoid(n: int, d: int, base: float = 1e4) -> Floats:
+    return np.asarray(pp.sinusoidal(n, d, base=base))
+
+
+@cache
+def minilm() -> SinusoidFit:
+    return against_sinusoid(pp.load("sample:all-minilm-l6-v2"))
+
+
+def explained(x: Floats, frequencies: Floats) -> float:
+    """Share of a table that least squares on sines, cosines and a constant explains."""
+    angle = 2 * np.pi * np.outer(np.arange(len(x)), frequencies)
+    waves_ = np.concatenate([np.ones((len(x), 1)), np.cos(angle), np.sin(angle)], axis=1)
+    rest = x - waves_ @ np.linalg.lstsq(waves_, x, rcond=None)[0]
+    return float(1 - np.square(rest).sum() / np.square(x - x.mean(axis=0)).sum())
+
+
+# --- the ladder's span ---
+
+
+@pytest.mark.parametrize("shape", [(8, 2), (9, 4), (33, 10), (64, 64), (40, 300), (512, 384)])
+def test_the_ladder_is_the_centred_sinusoid_decomposed(shape: tuple[int, int]) -> None:
+    n, d = shape
+    rungs = ladder(n, d)
+    table = sinusoid(n, d) - sinusoid(n, d).mean(axis=0)
+    singular = scipy.linalg.svdvals(table)
+    kept = int((singular > 1e-6 * singular[0]).sum())
+    assert rungs.rank == kept
+    np.testing.assert_allclose(rungs.singular, singular[:kept], atol=1e-12 * singular[0])
+    np.testing.assert_allclose(rungs.basis.T @ rungs.basis, np.eye(kept), atol=1e-12)
+    np.testing.assert_allclose(rungs.basis.sum(axis=0), 0, atol=1e-7)
+    np.testing.assert_allclose(rungs.cloud.gram, table @ table.T, atol=1e-9 * d)
+    assert rungs.white_share == rungs.rank / (n - 1)
+    assert ladder_basis(n, d) is rungs.basis
+
+
+def test_the_ladder_s_share_is_that_of_a_regression_on_its_columns() -> None:
+    x = walk(200, 9) + gaussian(200, 9)
+    frequencies = 1e4 ** (-np.arange(3) / 3) / (2 * np.pi)
+    assert ladder(200, 6).rank == 6
+    assert ladder(200, 6).share(cloud(x)) == pytest.approx(explained(x, frequencies), abs=1e-9)
+
+
+def test_a_wide_ladder_hardly_depends_on_where_its_rank_is_cut() -> None:
+    singular = scipy.linalg.svdvals(sinusoid(512, 384) - sinusoid(512, 384).mean(axis=0))
+    ranks = [int((singular > cut * singular[0]).sum()) for cut in (1e-3, 1e-6, 1e-10)]
+    assert ranks == [102, 106, 110]
+
+
+def test_white_noise_fills_the_ladder_as_much_as_its_rank_says() -> None:
+    rungs = ladder(512, 384)
+    shares = [rungs.share(cloud(gaussian(512, 384, seed))) for seed in range(3)]
+    np.testing.assert_allclose(shares, rungs.white_share, atol=0.003)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_surrogate_costs_no_more_than_its_gram_matrix(dtype: type) -> None:
+    rungs = ladder(96, 64)
+    for x in (walk(96, 64), gaussian(96, 200), waves(96, [6, 30])):
+        points = cloud(x)
+        near, share = rungs.from_gram(points.gram.astype(dtype))
+        tolerance = 1e-12 if dtype is np.float64 else 1e-5
+        assert near == pytest.approx(cka(points, sinusoid(96, 64)), abs=tolerance)
+        assert share == pytest.approx(rungs.share(cloud(x)), abs=tolerance)
+        assert rungs.share(points) == pytest.approx(rungs.share(cloud(x)), rel=1e-12)
+    assert rungs.from_gram(np.zeros((96, 96), dtype)) == (None, None)
+    assert rungs.from_gram(np.asarray(np.eye(96) - 1 / 96, dtype))[0] is None
+
+
+# --- the sinusoid itself ---
+
+
+@pytest.mark.parametrize("base", [1e3, 1e4, 5e5])
+@pytest.mark.parametrize("shape", [(128, 64), (512, 384), (700, 768)])
+def test_the_base_of_a_sinusoid_is_found_again(shape: tuple[int, int], base: float) -> None:
+    table = sinusoid(*shape, base) @ rotation(shape[1])
+    found = fit_base(cloud(table), shape[1])
+    assert found.base == pytest.approx(base, rel=2e-4)
+    assert found.best == pytest.approx(1, abs=1e-6)
+    assert found.rows == min(shape[0], 512)
+
+
+def test_the_base_survives_noise() -> None:
+    noisy = sinusoid(512, 384) + 0.3 * gaussian(512, 384)
+    assert fit_base(cloud(noisy), 384).base == pytest.approx(1e4, rel=0.01)
+
+
+def test_exponents_to_the_end_are_a_ladder_of_a_larger_base() -> None:
+    table = pp.sinusoidal(512, 64, endpoint=True)
+    assert fit_base(cloud(table), 64).base == pytest.approx(1e4 ** (32 / 31), rel=1e-3)
+
+
+def test_the_curve_of_bases_is_the_debiased_cka() -> None:
+    table = gaussian(50, 6) + walk(50, 6)
+    found = fit_base(cloud(table), 32)
+    for k in (0, 7, len(found.bases) - 1):
+        expected = cka(table, sinusoid(50, 32, float(found.bases[k])))
+        assert found.cka[k] == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("width", [32, 64, 384])
+@pytest.mark.parametrize("length", [77, 512])
+def test_a_smooth_or_white_table_has_no_base(length: int, width: int) -> None:
+    def memory(seed: int) -> Floats:
+        noise = gaussian(length, width, seed)
+        for t in range(1, length):
+            noise[t] += 0.9 * noise[t - 1]
+        return noise
+
+    for seed in range(3):
+        for table in (walk(length, width, seed), gaussian(length, width, seed), memory(seed)):
+            found = fit_base(cloud(table), width)
+            assert found.base is None
+            assert "fit as well" in found.undefined
+
+
+def test_a_few_lines_have_no_base() -> None:
+    width = 2 * MIN_LINES - 2
+    found = fit_base(cloud(sinusoid(64, width)), width)
+    assert found.base is None
+    assert "lines" in found.undefined
+
+
+def test_the_sinusoid_against_itself() -> None:
+    found = against_sinusoid(pp.sinusoidal(512, 384)[100:400])
+    assert found.cka == pytest.approx(1, abs=1e-9)
+    assert found.cka_biased == pytest.approx(1, abs=1e-9)
+    assert found.procrustes == pytest.approx(0, abs=1e-5)
+    assert found.subspace_overlap == pytest.approx(1, abs=1e-9)
+    assert found.ladder_share == pytest.approx(1, abs=1e-9)
+    assert found.base is not None
+    assert found.base.base == pytest.approx(1e4, rel=1e-3)
+    assert found.reference == "sinusoidal:300x384"
+
+
+def test_the_2d_sincos_against_itself() -> None:
+    found = against_sinusoid(pp.sincos2d(7, 9, 24))
+    assert found.cka == pytest.approx(1, abs=1e-9)
+    assert found.procrustes == pytest.approx(0, abs=1e-6)
+    assert found.subspace_overlap == pytest.approx(1, abs=1e-9)
+    assert found.reference == "sincos2d:7x9x24"
+    assert {"ladder_share", "sinusoids", "base"} <= set(found.undefined)
+
+
+# --- how many sinusoids ---
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_planted_ladder_is_found_again(seed: int) -> None:
+    found = choose_sinusoids(cloud(waves(512, PLANTED, seed, noise=0.01)))
+    np.testing.assert_allclose(sorted(found.periods[:5]), PLANTED, rtol=0.01)
+    assert found.enough == 5
+    assert found.share[4] > 0.999
+    assert len(found.share) == 5  # what is left is no sinusoid
+    np.testing.assert_allclose(np.diff(found.share, prepend=0), 0.2, atol=0.01)
+
+
+def test_one_circle_is_found_to_many_digits() -> None:
+    for period in (2.5, 6.28, 11.3, 70.0):
+        found = choose_sinusoids(cloud(waves(256, [period])))
+        assert found.periods == pytest.approx([period], rel=1e-3)
+        assert found.share[0] == pytest.approx(1, abs=1e-3)
+
+
+@few
+@given(SEEDS, st.integers(8, 60), st.integers(1, 5), st.sampled_from([walk, gaussian]))
+def test_the_share_is_that_of_a_regression_on_the_sinusoids(
+    seed: int, n: int, d: int, make: Any
+) -> None:
+    x = make(n, d, seed)
+    found = choose_sinusoids(cloud(x))
+    assert len(found.share) == len(found.frequencies) <= n // 4
+    for k, (share, chosen) in enumerate(zip(found.share, found.frequencies, strict=True)):
+        assert len(chosen) == k + 1
+        assert share == pytest.approx(explained(x, chosen), abs=1e-9)
+        assert chosen.min() * n >= 0.5 - 1e-9
+        assert chosen.max() <= 0.5 - 0.5 / n + 1e-9
+        assert (np.diff(np.sort(chosen)) * n >= 1 - 1e-6).all()
+    assert (np.diff(found.share) > -1e-12).all()
+
+
+@few
+@given(SEEDS, st.integers(16, 40), st.integers(1, 4))
+def test_no_frequency_of_the_grid_explains_more_than_the_one_chosen(
+    seed: int, n: int, d: int
+) -> None:
+    x = walk(n, d, seed) + gaussian(n, d, seed + 1)
+    found = choose_sinusoids(cloud(x), most=2)
+    grid = np.arange(2, 2 * n - 1) / (4 * n)
+    single = max(explained(x, np.array([f])) for f in grid)
+    assert found.share[0] >= single - 1e-9
+    first = found.frequencies[0]
+    free = grid[np.abs(grid - first[0]) * n >= 1]
+    double = max(explained(x, np.array([first[0], f])) for f in free)
+    assert found.share[1] >= double - 1e-9
+
+
+def test_periods_are_those_of_the_fit_that_is_enough() -> None:
+    found = choose_sinusoids(cloud(waves(100, [7.0, 9.0, 24.0], noise=0.15)))
+    enough = found.enough
+    assert enough is not None
+    assert 1 < enough < len(found.share)
+    for k, period in enumerate(found.periods):
+        assert period == 1 / found.frequencies[max(k, enough - 1)][k]
+
+
+def test_refining_reaches_a_local_best() -> None:
+    x = waves(200, [7.3, 19.1, 61.0], noise=0.2)
+    found = choose_sinusoids(cloud(x), most=3)
+    best = found.share[-1]
+    for k in range(3):
+        for move in (-0.02, 0.02):
+            moved = found.frequencies[-1].copy()
+            moved[k] += move / 200
+            assert explained(x, moved) < best
+
+
+def test_no_sinusoids_explain_more_than_as_many_directions() -> None:
+    for result in (minilm(), against_sinusoid(walk(80, 30)), against_sinusoid(gaussian(80, 3))):
+        lines = result.sinusoids
+        assert lines is not None
+        assert (lines.share <= result.best_share + 1e-9).all()
+
+
+def test_a_walk_is_explained_by_a_few_sinusoids_too() -> None:
+    """The warning: the count alone is no evidence."""
+    for seed in range(3):
+        assert choose_sinusoids(cloud(walk(512, 384, seed))).enough == 3
+
+
+# --- the whole result ---
+
+
+def test_minilm() -> None:
+    found = minilm()
+    summary = found.summary()
+    assert summary["cka_biased"] == pytest.approx(0.4623, abs=5e-5)
+    assert summary["cka"] == pytest.approx(0.4515, abs=5e-5)
+    assert summary["ladder_rank"] == 106
+    assert summary["ladder_share"] == pytest.approx(0.726, abs=1e-3)
+    periods = [line["period"] for line in summary["sinusoids"][:5]]
+    np.testing.assert_allclose(periods[1:], [162, 53.5, 17.0, 5.67], rtol=0.01)
+    assert summary["base"] is None
+    assert "flat" in summary["undefined"]["base"]
+
+
+@few
+@given(SEEDS, st.sampled_from([walk, gaussian]), st.sampled_from([2, 4, 16]))
+def test_blind_to_rotation_shift_and_scale(seed: int, make: Any, d: int) -> None:
+    x = make(40, d, seed)
+    one, two = against_sinusoid(x), against_sinusoid(3 * x @ rotation(d, seed + 1) - 1)
+    for name in ("cka", "cka_biased", "procrustes", "subspace_overlap", "ladder_share"):
+        assert getattr(one, name) == pytest.approx(getattr(two, name), rel=1e-8, abs=1e-10)
+    assert one.sinusoids is not None
+    assert two.sinusoids is not None
+    np.testing.assert_allclose(one.sinusoids.share, two.sinusoids.share, atol=1e-6)
+    if one.base is not None and one.base.best is not None and two.base is not None:
+        assert two.base.best == pytest.approx(one.base.best, rel=1e-8)
+
+
+def test_the_distances_are_those_of_the_module() -> None:
+    x = walk(64, 40)
+    found = against_sinusoid(x)
+    reference = sinusoid(64, 40)
+    assert found.cka == pytest.approx(cka(x, reference))
+    assert found.procrustes == pytest.approx(procrustes(x, reference))
+    assert found.subspace_rank == 10
+    assert found.subspace_overlap == pytest.approx(subspace_overlap(x, reference, 10))
+    assert found.subspace_chance == pytest.approx(10 / 63)
+
+
+def test_known_components_change_nothing() -> None:
+    x = walk(64, 80)
+    plain, prepared = against_sinusoid(x), against_sinusoid(x, decomposition=pp.pca(x))
+    one, two = plain.summary(), prepared.summary()
+    assert one["undefined"] == two["undefined"]
+    for name in ("cka", "procrustes", "subspace_overlap", "ladder_share", "base_cka"):
+        assert two[name] == pytest.approx(one[name], rel=1e-9)
+    assert [line["period"] for line in two["sinusoids"]] == pytest.approx(
+        [line["period"] for line in one["sinusoids"]]
+    )
+
+
+def on_grid(values: Floats, height: int, width: int) -> PositionTable:
+    return as_table(values, Grid(height, width))
+
+
+@pytest.mark.parametrize(
+    ("table", "defined"),
+    [
+        (gaussian(1, 4), set()),
+        (gaussian(7, 4), set()),
+        (np.full((30, 4), 0.1), set()),
+        (np.zeros((30, 4)), set()),
+        (walk(30, 1), {"sinusoids"}),
+        (walk(30, 5), {"sinusoids"}),
+        (walk(8, 64), {"cka", "procrustes", "sinusoids"}),  # the ladder spans every such table
+        (np.outer(np.arange(30.0), [1, 2]), {"cka", "procrustes", "ladder_share", "sinusoids"}),
+        (np.eye(30), {"procrustes", "ladder_share", "sinusoids"}),
+        (walk(600, 16) * (np.arange(600) > 520)[:, None], {"cka", "ladder_share", "sinusoids"}),
+        (on_grid(walk(30, 8), 5, 6), {"cka", "procrustes"}),
+        (on_grid(walk(30, 6), 5, 6), set()),
+        (on_grid(walk(6, 8), 2, 3), set()),
+        (on_grid(np.ones((30, 8)), 5, 6), set()),
+    ],
+    ids=[
+        "one row", "short", "constant", "zero", "one column", "odd", "spanned", "rank one",
+        "simplex", "constant start", "grid", "grid of odd width", "small grid", "constant grid",
+    ],
+)  # fmt: skip
+def test_what_is_undefined_has_a_reason(table: Any, defined: set[str]) -> None:
+    found = against_sinusoid(table)
+    summary = json.loads(json.dumps(found.summary(), allow_nan=False))
+    none = {key for key, value in summary.items() if value is None}
+    assert none == set(summary["undefined"])
+    assert all(summary["undefined"].values())
+    asked = {"cka", "procrustes", "ladder_share", "sinusoids"}
+    assert asked - none >= defined
+    if not defined:
+        assert none >= {*asked, "base", "subspace_overlap"}
+
+
+def test_a_ladder_that_spans_everything_explains_nothing() -> None:
+    found = against_sinusoid(walk(9, 64))
+    assert found.ladder_rank == 8
+    assert found.ladder_share is None
+    assert "spans every table" in found.undefined["ladder_share"]
+    near, share = ladder(9, 64).from_gram(cloud(walk(9, 64)).gram)
+    assert near == pytest.approx(found.cka)
+    assert share is None
+
+
+def test_scale_never_overflows_or_vanishes() -> None:
+    x = walk(40, 16)
+    expected = against_sinusoid(x).summary()
+    for factor in (1e-300, 1e-160, 1e160, 1e290):
+        found = against_sinusoid(factor * x).summary()
+        assert found["cka"] == pytest.approx(expected["cka"], rel=1e-9)
+        assert found["sinusoids_for_90"] == expected["sinusoids_for_90"]
+
+
+def test_nan_is_refused() -> None:
+    broken = gaussian(12, 4)
+    broken[3, 3] = math.inf
+    with pytest.raises(InvalidTable, match="infinity"):
+        against_sinusoid(broken)
+
+
+def test_shares_below_the_threshold_are_said() -> None:
+    found = against_sinusoid(gaussian(100, 30))
+    assert found.sinusoids is not None
+    assert found.sinusoids.share[-1] < ENOUGH
+    assert "16 sinusoids explain 0." in found.undefined["sinusoids_for_90"]
+
+
+# --- figures ---
+
+
+def drawn(name: str, result: SinusoidFit) -> Any:
+    import matplotlib.pyplot as plt
+
+    from posprobe.figures import draw_sinusoid, style
+
+    with style():
+        figure, ax = plt.subplots()
+        getattr(draw_sinusoid, name)(ax, result)
+        figure.canvas.draw()
+        plt.close(figure)
+    return ax
+
+
+@pytest.mark.parametrize("name", ["sinusoids", "base"])
+def test_undefined_results_say_so(name: str) -> None:
+    ax = drawn(name, against_sinusoid(np.ones((30, 4))))
+    assert "all rows are equal" in ax.texts[0].get_text()
+    assert "grid" in drawn(name, against_sinusoid(on_grid(walk(30, 8), 5, 6))).texts[0].get_text()
+
+
+def test_the_count_is_drawn_beside_its_bound() -> None:
+    result = against_sinusoid(waves(128, [6, 30], noise=0.01))
+    ax = drawn("sinusoids", result)
+    bound, share = ax.lines[:2]
+    assert result.sinusoids is not None
+    np.testing.assert_array_equal(share.get_ydata(), result.sinusoids.share)
+    np.testing.assert_array_equal(bound.get_ydata(), result.best_share)
+    assert sorted(text.get_text() for text in ax.texts) == ["30.0", "6.0"]
+
+
+def test_the_base_is_marked_where_there_is_one() -> None:
+    assert drawn("base", against_sinusoid(sinusoid(128, 64))).texts[0].get_text() == "10000"
+    flat = drawn("base", against_sinusoid(walk(128, 64)))
+    assert [text.get_text() for text in flat.texts] == ["fit as well"]
