@@ -56,6 +56,26 @@ def describe_layout(layout: Layout) -> dict[str, Any]:
     return {"type": "sequence", "length": layout.length}
 
 
+def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
+    """Resolve a slice of positions to its first, one past its last, and their layout.
+
+    Raises
+    ------
+    UsageError
+        If the slice is empty or skips rows.
+    """
+    begin, end, step = rows.indices(layout.size)
+    if step != 1 or begin >= end:
+        raise UsageError(
+            f"{name}: rows {_slice(rows)} of {layout.size} positions: "
+            + ("rows must be neighbours." if step != 1 else "nothing is left.")
+            + f" Choose A:B with 0 <= A < B <= {layout.size}."
+        )
+    if isinstance(layout, Grid) and begin % layout.width == 0 and end % layout.width == 0:
+        return begin, end, Grid((end - begin) // layout.width, layout.width)
+    return begin, end, Sequence(end - begin)
+
+
 @dataclass(frozen=True)
 class Source:
     """Where the values of a table were read.
@@ -175,7 +195,7 @@ class PositionTable:
             raise InvalidTable(
                 f"{where}: {bad.size} of {values.shape[0]} rows hold NaN or infinity, at the "
                 f"positions {_rows(bad + self.start)}. The checkpoint is damaged or overflowed: "
-                "use a sound copy of it."
+                "use a sound copy of it, or keep its sound rows with --rows A:B."
             )
         for name, array in (("values", values), ("prefix", self.prefix)):
             if array is not None:
@@ -219,19 +239,7 @@ class PositionTable:
                 f"{self.name}: a table is cut with a slice such as table[1:128], not {rows!r}; "
                 "single rows are in table.values."
             )
-        n = len(self)
-        begin, end, step = rows.indices(n)
-        if step != 1 or begin >= end:
-            raise UsageError(
-                f"{self.name}: rows {_slice(rows)} of {n} positions: "
-                + ("rows must be neighbours." if step != 1 else "nothing is left.")
-                + f" Choose A:B with 0 <= A < B <= {n}."
-            )
-        layout: Layout = Sequence(end - begin)
-        if isinstance(self.layout, Grid):
-            width = self.layout.width
-            if begin % width == 0 and end % width == 0:
-                layout = Grid((end - begin) // width, width)
+        begin, end, layout = cut(self.layout, rows, self.name)
         return replace(self, values=self.values[begin:end], layout=layout, start=self.start + begin)
 
     def __repr__(self) -> str:

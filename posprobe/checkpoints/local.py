@@ -47,7 +47,7 @@ def choose_weights(files: Iterable[str], where: str) -> str:
         if found:
             raise InvalidCheckpoint(
                 f"{where}: it holds several weight files: {', '.join(found[:8])}. Name the one you "
-                "mean by its path."
+                "mean by its path (of a repository: download it first)."
             )
     raise InvalidCheckpoint(
         f"{where}: it holds no weights in a format that can be read "

@@ -12,6 +12,7 @@ import re
 import time
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from importlib.metadata import version
 from typing import TYPE_CHECKING, TypeVar
 
 from huggingface_hub import HfApi, constants, get_session, hf_hub_url
@@ -148,7 +149,7 @@ def _receive(
     got: bytearray, repo_id: str, commit: str, file: str, start: int, stop: int
 ) -> int | None:
     """Extend ``got`` to the bytes ``start`` to ``stop``; what arrived before is not asked again."""
-    headers = build_hf_headers(library_name="posprobe") | {
+    headers = build_hf_headers(library_name="posprobe", library_version=version("posprobe")) | {
         "Accept-Encoding": "identity",  # a range counts bytes as they are sent
         "Range": f"bytes={start + len(got)}-{stop - 1}",
     }

@@ -25,6 +25,9 @@ class DeviceName(StrEnum):
     mps = "mps"
 
 
+#: `posprobe.report.analysis.DRAWS`, repeated so that help starts without NumPy; a test holds them.
+DEFAULT_NULLS = 9
+
 Ref: TypeAlias = Annotated[
     str, typer.Argument(metavar="REF", help="Path, Hub id, sample:NAME or formula; see below.")
 ]
@@ -71,13 +74,14 @@ def load_table(
     """Load the table that a command's arguments name."""
     from posprobe.families import load
 
-    size = parse_grid(grid)
-    table = load(ref, tensor=tensor, grid=size, revision=revision, offline=offline)
-    return table if rows is None else table[parse_rows(rows)]
-
-
-#: `posprobe.report.analysis.DRAWS`, repeated so that help starts without NumPy; a test holds them.
-DEFAULT_NULLS = 9
+    return load(
+        ref,
+        rows=None if rows is None else parse_rows(rows),
+        tensor=tensor,
+        grid=parse_grid(grid),
+        revision=revision,
+        offline=offline,
+    )
 
 
 def parse_rows(text: str) -> slice:

@@ -56,20 +56,26 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     tables: list[Encoding] = []
     # BERT-like models keep an unused table when they use relative or rotary positions.
     if checkpoint.config.get("position_embedding_type", "absolute") == "absolute":
-        found = (_table(checkpoint, info) for info in checkpoint.tensors.values())
+        # Looking a tensor up can cost a request for its shard's header: names go first.
+        names = [name for name in checkpoint.tensors if _rules(name) or _is_generic(name)]
+        found = (_table(checkpoint, checkpoint.tensors[name]) for name in names)
         tables = [table for table in found if table is not None]
     return (*_named(tables), *_other_schemes(checkpoint))
+
+
+def _rules(name: str) -> list[tuple[Family, TableRule]]:
+    return [
+        (family, rule)
+        for family in FAMILIES
+        for rule in family.tables
+        if any(f".{name}".endswith(f".{tensor}") for tensor in rule.tensors)
+    ]
 
 
 def _table(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
     if len(info.shape) < 2 or info.dtype in ("BOOL", "I64", "I32", "I16"):
         return None
-    rules = [
-        (family, rule)
-        for family in FAMILIES
-        for rule in family.tables
-        if any(f".{info.name}".endswith(f".{tensor}") for tensor in rule.tensors)
-    ]
+    rules = _rules(info.name)
     model_type = checkpoint.config.get("model_type")
     configured = [pair for pair in rules if model_type in pair[0].model_types]
     if configured:
@@ -141,8 +147,12 @@ _NO_TABLE = re.compile(
 )
 
 
+def _is_generic(name: str) -> bool:
+    return bool(_POSITION.search(name)) and not _NO_TABLE.search(name)
+
+
 def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
-    if not _POSITION.search(info.name) or _NO_TABLE.search(info.name):
+    if not _is_generic(info.name):
         return None
     try:
         layout = stored_layout(info)
@@ -211,8 +221,9 @@ def _other_schemes(checkpoint: Checkpoint) -> Iterator[Encoding]:
     stored = [name for name in checkpoint.tensors if name.endswith("rotary_emb.inv_freq")]
     if stored and not any(_rotary(config) for config in parts.values()):
         yield Encoding("rotary", "", f"stored frequencies, {stored[0]}")
-    for name, info in checkpoint.tensors.items():
+    for name in checkpoint.tensors:
         if _RELATIVE.search(name):
+            info = checkpoint.tensors[name]
             yield Encoding("relative", name, "named like a relative position bias", info)
 
 

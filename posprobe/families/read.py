@@ -24,12 +24,13 @@ from posprobe.families.find import Encoding, find_encodings
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
 from posprobe.reference import Reference, parse_reference
-from posprobe.table import Grid, PositionTable, Source, describe_layout
+from posprobe.table import Grid, PositionTable, Source, cut, describe_layout
 
 
 def load(
     reference: str,
     *,
+    rows: slice | None = None,
     tensor: str | None = None,
     grid: tuple[int, int] | None = None,
     revision: str | None = None,
@@ -42,6 +43,8 @@ def load(
     reference
         ``SOURCE[@REVISION][#TABLE]``: a path, ``sample:NAME``, a formula such as
         ``sinusoidal:512x768``, or a Hub id.
+    rows
+        Keep these positions only; others may then hold NaN.
     tensor
         Take this tensor, every row of it, instead of what the family's rules choose.
     grid
@@ -74,10 +77,11 @@ def load(
     if _is_formula(parsed):
         if tensor or grid or revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")
-        return encodings.from_reference(parsed.source)
+        table = encodings.from_reference(parsed.source)
+        return table[rows] if rows else table
     checkpoint = open_reference(parsed, revision=revision, offline=offline)
     encoding = _choose(checkpoint, parsed, tensor)
-    return read_table(checkpoint, encoding, parsed, Grid(*grid) if grid else None)
+    return read_table(checkpoint, encoding, parsed, Grid(*grid) if grid else None, rows)
 
 
 def inspect(
@@ -155,9 +159,13 @@ def open_reference(
 
 
 def read_table(
-    checkpoint: Checkpoint, encoding: Encoding, reference: Reference, grid: Grid | None = None
+    checkpoint: Checkpoint,
+    encoding: Encoding,
+    reference: Reference,
+    grid: Grid | None = None,
+    only: slice | None = None,
 ) -> PositionTable:
-    """Read one encoding's tensor and keep the rows that are positions.
+    """Read one encoding's tensor and keep the rows that are positions, of these ``only`` some.
 
     Raises
     ------
@@ -176,6 +184,8 @@ def read_table(
     stored = checkpoint.read(info.name)
     values = stored.values.reshape(-1, info.shape[-1])
     tokens, skip = len(rows.prefix), rows.skip
+    name = _title(reference, encoding)
+    begin, end, layout = cut(rows.layout, only or slice(None), name)
     positions = values[skip:]
     formula = fixed_formula(positions, rows.layout, info.dtype)
     notes = rows.notes
@@ -185,9 +195,9 @@ def read_table(
         notes = (*notes, "the architecture fills this table from a formula; its values differ")
     notes = (*notes, *_order_note(values, skip))
     return PositionTable(
-        positions,
-        rows.layout,
-        name=_title(reference, encoding),
+        positions[begin:end],
+        layout,
+        name=name,
         source=Source(
             reference=reference.text,
             resolved=checkpoint.location,
@@ -203,6 +213,7 @@ def read_table(
         prefix=values[:tokens] if tokens else None,
         prefix_rows=rows.prefix,
         dropped=rows.dropped,
+        start=begin,
         notes=notes,
     )
 

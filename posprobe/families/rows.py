@@ -149,10 +149,11 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
     if rule.tokens != "stored":
         return [rule.tokens]
     counts: dict[str, int] = {}
-    for name, info in checkpoint.tensors.items():
+    for name in checkpoint.tensors:
         token = _TOKENS.get(name.rpartition(".")[2])
-        if token and len(info.shape) in (2, 3):
-            counts[token] = max(counts.get(token, 0), info.shape[-2])
+        shape = checkpoint.tensors[name].shape if token else ()
+        if token and len(shape) in (2, 3):
+            counts[token] = max(counts.get(token, 0), shape[-2])
     if not counts:
         # Only the table is there, so the tokens' own embeddings cannot tell.
         return [(), ("CLS",), ("CLS", "distillation")]
@@ -203,9 +204,11 @@ def _pair(value: object) -> tuple[int, int] | None:
 
 
 def _stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
-    for name, info in checkpoint.tensors.items():
-        if name.endswith("patch_embed.proj.weight") and len(info.shape) == 4:
-            return info.shape[2], info.shape[3]
+    for name in checkpoint.tensors:
+        if name.endswith("patch_embed.proj.weight"):
+            shape = checkpoint.tensors[name].shape
+            if len(shape) == 4:
+                return shape[2], shape[3]
     return None
 
 
