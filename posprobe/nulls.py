@@ -171,9 +171,10 @@ def curves(
     -------
     dict
         5 and 95 % of the centred offset ``profile`` ``[n]``, of the ``spectrum`` as shares of its
-        power ``[f]`` and of the running sum of explained ``variance`` ``[16]``; empty on a grid.
+        power ``[f]`` and of the running sum of explained ``variance`` ``[16]``; empty on a grid,
+        and where the table never moves.
     """
-    if isinstance(table.layout, Grid):
+    if isinstance(table.layout, Grid) or not np.diff(table.values, axis=0).any():
         return {}
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale

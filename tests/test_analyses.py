@@ -752,6 +752,14 @@ def test_a_planted_ladder_is_found_line_by_line() -> None:
         assert 1 / period == pytest.approx(1 / planted, abs=0.5 / 512)
 
 
+def test_two_turns_in_the_whole_table_are_a_trend_and_no_line() -> None:
+    slow, fast = (pp.spectrum(waves(256, [period], noise=0.05)) for period in (128.0, 32.0))
+    assert slow.lines == ()
+    assert not slow.dominant_significant.any()
+    assert [round(line.period) for line in fast.lines] == [32]
+    assert fast.dominant_significant.all()
+
+
 @pytest.mark.parametrize("made", [gaussian, walk], ids=["white noise", "random walk"])
 def test_noise_shows_a_line_as_seldom_as_declared(made: Any) -> None:
     with_lines = sum(bool(pp.spectrum(made(128, 16, seed)).lines) for seed in range(200))

@@ -647,7 +647,7 @@ def assert_refused(done: subprocess.CompletedProcess[str]) -> None:
 if NAMESPACES:
 
     @pytest.mark.parametrize("options", ["size=48k", "ro"], ids=["full", "read-only"])
-    @pytest.mark.parametrize("command", WRITING)
+    @pytest.mark.parametrize("command", ["deeper", "extract safetensors"])
     def test_a_disk_of_its_own_that_is_full_or_read_only(
         command: str, options: str, tmp_path: Path
     ) -> None:
@@ -722,7 +722,7 @@ def test_no_missing_or_wrong_value_of_the_document_is_a_crash(own_bundle: Path) 
     document = read_bundle(own_bundle)
     refused = 0
     for path in paths(document):
-        if len(path) > 3:
+        if len(path) > (2 if path[0] in ("table", "environment", "nulls") else 1):
             continue
         for change in (remove(*path), put([[3]], *path), put("<b>", *path)):
             changed = copy.deepcopy(document)

@@ -29,7 +29,7 @@ from posprobe.samples import samples
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-COMMANDS = ("analyze", "inspect", "extract", "report", "samples", "families")
+COMMANDS = ("analyze", "compare", "inspect", "extract", "report", "samples", "families")
 BERT = "embeddings.position_embeddings.weight"
 #: What the start of the program has no use for.
 HEAVY = (
@@ -121,8 +121,10 @@ def test_every_command_and_option_is_explained(command: str, cli: Cli) -> None:
     [
         (
             "analyze",
-            "--out --rows --only --device --tensor --grid --revision --offline --json --quiet",
+            "--out --rows --only --nulls --seed --device --tensor --grid --revision --offline "
+            "--json --quiet",
         ),
+        ("compare", "--out --rows --nulls --seed --device --offline --json --quiet"),
         ("inspect", "--revision --offline --json --quiet"),
         ("extract", "-o --output --rows --tensor --grid --revision --offline --quiet"),
         ("samples", "--json"),
@@ -176,6 +178,37 @@ def test_the_command_is_on_record_as_it_can_be_typed_again(cli: Cli, tmp_path: P
     assert cli(*arguments).code == 0
     command = read_bundle(tmp_path / "a b")["environment"]["command"]
     assert shlex.split(command) == ["posprobe", *arguments]
+
+
+def test_compare_takes_the_first_ones_shape_for_a_formula(cli: Cli, tmp_path: Path) -> None:
+    some = ["--nulls", "0", "--out", "b"]
+    done = cli("compare", "sinusoidal:16x8", "sinusoidal", "--json", *some)
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert document == json.loads((tmp_path / "b" / "analysis.json").read_text(encoding="utf-8"))
+    assert [entry["table"]["dim"] for entry in document["tables"]] == [8, 8]
+    assert done.err.splitlines()[-1].startswith("Report  b/report.html")
+    before = (tmp_path / "b" / "report.html").read_bytes()
+    assert cli("report", "b") == Done(0, "b/report.html\n", "")
+    assert (tmp_path / "b" / "report.html").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("refs", "said"),
+    [
+        (["sinusoidal:16x8"], "at least two tables"),
+        (["sinusoidal:16x8", "sincos2d:4x4x8"], "Nothing is resampled"),
+        (["sinusoidal"], "sinusoidal"),
+    ],
+)
+def test_tables_that_cannot_be_compared(
+    refs: list[str], said: str, cli: Cli, tmp_path: Path
+) -> None:
+    done = cli("compare", *refs, "--quiet")
+    assert done.code in (2, 3)
+    assert_one_clear_error(done, done.code)
+    assert said in done.err
+    assert left_in(tmp_path) == set()
 
 
 def test_what_was_left_out_is_said_before_anything_is_computed(cli: Cli) -> None:
@@ -510,6 +543,8 @@ def test_wrong_usage_says_where_to_read(
     [
         (["--only", "pca,tea"], "no analysis is called 'tea'. There are .*pca"),
         (["--only", ""], "no analysis is called ''"),
+        (["--nulls", "-1"], "nulls"),
+        (["--nulls", "99999999999"], "Choose fewer draws|fewer"),
         (["--only", "grid"], "grid needs positions on a grid; this is a sequence of 8"),
         (["--tensor", "x"], "a formula has no tensor"),
         (["--out", "taken"], "taken: it is no folder"),

@@ -353,7 +353,7 @@ def test_every_result_has_a_drawing(
         if isinstance(kind, type) and issubclass(kind, Result) and kind is not Result
     }
     every = pp.analyze(drawn["sequence"][0], only=["all"], nulls=0).results
-    examples = {type(result): result for result in (*every.values(), *drawn["grid"][1].values())}
+    examples = {type(result): result for result in (*drawn["grid"][1].values(), *every.values())}
     assert set(examples) == kinds
     for result in examples.values():
         axes = Figure().add_subplot()

@@ -16,25 +16,28 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import cross_val_score
 
 import posprobe as pp
+from posprobe.analyses import probes_published
 from posprobe.analyses.probes import (
     ALPHA,
-    MIN_ROWS,
     AbsoluteProbe,
     Probes,
-    PublishedProbe,
     absolute_probe,
-    absolute_probe_published,
     order_probe,
-    order_probe_published,
     probes,
 )
+from posprobe.analyses.probes_published import (
+    PublishedProbe,
+    absolute_probe_published,
+    order_probe_published,
+)
+from posprobe.analyses.probing import MIN_ROWS, counted_failures
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.figures import draw_probes
 from posprobe.table import PositionTable
 
 # The package offers the function `probes` under the module's name.
-MODULE = sys.modules["posprobe.analyses.probes"]
+SOUND = sys.modules["posprobe.analyses.probes"]
 
 
 @cache
@@ -361,7 +364,8 @@ def test_an_unknown_scaling_is_refused() -> None:
 
 
 def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MODULE, "MAX_ITERATIONS", 1)
+    for module in (probes_published, SOUND):
+        monkeypatch.setattr(module, "MAX_ITERATIONS", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = order_probe_published(walk(64, 8), seeds=2)
@@ -373,7 +377,7 @@ def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) 
 def test_other_warnings_are_not_swallowed() -> None:
     with (
         pytest.warns(UserWarning, match="something else"),
-        MODULE._counted_failures() as failures,
+        counted_failures() as failures,
     ):
         warnings.warn("something else", UserWarning, stacklevel=1)
     assert failures == []

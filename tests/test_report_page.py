@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import xml.etree.ElementTree as ET  # our own drawings are parsed here, nothing from outside
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
@@ -23,10 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from posprobe.report import Analysis
+    from posprobe.report.comparison import Comparison
+
 LIMIT = 2_000_000
 VOID = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
 #: Attributes through which a page fetches something.
 FETCHING = {"src", "href", "xlink:href", "srcset", "data", "poster", "action", "background"}
+SVG = "{http://www.w3.org/2000/svg}"
 BLOCKS = ["norms", "similarity", "pca", "spectrum"]
 
 
@@ -80,8 +85,8 @@ class Page(HTMLParser):
         return [e.attributes[attribute] for e in self.elements if attribute in e.attributes]
 
 
-def page_of(table: PositionTable, place: Path) -> Page:
-    folder = pp.analyze(table, nulls=2, device="cpu").save(place / "bundle")
+def page_of(content: Analysis | Comparison, place: Path) -> Page:
+    folder = content.save(place / "bundle")
     return Page((folder / "report.html").read_text(encoding="utf-8"))
 
 
@@ -98,11 +103,12 @@ def with_special_rows() -> PositionTable:
     )
 
 
-PAGES: dict[str, Callable[[], PositionTable]] = {
-    "sequence": with_special_rows,
-    "patches": lambda: patches(8, 8, 12),
-    "constant": lambda: as_table(np.full((64, 4), 0.1), Grid(8, 8)),
-    "short": lambda: as_table(gaussian(2, 3)),
+PAGES: dict[str, Callable[[], Analysis | Comparison]] = {
+    "sequence": lambda: pp.analyze(with_special_rows(), nulls=2),
+    "patches": lambda: pp.analyze(patches(8, 8, 12), nulls=0),
+    "constant": lambda: pp.analyze(as_table(np.full((64, 4), 0.1), Grid(8, 8)), nulls=1),
+    "short": lambda: pp.analyze(as_table(gaussian(2, 3)), nulls=1),
+    "comparison": lambda: pp.compare(as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1),
 }
 
 
@@ -161,7 +167,7 @@ def test_ids_are_unique_and_whatever_points_to_one_finds_it(page: Page) -> None:
 
 
 def test_every_drawing_has_a_text_that_stands_for_it(page: Page) -> None:
-    assert len(page.all("svg")) >= 5
+    assert len(page.all("svg")) >= 4
     for drawing in page.all("svg"):
         if drawing.attributes.get("aria-hidden") == "true":
             continue
@@ -297,9 +303,8 @@ def named(text: str) -> PositionTable:
 
 
 def hostile_page(text: str, place: Path) -> Page:
-    analysis = pp.analyze(named(text), only=["norms"], nulls=0, command=f"posprobe {text}")
-    folder = analysis.save(place / "bundle")
-    return Page((folder / "report.html").read_text(encoding="utf-8"))
+    command = f"posprobe {text}"
+    return page_of(pp.analyze(named(text), only=["norms"], nulls=0, command=command), place)
 
 
 @pytest.fixture(scope="module")
@@ -319,6 +324,21 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     assert shown == (0, harmless.all("body")[0].text.count("harmless"))
     assert shown[1] >= 10
     assert text.strip() in page.all("h1")[0].text
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, "_hidden", "a/" * 150, "größe 漢字", "$1$", ""])
+def test_a_comparison_names_its_tables_whatever_they_are_called(text: str, tmp_path: Path) -> None:
+    table = replace(as_table(walk(40, 6)), name=text)
+    page = page_of(pp.compare(table, pp.sinusoidal(40, 6), nulls=0), tmp_path)
+    drawings = sorted((tmp_path / "bundle" / "figures").glob("*.svg"))
+    assert not page.all("script")
+    for path in drawings:
+        root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
+        shown = " ".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))
+        start = "".join(letter for letter in text[:14] if letter.isprintable())
+        assert start in shown
+        # Each legend and each axis names both tables.
+        assert "sinusoidal:40x6" in shown
 
 
 @pytest.mark.parametrize("text", HOSTILE)

@@ -16,12 +16,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 import posprobe as pp
-from posprobe.analyses.probes import (
-    absolute_probe,
-    absolute_probe_published,
-    order_probe,
-    order_probe_published,
-)
+from posprobe.analyses.probes import absolute_probe, order_probe
+from posprobe.analyses.probes_published import absolute_probe_published, order_probe_published
 from posprobe.report.published import Published, published, published_for
 from posprobe.samples import samples
 from posprobe.table import PositionTable, Source

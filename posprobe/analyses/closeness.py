@@ -88,9 +88,7 @@ class Cloud:
         return "gram" in self.__dict__
 
     def times(self, columns: Floats) -> Floats:
-        """Return the Gram matrix times ``columns`` ``[n, c]``, on the cheaper side."""
-        if self.has_gram:
-            return self.gram @ columns
+        """Return the Gram matrix times ``columns`` ``[n, c]``, without forming it."""
         return self.points @ (self.points.T @ columns)
 
 
@@ -98,9 +96,7 @@ class Cloud:
 Comparable: TypeAlias = "PositionTable | Positions | Array | Cloud"
 
 
-def cloud(
-    table: Comparable, *, decomposition: PCA | None = None, gram: Floats | None = None
-) -> Cloud:
+def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
     """Prepare a table for comparisons.
 
     Parameters
@@ -109,8 +105,6 @@ def cloud(
         ``[n, d]``. A cloud is returned as it is.
     decomposition
         The table's principal components, where they are known already: they save an SVD.
-    gram
-        ``[n, n]`` Gram matrix of the centred rows, where it is known already.
 
     Raises
     ------
@@ -119,25 +113,19 @@ def cloud(
     """
     if isinstance(table, Cloud):
         return table
-    left = singular = None
-    if decomposition is None or decomposition.undefined:
-        values = to_numpy(positions(table).values).astype(np.float64, copy=False)
-        largest = float(np.abs(values).max())
-        points = values / (largest or 1.0)
-        points = points - points.mean(axis=0)
-        # What centring leaves of equal rows is rounding, not variance.
-        if np.abs(points).max() <= 1e-13 * len(values):
-            points = np.zeros_like(points)
-    else:
+    if decomposition is not None and not decomposition.undefined:
         # Squares of the points must neither overflow nor vanish.
         largest = float(decomposition.singular_values[0])
         points = decomposition.scores / largest
         singular = decomposition.singular_values / largest
-        left = points / np.maximum(singular, np.finfo(np.float64).tiny)
-    made = Cloud(points, left, singular)
-    if gram is not None:
-        made.__dict__["gram"] = gram / largest**2  # where cached_property keeps it
-    return made
+        return Cloud(points, points / np.maximum(singular, np.finfo(np.float64).tiny), singular)
+    values = to_numpy(positions(table).values).astype(np.float64, copy=False)
+    points = values / (float(np.abs(values).max()) or 1.0)
+    points = points - points.mean(axis=0)
+    # What centring leaves of equal rows is rounding, not variance.
+    if np.abs(points).max() <= 1e-13 * len(values):
+        points = np.zeros_like(points)
+    return Cloud(points)
 
 
 def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
@@ -185,7 +173,8 @@ def procrustes(x: Comparable, y: Comparable) -> float:
         If the lengths differ, a table is not ``[n, d]`` and finite, or is constant.
     """
     a, b = _pair(x, y)
-    _not_constant(a, b, "the Procrustes distance")
+    if a.total == 0 or b.total == 0:
+        raise InvalidTable("the Procrustes distance is undefined: all rows of a table are equal.")
     cross = _compact(a).T @ _compact(b)
     nuclear = np.linalg.svd(cross, compute_uv=False).sum() / np.sqrt(a.total * b.total)
     return float(np.sqrt(max(2 - 2 * nuclear, 0.0)))
@@ -237,36 +226,9 @@ def subspace_overlap(x: Comparable, y: Comparable, rank: int) -> float:
     return float(np.square(_subspace(a, rank).T @ _subspace(b, rank)).sum() / rank)
 
 
-def cka_of_grams(x: Floats, y: Floats, *, debiased: bool = True) -> float:
-    """Compute the linear CKA of two tables known by their Gram matrices.
-
-    Parameters
-    ----------
-    x, y
-        ``[n, n]``: inner products of the centred rows.
-    debiased
-        As `cka`.
-
-    Raises
-    ------
-    InvalidTable
-        If the shapes differ or the number is undefined.
-    """
-    if x.shape != y.shape:
-        raise InvalidTable(
-            f"Gram matrices of {list(x.shape)} and {list(y.shape)} cannot be compared: the tables "
-            "need equally many positions."
-        )
-    terms = [float(np.vdot(a, b)) for a, b in ((x, y), (x, x), (y, y))]
-    value, why = _ratio(terms, np.diagonal(x), np.diagonal(y), debiased=debiased)
-    if value is None:
-        raise InvalidTable(f"CKA is undefined: {why}.")
-    return value
-
-
-def shared_rank(x: Cloud, y: Cloud, most: int = SUBSPACE_RANK) -> int:
-    """Return the largest rank up to ``most`` at which both tables have a leading subspace."""
-    ranks = range(min(most, len(x.directions[1]), len(y.directions[1])), 0, -1)
+def shared_rank(x: Cloud, y: Cloud) -> int:
+    """Return the largest rank up to `SUBSPACE_RANK` at which both have a leading subspace; or 0."""
+    ranks = range(min(SUBSPACE_RANK, len(x.directions[1]), len(y.directions[1])), 0, -1)
     return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
 
 
@@ -307,15 +269,13 @@ class Closeness:
         }
 
 
-def closeness(x: Comparable, y: Comparable, *, rank: int = SUBSPACE_RANK) -> Closeness:
+def closeness(x: Comparable, y: Comparable) -> Closeness:
     """Compute every distance of two tables of equal length; what is undefined is None.
 
     Parameters
     ----------
     x, y
         ``[n, d1]`` and ``[n, d2]``. Pass clouds where one table meets several others.
-    rank
-        Most directions for the subspace overlap.
 
     Raises
     ------
@@ -324,18 +284,18 @@ def closeness(x: Comparable, y: Comparable, *, rank: int = SUBSPACE_RANK) -> Clo
     """
     a, b = _pair(x, y)
     undefined = {}
-    unbiased, why = _cka(a, b, debiased=True)
-    if unbiased is None:
+    debiased, why = _cka(a, b, debiased=True)
+    if debiased is None:
         undefined["cka"] = why
     biased, why = _cka(a, b, debiased=False)
     if biased is None:
         undefined["cka_biased"] = undefined["procrustes"] = undefined["subspace_overlap"] = why
-        return Closeness(unbiased, None, None, None, 0, undefined)
-    shared = shared_rank(a, b, rank)
+        return Closeness(None, None, None, None, 0, undefined)
+    shared = shared_rank(a, b)
     if not shared:
         undefined["subspace_overlap"] = "no leading directions stand apart from the next"
     return Closeness(
-        cka=unbiased,
+        cka=debiased,
         cka_biased=biased,
         procrustes=procrustes(a, b),
         subspace_overlap=subspace_overlap(a, b, shared) if shared else None,
@@ -349,9 +309,9 @@ def inner(x: Cloud, y: Cloud) -> float:
 
     Formed from the Gram matrices or from the cross product of the columns, whichever is cheaper.
     """
-    n, widths = len(x), (x.points.shape[1], y.points.shape[1])
-    missing = (0 if c.has_gram else w for c, w in ((x, widths[0]), (y, widths[1])))
-    if n * (1 + sum(missing)) <= widths[0] * widths[1]:
+    width_x, width_y = x.points.shape[1], y.points.shape[1]
+    missing = (0 if x.has_gram else width_x) + (0 if y.has_gram else width_y)
+    if len(x) * (1 + missing) <= width_x * width_y:
         return float(np.vdot(x.gram, y.gram))
     return float(np.square(x.points.T @ y.points).sum())
 
@@ -370,24 +330,20 @@ def unbiased(product: Any, x: Floats, y: Floats) -> Any:
 
 
 def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
-    terms = [inner(x, y), x.squared_gram, y.squared_gram]
-    return _ratio(terms, x.power, y.power, debiased=debiased)
-
-
-def _ratio(terms: list[float], x: Floats, y: Floats, *, debiased: bool) -> tuple[float | None, str]:
-    """Turn inner products of two Gram matrices, crossed and each with itself, into CKA."""
-    if not (terms[1] > 0 and terms[2] > 0):
+    """Return the CKA, or why it is undefined."""
+    cross, own, other = inner(x, y), x.squared_gram, y.squared_gram
+    if not (own > 0 and other > 0):
         return None, "all rows of a table are equal"
     if not debiased:
-        return terms[0] / float(np.sqrt(terms[1] * terms[2])), ""
+        return cross / float(np.sqrt(own * other)), ""
     if len(x) < 4:
         return None, "the debiased form needs four positions"
-    cross, own, other = (
-        float(unbiased(term, a, b)) for term, a, b in zip(terms, (x, x, y), (y, x, y), strict=True)
-    )
-    if own <= 1e-12 * terms[1] or other <= 1e-12 * terms[2]:
+    hsic_own = float(unbiased(own, x.power, x.power))
+    hsic_other = float(unbiased(other, y.power, y.power))
+    if hsic_own <= 1e-12 * own or hsic_other <= 1e-12 * other:
         return None, "all rows of a table are equally far apart"
-    return cross / float(np.sqrt(own * other)), ""
+    hsic = float(unbiased(cross, x.power, y.power))
+    return hsic / float(np.sqrt(hsic_own * hsic_other)), ""
 
 
 def _pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:
@@ -401,11 +357,6 @@ def _pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:
             "a table is never resampled."
         )
     return a, b
-
-
-def _not_constant(x: Cloud, y: Cloud, what: str) -> None:
-    if x.total == 0 or y.total == 0:
-        raise InvalidTable(f"{what} is undefined: all rows of a table are equal.")
 
 
 def _compact(x: Cloud) -> Floats:

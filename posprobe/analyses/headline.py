@@ -1,28 +1,32 @@
 """The headline numbers of a table, cheaply: what is asked of every surrogate.
 
 The definitions are those of the analyses, and the tests hold both to the same values. Here one Gram
-matrix serves all of them, in float32, and leading components come from a block Krylov iteration, so
-that twenty surrogates cost no more than one complete analysis.
+matrix serves all of them, in float32 for surrogates, and leading components come from a block
+Krylov iteration, so that twenty surrogates cost no more than one complete analysis. One number
+differs by design: the shift's skill looks at the `COMPONENTS` leading components only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.ladder import Ladder, ladder
 from posprobe.analyses.shift import MIN_ROWS, shift_rank, shift_skill
 from posprobe.analyses.similarity import by_displacement, monotone_fraction, offset_numbers
-from posprobe.analyses.sinusoid import Ladder, ladder
 from posprobe.analyses.spectrum import EDGE, MIN_LENGTH, rings
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.table import Grid, Layout, PositionTable
 
+Floats: TypeAlias = NDArray[np.floating[Any]]
+
 #: Steps of the block Krylov iteration: leading eigenvalues within 0.3 % even of a flat spectrum.
 STEPS = 6
-#: Leading components of a surrogate: enough for any null's best shift and for the curve shown.
+#: Leading components of a surrogate. No null model's own map needs more: a larger rank fits noise,
+#: so that what is left out would lower a null's skill rather than raise it.
 COMPONENTS = 16
 
 #: Key paths in ``analysis.json`` of the numbers that stand beside the null models.
@@ -59,7 +63,7 @@ class Ruler:
     count
         ``[2h - 1, 2w - 1]``: number of pairs at each displacement.
     window
-        ``[n, 1]`` float32: the spectrum's taper.
+        ``[n, 1]``: the spectrum's taper.
     sinusoid
         ``[n, d]``: the sinusoid of the shape, on a grid the 2-D sin-cos; None where that has no
         table of this width.
@@ -69,7 +73,7 @@ class Ruler:
 
     layout: Layout
     count: NDArray[np.float64]
-    window: NDArray[np.float32]
+    window: NDArray[np.float64]
     sinusoid: NDArray[np.float64] | None
     ladder: Ladder | None
 
@@ -95,7 +99,7 @@ def ruler(layout: Layout, dim: int) -> Ruler:
     return Ruler(
         layout,
         count,
-        np.hanning(layout.size).astype(np.float32)[:, None],
+        np.hanning(layout.size)[:, None],
         None if reference is None else np.asarray(reference.values),
         None if reference is None or layout.size < 4 else _span(reference, on_grid=on_grid),
     )
@@ -109,13 +113,13 @@ def _span(reference: PositionTable, *, on_grid: bool) -> Ladder:
     return Ladder(basis, singular)
 
 
-def headline(values: NDArray[np.floating[Any]], shared: Ruler) -> dict[str, float | None]:
+def headline(values: Floats, shared: Ruler) -> dict[str, float | None]:
     """Compute the headline numbers of one table.
 
     Parameters
     ----------
     values
-        ``[n, d]``; computed in float32.
+        ``[n, d]`` float32 or float64, which is also the precision of the computation.
     shared
         For the table's shape.
 
@@ -126,8 +130,8 @@ def headline(values: NDArray[np.floating[Any]], shared: Ruler) -> dict[str, floa
     """
     table, gram, centered = _grams(values)
     numbers = {
-        **_similarity("raw", gram, shared),
-        **_similarity("centered", centered, shared),
+        **_similarity("raw", gram, _lengths(values), shared),
+        **_similarity("centered", centered, _lengths(table), shared),
         **_components(centered, shared),
         **_spectrum(table, shared),
         **_sinusoid(centered, shared),
@@ -149,9 +153,7 @@ def sinusoid_headline(shared: Ruler) -> dict[str, float | None]:
     return numbers
 
 
-def headline_curves(
-    values: NDArray[np.floating[Any]], shared: Ruler
-) -> dict[str, NDArray[np.float64]]:
+def headline_curves(values: Floats, shared: Ruler) -> dict[str, NDArray[np.float64]]:
     """Compute the curves of one sequence that figures show with a band.
 
     Returns
@@ -162,7 +164,7 @@ def headline_curves(
     """
     table, _, centered = _grams(values)
     _, width = shared.shape
-    sums = by_displacement(_cosines(centered), 1, width, np)
+    sums = by_displacement(_cosines(centered, _lengths(table))[0], 1, width, np)
     count = min(COMPONENTS, *table.shape)
     leading = leading_components(centered, count)[0].astype(np.float64)
     return {
@@ -172,44 +174,62 @@ def headline_curves(
     }
 
 
-def _grams(
-    values: NDArray[np.floating[Any]],
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+def _grams(values: Floats) -> tuple[Floats, Floats, Floats]:
     """Return the centred table, and the Gram matrices of the rows as they are and centred."""
-    table = np.ascontiguousarray(values, dtype=np.float32)
-    gram = table @ table.T
-    mean = gram.mean(axis=1)
-    centered = gram - mean[:, None] - mean[None, :] + mean.mean()
-    return table - table.mean(axis=0), gram, centered
+    mean = values.mean(axis=0, dtype=np.float64).astype(values.dtype)
+    table = values - mean
+    # What centring leaves of equal rows is rounding.
+    if np.abs(table).max() <= 32 * np.finfo(values.dtype).eps * np.abs(mean).max():
+        table = np.zeros_like(table)
+    centered = table @ table.T
+    # From the centred one to the other, since that way no large mean hides small differences.
+    along = table @ mean
+    return table, centered + along[:, None] + along[None, :] + np.dot(mean, mean), centered
 
 
-def _cosines(gram: NDArray[np.float32]) -> NDArray[np.float32]:
-    length = np.sqrt(np.maximum(np.diagonal(gram), 0))
-    inverse = np.divide(1, length, out=np.zeros_like(length), where=length > 1e-6 * length.max())
-    cosine: NDArray[np.float32] = gram * inverse[:, None] * inverse[None, :]
-    np.fill_diagonal(cosine, 1)
-    return cosine
+def _lengths(rows: Floats) -> Floats:
+    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
 
 
-def _similarity(variant: str, gram: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
+def _cosines(gram: Floats, length: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return cosines, and which rows have a direction; the others' entries are 0."""
+    eps = np.finfo(gram.dtype).eps
+    there = length > 8 * eps * length.max()
+    inverse = np.divide(1, length, out=np.zeros_like(length), where=there)
+    cosine: Floats = gram * inverse[:, None]
+    cosine *= inverse[None, :]
+    # Rounding must not order cosines that are equal to 1.
+    np.clip(cosine, 8 * eps - 1, 1 - 8 * eps, out=cosine)
+    np.fill_diagonal(cosine, there)
+    return cosine, there
+
+
+def _similarity(
+    variant: str, gram: Floats, length: Floats, shared: Ruler
+) -> dict[str, float | None]:
     height, width = shared.shape
-    cosine = _cosines(gram)
-    flat = cosine.ravel()
-    numbers = offset_numbers(
-        by_displacement(cosine, height, width, np),
-        shared.count,
-        float(np.dot(flat, flat)) - len(cosine),
-        height,
-        width,
-    )
+    cosine, there = _cosines(gram, length)
+    rows = int(there.sum())
+    count = shared.count
+    if rows < len(there):
+        count = by_displacement(np.outer(there, there).astype(np.float64), height, width, np)
+    total = by_displacement(cosine, height, width, np)
+    squares = float(np.einsum("ij,ij->i", cosine, cosine).sum(dtype=np.float64)) - rows
+    numbers = offset_numbers(total, count, squares, height, width)
+    # Equal cosines differ by rounding only, and then nothing is there to explain.
+    spread = squares - (total.sum() - rows) ** 2 / max(rows * (rows - 1), 1)
+    if spread <= 10 * np.finfo(cosine.dtype).eps * squares:
+        numbers["translation_invariance"] = None
     prefix = f"similarity.{variant}."
     found = {prefix + name: value for name, value in numbers.items()}
     if variant == "raw":
+        if rows < len(there):
+            cosine[~there], cosine[:, ~there] = np.nan, np.nan
         found[prefix + "monotone_fraction"] = monotone_fraction(cosine, height, width)
     return found
 
 
-def _components(gram: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
+def _components(gram: Floats, shared: Ruler) -> dict[str, float | None]:
     total = float(np.trace(gram, dtype=np.float64))
     flat = gram.ravel()
     if total <= 0:
@@ -225,16 +245,14 @@ def _components(gram: NDArray[np.float32], shared: Ruler) -> dict[str, float | N
     }
 
 
-def _skill(scores: NDArray[np.floating[Any]], shared: Ruler) -> float | None:
+def _skill(scores: Floats, shared: Ruler) -> float | None:
     if isinstance(shared.layout, Grid) or len(scores) < MIN_ROWS:
         return None
     wide = scores.astype(np.float64) / float(np.linalg.norm(scores[:, 0]))
     return shift_skill(wide[:, : shift_rank(wide)])
 
 
-def leading_components(
-    gram: NDArray[np.float32], count: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def leading_components(gram: Floats, count: int) -> tuple[Floats, Floats]:
     """Return the leading eigenvalues ``[k]`` and eigenvectors ``[n, k]`` of a Gram matrix.
 
     Block Krylov iteration (Musco & Musco 2015) from a fixed start, so that it is repeatable.
@@ -254,11 +272,13 @@ def leading_components(
     return eigenvalues[::-1][:count], basis @ vectors[:, ::-1][:, :count]
 
 
-def _spectrum(centered: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
+def _spectrum(centered: Floats, shared: Ruler) -> dict[str, float | None]:
     height, width = shared.shape
     if max(height, width) < MIN_LENGTH:
         return {"spectrum.entropy": None, "spectrum.edge_frequency": None}
     share = _power_share(centered, shared)
+    if not share.any():
+        return {"spectrum.entropy": None, "spectrum.edge_frequency": None}
     positive = share[share > 0]
     length = width if height == 1 else max(height, width)
     return {
@@ -267,35 +287,37 @@ def _spectrum(centered: NDArray[np.float32], shared: Ruler) -> dict[str, float |
     }
 
 
-def _power_share(centered: NDArray[np.float32], shared: Ruler) -> NDArray[np.float64]:
+def _power_share(centered: Floats, shared: Ruler) -> NDArray[np.float64]:
     n = len(centered)
     power: NDArray[np.float64]
     if isinstance(shared.layout, Grid):
         plane = _grid_power(centered, shared).ravel()
         power = np.bincount(rings(shared.layout).ravel(), weights=plane).astype(np.float64)
     else:
-        line = (np.arange(n, dtype=np.float32) - np.float32((n - 1) / 2))[:, None]
+        line = (np.arange(n, dtype=centered.dtype) - (n - 1) / 2)[:, None]
         rest = centered - line * (line.T @ centered / float((line**2).sum()))
-        waves = np.fft.rfft(rest * shared.window, axis=0)
+        if np.abs(rest).max() <= 32 * np.finfo(rest.dtype).eps * np.abs(centered).max():
+            rest = np.zeros_like(rest)
+        waves = np.fft.rfft(rest * shared.window.astype(rest.dtype), axis=0)
         power = (np.abs(waves) ** 2).sum(axis=1, dtype=np.float64)
         power[1 : (n + 1) // 2] *= 2
     share: NDArray[np.float64] = power / max(power.sum(), np.finfo(np.float64).tiny)
     return share
 
 
-def _sinusoid(centered: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
+def _sinusoid(centered: Floats, shared: Ruler) -> dict[str, float | None]:
     closeness, share = shared.ladder.from_gram(centered) if shared.ladder else (None, None)
     on_grid = isinstance(shared.layout, Grid)
     return {"sinusoid.cka": closeness, "sinusoid.ladder_share": None if on_grid else share}
 
 
-def _grid_power(centered: NDArray[np.float32], shared: Ruler) -> NDArray[np.float64]:
+def _grid_power(centered: Floats, shared: Ruler) -> NDArray[np.float64]:
     waves = np.fft.fft2(centered.reshape(*shared.shape, -1), axes=(0, 1))
     power: NDArray[np.float64] = (np.abs(waves) ** 2).sum(axis=-1, dtype=np.float64)
     return power
 
 
-def _patches(centered: NDArray[np.float32], shared: Ruler) -> dict[str, float | None]:
+def _patches(centered: Floats, shared: Ruler) -> dict[str, float | None]:
     if not isinstance(shared.layout, Grid):
         return {}
     height, width = shared.shape

@@ -1,18 +1,14 @@
 """Probes: whether a linear model can read a row's position, or which of two rows comes first.
 
-Two pairs stand side by side. The pair that Wang & Chen published (EMNLP 2020, tables 1 and 2) is
-repeated as their released code has it, so that its numbers can be set beside theirs. It measures
-how well rows can be interpolated from their neighbours: folds are drawn at random, so that nearly
-every held-out row has both neighbours in training, and a random walk does as well as a sinusoid.
-The sound pair holds out whole blocks of positions, or positions that no training pair contains,
-and states the chance level that was measured rather than assumed.
+Two pairs stand side by side. The published pair measures how well rows can be interpolated from
+their neighbours, see `posprobe.analyses.probes_published`. The sound pair, here, holds out whole
+blocks of positions, or positions that no training pair contains, and states the chance level that
+was measured rather than assumed.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, TypeAlias
@@ -20,89 +16,37 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.probes_published import (
+    PublishedProbe,
+    absolute_probe_published,
+    order_probe_published,
+)
+from posprobe.analyses.probing import (
+    FOLDS,
+    MAX_ITERATIONS,
+    Floats,
+    check_seeds,
+    checked,
+    counted_failures,
+    generators,
+    one_seed,
+    spread,
+    why_not_probed,
+)
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.errors import InvalidTable
-from posprobe.table import Grid, PositionTable
+from posprobe.table import PositionTable
 
-#: Rows that Wang & Chen's code keeps of a longer table (they cut GPT-2's 1024).
-PUBLISHED_ROWS = 512
-#: Fewer rows leave folds of a handful, whose errors mean nothing.
-MIN_ROWS = 32
-FOLDS = 5
 #: Ridge penalty of the sound absolute probe, for rows whose mean square norm is 1.
 ALPHA = 1e-3
 #: Inverse penalty of the sound order probe, for the same rows.
 INVERSE_PENALTY = 10.0
 #: Training pairs that the sound order probe draws per fold where there are more.
 PAIRS = 2048
-#: Seeds for which the chance level of the published order probe is measured.
-CHANCE_SEEDS = 3
-#: Steps that the published code grants the optimiser.
-MAX_ITERATIONS = 1000
-#: Magnitudes between which the single precision of the published code neither over- nor underflows.
-RANGE = (1e-12, 1e12)
 
 Standardize: TypeAlias = Literal["table", "columns"]
-Task: TypeAlias = Literal["absolute", "order"]
 
-_Floats: TypeAlias = NDArray[np.float64]
 _Rows: TypeAlias = NDArray[np.intp]
-
-
-@dataclass(frozen=True, eq=False)
-class PublishedProbe(Result):
-    """A probe of Wang & Chen 2020 as coded, over several seeds: theirs is one unseeded run.
-
-    Parameters
-    ----------
-    task
-        ``"absolute"`` or ``"order"``.
-    errors
-        ``[seeds]``: mean absolute error in positions, or share of pairs put in the wrong order;
-        each the mean over five folds.
-    chance
-        ``"absolute"``: what always answering the mean training position gives, in positions.
-        ``"order"``: what the same probe gives on the same rows in random order, mean over the first
-        `CHANCE_SEEDS`. It lies below one half, since positions recur in training and test pairs.
-    rows
-        How many rows took part, counted from the table's first.
-    not_converged
-        Fits out of ``5 * seeds`` that the optimiser ended before it converged.
-    """
-
-    task: Task
-    errors: _Floats
-    chance: float
-    rows: int
-    not_converged: int = 0
-
-    @property
-    def mean(self) -> float:
-        """Mean over seeds."""
-        return float(self.errors.mean())
-
-    @property
-    def sd(self) -> float | None:
-        """Standard deviation over seeds; None for a single one."""
-        return _spread(self.errors)
-
-    def summary(self) -> dict[str, Any]:
-        """Return mean, spread over seeds and chance level."""
-        numbers: dict[str, Any] = {
-            "mae" if self.task == "absolute" else "error": self.mean,
-            "sd": self.sd,
-            "min": float(self.errors.min()),
-            "max": float(self.errors.max()),
-            "chance": self.chance,
-            "seeds": len(self.errors),
-            "rows": self.rows,
-            "folds": "random",
-        }
-        if self.task == "order":
-            # The code draws as many pairs as there are rows.
-            numbers |= {"pairs": self.rows, "not_converged": self.not_converged}
-        return numbers | {"undefined": _one_seed(numbers)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,8 +77,8 @@ class AbsoluteProbe(Result):
         Position of the first row.
     """
 
-    predicted: _Floats
-    shuffled: _Floats
+    predicted: Floats
+    shuffled: Floats
     mae: float
     interpolation: float
     extrapolation: float
@@ -188,9 +132,9 @@ class OrderProbe(Result):
         How rows were scaled, see `absolute_probe`.
     """
 
-    errors: _Floats
-    blocked: _Floats
-    chance: _Floats
+    errors: Floats
+    blocked: Floats
+    chance: Floats
     rows: int
     pairs: int
     not_converged: int
@@ -200,11 +144,11 @@ class OrderProbe(Result):
         """Return the errors over seeds, the measured chance level and the parameters."""
         numbers: dict[str, Any] = {
             "error": float(self.errors.mean()),
-            "sd": _spread(self.errors),
+            "sd": spread(self.errors),
             "blocked": float(self.blocked.mean()),
-            "blocked_sd": _spread(self.blocked),
+            "blocked_sd": spread(self.blocked),
             "chance": float(self.chance.mean()),
-            "chance_sd": _spread(self.chance),
+            "chance_sd": spread(self.chance),
             "seeds": len(self.errors),
             "rows": self.rows,
             "folds": f"{FOLDS} sets of positions",
@@ -213,7 +157,7 @@ class OrderProbe(Result):
             "standardize": self.standardize,
             "not_converged": self.not_converged,
         }
-        return numbers | {"undefined": _one_seed(numbers)}
+        return numbers | {"undefined": one_seed(numbers)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -292,8 +236,8 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
         If ``seeds`` is not positive.
     """
     given = positions(table)
-    _check_seeds(seeds)
-    why = _undefined(given)
+    check_seeds(seeds)
+    why = why_not_probed(given)
     if why:
         return Probes(None, None, None, None, why)
     return Probes(
@@ -301,100 +245,6 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
         absolute_blocked=absolute_probe(given, seed=seed),
         order_published=order_probe_published(given, seeds=seeds, seed=seed),
         order_disjoint=order_probe(given, seeds=max(1, seeds // 3), seed=seed),
-    )
-
-
-def absolute_probe_published(
-    table: PositionTable | Positions | Array,
-    *,
-    rows: int | None = PUBLISHED_ROWS,
-    seeds: int = 10,
-    seed: int = 0,
-) -> PublishedProbe:
-    """Regress position on rows exactly as Wang & Chen 2020 did for their table 1.
-
-    Rows in random order, five folds, least squares without penalty in single precision, rounded
-    predictions, mean absolute error averaged over folds. Where a row is wider than the training
-    rows are many, the fit is a minimum-norm interpolator. Not a measure of positional encoding: it
-    is near zero for any smooth table, a random walk included; see `absolute_probe`.
-
-    Parameters
-    ----------
-    table
-        ``[n, d]``. A `PositionTable` holds positions only, while the published number for RoBERTa
-        comes from all 514 stored rows, both padding rows included. To repeat that, load the tensor
-        by name, which keeps every row, and say how many:
-        ``absolute_probe_published(load(reference, tensor=name), rows=514)``.
-    rows
-        Keep only so many rows from the first; None keeps all.
-    seeds
-        Repetitions with another random order.
-    seed
-        Of the sequence of random orders; the first ones are the same for any ``seeds``.
-
-    Raises
-    ------
-    InvalidTable
-        If the table is not ``[n, d]`` and finite, or the probe is undefined as in `probes`.
-    ValueError
-        If ``seeds`` is not positive.
-
-    References
-    ----------
-    Wang & Chen 2020, table 1, and the released ``absolute.py``.
-    """
-    values = _single(table, rows, seeds)
-    runs = [_published_absolute(values, rng) for rng in _generators(seed, seeds)]
-    return PublishedProbe(
-        task="absolute",
-        errors=np.array([error for error, _ in runs]),
-        chance=float(np.mean([chance for _, chance in runs])),
-        rows=len(values),
-    )
-
-
-def order_probe_published(
-    table: PositionTable | Positions | Array, *, seeds: int = 10, seed: int = 0
-) -> PublishedProbe:
-    """Classify which row comes first exactly as Wang & Chen 2020 did for their table 2.
-
-    As many ordered pairs as rows, drawn out of all, a row paired with itself included; the
-    feature is both rows side by side as stored, the label whether the second comes later; logistic
-    regression with its default penalty, five stratified folds. Positions recur in training and
-    test pairs, so that chance is measured; the penalty depends on the scale of the table; and so
-    few pairs make the number swing with the seed.
-
-    Parameters
-    ----------
-    table
-        ``[n, d]``, cut to the first `PUBLISHED_ROWS` rows. The published number for RoBERTa comes
-        from rows 0 to 511 as stored, both padding rows included: load the tensor by name, which
-        keeps every row, to repeat that.
-    seeds, seed
-        As in `absolute_probe_published`.
-
-    Raises
-    ------
-    InvalidTable, ValueError
-        As in `absolute_probe_published`.
-
-    References
-    ----------
-    Wang & Chen 2020, table 2, and the released ``relative.py``.
-    """
-    values = _single(table, PUBLISHED_ROWS, seeds)
-    generators = _generators(seed, seeds)
-    runs = [_published_order(values, rng) for rng in generators]
-    chances = [
-        _published_order(values[rng.permutation(len(values))], rng)[0]
-        for rng in generators[:CHANCE_SEEDS]
-    ]
-    return PublishedProbe(
-        task="order",
-        errors=np.array([error for error, _ in runs]),
-        chance=float(np.mean(chances)),
-        rows=len(values),
-        not_converged=sum(failed for _, failed in runs),
     )
 
 
@@ -484,12 +334,12 @@ def order_probe(
     InvalidTable, ValueError
         As in `absolute_probe`, and if ``seeds`` is not positive.
     """
-    _check_seeds(seeds)
+    check_seeds(seeds)
     values, _ = _double(table, standardize)
     n = len(values)
     errors, blocked, chance = np.empty(seeds), np.empty(seeds), np.empty(seeds)
     failures = 0
-    for run, rng in enumerate(_generators(seed, seeds)):
+    for run, rng in enumerate(generators(seed, seeds)):
         scattered = np.array_split(rng.permutation(n), FOLDS)
         errors[run], failed = _disjoint_order(values, scattered, standardize, rng)
         failures += failed
@@ -503,119 +353,18 @@ def order_probe(
     return OrderProbe(errors, blocked, chance, n, pairs, failures, standardize)
 
 
-# --- what can be probed ---
-
-
-def _undefined(given: Positions) -> str:
-    """Say why a table cannot be probed, or nothing."""
-    n = given.values.shape[0]
-    if isinstance(given.layout, Grid):
-        return "positions lie on a grid: their number in raster order is no place on a line"
-    if n < MIN_ROWS:
-        return f"fewer than {MIN_ROWS} positions"
-    values = to_numpy(given.values)
-    largest = np.abs(values).max()
-    # What centring leaves of equal rows is rounding.
-    if np.abs(values - values.mean(axis=0)).max() <= 1e-13 * n * largest:
-        return "all rows are equal"
-    if not RANGE[0] <= largest <= RANGE[1]:
-        return f"the largest value is {largest:.1e}, beyond what single precision can work with"
-    return ""
-
-
-def _checked(table: PositionTable | Positions | Array) -> Positions:
-    given = positions(table)
-    why = _undefined(given)
-    if why:
-        raise InvalidTable(
-            f"this table of {given.values.shape[0]} rows cannot be probed for position: {why}."
-        )
-    return given
-
-
-def _single(
-    table: PositionTable | Positions | Array, rows: int | None, seeds: int
-) -> NDArray[np.float32]:
-    """Return the first rows in the precision in which the published code had them."""
-    _check_seeds(seeds)
-    given = positions(table)
-    cut = given if isinstance(given.layout, Grid) else positions(given.values[:rows])
-    return to_numpy(_checked(cut).values).astype(np.float32)
-
-
 def _double(
     table: PositionTable | Positions | Array, standardize: Standardize
-) -> tuple[_Floats, int]:
+) -> tuple[Floats, int]:
     if standardize not in ("table", "columns"):
         raise ValueError(f"no such scaling: standardize={standardize!r}")
-    given = _checked(table)
+    given = checked(table)
     return to_numpy(given.values).astype(np.float64), given.start
 
 
-def _check_seeds(seeds: int) -> None:
-    if seeds < 1:
-        raise ValueError(f"seeds={seeds}: at least one is needed")
-
-
-# --- as published ---
-
-
-def _published_absolute(
-    values: NDArray[np.float32], rng: np.random.Generator
-) -> tuple[float, float]:
-    from sklearn.linear_model import LinearRegression
-    from sklearn.model_selection import KFold
-
-    target = rng.permutation(len(values))
-    rows = values[target]
-    errors, chances = [], []
-    for train, test in KFold(FOLDS).split(rows):
-        model = LinearRegression().fit(rows[train], target[train])
-        errors.append(np.abs(np.round(model.predict(rows[test])) - target[test]).mean())
-        chances.append(np.abs(target[train].mean() - target[test]).mean())
-    return float(np.mean(errors)), float(np.mean(chances))
-
-
-def _published_order(values: NDArray[np.float32], rng: np.random.Generator) -> tuple[float, int]:
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold
-
-    n = len(values)
-    first, second = np.divmod(rng.permutation(n * n)[:n], n)
-    rows = np.hstack((values[first], values[second]))
-    later = second > first
-    errors = []
-    with _counted_failures() as failures:
-        for train, test in StratifiedKFold(FOLDS).split(rows, later):
-            model = LogisticRegression(max_iter=MAX_ITERATIONS).fit(rows[train], later[train])
-            errors.append((model.predict(rows[test]) != later[test]).mean())
-    return float(np.mean(errors)), len(failures)
-
-
-@contextmanager
-def _counted_failures() -> Iterator[list[str]]:
-    """Collect the optimiser's convergence warnings, so that the result can state them."""
-    from sklearn.exceptions import ConvergenceWarning
-
-    failures: list[str] = []
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
-        yield failures
-    for warning in caught:
-        if issubclass(warning.category, ConvergenceWarning):
-            failures.append(str(warning.message))
-        else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
-
-
-# --- sound ---
-
-
 def _ridge(
-    values: _Floats, folds: Sequence[_Rows], standardize: Standardize
-) -> tuple[_Floats, _Floats]:
+    values: Floats, folds: Sequence[_Rows], standardize: Standardize
+) -> tuple[Floats, Floats]:
     """Predict every position from the other folds: by ridge regression, and by their mean."""
     from sklearn.linear_model import Ridge
 
@@ -630,12 +379,12 @@ def _ridge(
 
 
 def _disjoint_order(
-    values: _Floats, folds: Sequence[_Rows], standardize: Standardize, rng: np.random.Generator
+    values: Floats, folds: Sequence[_Rows], standardize: Standardize, rng: np.random.Generator
 ) -> tuple[float, int]:
     from sklearn.linear_model import LogisticRegression
 
     errors = []
-    with _counted_failures() as failures:
+    with counted_failures() as failures:
         for held, train in _splits(len(values), folds):
             # Single precision halves the cost and is far finer than the optimiser's tolerance.
             rows = _standardized(values, train, standardize).astype(np.float32)
@@ -654,9 +403,9 @@ def _splits(n: int, folds: Iterable[_Rows]) -> Iterator[tuple[_Rows, _Rows]]:
         yield np.sort(fold), np.setdiff1d(np.arange(n), fold)
 
 
-def _standardized(values: _Floats, train: _Rows, standardize: Standardize) -> _Floats:
+def _standardized(values: Floats, train: _Rows, standardize: Standardize) -> Floats:
     """Centre on the training rows and scale so that their mean square norm is 1."""
-    scaled: _Floats = values / np.abs(values).max()
+    scaled: Floats = values / np.abs(values).max()
     scaled -= scaled[train].mean(axis=0)
     if standardize == "columns":
         deviation = np.sqrt((scaled[train] ** 2).mean(axis=0))
@@ -687,20 +436,5 @@ def _disorder(scores: NDArray[np.floating[Any]]) -> float:
     return float((rise < 0).mean() + 0.5 * (rise == 0).mean())
 
 
-# --- small things ---
-
-
-def _generators(seed: int, seeds: int) -> list[np.random.Generator]:
-    return np.random.default_rng(seed).spawn(seeds)
-
-
-def _distance(predicted: _Floats, rows: _Rows | slice = slice(None)) -> float:
+def _distance(predicted: Floats, rows: _Rows | slice = slice(None)) -> float:
     return float(np.abs(predicted - np.arange(len(predicted)))[rows].mean())
-
-
-def _spread(values: _Floats) -> float | None:
-    return float(values.std(ddof=1)) if len(values) > 1 else None
-
-
-def _one_seed(numbers: dict[str, Any]) -> dict[str, str]:
-    return {name: "a single seed" for name, value in numbers.items() if value is None}

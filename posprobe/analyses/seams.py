@@ -28,14 +28,17 @@ Floats: TypeAlias = NDArray[np.float64]
 
 #: Values on each side that a step, cosine or norm is compared with.
 WINDOW = 32
-#: Fewest such values; nearer to an end, only the other side is compared.
+#: Fewest such values; nearer to an end, only the other side is compared. A power of two.
 MIN_SIDE = 8
-#: Chance that Gaussian noise raises any alarm in a table, for each kind of alarm.
+#: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
+#: real series are heavier.
 FALSE_ALARM = 0.001
 #: Ratio to the usual value from which a departure matters at all.
 EXCESS = 1.25
 #: The same for evidence that the two sides of a special row differ.
 CHANGE = 1.1
+#: The same for the distance of blocks of rows.
+BLOCK_RATIO = 1.15
 #: The same for the norms of neighbouring rows: a random walk from 0 begins with a ratio of 1.41.
 NORM_RATIO = 1.5
 #: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
@@ -127,9 +130,10 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     """Find the seams and the special rows of a table.
 
     A value stands out where it exceeds the median of up to `WINDOW` values before it, and that of
-    as many after it, each time by `EXCESS` and by more robust standard deviations (1.4826 times the
-    median absolute deviation) than Gaussian noise reaches anywhere in the table with probability
-    `FALSE_ALARM`: Student's quantile, as the deviation is itself estimated from few values.
+    as many after it, each time by the factor `EXCESS` and by more robust standard deviations than
+    Gaussian noise reaches anywhere in the table with probability `FALSE_ALARM`: Student's quantile,
+    as the deviation is itself estimated from few values. It is 1.4826 times the median absolute
+    deviation, or the upper quartile's distance from the median where that is larger.
 
     - A pair of rows breaks where both their step and the chord of their centred directions stand
       out. Breaks that reach an end of the table make the rows up to there special, compared with
@@ -142,6 +146,9 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     - Without a break there is a seam where the level of norms, steps or chords changes at once and
       for good: by as many deviations, by `EXCESS`, and at least half of it from one row to the next
       (steps and chords: over the pair that crosses).
+    - Or where the root mean square distance and chord of `MIN_SIDE` rows from the next as many
+      exceed those of the blocks on both sides by `BLOCK_RATIO`, and by ln(n / `FALSE_ALARM`)
+      deviations, as block means in few dimensions have exponential tails.
 
     Parameters
     ----------
@@ -377,19 +384,21 @@ def _blocks(series: _Series, found: _Found) -> None:
     far = clear
     excesses = []
     for rows in (series.rows, series.units):
-        sums = np.concatenate([np.zeros((1, rows.shape[1])), np.cumsum(rows, axis=0)])
-        means = (sums[m:] - sums[:-m]) / m  # of rows j to j + m - 1
-        sizes = np.convolve((rows**2).sum(axis=1), np.full(m, 1 / m), "valid")
-        product = np.einsum("ij,ij->i", means[m:], means[:-m])
+        sums, width = rows, 1
+        while width < m:
+            sums, width = sums[:-width] + sums[width:], 2 * width
+        size = np.convolve(np.einsum("ij,ij->i", rows, rows), np.full(m, 1 / m), "valid")
+        product = np.einsum("ij,ij->i", sums[m:], sums[:-m]) / m**2
         # Root mean square distance of the rows j to j + m - 1 from the m rows after them.
-        apart = np.sqrt(np.maximum(sizes[m:] + sizes[:-m] - 2 * product, 0.0))
+        apart = np.sqrt(np.maximum(size[m:] + size[:-m] - 2 * product, 0.0))
         here = apart[between + 1 - m]
         beside = np.maximum(apart[between + 1 - 2 * m], apart[between + 1])
         excess = here - beside
-        typical = excess[clear]
-        deviation = 1.4826 * np.median(np.abs(typical - np.median(typical)))
-        limit = _quantile(np.array(len(typical) / m), n)
-        far = far & (excess - np.median(typical) > limit * deviation) & (here > CHANGE * beside)
+        typical, upper = np.quantile(excess[clear], (0.5, 0.75))
+        spread = np.median(np.abs(excess[clear] - typical))
+        # In few dimensions, products of block means have the exponential tails of a Laplacian.
+        limit = 1.4826 * max(spread, upper - typical) * np.log(n / FALSE_ALARM)
+        far = far & (excess - typical > limit) & (here > BLOCK_RATIO * beside)
         excesses.append(excess)
     for first, end in _runs(far):
         best = first + int(np.argmax(excesses[1][first : end + 1]))

@@ -164,7 +164,7 @@ def spectrum(
     n = values.shape[0]
     if n < MIN_LENGTH:
         return _none(values, layout, detrend, window)
-    rest = _detrended(values, xp, linear=detrend == "linear")
+    rest = detrended(values, xp, linear=detrend == "linear")
     taper = np.hanning(n) if window == "hann" else np.ones(n)
     tapered = rest * xp.asarray(taper, dtype=rest.dtype, device=rest.device)[:, None]
     power = to_numpy(xp.abs(xp.fft.rfft(tapered, axis=0)) ** 2).astype(np.float64)
@@ -181,7 +181,8 @@ def spectrum(
     )
 
 
-def _detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
+def detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
+    """Subtract each column's mean, or its least-squares line; what is then rounding becomes 0."""
     rest = values - xp.mean(values, axis=0)
     if linear:
         n = values.shape[0]
@@ -211,11 +212,11 @@ def _spectrum(
     strongest = np.argmax(by_dim[1:], axis=0) + 1
     significant = np.zeros(by_dim.shape[1], dtype=bool)
     if rest is not None:
-        red, level = _red_noise(rest, frequency, power[:, None], rest.size)
+        red, level = red_noise(rest, frequency, power[:, None], pooled=True)
         background, threshold = red[:, 0], level[:, 0]
         lines = _lines(frequency, power, background, threshold)
         columns = np.arange(by_dim.shape[1])
-        _, levels = _red_noise(rest, frequency, by_dim, 1)
+        _, levels = red_noise(rest, frequency, by_dim, pooled=False)
         significant = (by_dim > levels)[strongest, columns] & (strongest >= MIN_PERIODS)
     return Spectrum(
         frequency=frequency,
@@ -244,22 +245,23 @@ def _share_around(by_dim: NDArray[np.float64], peak: NDArray[np.intp]) -> NDArra
     return share
 
 
-def _red_noise(
+def red_noise(
     rest: NDArray[np.float64],
     frequency: NDArray[np.float64],
     power: NDArray[np.float64],
-    pooled: int,
+    *,
+    pooled: bool,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Fit AR(1) noise; return its spectrum and the significance level, each ``[f, columns]``.
 
-    ``pooled`` > 1 fits one process to all dimensions at once; their power then has as many degrees
-    of freedom as there are independent dimensions, two for each.
+    ``pooled`` fits one process to all dimensions at once; their power then has as many degrees of
+    freedom as there are independent dimensions, two for each.
     """
     from scipy.special import chdtri
 
     lagged, total = (rest[1:] * rest[:-1]).sum(axis=0), (rest**2).sum(axis=0)
     degrees = 2.0
-    if pooled > 1:
+    if pooled:
         gram = rest.T @ rest if rest.shape[1] < rest.shape[0] else rest @ rest.T
         degrees = 2 * np.trace(gram) ** 2 / (gram**2).sum()
         lagged, total = lagged.sum(keepdims=True), total.sum(keepdims=True)
@@ -313,7 +315,7 @@ def grid_power(values: Array, layout: Grid, xp: ModuleType) -> NDArray[np.float6
 
     Frequencies are in the order of ``fftfreq``; the powers of a column add up to its variance.
     """
-    rest = _detrended(values, xp, linear=False)
+    rest = detrended(values, xp, linear=False)
     maps = xp.reshape(rest, (layout.height, layout.width, -1))
     power = to_numpy(xp.abs(xp.fft.fftn(maps, axes=(0, 1))) ** 2).astype(np.float64)
     return power.reshape(layout.size, -1) / layout.size**2

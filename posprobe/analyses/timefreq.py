@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
-from posprobe.analyses.spectrum import MIN_PERIODS, _detrended, _red_noise
+from posprobe.analyses.spectrum import MIN_PERIODS, detrended, red_noise
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.table import Grid, Layout, PositionTable
 
@@ -138,13 +138,13 @@ def spectrogram(
     power = np.empty((len(begin), len(frequency)))
     strongest, fastest = np.full((2, len(begin)), np.nan)
     for k, first in enumerate(begin):
-        rest = _detrended(values[first : first + length], np, linear=True)
+        rest = detrended(values[first : first + length], np, linear=True)
         power[k] = np.square(np.abs(np.fft.rfft(rest * taper[:, None], axis=0))).sum(axis=1)
         # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
         power[k, 1 : (length + 1) // 2] *= 2
         power[k] /= length * np.square(taper).sum()
         if power[k].any():
-            _, level = _red_noise(rest, frequency, power[k][:, None], rest.size)
+            _, level = red_noise(rest, frequency, power[k][:, None], pooled=True)
             strongest[k], fastest[k] = _extremes(power[k], level[:, 0], length)
     if not power.any():
         return _no_spectrogram(given, "every dimension is constant or a straight line")

@@ -49,14 +49,20 @@ def summary(document: Mapping[str, Any]) -> str:
 
 
 def comparison(document: Mapping[str, Any]) -> str:
-    """Print a comparison: each table's findings, one table of numbers, the distances."""
+    """Print a comparison: findings, one table of numbers, distances, published values."""
     from posprobe.report.sections import VERDICT, show
 
     tables = document["tables"]
     lines = []
     for table in tables:
-        lines.append(f"{table['label']}")
+        cut = table["positions_before"] > document["length"]
+        kept = f" (the first {document['length']} of {table['positions_before']} positions)"
+        lines.append(table["label"] + (kept if cut else ""))
         lines += [f"  * {finding['text']}" for finding in table["findings"]]
+        if not table["nulls"]["draws"]:
+            lines.append("  no null models were drawn, so nothing can be claimed: see --nulls")
+        elif not table["findings"]:
+            lines.append("  no number lies outside the bands of all null models")
     lines += ["", f"{'':32}" + "".join(f"{table['label'][-21:]:>22}" for table in tables)]
     for number in VERDICT:
         values = [table["nulls"]["numbers"].get(number.key, {}).get("value") for table in tables]
@@ -68,6 +74,13 @@ def comparison(document: Mapping[str, Any]) -> str:
         cells = f"{show(pair['cka']):>8}{show(pair['procrustes']):>12}"
         cells += f"{show(pair['subspace_overlap']):>9}"
         lines.append(f"{' and '.join(pair['tables'])[:43]:<44}{cells}")
+    for table in tables:
+        for value in table["published"]:
+            ours = "not measured" if value["ours"] is None else show(value["ours"])
+            lines.append(
+                f"{table['label']}: {value['quantity']}: published {show(value['value'])}, "
+                f"here {ours} ({value['citation']})"
+            )
     return "\n".join(lines)
 
 

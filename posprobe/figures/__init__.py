@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import Result
+
+_R = TypeVar("_R")
 
 
 def draw(result: Result, ax: Axes | None = None) -> Axes:
@@ -153,6 +155,8 @@ def comparison_figures(
     distances
         ``[m, m]`` by name of the distance.
     """
+    similarities, spectra = _printable(similarities), _printable(spectra)
+    components = _printable(components)
 
     def panels() -> Figure:
         rows = -(-len(similarities) // 3)
@@ -185,6 +189,22 @@ def comparison_figures(
     on_line = not any(isinstance(result.layout, Grid) for result in similarities.values())
     figures = {"similarity": panels, "variance": variance, "distances": pairs}
     return figures | ({"curves": curves} if on_line else {})
+
+
+def _printable(results: Mapping[str, _R]) -> dict[str, _R]:
+    """Key results by what a figure can print: no markup, no control characters, no long path."""
+    shown: dict[str, _R] = {}
+    for label, result in results.items():
+        text = "".join(letter for letter in label if letter.isprintable())
+        if len(text) > 32:
+            text = f"{text[:14]} … {text[-15:]}"
+        # Dollars enclose a formula, and a line whose label begins with _ is left out of the legend.
+        text = text.replace("$", r"\$")
+        text = f" {text}" if text[:1] in ("", "_") else text
+        while text in shown:
+            text += "'"
+        shown[text] = result
+    return shown
 
 
 def _figure(width: float, height: float) -> Figure:

@@ -114,7 +114,7 @@ def variance(ax: Axes, result: PCA) -> None:
     """Draw the explained variance of each component and its running sum."""
     ratio = result.explained_variance_ratio
     if result.undefined:
-        _nothing(ax, result.undefined)
+        nothing(ax, result.undefined)
         return
     count = np.arange(1, len(ratio) + 1)
     ax.plot(count, np.cumsum(ratio), color=BLUE, label="running sum")
@@ -154,7 +154,7 @@ def score(ax: Axes, result: PCA, component: int) -> None:
 def power(ax: Axes, result: Spectrum) -> None:
     """Draw the aggregate spectrum with its red-noise background and significant lines."""
     if result.undefined:
-        _nothing(ax, result.undefined)
+        nothing(ax, result.undefined)
         return
     shown = slice(1, None)
     frequency = result.frequency[shown]
@@ -203,7 +203,7 @@ def _period_axis(ax: Axes) -> Axis:
 def ladder(ax: Axes, result: Spectrum) -> None:
     """Draw each dimension's dominant frequency, sorted, beside the sinusoid's ladder."""
     if result.undefined:
-        _nothing(ax, result.undefined)
+        nothing(ax, result.undefined)
         return
     order = np.argsort(-np.nan_to_num(result.dominant_frequency, nan=-1.0))
     frequency = result.dominant_frequency[order]
@@ -299,6 +299,7 @@ def plain(*axes: Axis) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _nothing(ax: Axes, why: str) -> None:
+def nothing(ax: Axes, why: str) -> None:
+    """Say in an empty drawing why the result is undefined."""
     ax.text(0.5, 0.5, f"undefined:\n{why}", ha="center", va="center", transform=ax.transAxes)
     ax.set(xticks=[], yticks=[])

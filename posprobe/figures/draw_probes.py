@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from posprobe.figures.draw import _nothing
+from posprobe.figures.draw import nothing
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from posprobe.analyses.probes import AbsoluteProbe, OrderProbe, Probes, PublishedProbe
+    from posprobe.analyses.probes import AbsoluteProbe, OrderProbe, Probes
+    from posprobe.analyses.probes_published import PublishedProbe
 
 
 class _Line(NamedTuple):
@@ -31,7 +32,7 @@ def probes(ax: Axes, result: Probes) -> None:
         *_order(result.order_published, result.order_disjoint),
     ]
     if not lines:
-        _nothing(ax, result.undefined or "there are no probes")
+        nothing(ax, result.undefined or "there are no probes")
         return
     height = -np.arange(len(lines), dtype=float)
     ax.axvline(1, color=MUTED, linewidth=0.6, linestyle=(0, (4, 1.5)))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posprobe.analyses.sinusoid import ENOUGH
-from posprobe.figures.draw import _nothing, plain
+from posprobe.analyses.pursuit import ENOUGH
+from posprobe.figures.draw import nothing, plain
 from posprobe.figures.styles import BLUE, INK, MUTED, RED
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def sinusoids(ax: Axes, result: SinusoidFit) -> None:
     """Draw the share explained by 1, 2, 3 … sinusoids, with the first ones' periods."""
     lines = result.sinusoids
     if lines is None or not lines.share.size:
-        _nothing(ax, result.undefined.get("sinusoids", "no sinusoid was found"))
+        nothing(ax, result.undefined.get("sinusoids", "no sinusoid was found"))
         return
     count = np.arange(1, len(lines.share) + 1)
     ax.plot(
@@ -49,7 +49,7 @@ def base(ax: Axes, result: SinusoidFit) -> None:
     """Draw the resemblance to sinusoids of other bases, and the best where one stands out."""
     fit = result.base
     if fit is None or not fit.bases.size:
-        _nothing(ax, result.undefined.get("base", "no base was fitted"))
+        nothing(ax, result.undefined.get("base", "no base was fitted"))
         return
     ax.plot(fit.bases, fit.cka, color=BLUE)
     if fit.base is not None and fit.best is not None:

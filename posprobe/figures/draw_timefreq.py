@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posprobe.analyses.timefreq import COMPONENTS
-from posprobe.figures.draw import _nothing
+from posprobe.figures.draw import nothing
 from posprobe.figures.styles import ONE_SIDED, RED
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ FLOOR = -40.0
 def spectrogram(ax: Axes, result: Spectrogram) -> AxesImage | None:
     """Draw power over position and frequency in decibels below its peak, and the fastest line."""
     if result.length is None or result.step is None:
-        _nothing(ax, result.undefined.get("length", ""))
+        nothing(ax, result.undefined.get("length", ""))
         return None
     half, bin_ = result.step / 2, result.frequency[1]
     image = ax.imshow(
@@ -59,7 +59,7 @@ def spectrogram(ax: Axes, result: Spectrogram) -> AxesImage | None:
 def gram_dct(ax: Axes, result: GramDCT) -> AxesImage | None:
     """Draw the slow corner of the transformed Gram matrix, and the block whose share is given."""
     if result.share is None:
-        _nothing(ax, result.undefined)
+        nothing(ax, result.undefined)
         return None
     image = ax.imshow(_decibels(np.square(result.corner)), cmap=ONE_SIDED, vmin=FLOOR, vmax=0)
     edge = COMPONENTS - 0.5

@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BytesIO
@@ -184,7 +185,9 @@ def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
     import matplotlib as mpl
 
     # The salt makes a figure's ids its own and the same on every run.
-    with mpl.rc_context({"svg.hashsalt": f"posprobe-{name}"}):
+    with mpl.rc_context({"svg.hashsalt": f"posprobe-{name}"}), warnings.catch_warnings():
+        # A reader's browser has the letters that the figure's own font lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = make()
         # Laying out costs more than drawing, and is the same for both formats.
         figure.draw_without_rendering()

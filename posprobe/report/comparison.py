@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from posprobe.analyses import PCA, Result, Similarity, Spectrum
 from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
 from posprobe.arrays import Device
-from posprobe.errors import UsageError
+from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS, band, curves, surrogate
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
 from posprobe.report.bundle import COMPARISON
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _R = TypeVar("_R", bound=Result)
+
+#: By null model, 5, 50 and 95 % of a number.
+PairBand: TypeAlias = dict[str, dict[str, float] | None]
 
 #: Distances shown as matrices.
 DISTANCES = ("cka", "procrustes", "subspace_overlap")
@@ -46,7 +50,7 @@ class Comparison:
         ``[m][m]``; None on the diagonal.
     bands
         ``[m][m]``: by null model, the debiased CKA of a surrogate of the one with a surrogate of
-        the other; None on the diagonal, or without draws.
+        the other, None where undefined; None on the diagonal, or without draws.
     curve_bands
         By curve (``profile``, ``spectrum``, ``variance``): 5 and 95 % of a random walk with the
         first table's steps.
@@ -58,7 +62,7 @@ class Comparison:
     analyses: tuple[Analysis, ...]
     cut: tuple[int, ...]
     distances: tuple[tuple[Closeness | None, ...], ...]
-    bands: tuple[tuple[dict[str, dict[str, float]] | None, ...], ...]
+    bands: tuple[tuple[PairBand | None, ...], ...]
     curve_bands: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
     environment: Mapping[str, Any]
 
@@ -178,7 +182,7 @@ def compare(
         for table in cut
     )
     clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in cut]
-    pairs: dict[tuple[int, int], tuple[Closeness, dict[str, dict[str, float]] | None]] = {}
+    pairs: dict[tuple[int, int], tuple[Closeness, PairBand | None]] = {}
     for i in range(len(cut)):
         for j in range(i + 1, len(cut)):
             pairs[i, j] = closeness(clouds[i], clouds[j]), _pair_band(cut[i], cut[j], nulls, seed)
@@ -207,35 +211,42 @@ def _common(tables: Sequence[PositionTable]) -> tuple[PositionTable, ...]:
 
 
 def _labels(tables: Sequence[PositionTable]) -> tuple[str, ...]:
+    """Number tables of one name; a number that makes another table's name is left out."""
     names = [table.name for table in tables]
-    return tuple(
-        name if names.count(name) == 1 else f"{name} ({names[: index + 1].count(name)})"
-        for index, name in enumerate(names)
-    )
+    labels: list[str] = []
+    for name in names:
+        numbered = (f"{name} ({k})" for k in count(1))
+        free = (label for label in numbered if label not in labels and label not in names)
+        labels.append(name if names.count(name) == 1 else next(free))
+    return tuple(labels)
 
 
-def _pair_band(
-    x: PositionTable, y: PositionTable, draws: int, seed: int
-) -> dict[str, dict[str, float]] | None:
+def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand | None:
     """Compute the CKA of surrogates of both tables, the same for either order of the pair."""
     if not draws:
         return None
-    first, second = sorted((x, y), key=_fingerprint)
-    found = {}
+    scaled = [
+        np.asarray(t.values, dtype=np.float64) / (float(np.abs(t.values).max()) or 1.0)
+        for t in sorted((x, y), key=_fingerprint)
+    ]
+    found: PairBand = {}
     for index, name in enumerate(NULLS):
         values = []
         for draw in range(draws):
             both = [
-                surrogate(
-                    t.values, name, np.random.default_rng([seed, index, draw, side]), t.layout
-                )
-                for side, t in enumerate((first, second))
+                surrogate(v, name, np.random.default_rng([seed, index, draw, side]), x.layout)
+                for side, v in enumerate(scaled)
             ]
-            values.append(cka(both[0].astype(np.float64), both[1].astype(np.float64)))
-        summary = band(values)
-        if summary is not None:
-            found[name] = summary
+            values.append(_cka(both[0], both[1]))
+        found[name] = band(values)
     return found
+
+
+def _cka(x: NDArray[np.float32], y: NDArray[np.float32]) -> float | None:
+    try:
+        return cka(x.astype(np.float64), y.astype(np.float64))
+    except InvalidTable:  # a surrogate of equal rows, or of fewer than four
+        return None
 
 
 def _fingerprint(table: PositionTable) -> tuple[int, int]:

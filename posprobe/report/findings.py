@@ -93,8 +93,9 @@ def _beside(document: Document, key: str, *nulls: str, sinusoid: bool = False) -
 def _show(value: float) -> str:
     if abs(value) >= 10:
         return f"{value:.3g}"
-    # Near 1 it is the distance from 1 that tells numbers apart.
-    return f"{value:.3f}" if 0.95 < abs(value) < 1.05 else f"{value:.2f}"
+    # Near 1 it is the distance from 1 that tells numbers apart. There is no -0.00.
+    digits = 3 if 0.95 < abs(value) < 1.05 else 2
+    return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def _value(document: Document, key: str) -> float:
@@ -130,12 +131,15 @@ def _rotations(document: Document) -> Iterator[Finding]:
     if outside(document, key) == "above" and periods:
         shown = ", ".join(f"{period:.3g}" for period in periods[:6])
         more = f" and {len(periods) - 6} more" if len(periods) > 6 else ""
-        count = "One rotation" if len(periods) == 1 else f"{len(periods)} rotations"
+        subject = (
+            f"One rotation with period {shown} predicts"
+            if len(periods) == 1
+            else f"{len(periods)} rotations with periods {shown}{more} predict"
+        )
         beside = _beside(document, key, "walk", "phase", sinusoid=True)
         yield Finding(
-            f"{count} with {'period' if len(periods) == 1 else 'periods'} {shown}{more} predict "
-            f"the next position with skill {_show(_value(document, key))} over persistence; "
-            f"{beside}.",
+            f"{subject} the next position with held-out skill "
+            f"{_show(_value(document, key))}; {beside}.",
             ("shift.rotations", key, f"nulls.numbers.{key}"),
         )
 

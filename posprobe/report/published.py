@@ -24,7 +24,7 @@ from importlib.resources import files
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
-from posprobe.analyses.probes import PUBLISHED_ROWS
+from posprobe.analyses.probes_published import PUBLISHED_ROWS
 from posprobe.table import PositionTable
 
 Match: TypeAlias = Literal["bytes", "hub", "formula", "name"]

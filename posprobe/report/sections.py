@@ -264,7 +264,7 @@ SECTIONS: tuple[Section, ...] = (
         shows="Whether one linear map takes every position to the next, as in a sinusoid.",
         reading="Each dot is an oscillation of the map, labelled with its period; on the circle it "
         "is undamped. The skill says how well the map, fitted to one half of the table, predicts "
-        "the other half: 1 is exact, 0 no better than predicting no change.",
+        "the other half: 1 is exact, 0 no better than no change or the mean row.",
         limits="Periods without skill mean nothing: least squares finds slow periods in a random "
         "walk too.",
         source="The translation matrix of Vaswani et al. 2017 (Kernes 2021), fitted as in dynamic "
@@ -387,7 +387,7 @@ VERDICT: tuple[Number, ...] = (
     Number("participation ratio", "pca.participation_ratio", "effective number of eigenvalues"),
     Number("spectral entropy", "spectrum.entropy", "1 is white noise"),
     Number("edge frequency", "spectrum.edge_frequency", "90 % of the power lies below"),
-    Number("shift skill", "shift.skill", "of one linear step, against persistence"),
+    Number("shift skill", "shift.skill", "of one linear step, on held-out rows"),
     Number("CKA with the sinusoid", "sinusoid.cka", "debiased"),
     Number("share on the ladder", "sinusoid.ladder_share", "variance that its waves explain"),
     Number("rows", "grid.row_share", "variance that the row alone explains"),

@@ -1,0 +1,228 @@
+"""The probes as Wang & Chen published them (EMNLP 2020, tables 1 and 2).
+
+Repeated as their released code has it, so that its numbers can be set beside theirs. They measure
+how well rows can be interpolated from their neighbours: folds are drawn at random, so that nearly
+every held-out row has both neighbours in training, and a random walk does as well as a sinusoid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.probing import (
+    FOLDS,
+    MAX_ITERATIONS,
+    Floats,
+    check_seeds,
+    checked,
+    counted_failures,
+    generators,
+    one_seed,
+    spread,
+)
+from posprobe.analyses.result import Result
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.table import Grid, PositionTable
+
+#: Rows that Wang & Chen's code keeps of a longer table (they cut GPT-2's 1024).
+PUBLISHED_ROWS = 512
+#: Seeds for which the chance level of the published order probe is measured.
+CHANCE_SEEDS = 3
+
+Task: TypeAlias = Literal["absolute", "order"]
+
+
+@dataclass(frozen=True, eq=False)
+class PublishedProbe(Result):
+    """A probe of Wang & Chen 2020 as coded, over several seeds: theirs is one unseeded run.
+
+    Parameters
+    ----------
+    task
+        ``"absolute"`` or ``"order"``.
+    errors
+        ``[seeds]``: mean absolute error in positions, or share of pairs put in the wrong order;
+        each the mean over five folds.
+    chance
+        ``"absolute"``: what always answering the mean training position gives, in positions.
+        ``"order"``: what the same probe gives on the same rows in random order, mean over the first
+        `CHANCE_SEEDS`. It lies below one half, since positions recur in training and test pairs.
+    rows
+        How many rows took part, counted from the table's first.
+    not_converged
+        Fits out of ``5 * seeds`` that the optimiser ended before it converged.
+    """
+
+    task: Task
+    errors: Floats
+    chance: float
+    rows: int
+    not_converged: int = 0
+
+    @property
+    def mean(self) -> float:
+        """Mean over seeds."""
+        return float(self.errors.mean())
+
+    @property
+    def sd(self) -> float | None:
+        """Standard deviation over seeds; None for a single one."""
+        return spread(self.errors)
+
+    def summary(self) -> dict[str, Any]:
+        """Return mean, spread over seeds and chance level."""
+        numbers: dict[str, Any] = {
+            "mae" if self.task == "absolute" else "error": self.mean,
+            "sd": self.sd,
+            "min": float(self.errors.min()),
+            "max": float(self.errors.max()),
+            "chance": self.chance,
+            "seeds": len(self.errors),
+            "rows": self.rows,
+            "folds": "random",
+        }
+        if self.task == "order":
+            # The code draws as many pairs as there are rows.
+            numbers |= {"pairs": self.rows, "not_converged": self.not_converged}
+        return numbers | {"undefined": one_seed(numbers)}
+
+
+def absolute_probe_published(
+    table: PositionTable | Positions | Array,
+    *,
+    rows: int | None = PUBLISHED_ROWS,
+    seeds: int = 10,
+    seed: int = 0,
+) -> PublishedProbe:
+    """Regress position on rows exactly as Wang & Chen 2020 did for their table 1.
+
+    Rows in random order, five folds, least squares without penalty in single precision, rounded
+    predictions, mean absolute error averaged over folds. Where a row is wider than the training
+    rows are many, the fit is a minimum-norm interpolator. Not a measure of positional encoding: it
+    is near zero for any smooth table, a random walk included; see
+    `posprobe.analyses.probes.absolute_probe`.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. A `PositionTable` holds positions only, while the published number for RoBERTa
+        comes from all 514 stored rows, both padding rows included. To repeat that, load the tensor
+        by name, which keeps every row, and say how many:
+        ``absolute_probe_published(load(reference, tensor=name), rows=514)``.
+    rows
+        Keep only so many rows from the first; None keeps all.
+    seeds
+        Repetitions with another random order.
+    seed
+        Of the sequence of random orders; the first ones are the same for any ``seeds``.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite, or the probe is undefined.
+    ValueError
+        If ``seeds`` is not positive.
+
+    References
+    ----------
+    Wang & Chen 2020, table 1, and the released ``absolute.py``.
+    """
+    values = _single(table, rows, seeds)
+    runs = [_published_absolute(values, rng) for rng in generators(seed, seeds)]
+    return PublishedProbe(
+        task="absolute",
+        errors=np.array([error for error, _ in runs]),
+        chance=float(np.mean([chance for _, chance in runs])),
+        rows=len(values),
+    )
+
+
+def order_probe_published(
+    table: PositionTable | Positions | Array, *, seeds: int = 10, seed: int = 0
+) -> PublishedProbe:
+    """Classify which row comes first exactly as Wang & Chen 2020 did for their table 2.
+
+    As many ordered pairs as rows, drawn out of all, a row paired with itself included; the
+    feature is both rows side by side as stored, the label whether the second comes later; logistic
+    regression with its default penalty, five stratified folds. Positions recur in training and
+    test pairs, so that chance is measured; the penalty depends on the scale of the table; and so
+    few pairs make the number swing with the seed.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``, cut to the first `PUBLISHED_ROWS` rows. The published number for RoBERTa comes
+        from rows 0 to 511 as stored, both padding rows included: load the tensor by name, which
+        keeps every row, to repeat that.
+    seeds, seed
+        As in `absolute_probe_published`.
+
+    Raises
+    ------
+    InvalidTable, ValueError
+        As in `absolute_probe_published`.
+
+    References
+    ----------
+    Wang & Chen 2020, table 2, and the released ``relative.py``.
+    """
+    values = _single(table, PUBLISHED_ROWS, seeds)
+    rngs = generators(seed, seeds)
+    runs = [_published_order(values, rng) for rng in rngs]
+    chances = [
+        _published_order(values[rng.permutation(len(values))], rng)[0]
+        for rng in rngs[:CHANCE_SEEDS]
+    ]
+    return PublishedProbe(
+        task="order",
+        errors=np.array([error for error, _ in runs]),
+        chance=float(np.mean(chances)),
+        rows=len(values),
+        not_converged=sum(failed for _, failed in runs),
+    )
+
+
+def _single(
+    table: PositionTable | Positions | Array, rows: int | None, seeds: int
+) -> NDArray[np.float32]:
+    """Return the first rows in the precision in which the published code had them."""
+    check_seeds(seeds)
+    given = positions(table)
+    cut = given if isinstance(given.layout, Grid) else positions(given.values[:rows])
+    return to_numpy(checked(cut).values).astype(np.float32)
+
+
+def _published_absolute(
+    values: NDArray[np.float32], rng: np.random.Generator
+) -> tuple[float, float]:
+    from sklearn.linear_model import LinearRegression
+    from sklearn.model_selection import KFold
+
+    target = rng.permutation(len(values))
+    rows = values[target]
+    errors, chances = [], []
+    for train, test in KFold(FOLDS).split(rows):
+        model = LinearRegression().fit(rows[train], target[train])
+        errors.append(np.abs(np.round(model.predict(rows[test])) - target[test]).mean())
+        chances.append(np.abs(target[train].mean() - target[test]).mean())
+    return float(np.mean(errors)), float(np.mean(chances))
+
+
+def _published_order(values: NDArray[np.float32], rng: np.random.Generator) -> tuple[float, int]:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold
+
+    n = len(values)
+    first, second = np.divmod(rng.permutation(n * n)[:n], n)
+    rows = np.hstack((values[first], values[second]))
+    later = second > first
+    errors = []
+    with counted_failures() as failures:
+        for train, test in StratifiedKFold(FOLDS).split(rows, later):
+            model = LogisticRegression(max_iter=MAX_ITERATIONS).fit(rows[train], later[train])
+            errors.append((model.predict(rows[test]) != later[test]).mean())
+    return float(np.mean(errors)), len(failures)

@@ -1,0 +1,370 @@
+"""The shift operator against tables whose periods are known, and against tables that have none."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from posprobe.analyses.pca import pca
+from posprobe.analyses.shift import (
+    MIN_ROWS,
+    MIN_SHARE,
+    MIN_SKILL,
+    Shift,
+    shift,
+    shift_rank,
+    shift_skill,
+)
+from posprobe.encodings import sinusoidal
+from posprobe.encodings.sinusoidal import Order, frequencies
+from posprobe.errors import InvalidTable
+from posprobe.families import load
+from posprobe.figures.draw_shift import shift_plane
+
+Floats = NDArray[np.floating[Any]]
+
+LADDER = [6.0, 18.0, 54.0, 162.0, 486.0]
+quick = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+
+
+def planted(periods: list[float], *, n: int = 512, d: int = 384, seed: int = 0) -> Floats:
+    """Circles of equal radius in a random orientation, with noise 0.01 in every dimension."""
+    circles = waves(n, periods, seed)
+    return circles @ rotation(d, seed)[: circles.shape[1]] + 0.01 * gaussian(n, d, seed + 1)
+
+
+# --- tables that rotate ---
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_planted_ladder_is_found_again(seed: int) -> None:
+    found = shift(planted(LADDER, seed=seed))
+    np.testing.assert_allclose(found.periods, LADDER, rtol=0.01)
+    np.testing.assert_allclose(found.moduli, 1, atol=1e-3)
+    np.testing.assert_allclose(found.shares, 0.2, atol=0.01)
+    np.testing.assert_allclose(found.turns, 512 / np.array(LADDER), rtol=0.01)
+    assert found.rank == 10
+    assert found.skill is not None
+    assert found.skill > 0.99
+    assert (found.phase_linearity > 0.999).all()
+    assert (found.radius_cv < 0.06).all()
+    # The slowest makes one turn only: too few to tell a rotation from a trend.
+    assert found.rotations.tolist() == [True] * 4 + [False]
+
+
+@pytest.mark.parametrize(("order", "endpoint"), [("interleaved", False), ("halves", True)])
+def test_the_sinusoid_recovers_its_own_ladder(order: Order, endpoint: bool) -> None:
+    found = shift(sinusoidal(512, 64, order=order, endpoint=endpoint))
+    ladder = 2 * np.pi / frequencies(64, endpoint=endpoint)
+    np.testing.assert_allclose(found.periods[:12], ladder[:12], rtol=1e-6)
+    assert found.skill is not None
+    assert found.skill > 0.99
+    turning = ladder[ladder <= 256]
+    np.testing.assert_allclose(found.periods[found.rotations], turning, rtol=1e-3)
+
+
+def test_a_narrow_sinusoid_recovers_even_what_turns_by_a_fortieth() -> None:
+    found = shift(sinusoidal(512, 16))
+    np.testing.assert_allclose(found.periods, 2 * np.pi / frequencies(16), rtol=1e-5)
+    np.testing.assert_allclose(found.moduli, 1, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n", "d"), [(512, 384), (1024, 768)])
+def test_a_dense_ladder_has_skill_and_its_fastest_periods(n: int, d: int) -> None:
+    found = shift(sinusoidal(n, d))
+    assert found.skill is not None
+    assert found.skill > 0.85
+    np.testing.assert_allclose(found.periods[:30], 2 * np.pi / frequencies(d)[:30], rtol=1e-6)
+    assert found.rotations[:30].all()
+
+
+def test_a_sinusoid_stored_in_single_precision_keeps_its_skill() -> None:
+    stored = np.asarray(sinusoidal(1500, 384, endpoint=True)).astype(np.float32)
+    found = shift(stored)
+    assert found.skill is not None
+    assert found.skill > 0.95
+    ladder = 2 * np.pi / frequencies(384, endpoint=True)
+    np.testing.assert_allclose(found.periods[:12], ladder[:12], rtol=1e-6)
+
+
+def test_minilm_beyond_its_seam_has_four_rotations() -> None:
+    found = shift(load("sample:all-minilm-l6-v2")[128:510])
+    np.testing.assert_allclose(found.periods[:4], [6.0, 17.8, 53.2, 159], rtol=0.01)
+    np.testing.assert_allclose(found.periods[found.rotations], found.periods[:4])
+    assert found.start == 128
+    assert found.skill is not None
+    assert found.skill > 0.9
+    assert found.rank == 12
+    assert found.variance == pytest.approx(0.980, abs=0.001)
+    assert (found.phase_linearity[:4] > 0.998).all()
+    assert found.radius_cv[:4].max() < 0.13
+
+
+def test_a_damped_rotation_has_its_half_life() -> None:
+    decay, period = 0.99, 20.0
+    time = np.arange(240)
+    angle = 2 * np.pi * time / period
+    circle = decay ** time[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    found = shift(circle @ rotation(6)[:2])
+    np.testing.assert_allclose(found.periods, [period], rtol=1e-9)
+    np.testing.assert_allclose(found.moduli, [decay], rtol=1e-9)
+    np.testing.assert_allclose(found.half_lives, [math.log(0.5) / math.log(decay)], rtol=1e-6)
+    assert not found.rotations.any()  # its radius shrinks to a tenth
+
+
+def test_an_alternation_has_skill_but_no_phase() -> None:
+    found = shift(np.outer((-1.0) ** np.arange(64), np.ones(5)))
+    assert found.skill == pytest.approx(1)
+    assert found.periods.size == 0
+    assert found.eigenvalues.real.min() == pytest.approx(-1)
+
+
+def test_a_drifting_frequency_is_no_rotation() -> None:
+    time = np.arange(512.0)
+    angle = 2 * np.pi * (time / 6 - time**2 / 12_000)  # from period 6 to period 12
+    table = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(8)[:2]
+    found = shift(table + 0.01 * gaussian(512, 8))
+    assert not found.rotations.any()
+    assert found.phase_linearity.size == 0 or found.phase_linearity.min() < 0.99
+
+
+# --- tables that do not ---
+
+
+def test_random_walks_have_smooth_periods_and_no_skill() -> None:
+    found = [shift(walk(512, 384, seed)) for seed in range(12)]
+    skills = [result.skill for result in found if result.skill is not None]
+    assert len(skills) == 12
+    assert -30 < np.median(skills) < -8
+    assert max(skills) < -4
+    assert not any(result.rotations.any() for result in found)
+    # The periods alone would look convincing.
+    assert all(result.phase_linearity.max() > 0.99 for result in found)
+
+
+@pytest.mark.parametrize(("n", "d"), [(512, 384), (256, 32)])
+def test_noise_has_no_skill_although_it_beats_persistence(n: int, d: int) -> None:
+    found = shift(gaussian(n, d))
+    assert found.skill is not None
+    assert found.skill_persistence is not None
+    assert found.skill < 0
+    assert found.skill_persistence > 0.2
+    assert found.skill == min(found.skill_persistence, found.r2 or 0.0)
+    assert not found.rotations.any()
+
+
+def test_no_null_model_rotates() -> None:
+    turning, skilled = 0, 0
+    sinusoid = np.asarray(sinusoidal(128, 32))
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        for table in (walk(128, 32, seed), gaussian(128, 32, seed), rng.permutation(sinusoid)):
+            found = shift(table)
+            turning += bool(found.rotations.any())
+            skilled += found.skill is not None and found.skill >= MIN_SKILL
+    assert turning == 0
+    assert skilled == 0
+
+
+# --- laws ---
+
+
+@quick
+@given(st.integers(0, 10_000), st.sampled_from([1e-6, 0.3, 1e5]))
+def test_rotation_scale_and_origin_change_nothing(seed: int, scale: float) -> None:
+    table = planted([5.0, 17.0, 40.0], n=160, d=12, seed=seed % 7)
+    moved = scale * (table @ rotation(12, seed) + 3 * gaussian(1, 12, seed))
+    before, after = shift(table), shift(moved)
+    assert before.rank == after.rank
+    np.testing.assert_allclose(after.periods, before.periods, rtol=1e-7)
+    np.testing.assert_allclose(after.moduli, before.moduli, rtol=1e-7)
+    np.testing.assert_allclose(after.shares, before.shares, rtol=1e-6)
+    assert after.skill == pytest.approx(before.skill, abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reading_backwards_keeps_the_periods(seed: int) -> None:
+    table = planted([6.0, 18.0, 54.0], d=48, seed=seed)
+    forward, backward = shift(table), shift(table[::-1])
+    np.testing.assert_allclose(backward.periods, forward.periods, rtol=1e-3)
+    assert backward.skill == pytest.approx(forward.skill, abs=1e-3)
+    sinusoid = np.asarray(sinusoidal(300, 24))
+    np.testing.assert_allclose(
+        shift(sinusoid[::-1]).periods[:4], shift(sinusoid).periods[:4], rtol=1e-8
+    )
+
+
+def test_a_mirror_image_in_one_dimension_keeps_the_periods() -> None:
+    table = planted([7.0, 30.0], d=9)
+    mirrored = table * np.array([-1.0] + [1.0] * 8)
+    np.testing.assert_allclose(shift(mirrored).periods, shift(table).periods, rtol=1e-9)
+
+
+def test_skill_is_that_of_the_components_alone() -> None:
+    table = planted([6.0, 18.0, 54.0], d=48)
+    found, components = shift(table), pca(table)
+    rank = shift_rank(components.scores)
+    assert rank == found.rank == 6
+    leading = components.scores[:, :rank]
+    assert shift_skill(leading) == pytest.approx(found.skill, abs=1e-12)
+    assert shift_skill(1e3 * leading @ rotation(rank) + 5) == pytest.approx(found.skill, abs=1e-9)
+    # What the components leave out makes whole rows harder to predict.
+    assert found.skill_rows is not None
+    assert found.skill is not None
+    assert found.skill_rows < found.skill
+
+
+def test_known_components_are_used_and_held_to_the_table() -> None:
+    table = planted([6.0, 18.0], d=20, n=200)
+    np.testing.assert_array_equal(shift(table, pca=pca(table)).periods, shift(table).periods)
+    with pytest.raises(InvalidTable, match="200 rows, the table has 199"):
+        shift(table[1:], pca=pca(table))
+
+
+def test_torch_gives_the_same_numbers() -> None:
+    table = planted([6.0, 18.0, 54.0], d=48)
+    expected, found = shift(table), shift(torch.from_numpy(np.array(table)))
+    np.testing.assert_allclose(found.periods, expected.periods, rtol=1e-9)
+    assert found.skill == pytest.approx(expected.skill, abs=1e-9)
+
+
+def test_exact_tables_get_the_rank_they_need_and_noise_no_more_than_it_can_teach() -> None:
+    exact = pca(sinusoidal(512, 64))
+    needed = int(np.count_nonzero(exact.singular_values > 1e-10 * exact.singular_values[0]))
+    assert shift_rank(exact.scores) >= needed
+    for n, d in ((64, 64), (512, 384)):
+        assert shift_rank(pca(gaussian(n, d)).scores) <= n // 4
+
+
+# --- what is undefined ---
+
+
+def _blocks(n: int) -> Floats:
+    return np.repeat(gaussian(2, 8), n // 2, axis=0)
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (gaussian(1, 4), "fewer than 16 rows"),
+        (gaussian(2, 4), "fewer than 16 rows"),
+        (gaussian(3, 4), "fewer than 16 rows"),
+        (gaussian(MIN_ROWS - 1, 4), "fewer than 16 rows"),
+        (np.full((40, 8), 0.1), "all rows are equal"),
+        (np.zeros((40, 8)), "all rows are equal"),
+        (_blocks(40), "do not change within either half"),
+        (patches(6, 6, 8), "grid"),
+    ],
+)
+def test_undefined_numbers_have_a_reason(table: Floats, why: str) -> None:
+    found = shift(table)
+    assert why in found.undefined
+    assert found.skill is None
+    assert found.periods.size == 0
+    summary = found.summary()
+    json.dumps(summary, allow_nan=False)
+    for key in ("periods", "moduli", "skill", "rank"):
+        assert summary[key] is None
+        assert why in summary["undefined"][key]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        gaussian(MIN_ROWS, 300),
+        gaussian(64, 1),
+        np.outer(gaussian(64, 1), np.ones(8)),  # rank one
+        np.outer(np.arange(64.0), np.ones(3)),  # a straight line
+        np.vstack([np.zeros((3, 4)), gaussian(61, 4)]),
+        np.eye(40),
+        1e-90 * gaussian(64, 4),
+        1e90 * gaussian(64, 4),
+    ],
+)
+def test_poor_tables_give_numbers_and_no_rotation(table: Floats) -> None:
+    found = shift(table)
+    assert found.skill is not None
+    assert found.skill < MIN_SKILL
+    assert not found.rotations.any()
+    json.dumps(found.summary(), allow_nan=False)
+
+
+def test_nan_is_refused() -> None:
+    table = gaussian(64, 4)
+    table[7, 2] = np.nan
+    with pytest.raises(InvalidTable, match="NaN"):
+        shift(table)
+
+
+def test_skill_without_anything_to_gain_is_nan() -> None:
+    assert math.isnan(shift_skill(np.ones((20, 3))))
+    assert math.isnan(shift_skill(np.repeat(gaussian(2, 3), 10, axis=0)))
+
+
+# --- what is written and drawn ---
+
+
+def test_the_summary_is_complete() -> None:
+    table = as_table(planted(LADDER))[5:]
+    found = shift(table)
+    summary = found.summary()
+    json.dumps(summary, allow_nan=False)
+    assert summary["periods"] == found.periods.tolist()
+    assert summary["rotations"] == found.periods[:4].tolist()
+    assert summary["rank"] == 10
+    assert summary["rule"]["min_share"] == MIN_SHARE
+    lists = ("periods", "moduli", "half_lives", "shares", "turns", "phase_linearity", "radius_cv")
+    assert {len(summary[key]) for key in lists} == {5}
+    assert found.start == 5
+
+
+def test_undamped_modes_have_no_half_life() -> None:
+    circle = waves(200, [8.0])
+    growing = circle * 1.001 ** np.arange(200)[:, None]
+    summary = shift(growing).summary()
+    assert summary["moduli"][0] == pytest.approx(1.001, rel=1e-6)
+    assert summary["half_lives"] == [None]
+    assert "does not decay" in summary["undefined"]["half_lives"]
+
+
+def _drawn(result: Shift) -> Any:
+    ax = Figure().add_subplot()
+    shift_plane(ax, result)
+    return ax
+
+
+def test_the_figure_shows_the_eigenvalues_and_the_periods() -> None:
+    found = shift(planted(LADDER))
+    ax = _drawn(found)
+    texts = {text.get_text() for text in ax.texts}
+    assert texts == {"6.0", "18.0", "54.0", "162", "486"}
+    points = {line.get_label(): line.get_xydata() for line in ax.lines}
+    turning = points["rotation"]
+    np.testing.assert_allclose(np.hypot(*turning.T), np.tile(found.moduli[:4], 2))
+    angle = 2 * np.pi / found.periods[:4]
+    np.testing.assert_allclose(np.arctan2(turning[:, 1], turning[:, 0])[:4], angle)
+    assert len(points["mode, no rotation"]) == 2
+    circle = max(ax.lines, key=lambda line: len(line.get_xdata()))
+    np.testing.assert_allclose(np.hypot(*circle.get_xydata().T), 1)
+
+
+def test_a_dense_ladder_is_labelled_all_around() -> None:
+    ax = _drawn(shift(sinusoidal(512, 384)))
+    periods = [float(text.get_text()) for text in ax.texts]
+    assert 4 <= len(periods) <= 8
+    assert min(periods) < 8
+    assert max(periods) > 100
+
+
+def test_the_figure_says_what_is_undefined() -> None:
+    assert "fewer than 16 rows" in _drawn(shift(gaussian(4, 4))).texts[0].get_text()
