@@ -1,4 +1,4 @@
-"""The script that a user would write without posprobe: load the model, measure, save four figures."""
+"""The script that a user would write instead: load the model, measure, save four figures."""
 
 from __future__ import annotations
 

@@ -88,8 +88,7 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
     if isinstance(table, Positions):
         return table
     array = table.values if isinstance(table, PositionTable) else table
-    if not _is_torch(array):
-        array = np.asarray(array)
+    array = array.detach() if _is_torch(array) else np.asarray(array)
     if array.ndim != 2 or 0 in array.shape:
         raise InvalidTable(
             f"an array of shape {list(array.shape)} is no table of positions: [n, d] is expected, "

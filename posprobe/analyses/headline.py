@@ -23,10 +23,12 @@ from posprobe.table import Grid, Layout, PositionTable
 
 Floats: TypeAlias = NDArray[np.floating[Any]]
 
-#: Steps of the block Krylov iteration: leading eigenvalues within 0.3 % even of a flat spectrum.
+#: Steps of the block Krylov iteration: leading eigenvalues within 0.4 % even of a flat spectrum.
 STEPS = 6
-#: Leading components of a surrogate. No null model's own map needs more: a larger rank fits noise,
-#: so that what is left out would lower a null's skill rather than raise it.
+#: Power of the mean row over that of the rest from which subtraction would leave too few digits.
+LARGE_MEAN = 100
+#: Leading components of a surrogate. More would cost time and hardly change the skill: what a null
+#: model's shift predicts at all, its strongest components predict.
 COMPONENTS = 16
 
 #: Key paths in ``analysis.json`` of the numbers that stand beside the null models.
@@ -132,7 +134,7 @@ def headline(values: Floats, shared: Ruler) -> dict[str, float | None]:
     numbers = {
         **_similarity("raw", gram, _lengths(values), shared),
         **_similarity("centered", centered, _lengths(table), shared),
-        **_components(centered, shared),
+        **_components(centered, min(COMPONENTS, *table.shape), shared),
         **_spectrum(table, shared),
         **_sinusoid(centered, shared),
         **_patches(table, shared),
@@ -181,14 +183,16 @@ def _grams(values: Floats) -> tuple[Floats, Floats, Floats]:
     # What centring leaves of equal rows is rounding.
     if np.abs(table).max() <= 32 * np.finfo(values.dtype).eps * np.abs(mean).max():
         table = np.zeros_like(table)
-    centered = table @ table.T
-    # From the centred one to the other, since that way no large mean hides small differences.
-    along = table @ mean
-    return table, centered + along[:, None] + along[None, :] + np.dot(mean, mean), centered
+    gram = values @ values.T
+    if len(values) * np.dot(mean, mean) > LARGE_MEAN * np.vdot(table, table):
+        return table, gram, table @ table.T
+    along = gram.mean(axis=1)
+    return table, gram, gram - along[:, None] - along[None, :] + along.mean()
 
 
 def _lengths(rows: Floats) -> Floats:
-    return np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    lengths: Floats = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    return lengths
 
 
 def _cosines(gram: Floats, length: Floats) -> tuple[Floats, NDArray[np.bool_]]:
@@ -198,9 +202,9 @@ def _cosines(gram: Floats, length: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     inverse = np.divide(1, length, out=np.zeros_like(length), where=there)
     cosine: Floats = gram * inverse[:, None]
     cosine *= inverse[None, :]
-    # Rounding must not order cosines that are equal to 1.
-    np.clip(cosine, 8 * eps - 1, 1 - 8 * eps, out=cosine)
     np.fill_diagonal(cosine, there)
+    # Rounding must not order cosines that are equal to 1.
+    np.clip(cosine, 32 * eps - 1, 1 - 32 * eps, out=cosine)
     return cosine, there
 
 
@@ -214,10 +218,11 @@ def _similarity(
     if rows < len(there):
         count = by_displacement(np.outer(there, there).astype(np.float64), height, width, np)
     total = by_displacement(cosine, height, width, np)
-    squares = float(np.einsum("ij,ij->i", cosine, cosine).sum(dtype=np.float64)) - rows
+    own = np.diagonal(cosine).astype(np.float64)
+    squares = float(np.einsum("ij,ij->i", cosine, cosine).sum(dtype=np.float64) - own @ own)
     numbers = offset_numbers(total, count, squares, height, width)
     # Equal cosines differ by rounding only, and then nothing is there to explain.
-    spread = squares - (total.sum() - rows) ** 2 / max(rows * (rows - 1), 1)
+    spread = squares - (total.sum() - own.sum()) ** 2 / max(rows * (rows - 1), 1)
     if spread <= 10 * np.finfo(cosine.dtype).eps * squares:
         numbers["translation_invariance"] = None
     prefix = f"similarity.{variant}."
@@ -229,19 +234,20 @@ def _similarity(
     return found
 
 
-def _components(gram: Floats, shared: Ruler) -> dict[str, float | None]:
+def _components(gram: Floats, count: int, shared: Ruler) -> dict[str, float | None]:
     total = float(np.trace(gram, dtype=np.float64))
     flat = gram.ravel()
     if total <= 0:
         names = ("pca.top3", "pca.stable_rank", "pca.participation_ratio", "shift.skill")
         return dict.fromkeys(names)
-    count = min(COMPONENTS, len(gram))
     leading, vectors = leading_components(gram, count)
+    # Directions of rounding would be taken for noise to predict.
+    kept = leading > 32 * np.finfo(gram.dtype).eps * leading[0]
     return {
         "pca.top3": float(leading[:3].sum()) / total,
         "pca.stable_rank": total / float(leading[0]),
         "pca.participation_ratio": total**2 / float(np.dot(flat, flat)),
-        "shift.skill": _skill(vectors * np.sqrt(np.maximum(leading, 0)), shared),
+        "shift.skill": _skill((vectors * np.sqrt(np.maximum(leading, 0)))[:, kept], shared),
     }
 
 

@@ -66,7 +66,9 @@ class Ladder:
 
     @cached_property
     def _single(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        return self.cloud.gram.astype(np.float32), self.projector.astype(np.float32)
+        # From single precision on, since the double matrices would take twice the memory again.
+        basis, points = self.basis.astype(np.float32), self.cloud.points.astype(np.float32)
+        return points @ points.T, basis @ basis.T
 
     def from_gram(self, gram: NDArray[np.floating[Any]]) -> tuple[float | None, float | None]:
         """Return the debiased CKA and the span's share of a table known by its Gram matrix.

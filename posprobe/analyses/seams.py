@@ -37,8 +37,6 @@ FALSE_ALARM = 0.001
 EXCESS = 1.25
 #: The same for evidence that the two sides of a special row differ.
 CHANGE = 1.1
-#: The same for the distance of blocks of rows.
-BLOCK_RATIO = 1.15
 #: The same for the norms of neighbouring rows: a random walk from 0 begins with a ratio of 1.41.
 NORM_RATIO = 1.5
 #: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
@@ -146,9 +144,8 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     - Without a break there is a seam where the level of norms, steps or chords changes at once and
       for good: by as many deviations, by `EXCESS`, and at least half of it from one row to the next
       (steps and chords: over the pair that crosses).
-    - Or where the root mean square distance and chord of `MIN_SIDE` rows from the next as many
-      exceed those of the blocks on both sides by `BLOCK_RATIO`, and by ln(n / `FALSE_ALARM`)
-      deviations, as block means in few dimensions have exponential tails.
+    - Or where the mean of `MIN_SIDE` rows is further from that of the next as many than the means
+      beside them are from theirs: by `EXCESS`, and by ln(n / `FALSE_ALARM`) deviations.
 
     Parameters
     ----------
@@ -331,14 +328,16 @@ def _norms(norms: Floats, found: _Found) -> None:
         limit = _quantile(side.count, 2 * n) * 1.4826 * side.median
         jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
     usual = _usual(norms)
-    odd: set[int] = set()
+    apart = np.maximum(norms, usual) > NORM_RATIO * np.minimum(norms, usual)
+    turning = change[:-1] * change[1:] < 0
+    peaks = {pair + 1 for pair in np.flatnonzero(jumps[:-1] & jumps[1:] & turning).tolist()}
+    odd = set(peaks)
     for pair in np.flatnonzero(jumps).tolist():
-        if pair + 1 < MIN_SIDE:
-            odd.update(range(pair + 1))
-        if n - (pair + 1) < MIN_SIDE:
-            odd.update(range(pair + 1, n))
-        if pair > 0 and jumps[pair - 1] and change[pair - 1] * change[pair] < 0:
-            odd.add(pair)
+        if {pair, pair + 1} & peaks:
+            continue
+        for end in (slice(0, pair + 1), slice(pair + 1, n)):
+            if len(norms[end]) < MIN_SIDE and apart[end].all():
+                odd.update(range(n)[end])
     for row in sorted(odd):
         found.row(row, f"norm {norms[row]:.3g}, usually {usual[row]:.3g}")
 
@@ -366,43 +365,48 @@ def _levels(series: _Series, found: _Found) -> None:
                 & (jump >= apart / 2)
             )
         for first, end in _runs(changed):
-            best = first + int(np.argmax(jump[first : end + 1]))
+            best = first + int(np.argmax(apart[first : end + 1]))
+            level = (low[best], high[best])
+            # Where the values are nearest to these levels, the pair that crosses aside.
+            window = slice(max(0, left[first] + 1 - WINDOW), right[end] + WINDOW)
+            off = [
+                np.nansum(np.abs(values[window.start : left[k] + 1] - level[0]))
+                + np.nansum(np.abs(values[right[k] : window.stop] - level[1]))
+                for k in range(first, end + 1)
+            ]
             found.seam(
-                int(left[best]) + crossing,
-                f"{name} change from {low[best]:.3g} to {high[best]:.3g}",
+                int(left[first + int(np.argmin(off))]) + crossing,
+                f"{name} change from {level[0]:.3g} to {level[1]:.3g}",
             )
 
 
 def _blocks(series: _Series, found: _Found) -> None:
-    """Look for `MIN_SIDE` rows that are further from the next so many than their neighbours are."""
+    """Look for means of `MIN_SIDE` rows further from the next than the means beside them are."""
     m, n = MIN_SIDE, len(series.norms)
     between = np.arange(2 * m - 1, n - 2 * m)  # left row of boundaries with two blocks each side
     odd = np.array(sorted(found.special), dtype=int)
-    clear = ~(np.abs(odd[:, None] - (between + 0.5)) < 2 * m).any(axis=0)
-    if not clear.any():
+    between = between[~(np.abs(odd[:, None] - (between + 0.5)) < 2 * m).any(axis=0)]
+    if not between.size:
         return
-    far = clear
-    excesses = []
-    for rows in (series.rows, series.units):
-        sums, width = rows, 1
-        while width < m:
-            sums, width = sums[:-width] + sums[width:], 2 * width
-        size = np.convolve(np.einsum("ij,ij->i", rows, rows), np.full(m, 1 / m), "valid")
-        product = np.einsum("ij,ij->i", sums[m:], sums[:-m]) / m**2
-        # Root mean square distance of the rows j to j + m - 1 from the m rows after them.
-        apart = np.sqrt(np.maximum(size[m:] + size[:-m] - 2 * product, 0.0))
-        here = apart[between + 1 - m]
-        beside = np.maximum(apart[between + 1 - 2 * m], apart[between + 1])
-        excess = here - beside
-        typical, upper = np.quantile(excess[clear], (0.5, 0.75))
-        spread = np.median(np.abs(excess[clear] - typical))
-        # In few dimensions, products of block means have the exponential tails of a Laplacian.
-        limit = 1.4826 * max(spread, upper - typical) * np.log(n / FALSE_ALARM)
-        far = far & (excess - typical > limit) & (here > BLOCK_RATIO * beside)
-        excesses.append(excess)
-    for first, end in _runs(far):
-        best = first + int(np.argmax(excesses[1][first : end + 1]))
-        found.seam(int(between[best]), f"blocks of {m} rows are further apart than beside it")
+    sums, width = series.rows, 1
+    while width < m:
+        sums, width = sums[:-width] + sums[width:], 2 * width
+    # Distance of the mean of rows j to j + m - 1 from that of the m rows after them.
+    apart = np.linalg.norm(sums[m:] - sums[:-m], axis=1) / m
+    here = apart[between + 1 - m]
+    beside = np.maximum(apart[between + 1 - 2 * m], apart[between + 1])
+    excess = here - beside
+    typical, upper = np.quantile(excess, (0.5, 0.75))
+    spread = 1.4826 * max(np.median(np.abs(excess - typical)), upper - typical)
+    # In few dimensions, means have heavier tails than Gaussian ones.
+    far = (excess - typical > np.log(n / FALSE_ALARM) * spread) & (here > EXCESS * beside)
+    for run in np.split(np.flatnonzero(far), np.flatnonzero(np.diff(between[far]) > 1) + 1):
+        if run.size:
+            best = run[np.argmax(excess[run])]
+            found.seam(
+                int(between[best]),
+                f"means of {m} rows are {here[best]:.3g} apart, usually {np.median(apart):.3g}",
+            )
 
 
 def _stands_out(values: Floats) -> NDArray[np.bool_]:

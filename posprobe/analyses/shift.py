@@ -28,10 +28,14 @@ from posprobe.table import Grid, Layout, PositionTable
 MIN_ROWS = 16
 #: Shares of the variance left out by the candidate ranks.
 LEFT_OUT = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-6, 1e-9, 1e-12)
+#: Largest drops from one component's variance to the next's that are candidates, too.
+DROPS = 3
 #: Largest candidate rank; the numerical rank of a table that lacks full rank may be twice that.
 MAX_RANK = 256
 #: How much held-out skill a larger rank may cost and still be preferred.
 TOLERANCE = 0.01
+#: How much better than noise a larger rank's components must be explained.
+BEYOND_CHANCE = 3.0
 #: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
 FLOOR = 1e-6
 #: Modes that carry less of the variance are rounding or noise, and are not listed.
@@ -40,8 +44,9 @@ MIN_SHARE = 1e-4
 MIN_ANGLE = 1e-6
 #: What a listed mode must show to count as a rotation.
 MIN_SKILL = 0.5
+MIN_SKILL_ROWS = 0.1
 MIN_TURNS = 2.0
-MIN_PHASE_LINEARITY = 0.99
+MIN_PHASE_LINEARITY = 0.995
 MAX_RADIUS_CV = 0.3
 
 
@@ -73,8 +78,8 @@ class Shift(Result):
         ``[m]``: standard deviation over mean of the mode's radius; 0 for a circle. Together with
         the phase it separates a rotation from a Lissajous figure.
     rotations
-        ``[m]``: whether the mode is a rotation by all of `MIN_SKILL`, `MIN_TURNS`,
-        `MIN_PHASE_LINEARITY` and `MAX_RADIUS_CV`.
+        ``[m]``: whether the mode is a rotation by all of `MIN_SKILL`, `MIN_SKILL_ROWS`,
+        `MIN_TURNS`, `MIN_PHASE_LINEARITY` and `MAX_RADIUS_CV`.
     eigenvalues
         ``[rank]`` complex: of the map fitted to all rows.
     rank, variance
@@ -141,6 +146,7 @@ class Shift(Result):
             "rule": {
                 "min_share": MIN_SHARE,
                 "min_skill": MIN_SKILL,
+                "min_skill_rows": MIN_SKILL_ROWS,
                 "min_turns": MIN_TURNS,
                 "min_phase_linearity": MIN_PHASE_LINEARITY,
                 "max_radius_cv": MAX_RADIUS_CV,
@@ -196,6 +202,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         & (modes["radius_cv"] <= MAX_RADIUS_CV)
     )
     against_no_change, against_mean = _skills(errors)
+    skill_rows = _skill(_with_rest(errors, _baselines(scores[:, rank:])))
     return Shift(
         periods=modes["periods"],
         moduli=modes["moduli"],
@@ -204,14 +211,14 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         turns=modes["turns"],
         phase_linearity=modes["phase_linearity"],
         radius_cv=modes["radius_cv"],
-        rotations=rotations & (skill >= MIN_SKILL),
+        rotations=rotations & (skill >= MIN_SKILL and skill_rows >= MIN_SKILL_ROWS),
         eigenvalues=eigenvalues,
         rank=rank,
         variance=_energy(scores[:, :rank]) / _energy(scores),
         skill=skill,
         skill_persistence=against_no_change,
         r2=against_mean,
-        skill_rows=_skill(_with_rest(errors, _baselines(scores[:, rank:]))),
+        skill_rows=skill_rows,
         layout=given.layout,
         start=given.start,
     )
@@ -242,11 +249,13 @@ def shift_skill(scores: NDArray[np.floating[Any]]) -> float:
 def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
     """Choose how many leading components the map acts on.
 
-    Candidates are the ranks that leave out the shares of variance `LEFT_OUT`, up to a quarter of
-    the rows and to `MAX_RANK`, and the numerical rank where that is lower than the table's shape
-    demands. Each predicts whole rows of the other half of the table. Of those within `TOLERANCE` of
-    the best skill the largest is taken: too small a rank mixes frequencies, too large a one costs
-    only noise.
+    Candidates are the ranks that leave out the shares of variance `LEFT_OUT` and those before the
+    `DROPS` steepest drops, up to a quarter of the rows and to `MAX_RANK`, and the numerical rank
+    where that is lower than the table's shape demands. Each predicts whole rows of the other half
+    of the table. The one with the best skill is taken, then larger ones as long as they cost less
+    than `TOLERANCE` of it and add components that the map explains: to `BEYOND_CHANCE` times the
+    share that so many regressors explain of noise, or to half of what that leaves. Too small a rank
+    mixes frequencies, and the exact map of a sinusoid needs directions that carry next to nothing.
 
     Parameters
     ----------
@@ -261,6 +270,9 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
     candidates = {int(np.argmax(rest <= share)) + 1 for share in LEFT_OUT}
     candidates = {rank for rank in candidates if rank <= limit} or {min(limit, k)}
     numerical = int(np.count_nonzero(power > (1e-13 * n) ** 2 * power[0]))
+    known = power[: min(limit, numerical) + 1]
+    steepest = np.argsort(known[1:] / known[:-1], kind="stable")[:DROPS] + 1
+    candidates.update(steepest.tolist())
     if numerical <= (2 * MAX_RANK if numerical < min(n - 1, k) else limit):
         candidates.add(numerical)
     ranks = sorted(candidates)
@@ -270,8 +282,25 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
             for rank in ranks
         ]
     )
-    # Not less than the best, rather than at least: NaN compares with nothing.
-    return int(np.array(ranks)[~(skills < skills.max() - TOLERANCE)].max())
+    best = int(np.argmax(skills))
+    chosen = ranks[best]
+    for rank, skill in zip(ranks[best + 1 :], skills[best + 1 :], strict=True):
+        chance = rank / (n - 1)
+        demanded = min(BEYOND_CHANCE * chance, (1 + chance) / 2)
+        if skill >= skills[best] - TOLERANCE and _explained(scores, chosen, rank) >= demanded:
+            chosen = rank
+    return chosen
+
+
+def _explained(scores: NDArray[np.floating[Any]], known: int, rank: int) -> float:
+    """Share of components ``known`` to ``rank`` that the map of that rank explains, on average."""
+    before, after = scores[:-1, :rank], scores[1:, :rank]
+    no_change = after - before
+    before, after = before - before.mean(axis=0), after - after.mean(axis=0)
+    error = after - before @ _operator(before, after, None)
+    added = slice(known, rank)
+    sizes = [(values[:, added] ** 2).sum(axis=0) for values in (error, no_change, after)]
+    return float(np.mean(1 - sizes[0] / np.minimum(sizes[1], sizes[2])))
 
 
 def _energy(values: NDArray[np.floating[Any]]) -> float:

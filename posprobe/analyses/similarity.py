@@ -21,6 +21,8 @@ from posprobe.table import Layout, PositionTable, Sequence
 
 #: Offsets looked at by the monotone fraction.
 WINDOW = 64
+#: Rows of a matrix whose diagonals are summed at a time.
+BLOCK = 64
 #: Largest table whose n x n matrix is formed.
 MAX_ROWS = 16_384
 
@@ -159,10 +161,9 @@ def _cosine(values: Array, layout: Layout, xp: ModuleType, scale: float = 0.0) -
     height, width = (
         (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
     )
-    total, squares, count = (
-        by_displacement(m, height, width, xp)
-        for m in (matrix, matrix**2, xp.matmul(valid[:, None], valid[None, :]))
-    )
+    total = by_displacement(matrix, height, width, xp)
+    squares = by_displacement(matrix**2, height, width, xp)
+    count = by_displacement(valid[:, None] * valid[None, :], height, width, xp)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
         variance = np.where(count > 0, np.maximum(squares / count - mean**2, 0.0), np.nan)
@@ -195,13 +196,20 @@ def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> N
 def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
     """Sum matrices ``[..., n, n]`` along diagonals: ``[..., 2n - 1]``, the main one in the middle.
 
-    Read with rows one element shorter, a matrix padded to twice its width is sheared by one column
-    per row, so that its diagonals stand upright.
+    Read with rows one element shorter, a block of rows that is padded by its height is sheared by
+    one column per row, so that its diagonals stand upright. Blocks keep the padding small.
     """
     *batch, n, _ = matrices.shape
-    padded = xp.concat([xp.flip(matrices, axis=-2), xp.zeros_like(matrices)], axis=-1)
-    sheared = xp.reshape(padded, (*batch, 2 * n * n))[..., : n * (2 * n - 1)]
-    return xp.sum(xp.reshape(sheared, (*batch, n, 2 * n - 1)), axis=-2)
+    sums = xp.zeros((*batch, 2 * n - 1), dtype=matrices.dtype, device=matrices.device)
+    for first in range(0, n, BLOCK):
+        rows = xp.flip(matrices[..., first : first + BLOCK, :], axis=-2)
+        height = rows.shape[-2]
+        padded = xp.concat([rows, xp.zeros_like(rows[..., :height])], axis=-1)
+        sheared = xp.reshape(padded, (*batch, height * (n + height)))[..., :-height]
+        upright = xp.reshape(sheared, (*batch, height, n + height - 1))
+        begin = n - first - height
+        sums[..., begin : begin + n + height - 1] += xp.sum(upright, axis=-2)
+    return sums
 
 
 def _numbers(

@@ -48,11 +48,17 @@ def compare(
     """Compare position tables over the positions that all of them have; write a bundle."""
     from pathlib import Path
 
-    from posprobe.encodings import of_shape
+    from posprobe.encodings import FORMULAS, of_shape
+    from posprobe.errors import UsageError
     from posprobe.report import bundle_name, to_json
     from posprobe.report import compare as run
 
     talk(quiet=quiet)
+    if refs[0] in FORMULAS:
+        raise UsageError(
+            f"{refs[0]}: alone it takes the first table's shape, so it cannot be the first. Put it "
+            f"after a table, or name its sizes: {refs[0]}:{'x'.join(FORMULAS[refs[0]][1])}."
+        )
     tables: list[PositionTable] = []
     for ref in refs:
         table = of_shape(ref, tables[0]) if tables else None

@@ -211,7 +211,7 @@ def _common(tables: Sequence[PositionTable]) -> tuple[PositionTable, ...]:
 
 
 def _labels(tables: Sequence[PositionTable]) -> tuple[str, ...]:
-    """Number tables of one name; a number that makes another table's name is left out."""
+    """Name every table differently: those of one name are numbered."""
     names = [table.name for table in tables]
     labels: list[str] = []
     for name in names:

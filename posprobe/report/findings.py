@@ -118,7 +118,7 @@ def _invariance(document: Document) -> Iterator[Finding]:
     if outside(document, key) == "above":
         beside = _beside(document, key, "walk", "phase", sinusoid=True)
         yield Finding(
-            f"The offset alone explains {_value(document, key):.0%} of the variance of the "
+            f"The offset alone explains {_show(_value(document, key))} of the variance of the "
             f"cosines (1 is a sinusoid's invariance); {beside}.",
             (key, f"nulls.numbers.{key}"),
         )
@@ -174,7 +174,7 @@ def _special(document: Document) -> Iterator[Finding]:
         first = special[0]
         yield Finding(
             f"{'Position' if len(special) == 1 else 'Positions'} {rows}{more} "
-            f"{'is' if len(special) == 1 else 'are'} unlike their neighbours; "
+            f"{'is unlike its' if len(special) == 1 else 'are unlike their'} neighbours; "
             f"{first['row']} is {first['reason']}.",
             ("seams.special",),
         )

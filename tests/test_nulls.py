@@ -1,0 +1,404 @@
+"""Null models: each keeps what it says and nothing else, and the bands are those of its draws."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from made_tables import as_table, gaussian, patches, rotation, walk, waves
+
+import posprobe as pp
+from posprobe.analyses.headline import headline, headline_curves, ruler
+from posprobe.analyses.shift import shift_skill
+from posprobe.errors import UsageError
+from posprobe.nulls import NULLS, band, bands, curves, surrogate
+from posprobe.table import Grid, Layout, Sequence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from posprobe.table import PositionTable
+
+    Floats = NDArray[np.floating[Any]]
+
+ALL = tuple(NULLS)
+LINE, PLANE = Sequence(60), Grid(5, 12)
+LAYOUTS = pytest.mark.parametrize("layout", [LINE, PLANE], ids=["line", "plane"])
+
+
+def draw(values: Floats, name: str, layout: Layout | None = None, seed: int = 0) -> Floats:
+    rng = np.random.default_rng(seed)
+    return np.asarray(surrogate(values, name, rng, layout or Sequence(len(values))))
+
+
+def structured() -> Floats:
+    """A table with everything that a null model can keep or lose."""
+    values = waves(60, [5.0, 20.0], noise=0.1) + 0.3 * walk(60, 4, seed=3) + 2.0
+    values[7] *= 3
+    return values
+
+
+def lengths(rows: Floats) -> Floats:
+    return np.asarray(np.linalg.norm(rows, axis=1))
+
+
+def steps(rows: Floats) -> Floats:
+    return lengths(np.diff(rows, axis=0))
+
+
+def power(values: Floats, layout: Layout) -> Floats:
+    if isinstance(layout, Grid):
+        maps = values.reshape(layout.height, layout.width, -1)
+        return np.asarray(np.abs(np.fft.fft2(maps, axes=(0, 1))))
+    return np.asarray(np.abs(np.fft.fft(values, axis=0)))
+
+
+def sorted_rows(values: Floats) -> Floats:
+    return np.asarray(values[np.lexsort(values.T)])
+
+
+def moved(one: Floats, two: Floats) -> bool:
+    """Whether nearly every entry differs by more than rounding."""
+    return bool(np.mean(np.abs(one - two) > 1e-3 * np.abs(two).max()) > 0.9)
+
+
+# --- what is kept, and that the rest is not ---
+
+
+def test_gaussian_rows_keep_their_norms_in_place() -> None:
+    values = structured()
+    drawn = draw(values, "gaussian")
+    np.testing.assert_allclose(lengths(drawn), lengths(values), rtol=1e-5)
+    assert not np.allclose(steps(drawn), steps(values), rtol=0.05)
+
+
+def test_gaussian_rows_point_anywhere() -> None:
+    drawn = draw(np.ones((20_000, 3)), "gaussian")
+    units = drawn / lengths(drawn)[:, None]
+    np.testing.assert_allclose(units.mean(axis=0), 0, atol=0.02)
+    np.testing.assert_allclose(units.T @ units / len(units), np.eye(3) / 3, atol=0.01)
+    assert abs(np.mean(np.sum(units[1:] * units[:-1], axis=1))) < 0.02
+
+
+def test_permuted_rows_are_the_rows() -> None:
+    values = structured().astype(np.float32)
+    drawn = draw(values, "permuted")
+    np.testing.assert_array_equal(sorted_rows(drawn), sorted_rows(values))
+    assert np.mean(np.any(drawn != values, axis=1)) > 0.8
+
+
+def test_a_permutation_puts_every_row_anywhere() -> None:
+    rows = np.arange(4.0)[:, None]
+    orders = {tuple(draw(rows, "permuted", seed=seed)[:, 0]) for seed in range(400)}
+    assert orders == set(itertools.permutations(range(4)))
+
+
+def test_a_walk_keeps_step_lengths_in_place_and_the_first_row() -> None:
+    values = structured()
+    drawn = draw(values, "walk")
+    np.testing.assert_allclose(steps(drawn), steps(values), rtol=1e-4)
+    np.testing.assert_allclose(drawn[0], values[0], rtol=1e-6)
+    assert moved(drawn[1:], values[1:])
+
+
+def test_the_steps_of_a_walk_know_nothing_of_each_other() -> None:
+    drawn = np.diff(draw(np.arange(20_000.0)[:, None] * [1.0, 0, 0], "walk"), axis=0)
+    assert abs(np.mean(np.sum(drawn[1:] * drawn[:-1], axis=1))) < 0.02
+    np.testing.assert_allclose(drawn.mean(axis=0), 0, atol=0.02)
+
+
+@pytest.mark.parametrize("height", [1, 2, 5, 6])
+@pytest.mark.parametrize("width", [2, 3, 8, 9])
+def test_random_phases_keep_each_column_s_power_and_mean(height: int, width: int) -> None:
+    values = gaussian(height * width, 5) + np.arange(5.0) - 2
+    layout = Grid(height, width) if height > 1 else Sequence(width)
+    drawn = draw(values, "phase", layout)
+    scale = power(values, layout).max()
+    np.testing.assert_allclose(power(drawn, layout), power(values, layout), atol=1e-5 * scale)
+    np.testing.assert_allclose(drawn.mean(axis=0), values.mean(axis=0), atol=1e-5)
+
+
+@LAYOUTS
+def test_random_phases_move_everything_and_each_column_apart(layout: Layout) -> None:
+    values = structured()
+    drawn = draw(values, "phase", layout)
+    assert moved(drawn - drawn.mean(axis=0), values - values.mean(axis=0))
+    twice = draw(np.tile(values[:, :1], 2), "phase", layout)
+    assert moved(twice[:, 0], twice[:, 1])
+
+
+def test_phases_on_a_grid_are_those_of_the_plane() -> None:
+    values = structured()
+    drawn = draw(values, "phase", PLANE)
+    # Row by row, the same table has another spectrum, and that is not kept.
+    difference = power(drawn, LINE) - power(values, LINE)
+    assert np.abs(difference).max() > 0.1 * power(values, LINE)[1:].max()
+
+
+@pytest.mark.parametrize("name", ALL)
+@LAYOUTS
+def test_no_null_model_keeps_what_another_does(name: str, layout: Layout) -> None:
+    values = structured()
+    drawn = draw(values, name, layout)
+    kept = {
+        "gaussian": np.allclose(lengths(drawn), lengths(values), rtol=1e-3),
+        "permuted": np.allclose(sorted_rows(drawn), sorted_rows(values), atol=1e-4),
+        "walk": np.allclose(steps(drawn), steps(values), rtol=1e-3),
+        "phase": np.allclose(power(drawn, layout), power(values, layout), atol=1e-3),
+    }
+    assert [null for null, holds in kept.items() if holds] == [name]
+
+
+@pytest.mark.parametrize("name", ALL)
+@LAYOUTS
+def test_a_draw_has_the_table_s_shape_and_leaves_the_table_alone(name: str, layout: Layout) -> None:
+    values = structured()
+    values.flags.writeable = False
+    drawn = draw(values, name, layout)
+    assert drawn.shape == values.shape
+    assert drawn.dtype == np.float32
+    assert np.isfinite(drawn).all()
+
+
+def test_an_unknown_model_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match=r"bootstrap.*gaussian, permuted, walk, phase"):
+        draw(structured(), "bootstrap")
+
+
+def test_a_random_phase_forgets_the_rotation_and_a_walk_the_period() -> None:
+    """What the models are for: the skill of the shift does not survive them."""
+    values = waves(256, [6.0, 17.0, 50.0], noise=0.01)
+    assert shift_skill(values) > 0.98
+    for name in ALL:
+        assert shift_skill(draw(values, name)) < 0.6
+
+
+# --- draws ---
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_draws_are_repeatable_and_all_different(name: str) -> None:
+    values = structured()
+    np.testing.assert_array_equal(draw(values, name, seed=3), draw(values, name, seed=3))
+    assert moved(draw(values, name, seed=3), draw(values, name, seed=4))
+
+
+def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, list[float]]:
+    """Every null model's draws of one number, computed one by one."""
+    shared = ruler(table.layout, table.dim)
+    values = np.asarray(table.values, dtype=np.float64)
+    values = values / np.abs(values).max()
+    found: dict[str, list[float]] = {name: [] for name in NULLS}
+    for index, name in enumerate(NULLS):
+        for k in range(count):
+            rng = np.random.default_rng([seed, index, k])
+            number = headline(surrogate(values, name, rng, table.layout), shared)[key]
+            assert number is not None
+            found[name].append(number)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "key"),
+    [
+        (as_table(structured()), "similarity.centered.neighbour_mean"),
+        (as_table(structured()), "shift.skill"),
+        (as_table(walk(40, 8)), "sinusoid.cka"),
+        (patches(5, 6, 8), "grid.row_share"),
+    ],
+    ids=["neighbours", "skill", "cka", "grid"],
+)
+def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) -> None:
+    found = bands(table, {key: 0.25}, draws=7, seed=5)[key]
+    drawn = by_draw(table, 7, 5, key)
+    assert found["value"] == 0.25
+    for name in NULLS:
+        ordered = np.sort(drawn[name])
+        # Of seven draws the middle one is the median, and 5 % lie 0.3 of the way to the second.
+        expected = {
+            "p5": ordered[0] + 0.3 * (ordered[1] - ordered[0]),
+            "p50": ordered[3],
+            "p95": ordered[6] - 0.3 * (ordered[6] - ordered[5]),
+        }
+        assert found[name] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+
+
+def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
+    table = as_table(walk(40, 6))
+    key = "pca.top3"
+    one = bands(table, {key: 0.5}, draws=1, seed=2)[key]
+    three = by_draw(table, 3, 2, key)
+    found = bands(table, {key: 0.5}, draws=3, seed=2)[key]
+    for name in NULLS:
+        assert one[name]["p50"] == pytest.approx(three[name][0], rel=1e-6)
+        assert found[name]["p50"] == pytest.approx(np.median(three[name]), rel=1e-6)
+
+
+def test_bands_do_not_depend_on_how_many_threads_there_are(monkeypatch: Any) -> None:
+    table = as_table(walk(60, 6))
+    numbers = {"pca.top3": 0.5, "shift.skill": 0.1, "sinusoid.cka": 0.3}
+    found = []
+    for cores in (1, 2, 7):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        found.append(bands(table, numbers, draws=4, seed=1))
+    assert found[0] == found[1] == found[2]
+
+
+def test_bands_depend_on_the_seed_alone() -> None:
+    table = as_table(walk(30, 4))
+    key = "similarity.centered.far_mean"
+    assert bands(table, {key: 1.0}, 3, 0) == bands(table, {key: 1.0}, 3, 0)
+    one, two = (bands(table, {key: 1.0}, 3, seed)[key] for seed in (0, 1))
+    assert one["sinusoid"] == two["sinusoid"]
+    for name in NULLS:
+        assert one[name] != two[name]
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
+def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
+    table = as_table(walk(40, 6))
+    numbers: dict[str, float | None] = {"similarity.raw.far_mean": 0.1, "pca.top3": 0.5}
+    plain = bands(table, numbers, 3, 0)
+    scaled = bands(replace(table, values=table.values * scale), numbers, 3, 0)
+    for key in numbers:
+        for name in NULLS:
+            assert scaled[key][name] == pytest.approx(plain[key][name], rel=1e-4, abs=1e-5)
+
+
+def test_without_draws_there_is_the_sinusoid_alone() -> None:
+    table = as_table(walk(40, 6))
+    found = bands(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
+    top3 = pp.pca(pp.sinusoidal(40, 6)).explained_variance_ratio[:3].sum()
+    assert found["sinusoid"] == pytest.approx(top3, rel=1e-6)
+    assert {name: found[name] for name in NULLS} == dict.fromkeys(NULLS)
+
+
+@pytest.mark.parametrize("draws", [-1, 2**40])
+def test_draws_that_cannot_be_made_are_refused(draws: int) -> None:
+    with pytest.raises(UsageError, match=f"--nulls {draws}: between 0 and"):
+        bands(as_table(walk(40, 6)), {}, draws, 0)
+    with pytest.raises(UsageError):
+        pp.analyze(as_table(walk(40, 6)), only=["norms"], nulls=draws, device="cpu")
+
+
+def test_an_undefined_draw_leaves_no_band() -> None:
+    assert band([]) is None
+    assert band([1.0, None, 2.0]) is None
+    assert band([2.0]) == {"p5": 2.0, "p50": 2.0, "p95": 2.0}
+
+
+# --- tables without enough to say ---
+
+LEAN = {
+    "two rows": as_table(gaussian(2, 4)),
+    "three rows": as_table(gaussian(3, 4)),
+    "seven rows": as_table(gaussian(7, 4)),
+    "constant": as_table(np.ones((30, 4))),
+    "a rounded constant": as_table(np.full((30, 4), 0.1)),
+    "zeros": as_table(np.zeros((30, 4))),
+    "rank one": as_table(np.outer(np.arange(1, 31.0), [1.0, 2, 3, 4])),
+    "rank one, both signs": as_table(np.outer(np.linspace(-1, 1, 30), [1.0, 2, 3, 4])),
+    "one column": as_table(walk(30, 1)),
+    "odd width": as_table(walk(30, 5)),
+    "a zero row": as_table(np.vstack([np.zeros((1, 4)), walk(29, 4)])),
+    "a constant grid": as_table(np.full((24, 4), 0.3), Grid(4, 6)),
+    "a grid of odd width": as_table(walk(24, 6), Grid(4, 6)),
+    "a small grid": as_table(walk(6, 8), Grid(2, 3)),
+    "a grid of one row": as_table(walk(24, 8), Grid(1, 24)),
+}
+
+
+def numbers_of(block: dict[str, Any]) -> list[float]:
+    cells = [block["value"], block["sinusoid"]]
+    cells += [value for name in NULLS if block[name] for value in block[name].values()]
+    return [value for value in cells if value is not None]
+
+
+@pytest.mark.parametrize("name", LEAN)
+def test_a_lean_table_has_numbers_within_bounds_or_none(name: str) -> None:
+    table = LEAN[name]
+    document = pp.analyze(table, nulls=3, device="cpu").to_dict()
+    shares = ("top3", "_share", "fraction", "entropy", "ladder", "edge_frequency")
+    for key, block in document["nulls"]["numbers"].items():
+        for value in numbers_of(block):
+            assert np.isfinite(value)
+            assert value <= 1 + 1e-5 or key in ("pca.stable_rank", "pca.participation_ratio")
+            assert value >= -1 - 1e-5 or key in ("shift.skill", "sinusoid.cka")
+            assert value >= -1e-9 or not key.endswith(shares)
+
+
+@pytest.mark.parametrize("name", ["constant", "a rounded constant", "zeros", "a constant grid"])
+def test_rows_that_are_equal_have_no_centred_numbers(name: str) -> None:
+    numbers = pp.analyze(LEAN[name], nulls=2, device="cpu").to_dict()["nulls"]["numbers"]
+    moving = [key for key in numbers if not key.startswith("similarity.raw")]
+    moving.append("similarity.raw.translation_invariance")
+    for key in moving:
+        assert numbers[key]["value"] is None, key
+        # In any order equal rows are equal, and so they are with steps of length 0.
+        assert numbers[key]["permuted"] is None, key
+        assert numbers[key]["walk"] is None, key
+
+
+def test_what_does_not_vary_in_the_permuted_rows_is_undefined() -> None:
+    numbers = pp.analyze(LEAN["rank one"], nulls=3, device="cpu").to_dict()["nulls"]["numbers"]
+    invariance = numbers["similarity.raw.translation_invariance"]
+    assert invariance["value"] is None
+    assert invariance["permuted"] is None
+    assert invariance["gaussian"] is not None
+    falls = numbers["similarity.raw.monotone_fraction"]
+    assert falls["value"] == 0
+    assert falls["permuted"] == {"p5": 0.0, "p50": 0.0, "p95": 0.0}
+
+
+@pytest.mark.parametrize("name", ["odd width", "a grid of odd width"])
+def test_there_is_no_sinusoid_of_such_a_width(name: str) -> None:
+    numbers = pp.analyze(LEAN[name], nulls=2, device="cpu").to_dict()["nulls"]["numbers"]
+    assert {block["sinusoid"] for block in numbers.values()} == {None}
+    assert numbers["sinusoid.cka"]["value"] is None
+    assert numbers["sinusoid.cka"]["walk"] is None
+    assert numbers["pca.top3"]["walk"] is not None
+
+
+# --- curves ---
+
+
+def test_bands_of_curves_are_the_percentiles_of_their_walks() -> None:
+    table = as_table(structured())
+    found = curves(table, 5, 3)
+    values = table.values / np.abs(table.values).max()
+    shared = ruler(table.layout, table.dim)
+    drawn = [
+        headline_curves(
+            surrogate(
+                values,
+                "walk",
+                np.random.default_rng([3, list(NULLS).index("walk"), k]),
+                table.layout,
+            ),
+            shared,
+        )
+        for k in range(5)
+    ]
+    assert set(found) == {"profile", "spectrum", "variance"}
+    for name, (low, high) in found.items():
+        ordered = np.sort([curve[name] for curve in drawn], axis=0)
+        np.testing.assert_allclose(low, ordered[0] + 0.2 * (ordered[1] - ordered[0]), atol=1e-6)
+        np.testing.assert_allclose(high, ordered[4] - 0.2 * (ordered[4] - ordered[3]), atol=1e-6)
+
+
+def test_curves_are_those_of_the_analyses() -> None:
+    values = structured() @ rotation(4)
+    found = headline_curves(values, ruler(LINE, 4))
+    cosines, spectrum = pp.similarity(values), pp.spectrum(values)
+    np.testing.assert_allclose(found["profile"], cosines.centered.offset_mean, atol=1e-9)
+    np.testing.assert_allclose(found["spectrum"], spectrum.power / spectrum.power.sum(), atol=1e-12)
+    shares = np.cumsum(pp.pca(values).explained_variance_ratio)
+    np.testing.assert_allclose(found["variance"], shares, atol=1e-9)
+
+
+def test_there_are_no_curves_on_a_grid_or_of_equal_rows() -> None:
+    assert curves(patches(4, 5, 6), 2, 0) == {}
+    assert curves(LEAN["constant"], 2, 0) == {}

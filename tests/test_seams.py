@@ -1,0 +1,419 @@
+"""Seams and special rows where they were put, and none where there are none."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from posprobe.analyses.seams import MIN_SIDE, Seams, seams
+from posprobe.encodings import sinusoidal
+from posprobe.errors import InvalidTable
+from posprobe.families import load
+from posprobe.figures.draw_shift import seam_profile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Floats = NDArray[np.floating[Any]]
+Pair = tuple[int, int]
+
+quick = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+
+
+def rows(found: Seams) -> list[int]:
+    return [special.row for special in found.special]
+
+
+def sinusoid(n: int, d: int) -> Floats:
+    return np.array(sinusoidal(n, d))
+
+
+# --- real tables ---
+
+
+def test_minilm_has_one_seam_and_four_special_rows() -> None:
+    found = seams(load("sample:all-minilm-l6-v2"))
+    assert found.between == ((127, 128),)
+    assert rows(found) == [0, 127, 510, 511]
+    assert found.cosines[126] == pytest.approx(0.387, abs=5e-4)
+    assert found.cosines[127] == pytest.approx(0.516, abs=5e-4)
+    assert "norms change from 0.415 to 0.474" in found.reasons[0]
+    assert "norm 2.36" in found.special[0].reason
+
+
+def test_rows_of_a_slice_are_reported_as_positions() -> None:
+    found = seams(load("sample:all-minilm-l6-v2")[100:200])
+    assert found.between == ((27, 28),)
+    assert rows(found) == [27]
+    summary = found.summary()
+    assert summary["between"] == [[127, 128]]
+    assert [special["row"] for special in summary["special"]] == [127]
+
+
+@pytest.mark.parametrize(("first", "stop"), [(2, 126), (128, 509), (140, 300)])
+def test_within_its_blocks_minilm_is_even(first: int, stop: int) -> None:
+    found = seams(load("sample:all-minilm-l6-v2")[first:stop])
+    assert found.between == ()
+    assert rows(found) == []
+
+
+def test_whisper_has_its_seam_in_the_middle() -> None:
+    found = seams(load("sample:whisper-tiny-decoder"))
+    # The decoder is prompted with up to half of its 448 positions.
+    assert found.between == ((223, 224),)
+    assert rows(found) == [0, 1, 2, 3, 223, 224]
+
+
+def test_a_table_like_gpt2_has_special_ends_and_no_flood() -> None:
+    n = 512
+    # A slow curve with noise, long rows at the start that settle within thirty, and a last row that
+    # was hardly trained.
+    smooth = 3.4 * waves(n, [1000.0, 700.0], 1) @ rotation(64)[:4]
+    table = smooth + 0.01 * gaussian(n, 64, 2)
+    table *= (1 + 0.5 * np.exp(-np.arange(n) / 6))[:, None]
+    table[0] += 8 * rotation(64)[10]
+    table[-1] *= 0.03
+    found = seams(table)
+    assert found.between == ()
+    assert {0, n - 1} <= set(rows(found))
+    assert len(found.special) <= 6
+
+
+# --- planted seams ---
+
+
+def _two_bases(n: int, d: int, edge: int, seed: int) -> Floats:
+    table = sinusoid(n, d)
+    return np.concatenate([table[:edge], table[edge:] @ rotation(d, seed)])
+
+
+def _two_walks(n: int, d: int, edge: int, seed: int) -> Floats:
+    away = 5 * gaussian(1, d, seed + 1)
+    return np.concatenate([walk(edge, d, seed), walk(n - edge, d, seed + 2) + away])
+
+
+def _two_lines(n: int, d: int, edge: int, seed: int) -> Floats:
+    """Constant rows before the seam, and others behind it."""
+    return np.repeat(gaussian(2, d, seed), [edge, n - edge], axis=0)
+
+
+def _correlated_blocks(n: int, d: int, edge: int, seed: int) -> Floats:
+    """Rows with a common part within each block and independent apart from it."""
+    common = np.repeat(gaussian(2, d, seed), [edge, n - edge], axis=0)
+    return common + gaussian(n, d, seed + 1)
+
+
+@pytest.mark.parametrize("make", [_two_bases, _two_walks, _two_lines, _correlated_blocks])
+@pytest.mark.parametrize(("n", "d", "edge"), [(256, 128, 128), (300, 96, 100), (512, 384, 450)])
+def test_two_blocks_have_a_seam(
+    make: Callable[[int, int, int, int], Floats], n: int, d: int, edge: int
+) -> None:
+    for seed in range(3):
+        found = seams(make(n, d, edge, seed))
+        assert found.between == ((edge - 1, edge),)
+        assert rows(found) == []
+
+
+def test_every_seam_of_several_is_found() -> None:
+    table = np.concatenate([sinusoid(64, 32) @ rotation(32, seed) for seed in range(4)])
+    assert seams(table).between == ((63, 64), (127, 128), (191, 192))
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_where_structure_ends_there_is_a_seam(backwards: bool) -> None:
+    table = np.concatenate([sinusoid(200, 64), 0.7 * gaussian(200, 64)])
+    found = seams(table[::-1] if backwards else table)
+    assert len(found.between) == 1
+    assert abs(found.between[0][0] - 199) <= 1
+    assert "change from" in found.reasons[0]
+
+
+def test_a_change_of_norm_alone_is_a_seam() -> None:
+    table = gaussian(400, 384)
+    table[250:] *= 1.6
+    found = seams(table)
+    assert found.between == ((249, 250),)
+    assert "norms change" in found.reasons[0]
+
+
+@pytest.mark.parametrize("edge", [3, 5, 509])
+def test_a_break_next_to_an_end_is_no_seam(edge: int) -> None:
+    assert edge < MIN_SIDE or 512 - edge < MIN_SIDE
+    assert seams(_two_bases(512, 64, edge, 0)).between == ()
+
+
+# --- planted special rows ---
+
+
+@pytest.mark.parametrize("row", [0, 1, 2, 7, 100, 198, 199])
+def test_an_odd_row_is_special_and_no_seam(row: int) -> None:
+    for seed in range(3):
+        smooth = sinusoid(200, 64)
+        smooth[row] = gaussian(1, 64, seed)
+        wandering = walk(200, 64, seed)
+        wandering[row] += 8 * gaussian(1, 64, seed + 1)[0]
+        for table in (smooth, wandering):
+            found = seams(table)
+            # A row between an odd one and the end has no neighbour to belong to.
+            cut_off = {0} if row == 1 else {199} if row == 198 else set()
+            assert set(rows(found)) == {row} | cut_off
+            assert found.between == ()
+
+
+def test_two_odd_rows_in_a_row_are_both_special() -> None:
+    table = sinusoid(200, 64)
+    table[90:92] = gaussian(2, 64)
+    found = seams(table)
+    assert rows(found) == [90, 91]
+    assert found.between == ()
+
+
+@pytest.mark.parametrize(("odd", "seam"), [([99], (99, 100)), ([99, 100], (99, 100))])
+def test_odd_rows_at_a_seam_do_not_hide_it(odd: list[int], seam: Pair) -> None:
+    table = _two_bases(200, 64, 100, 5)
+    table[odd] = gaussian(len(odd), 64)
+    found = seams(table)
+    assert found.between == (seam,)
+    assert rows(found) == odd
+
+
+def test_a_zero_row_is_special_in_any_table() -> None:
+    for table in (walk(64, 16), gaussian(64, 16), sinusoid(64, 16)):
+        table[20] = 0
+        found = seams(table)
+        assert rows(found) == [20]
+        assert found.special[0].reason.startswith("zero: it has no direction")
+
+
+def test_a_long_row_in_noise_is_told_by_its_norm() -> None:
+    table = gaussian(300, 64)
+    table[77] *= 4
+    found = seams(table)
+    assert rows(found) == [77]
+    assert found.special[0].reason.startswith("norm ")
+    assert found.between == ()
+
+
+# --- tables with neither ---
+
+
+@pytest.mark.parametrize("n", [16, 20, 64, 197, 512, 2048])
+@pytest.mark.parametrize("d", [2, 8, 64, 384])
+def test_a_sinusoid_has_neither(n: int, d: int) -> None:
+    found = seams(sinusoidal(n, d))
+    assert found.between == ()
+    assert found.special == ()
+
+
+def _phases(table: Floats, rng: np.random.Generator) -> Floats:
+    """Each column's power with random phases."""
+    spectrum = np.abs(np.fft.rfft(table, axis=0))
+    noise = np.fft.rfft(rng.standard_normal(table.shape), axis=0)
+    return np.asarray(np.fft.irfft(spectrum * noise / np.abs(noise), n=len(table), axis=0))
+
+
+@pytest.mark.parametrize(("n", "d"), [(32, 8), (64, 4), (128, 64), (256, 16)])
+@pytest.mark.parametrize(
+    "null",
+    [
+        "walk",
+        "noise",
+        "permuted sinusoid",
+        "permuted walk",
+        "phases of a sinusoid",
+        "phases of a walk",
+    ],
+)
+def test_null_models_rarely_have_either(n: int, d: int, null: str) -> None:
+    draws, seam, special = 200, 0, 0
+    for seed in range(draws):
+        rng = np.random.default_rng([seed, n])
+        match null:
+            case "walk":
+                table = walk(n, d, seed)
+            case "noise":
+                table = gaussian(n, d, seed)
+            case "permuted sinusoid":
+                table = rng.permutation(sinusoid(n, d))
+            case "permuted walk":
+                table = rng.permutation(walk(n, d, seed))
+            case "phases of a sinusoid":
+                table = _phases(sinusoid(n, d), rng)
+            case _:
+                table = _phases(walk(n, d, seed), rng)
+        found = seams(table)
+        seam += bool(found.between)
+        special += bool(found.special)
+    assert seam <= 0.05 * draws
+    assert special <= 0.05 * draws
+
+
+def test_null_models_of_a_real_table_rarely_have_either() -> None:
+    table = np.asarray(load("sample:all-minilm-l6-v2")[128:509], dtype=float)
+    steps = np.linalg.norm(np.diff(table, axis=0), axis=1)
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        noise = rng.standard_normal(table.shape)
+        units = noise / np.linalg.norm(noise, axis=1, keepdims=True)
+        moved = np.concatenate([table[:1], units[1:] * steps[:, None]])
+        for surrogate in (
+            rng.permutation(table),
+            np.cumsum(moved, axis=0),
+            units * np.linalg.norm(table, axis=1, keepdims=True),
+            _phases(table, rng),
+        ):
+            result = seams(surrogate)
+            found += bool(result.between) + bool(result.special)
+    assert found <= 4  # of 80 tables
+
+
+# --- laws ---
+
+
+@quick
+@given(st.integers(0, 10_000), st.sampled_from([1e-5, 0.3, 1e6]))
+def test_rotation_and_scale_change_nothing(seed: int, scale: float) -> None:
+    table = _two_walks(120, 24, 60, seed)
+    table[90] += 40 * gaussian(1, 24, seed)[0]
+    before, after = seams(table), seams(scale * table @ rotation(24, seed))
+    assert before.between == after.between == ((59, 60),)
+    assert rows(before) == rows(after) == [90]
+    np.testing.assert_allclose(after.cosines, before.cosines, atol=1e-9)
+    np.testing.assert_allclose(after.steps, scale * before.steps, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_reading_backwards_mirrors_what_is_found(seed: int) -> None:
+    table = _two_walks(160, 32, 60, seed)
+    table[0] += 40 * gaussian(1, 32, seed)[0]
+    forward, backward = seams(table), seams(table[::-1])
+    assert forward.between == ((59, 60),)
+    assert backward.between == ((99, 100),)
+    assert rows(forward) == [0]
+    assert rows(backward) == [159]
+
+
+def test_torch_gives_the_same() -> None:
+    table = np.array(load("sample:all-minilm-l6-v2"), dtype=float)
+    expected, found = seams(table), seams(torch.from_numpy(table))
+    assert found.between == expected.between
+    assert found.special == expected.special
+    np.testing.assert_allclose(found.cosines, expected.cosines, atol=1e-12)
+
+
+# --- what is undefined ---
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (gaussian(1, 4), "fewer than 16 rows"),
+        (gaussian(2, 4), "fewer than 16 rows"),
+        (gaussian(3, 4), "fewer than 16 rows"),
+        (gaussian(2 * MIN_SIDE - 1, 4), "fewer than 16 rows"),
+        (gaussian(64, 1), "single column"),
+        (np.full((40, 8), 0.1), "all rows are equal"),
+        (np.zeros((40, 8)), "all rows are equal"),
+        (patches(6, 6, 8), "grid"),
+    ],
+)
+def test_undefined_seams_have_a_reason(table: Floats, why: str) -> None:
+    found = seams(table)
+    assert why in found.undefined
+    summary = found.summary()
+    json.dumps(summary, allow_nan=False)
+    for key in ("between", "special"):
+        assert summary[key] is None
+        assert why in summary["undefined"][key]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        np.outer(walk(64, 1)[:, 0], gaussian(1, 8)[0]),  # rank one
+        np.outer(
+            np.arange(1.0, 65.0), np.ones(3)
+        ),  # a straight line: its cosine turns over at once
+        np.eye(40),
+        gaussian(16, 2),
+        1e-90 * gaussian(64, 4),
+        1e90 * gaussian(64, 4),
+    ],
+)
+def test_poor_tables_raise_no_alarm(table: Floats) -> None:
+    found = seams(table)
+    assert found.undefined == ""
+    assert found.between == ()
+    assert found.special == ()
+    json.dumps(found.summary(), allow_nan=False)
+
+
+def test_a_row_equal_to_the_mean_has_no_cosine() -> None:
+    table = np.concatenate([gaussian(30, 4), np.zeros((1, 4))])
+    table[:30] -= table[:30].mean(axis=0)
+    found = seams(table)
+    assert np.isnan(found.cosines).tolist() == [False] * 29 + [True]
+    json.dumps(found.summary(), allow_nan=False)
+
+
+def test_nan_is_refused() -> None:
+    table = gaussian(64, 4)
+    table[7, 2] = np.nan
+    with pytest.raises(InvalidTable, match="NaN"):
+        seams(table)
+
+
+# --- what is written and drawn ---
+
+
+def test_the_summary_is_complete() -> None:
+    table = _two_bases(200, 64, 100, 5)
+    table[150] = gaussian(1, 64)[0]
+    found = seams(as_table(table)[10:])
+    summary = found.summary()
+    json.dumps(summary, allow_nan=False)
+    assert summary["between"] == [[99, 100]]
+    assert summary["special"] == [{"row": 150, "reason": found.special[0].reason}]
+    assert len(summary["reasons"]) == 1
+    assert summary["rule"]["min_side"] == MIN_SIDE
+    assert len(found.cosines) == len(found.steps) == 189
+    assert len(found.norms) == 190
+
+
+def _drawn(result: Seams) -> Any:
+    ax = Figure().add_subplot()
+    seam_profile(ax, result)
+    return ax
+
+
+def test_the_figure_marks_seams_and_special_rows_at_their_positions() -> None:
+    found = seams(load("sample:all-minilm-l6-v2")[100:])
+    ax = _drawn(found)
+    lines = {line.get_label(): line for line in ax.lines}
+    np.testing.assert_array_equal(lines["seam"].get_xdata(), [127.5, 127.5])
+    np.testing.assert_array_equal(lines["special row"].get_xdata(), [127, 510, 511])
+    texts = {text.get_text() for text in ax.texts}
+    assert texts == {"127 | 128", "127", "510\N{EN DASH}511"}
+    profile = max(ax.lines, key=lambda line: len(line.get_xdata()))
+    np.testing.assert_array_equal(profile.get_xdata(), np.arange(100, 511) + 0.5)
+    np.testing.assert_array_equal(profile.get_ydata(), found.cosines)
+
+
+def test_the_figure_of_an_even_table_has_no_legend() -> None:
+    ax = _drawn(seams(gaussian(64, 8)))
+    assert ax.get_legend() is None
+    assert ax.get_ylim()[0] < 0
+
+
+def test_the_figure_says_what_is_undefined() -> None:
+    assert "fewer than 16 rows" in _drawn(seams(gaussian(4, 4))).texts[0].get_text()
