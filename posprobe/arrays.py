@@ -87,7 +87,7 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
     """
     if isinstance(table, Positions):
         return table
-    array = table.values if isinstance(table, PositionTable) else table
+    array: Array = table.values if isinstance(table, PositionTable) else table
     array = array.detach() if _is_torch(array) else np.asarray(array)
     if array.ndim != 2 or 0 in array.shape:
         raise InvalidTable(

@@ -7,6 +7,8 @@ import json
 import re
 from functools import cache
 from importlib.resources import files
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
@@ -17,6 +19,7 @@ from made_tables import as_table, gaussian, patches, rotation, walk, waves
 import posprobe as pp
 from posprobe.encodings.sinusoidal import frequencies
 from posprobe.nulls import NULLS
+from posprobe.report import NAMES
 from posprobe.report.findings import RULES, findings, outside
 from posprobe.table import Grid
 
@@ -333,3 +336,36 @@ def test_a_long_list_of_rows_is_cut() -> None:
     )
     document["seams"]["special"] = rows[:1]
     assert text_of(document, "special").startswith("Position 3 is unlike its neighbours")
+
+
+# --- the page on analyses ---
+
+
+def page() -> str:
+    return (Path(__file__).parent.parent / "docs" / "analyses.md").read_text("utf-8")
+
+
+def test_the_page_lists_the_rate_of_false_alarms_of_every_rule_and_null_model() -> None:
+    lines = [line.strip("| ").split(" | ") for line in page().splitlines() if line[:1] == "|"]
+    (header,) = [cells for cells in lines if cells[:2] == ["base", "null model"]]
+    assert header[2:] == list(RULES)
+    measured = [cells for cells in lines if len(cells) == len(header) and cells[1] in NULLS]
+    bases = {cells[0] for cells in measured}
+    assert len(bases) >= 4
+    assert {(cells[0], cells[1]) for cells in measured} == set(product(bases, NULLS))
+    rates = [rate for cells in measured for rate in cells[2:] if rate != "–"]
+    assert all(float(rate.removesuffix("%")) <= 5 for rate in rates)
+
+
+def test_the_page_covers_every_analysis_and_only_keys_that_exist() -> None:
+    documented = re.findall(r"^## .*: (.*)$", page(), re.MULTILINE)
+    blocks = {key.split(".")[0] for part in documented for key in re.findall("`(.+?)`", part)}
+    assert blocks == set(NAMES)
+    document = pp.analyze(patches(6, 6, 8), only=["all"], nulls=0, device="cpu").to_dict()
+    for section in re.split(r"^## ", page(), flags=re.MULTILINE)[1:]:
+        named = re.match(r".*: `(\w+)", section)
+        rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", section, re.MULTILINE) if named else []
+        for key in re.findall(r"`(\w+)`", " ".join(rows)):
+            assert named
+            block = document[named[1]]
+            assert key in (block["raw"] if named[1] == "similarity" else block), key

@@ -168,9 +168,10 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     units = centered / xp.where(length > rounding, length, 1.0)[:, None]
     cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
     cosines[~(defined[1:] & defined[:-1])] = np.nan
+    steps = _host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
     series = _Series(
         norms=_host(xp.linalg.vector_norm(values, axis=1)),
-        steps=_host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1)),
+        steps=np.where(steps > rounding, steps, 0.0),
         chords=np.sqrt(2 - 2 * cosines),
         units=_host(units),
         rows=_host(centered),

@@ -75,6 +75,11 @@ class Spectrogram(Result):
     def summary(self) -> dict[str, Any]:
         """Return the treatment, the lines by segment and the drift."""
         found = self.fastest[~np.isnan(self.fastest)]
+        undefined = dict(self.undefined)
+        for name, line in (("strongest_period", self.strongest), ("fastest_period", self.fastest)):
+            without = int(np.isnan(line).sum())
+            if without:
+                undefined[name] = f"null in {without} segments, which show no such line"
         periods = (1 / np.percentile(found, [90, 50, 10])).tolist() if found.size else None
         return {
             "length": self.length,
@@ -87,7 +92,7 @@ class Spectrogram(Result):
             "fastest_period_p10_p50_p90": periods,
             "center": self.center.tolist() if self.length else None,
             "drift": self.drift,
-            "undefined": dict(self.undefined),
+            "undefined": undefined,
         }
 
 

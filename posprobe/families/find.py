@@ -60,7 +60,21 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
         names = [name for name in checkpoint.tensors if _rules(name) or _is_generic(name)]
         found = (_table(checkpoint, checkpoint.tensors[name]) for name in names)
         tables = [table for table in found if table is not None]
-    return (*_named(tables), *_other_schemes(checkpoint))
+    others = tuple(_other_schemes(checkpoint))
+    if not tables and not others:
+        tables = _bare_table(checkpoint)
+    return (*_named(tables), *others)
+
+
+def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
+    """Take the array of a ``.npy`` file, or what ``posprobe extract`` wrote: it is the table."""
+    bare = [
+        info
+        for info in checkpoint.tensors.values()
+        if info.file.endswith(".npy") or (info.name == "values" and len(checkpoint.tensors) <= 2)
+    ]
+    tables = [_whole(checkpoint, info, "the only table in the file") for info in bare]
+    return [table for table in tables if table is not None]
 
 
 def _rules(name: str) -> list[tuple[Family, TableRule]]:
@@ -154,6 +168,13 @@ def _is_generic(name: str) -> bool:
 def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
     if not _is_generic(info.name):
         return None
+    return _whole(
+        checkpoint, info, f"generic rule: {info.name} is named and shaped like a position table"
+    )
+
+
+def _whole(checkpoint: Checkpoint, info: TensorInfo, why: str) -> Encoding | None:
+    """Take every stored row as a position; None where the shape is no table's."""
     try:
         layout = stored_layout(info)
     except InvalidCheckpoint:
@@ -161,14 +182,8 @@ def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
     if layout.size < 2 or info.shape[-1] < 2:
         return None
     note = "unknown architecture: every stored row is taken as a position, in order"
-    return Encoding(
-        "learned",
-        "",
-        f"generic rule: {info.name} is named and shaped like a position table",
-        info,
-        TableRule(()),
-        rows=replace(resolve_rows(checkpoint, info, TableRule(())), notes=(note,)),
-    )
+    rows = replace(resolve_rows(checkpoint, info, TableRule(())), notes=(note,))
+    return Encoding("learned", "", why, info, TableRule(()), rows=rows)
 
 
 def _named(tables: list[Encoding]) -> Iterator[Encoding]:

@@ -46,6 +46,8 @@ NAMES = (
 )
 #: Left out unless asked for: scikit-learn alone takes longer to start than all the rest to run.
 SLOW = ("probes",)
+#: Between these lies the largest number of a table whose sums of squares are defined.
+SMALLEST, LARGEST = 1e-140, 1e140
 #: Draws of every null model unless stated otherwise.
 DRAWS = 9
 
@@ -167,6 +169,12 @@ def analyze(
     if len(table) < 2:
         raise InvalidTable(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."
+        )
+    largest = float(np.abs(table.values).max())
+    if largest and not SMALLEST < largest < LARGEST:
+        raise InvalidTable(
+            f"{table.name}: its numbers reach {largest:.1e}, and sums of their squares leave the "
+            "range of the arithmetic. Scale the table first: only the norms depend on its units."
         )
     given = positions(table, device)
     results: dict[str, Result] = {}

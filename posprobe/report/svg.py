@@ -11,6 +11,10 @@ import numpy as np
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
 
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
+#: What matplotlib never writes, and a bundle from elsewhere might hold.
+_ACTIVE = re.compile(
+    r"<\s*(?:script|foreignObject|iframe|animate|set)\b|\son\w+\s*=|javascript:", re.IGNORECASE
+)
 #: Ink that must follow the page's theme, by the CSS variable that names it.
 _THEME = {
     INK: "var(--ink)",
@@ -56,6 +60,8 @@ def inline(svg: str, name: str, label: str) -> str:
     """
     from html import escape
 
+    if _ACTIVE.search(svg):
+        raise ValueError(f"the drawing {name} holds more than a drawing")
     body = svg[svg.index("<svg") :]
     root, _, rest = body.partition(">")
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', root)
