@@ -86,6 +86,7 @@ def main() -> None:
         run(naive)
         run(analyze)
         compare("posprobe analyze / naive script", analyze, naive, ROUNDS)
+        compare("posprobe analyze --nulls 0 / naive", [*analyze, "--nulls", "0"], naive, ROUNDS)
     compare("posprobe --help / import typer", [probe, "--help"], [python, "-c", "import typer"], 15)
     compare(
         "import posprobe / import numpy",

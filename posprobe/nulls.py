@@ -7,7 +7,7 @@ trivial properties. Each null model keeps one such property and destroys the res
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,6 +27,10 @@ NULLS: Mapping[str, str] = {
     "phase": "each column's power spectrum, with random phases",
 }
 
+#: Columns that are transformed together.
+COLUMNS = 64
+#: Multiply-adds n * n * d below which one product does not fill a machine.
+SMALL = 2**31
 #: Surrogates larger than this many numbers in all are refused: they would take hours.
 MAX_NUMBERS = 2**36
 
@@ -88,20 +92,27 @@ def _random_phases(
     values: NDArray[np.floating[Any]], rng: np.random.Generator, layout: Layout
 ) -> NDArray[np.float32]:
     shape = (layout.height, layout.width) if isinstance(layout, Grid) else (len(values),)
-    maps = values.reshape(*shape, -1).astype(np.float32)
     axes = tuple(range(len(shape)))
-    # The phases of white noise are uniform and have the symmetry that a real signal needs.
-    noise = np.fft.rfftn(rng.standard_normal(maps.shape, dtype=np.float32), axes=axes)
-    size = np.abs(noise)
-    turn = np.divide(noise, size, out=np.ones_like(noise), where=size > 0)
-    # The mean is no fluctuation: its sign is kept.
-    turn[(0,) * len(shape)] = 1.0
-    mixed = np.fft.irfftn(np.fft.rfftn(maps, axes=axes) * turn, s=shape, axes=axes)
-    return mixed.reshape(values.shape).astype(np.float32)
+    mixed = np.empty(values.shape, dtype=np.float32)
+    # Some columns at a time: the transforms of all of them would take ten times the table's memory.
+    for first in range(0, values.shape[1], COLUMNS):
+        block = values[:, first : first + COLUMNS].astype(np.float32).reshape(*shape, -1)
+        # The phases of white noise are uniform and have the symmetry that a real signal needs.
+        noise = np.fft.rfftn(rng.standard_normal(block.shape, dtype=np.float32), axes=axes)
+        size = np.abs(noise)
+        turn = np.divide(noise, size, out=np.ones_like(noise), where=size > 0)
+        # The mean is no fluctuation: its sign is kept.
+        turn[(0,) * len(shape)] = 1.0
+        waves = np.fft.irfftn(np.fft.rfftn(block, axes=axes) * turn, s=shape, axes=axes)
+        mixed[:, first : first + COLUMNS] = waves.reshape(len(values), -1)
+    return mixed
 
 
 def bands(
-    table: PositionTable, numbers: Mapping[str, float | None], draws: int, seed: int
+    table: PositionTable,
+    measure: Callable[[], Mapping[str, float | None]],
+    draws: int,
+    seed: int,
 ) -> dict[str, dict[str, Any]]:
     """Set a table's headline numbers beside those of the sinusoid and of the null models.
 
@@ -109,8 +120,9 @@ def bands(
     ----------
     table
         The table.
-    numbers
-        Its headline numbers by key, as the full analyses give them.
+    measure
+        Returns its headline numbers by key, as the full analyses give them. Called once, while the
+        surrogates of a small table are under way.
     draws
         Surrogates of each null model; 0 gives the sinusoid alone.
     seed
@@ -130,19 +142,34 @@ def bands(
     shared = ruler(table.layout, table.dim)
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
-    reference = sinusoid_headline(shared)
-    drawn: dict[str, list[dict[str, float | None]]] = {name: [] for name in NULLS}
     tasks = list(_tasks(values, draws))
 
-    def measure(task: tuple[str, int, int]) -> dict[str, float | None]:
+    def draw_one(task: tuple[str, int, int]) -> dict[str, float | None]:
         name, index, draw = task
         rng = np.random.default_rng([seed, index, draw])
         return headline(surrogate(values, name, rng, table.layout), shared)
 
-    # Surrogates side by side use the cores better than threads within each small product.
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
-        for (name, _, _), measured in zip(tasks, pool.map(measure, tasks), strict=True):
-            drawn[name].append(measured)
+    # Small products side by side use the cores better than threads within each of them.
+    small = len(values) * values.size < SMALL
+    pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1) if small else 1)
+    try:
+        with threadpool_limits(1 if small else None, "blas"):
+            numbers = None if small else measure()
+            pending = pool.submit(sinusoid_headline, shared)
+            futures = [pool.submit(draw_one, task) for task in tasks]
+            numbers = measure() if numbers is None else numbers
+            # This thread has time now: it takes over what has not begun, from the end.
+            taken = {
+                task: draw_one(task)
+                for task, future in zip(reversed(tasks), reversed(futures), strict=True)
+                if small and future.cancel()
+            }
+            reference = pending.result()
+            drawn: dict[str, list[dict[str, float | None]]] = {name: [] for name in NULLS}
+            for task, future in zip(tasks, futures, strict=True):
+                drawn[task[0]].append(taken[task] if task in taken else future.result())
+    finally:
+        pool.shutdown(cancel_futures=True)
     return {
         key: {"value": value, "sinusoid": reference.get(key)}
         | {name: band([found.get(key) for found in drawn[name]]) for name in NULLS}

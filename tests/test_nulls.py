@@ -212,7 +212,7 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
     ids=["neighbours", "skill", "cka", "grid"],
 )
 def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) -> None:
-    found = bands(table, {key: 0.25}, draws=7, seed=5)[key]
+    found = bands(table, lambda: {key: 0.25}, draws=7, seed=5)[key]
     drawn = by_draw(table, 7, 5, key)
     assert found["value"] == 0.25
     for name in NULLS:
@@ -229,9 +229,9 @@ def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) 
 def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
     table = as_table(walk(40, 6))
     key = "pca.top3"
-    one = bands(table, {key: 0.5}, draws=1, seed=2)[key]
+    one = bands(table, lambda: {key: 0.5}, draws=1, seed=2)[key]
     three = by_draw(table, 3, 2, key)
-    found = bands(table, {key: 0.5}, draws=3, seed=2)[key]
+    found = bands(table, lambda: {key: 0.5}, draws=3, seed=2)[key]
     for name in NULLS:
         assert one[name]["p50"] == pytest.approx(three[name][0], rel=1e-6)
         assert found[name]["p50"] == pytest.approx(np.median(three[name]), rel=1e-6)
@@ -243,15 +243,15 @@ def test_bands_do_not_depend_on_how_many_threads_there_are(monkeypatch: Any) -> 
     found = []
     for cores in (1, 2, 7):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        found.append(bands(table, numbers, draws=4, seed=1))
+        found.append(bands(table, lambda: numbers, draws=4, seed=1))
     assert found[0] == found[1] == found[2]
 
 
 def test_bands_depend_on_the_seed_alone() -> None:
     table = as_table(walk(30, 4))
     key = "similarity.centered.far_mean"
-    assert bands(table, {key: 1.0}, 3, 0) == bands(table, {key: 1.0}, 3, 0)
-    one, two = (bands(table, {key: 1.0}, 3, seed)[key] for seed in (0, 1))
+    assert bands(table, lambda: {key: 1.0}, 3, 0) == bands(table, lambda: {key: 1.0}, 3, 0)
+    one, two = (bands(table, lambda: {key: 1.0}, 3, seed)[key] for seed in (0, 1))
     assert one["sinusoid"] == two["sinusoid"]
     for name in NULLS:
         assert one[name] != two[name]
@@ -261,8 +261,8 @@ def test_bands_depend_on_the_seed_alone() -> None:
 def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
     table = as_table(walk(40, 6))
     numbers: dict[str, float | None] = {"similarity.raw.far_mean": 0.1, "pca.top3": 0.5}
-    plain = bands(table, numbers, 3, 0)
-    scaled = bands(replace(table, values=table.values * scale), numbers, 3, 0)
+    plain = bands(table, lambda: numbers, 3, 0)
+    scaled = bands(replace(table, values=table.values * scale), lambda: numbers, 3, 0)
     for key in numbers:
         for name in NULLS:
             assert scaled[key][name] == pytest.approx(plain[key][name], rel=1e-4, abs=1e-5)
@@ -270,7 +270,7 @@ def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
 
 def test_without_draws_there_is_the_sinusoid_alone() -> None:
     table = as_table(walk(40, 6))
-    found = bands(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
+    found = bands(table, lambda: {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
     top3 = pp.pca(pp.sinusoidal(40, 6)).explained_variance_ratio[:3].sum()
     assert found["sinusoid"] == pytest.approx(top3, rel=1e-6)
     assert {name: found[name] for name in NULLS} == dict.fromkeys(NULLS)
@@ -279,7 +279,7 @@ def test_without_draws_there_is_the_sinusoid_alone() -> None:
 @pytest.mark.parametrize("draws", [-1, 2**40])
 def test_draws_that_cannot_be_made_are_refused(draws: int) -> None:
     with pytest.raises(UsageError, match=f"--nulls {draws}: between 0 and"):
-        bands(as_table(walk(40, 6)), {}, draws, 0)
+        bands(as_table(walk(40, 6)), dict, draws, 0)
     with pytest.raises(UsageError):
         pp.analyze(as_table(walk(40, 6)), only=["norms"], nulls=draws, device="cpu")
 

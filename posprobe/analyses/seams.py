@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
@@ -469,6 +468,8 @@ def _level(values: Floats) -> tuple[float, float]:
 
 def _quantile(count: NDArray[np.integer[Any]], tests: int) -> Floats:
     """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
+    from scipy.special import stdtrit
+
     return np.asarray(stdtrit(EFFICIENCY * np.maximum(count, 1), 1 - FALSE_ALARM / tests))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import typer
@@ -55,6 +56,8 @@ def _posprobe(
 
 def main() -> None:
     """Run the command line and turn failures into a message and an exit code."""
+    # A command is over before garbage could fill memory, and drawing makes a great many objects.
+    gc.set_threshold(100_000)
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
     try:

@@ -118,8 +118,6 @@ def bundle_figures(
         match result:
             case Spectrogram() if result.length:
                 figures[name] = partial(_spectrogram, result)
-            case GramDCT() if result.share is not None:
-                figures[name] = partial(_dct, result)
             case Shift() if not result.undefined:
                 figures[name] = partial(_shift, result)
             case Seams() if not result.undefined:
@@ -251,6 +249,8 @@ def _components(result: PCA) -> Figure:
     for component, ax in enumerate(axes.flat):
         if component < count:
             drawing.score(ax, result, component)
+            if not on_grid:
+                ax.locator_params(nbins=4)
         else:
             ax.set_axis_off()
     if not on_grid:
@@ -278,12 +278,6 @@ def _sinusoid(result: SinusoidFit) -> Figure:
 def _spectrogram(result: Spectrogram) -> Figure:
     figure = _figure(6.3, 2.5)
     draw_timefreq.spectrogram(figure.subplots(), result)
-    return figure
-
-
-def _dct(result: GramDCT) -> Figure:
-    figure = _figure(3.4, 2.9)
-    draw_timefreq.gram_dct(figure.subplots(), result)
     return figure
 
 

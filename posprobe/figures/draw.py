@@ -273,15 +273,20 @@ def plane_power(ax: Axes, result: Patches) -> None:
 
 
 def matrix(ax: Axes, table: PositionTable) -> ScalarMappable:
-    """Draw the table itself, positions horizontal, clipped at the 99th percentile."""
+    """Draw the table itself, positions horizontal, clipped at the 99th percentile.
+
+    Of more than `MAX_CELLS` rows or dimensions every second, third … is drawn, as the labels say.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     values = np.asarray(table.values, dtype=np.float32)
     limit = float(np.percentile(np.abs(values), 99, overwrite_input=True)) or 1.0
     colors = ScalarMappable(Normalize(-limit, limit), "PuOr_r")
+    rows, columns = (math.ceil(size / MAX_CELLS) for size in values.shape)
     # Colouring here rather than in imshow, which would need twenty times the table's memory.
-    pixels = np.stack([colors.to_rgba(dimension, bytes=True) for dimension in values.T])
+    shown = values[::rows, ::columns].T
+    pixels = np.stack([colors.to_rgba(dimension, bytes=True) for dimension in shown])
     first, stop = table.rows
     ax.imshow(
         pixels,
@@ -289,18 +294,22 @@ def matrix(ax: Axes, table: PositionTable) -> ScalarMappable:
         extent=(first - 0.5, stop - 0.5, table.dim - 0.5, -0.5),
         interpolation="nearest",
     )
-    ax.set(xlabel="position", ylabel="dimension")
+    ax.set(xlabel=_every("position", rows), ylabel=_every("dimension", columns))
     ax.spines[:].set_visible(False)
     return colors
 
 
+def _every(what: str, step: int) -> str:
+    return what if step == 1 else f"{what} (one in {step} is drawn)"
+
+
 def plain(*axes: Axis) -> None:
     """Label decades as plain numbers: superscripts cost a parser and read no better."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+    from matplotlib.ticker import FuncFormatter, NullLocator
 
     for axis in axes:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.set_minor_formatter(NullFormatter())
+        axis.set_minor_locator(NullLocator())
 
 
 def nothing(ax: Axes, why: str) -> None:

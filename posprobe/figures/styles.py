@@ -17,7 +17,7 @@ ONE_SIDED = "viridis"
 _RC: dict[str, Any] = {
     "figure.dpi": 100,
     "figure.facecolor": "white",
-    "savefig.dpi": 200,
+    "savefig.dpi": 160,
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 8,
@@ -46,6 +46,8 @@ _RC: dict[str, Any] = {
     "lines.linewidth": 1.1,
     "image.interpolation": "none",
     "image.aspect": "equal",
+    # No label here is a formula, and looking for one costs time.
+    "text.parse_math": False,
     "pdf.fonttype": 42,
     # Text stays text: it can be searched, selected and follows the page's theme.
     "svg.fonttype": "none",

@@ -193,15 +193,14 @@ def analyze(
         "probes": lambda: analyses.probes(given, seed=seed),
         "grid": lambda: analyses.grid(given, cosines=_as_similarity(results.get("similarity"))),
     }
-    for name in names:
-        results[name] = steps[name]()
-    numbers = headline_numbers(_summaries(table, results))
-    beside = {
-        "draws": nulls,
-        "seed": seed,
-        "models": dict(NULLS),
-        "numbers": bands(table, numbers, nulls, seed),
-    }
+
+    def measure() -> dict[str, float | None]:
+        for name in names:
+            results[name] = steps[name]()
+        return headline_numbers(_summaries(table, results))
+
+    numbers = bands(table, measure, nulls, seed)
+    beside = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
     return Analysis(table, results, beside, environment(given.device, seed, command))
 
 

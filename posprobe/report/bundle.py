@@ -190,10 +190,11 @@ def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         figure = make()
         # Laying out costs more than drawing, and is the same for both formats.
-        figure.draw_without_rendering()
+        if (engine := figure.get_layout_engine()) is not None:
+            engine.execute(figure)
         figure.set_layout_engine("none")
         figure.savefig(
-            folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 4}
+            folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
         )
         buffer = BytesIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})

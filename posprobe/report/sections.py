@@ -255,7 +255,7 @@ SECTIONS: tuple[Section, ...] = (
         "few cells means that similarity changes slowly from position to position.",
         limits="Any smooth table has a high share, a random walk among them.",
         source="Song & Zhong 2023, figure 2.",
-        figures={"dct": _fact("The slow corner holds {} of the energy.", "share")},
+        figures={},
         numbers=(Number("share of the slow corner", "share", "of the squared energy"),),
     ),
     Section(

@@ -42,7 +42,7 @@ def _with_palette(encoded: str) -> str:
     small = Image.fromarray(index.reshape(pixels.shape).astype(np.uint8), "P")
     small.putpalette(rgba[:, :3].tobytes())
     buffer = BytesIO()
-    small.save(buffer, "PNG", transparency=bytes(rgba[:, 3]))
+    small.save(buffer, "PNG", compress_level=6, transparency=bytes(rgba[:, 3]))
     return base64.b64encode(buffer.getvalue()).decode()
 
 
