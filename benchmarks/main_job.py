@@ -1,7 +1,7 @@
 """Compare `posprobe analyze` with the script a user would write, on a GPT-2-sized checkpoint.
 
-Both run alternately as processes of their own on the same machine; what is printed are the ratios of
-their median wall time and median peak memory, and those of starting up. Run with
+Both run alternately as processes of their own on the same machine; what is printed are the ratios
+of their median wall time and median peak memory, and those of starting up. Run with
 
     uv run --group test python benchmarks/main_job.py
 """
