@@ -60,11 +60,16 @@ def shift_plane(ax: Axes, result: Shift) -> None:
             ha="left" if x > 0.1 else "right" if x < -0.1 else "center", va="center",
             arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED, "shrinkA": 0},
         )  # fmt: skip
-    ax.set_title(f"skill {result.skill:.3g}, rank {result.rank}")
-    limit = max(1.05, float(np.abs(every).max()) * 1.05)
+    # A single stray eigenvalue must not shrink the circle.
+    limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)", aspect="equal")
     room = 1.45 if places and places[-1] > 0.6 * np.pi else 1.1
     ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit))
+    beyond = int((np.abs(every) > 1.45 * limit).sum())
+    ax.set_title(
+        f"skill {result.skill:.3g}, rank {result.rank}"
+        + (f", {beyond} beyond the frame" if beyond else "")
+    )
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 
 

@@ -244,7 +244,7 @@ SECTIONS: tuple[Section, ...] = (
         numbers=(
             Number("segment", "length", "positions", "d"),
             Number("segments", "segments", "overlapping", "d"),
-            Number("drift", "drift", "of the fastest line, first to last segment"),
+            Number("drift", "drift", "of the fastest line: its 10 to 90 % range over its median"),
         ),
     ),
     Section(
