@@ -196,8 +196,7 @@ def _printable(results: Mapping[str, _R]) -> dict[str, _R]:
         text = "".join(letter for letter in label if letter.isprintable())
         if len(text) > 32:
             text = f"{text[:14]} … {text[-15:]}"
-        # Dollars enclose a formula, and a line whose label begins with _ is left out of the legend.
-        text = text.replace("$", r"\$")
+        # A line whose label begins with _ is left out of the legend.
         text = f" {text}" if text[:1] in ("", "_") else text
         while text in shown:
             text += "'"
