@@ -20,6 +20,8 @@ from posprobe.table import Grid, Layout, PositionTable
 Detrend: TypeAlias = Literal["constant", "linear"]
 Window: TypeAlias = Literal["hann", "none"]
 
+#: Half a unit of float32 in the last place, with room to spare.
+ROUNDING = 2e-7
 #: Chance that red noise alone shows any line in a spectrum.
 FALSE_ALARM = 0.01
 #: Share of the power below the edge frequency.
@@ -188,9 +190,9 @@ def detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
         n = values.shape[0]
         line = xp.arange(n, dtype=values.dtype, device=values.device) - (n - 1) / 2
         rest = rest - line[:, None] * (xp.matmul(line, rest) / xp.sum(line**2))
-    # What detrending leaves of a constant or straight column is rounding.
+    # What detrending leaves of a constant or straight column is rounding, of float32 in most files.
     scale = xp.max(xp.abs(values), axis=0)
-    return xp.where(xp.max(xp.abs(rest), axis=0) > 1e-12 * scale, rest, 0.0)
+    return xp.where(xp.max(xp.abs(rest), axis=0) > ROUNDING * scale, rest, 0.0)
 
 
 def _spectrum(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
+import warnings
 
 import typer
 
@@ -60,6 +62,10 @@ def main() -> None:
     gc.set_threshold(100_000)
     arguments = sys.argv[1:]
     debug = "--debug" in arguments
+    if not debug:
+        # Libraries warn of what our own messages explain, or of what no user can change.
+        warnings.simplefilter("ignore")
+        logging.getLogger("matplotlib").setLevel(logging.ERROR)
     try:
         app([part for part in arguments if part != "--debug"], prog_name="posprobe")
     except PosprobeError as error:
@@ -71,6 +77,8 @@ def main() -> None:
         raise
     except MemoryError as error:
         _fail(f"out of memory ({error}). Analyse fewer positions with --rows A:B.", 1, debug)
+    except OSError as error:
+        _fail(f"the output cannot be written ({error.strerror or error}).", 2, debug)
     except Exception as error:  # noqa: BLE001 - a bug must not look like a result
         hint = "" if debug else " Run again with --debug and report the traceback."
         _fail(f"a bug: {type(error).__name__}: {error}.{hint}", 1, debug)

@@ -32,10 +32,20 @@ def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
 def summary(document: Mapping[str, Any]) -> str:
     """Print an analysis: the findings, the numbers with their bands, the other numbers."""
     from posprobe.nulls import NULLS
-    from posprobe.report.page import verdict_rows
+    from posprobe.report.page import rows_of, verdict_rows
+    from posprobe.report.sections import SECTIONS
 
     lines = [f"* {finding['text']}" for finding in document["findings"]]
     rows = verdict_rows(document["nulls"])
+    if not rows:
+        # Nothing that was measured has a band: print the numbers themselves.
+        for section in SECTIONS:
+            if section.key in document:
+                lines += [section.title] + [
+                    f"  {row['label']:<32}{row['value']:>10}   {row['meaning']}"
+                    for row in rows_of(document[section.key], section.numbers)
+                ]
+        return "\n".join(lines)
     if not document["nulls"]["draws"]:
         lines.append("no null models were drawn, so nothing can be claimed: see --nulls")
     elif not lines:
@@ -80,6 +90,7 @@ def comparison(document: Mapping[str, Any]) -> str:
             lines.append(
                 f"{table['label']}: {value['quantity']}: published {show(value['value'])}, "
                 f"here {ours} ({value['citation']})"
+                + (f". {value['differs']}" if value["differs"] else "")
             )
     return "\n".join(lines)
 

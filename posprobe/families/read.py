@@ -144,6 +144,8 @@ def open_reference(
     source = reference.source
     if revision and reference.revision and revision != reference.revision:
         raise UsageError(f"{reference.text}: --revision {revision} contradicts the reference.")
+    if revision and (reference.is_path or ":" in source):
+        raise UsageError(f"{source}: only Hub repositories have revisions. Leave out --revision.")
     if reference.is_path:
         return open_local(Path(source))
     kind, colon, name = source.partition(":")
@@ -181,6 +183,11 @@ def read_table(
         rows = resolve_rows(checkpoint, info, rule, grid)
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
+    if 0 in info.shape:
+        raise InvalidTable(
+            f"{info.file}: tensor {info.name}, shape {list(info.shape)}, is empty. "
+            "The checkpoint was saved without its weights: use a complete one."
+        )
     stored = checkpoint.read(info.name)
     values = stored.values.reshape(-1, info.shape[-1])
     tokens, skip = len(rows.prefix), rows.skip

@@ -259,6 +259,10 @@ def _components(result: PCA) -> Figure:
 
 
 def _spectrum(result: Spectrum) -> Figure:
+    if isinstance(result.layout, Grid):
+        figure = _figure(4.2, 2.6)
+        drawing.power(figure.subplots(), result)
+        return figure
     figure = _figure(6.3, 2.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     drawing.power(left, result)

@@ -180,12 +180,17 @@ def power(ax: Axes, result: Spectrum) -> None:
             ha="center", fontsize=6.5,
         )  # fmt: skip
     floor = result.power[shown][result.power[shown] > 0]
-    ax.set(xscale="log", yscale="log", ylabel="power (sum over dimensions)")
+    on_grid = isinstance(result.layout, Grid)
+    # A grid has too few rings for decades.
+    ax.set(xscale="linear" if on_grid else "log", yscale="log")
+    ax.set_ylabel("power (sum over dimensions)")
     if floor.size:
         ax.set_ylim(max(floor.min() / 2, floor.max() * 1e-9), floor.max() * 4)
-    unit = "patch, radial" if isinstance(result.layout, Grid) else "position"
-    ax.set_xlabel(f"frequency (cycles per {unit})")
+    ax.set_xlabel(f"frequency (cycles per {'patch, radial' if on_grid else 'position'})")
     ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
+    if on_grid:
+        plain(ax.yaxis)
+        return
     plain(ax.xaxis, ax.yaxis, _period_axis(ax))
     ax.legend(loc="lower left")
 

@@ -138,6 +138,11 @@ def render_bundle(folder: Path) -> Path:
     folder = folder.expanduser()
     document = read_bundle(folder)
     drawings = _drawings(folder / "figures")
+    if not drawings:
+        raise InvalidCheckpoint(
+            f"{folder / 'figures'}: the bundle has lost its figures, which the page shows. "
+            "Analyse the table again."
+        )
     try:
         page = render(document, drawings)
     except (KeyError, TypeError, AttributeError, ValueError, TemplateError) as error:

@@ -74,7 +74,8 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
         null_names=NULLS,
         findings=document.get("findings", ()),
         lines=document.get("spectrum", {}).get("lines") or [],
-        outliers=document.get("norms", {}).get("outlier_rows") or [],
+        outliers=_farthest(document.get("norms", {})),
+        seams=document.get("seams", {}),
         table_drawing=table_drawing
         and inline(table_drawing, "table", f"Heat map of the table {document['table']['name']}"),
     )
@@ -182,14 +183,20 @@ def rows_of(block: Block, numbers: tuple[Number, ...]) -> list[dict[str, str]]:
     ]
 
 
+def _farthest(norms: Block) -> list[dict[str, Any]]:
+    """Sort the rows that stand out by how far they do."""
+    rows = norms.get("outlier_rows") or []
+    return sorted(rows, key=lambda row: -abs(row["norm"] - norms["median"]))
+
+
 def _reasons(block: Block) -> list[str]:
-    """Collect why numbers are undefined, each reason once."""
-    found: dict[str, None] = {}
+    """Collect why numbers are undefined: each reason once, with the numbers it concerns."""
+    found: dict[str, dict[str, None]] = {}
     for part in (block, *(value for value in block.values() if isinstance(value, Mapping))):
-        reason = part.get("undefined")
-        reasons = reason.values() if isinstance(reason, Mapping) else [reason] if reason else []
-        found |= dict.fromkeys(reasons)
-    return list(found)
+        undefined = part.get("undefined")
+        for name, reason in undefined.items() if isinstance(undefined, Mapping) else ():
+            found.setdefault(reason, {})[name.replace("_", " ")] = None
+    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
 @cache
