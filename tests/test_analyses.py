@@ -971,3 +971,12 @@ def test_components_needed_for_everything_are_all_that_vary() -> None:
     found = pp.pca(waves(30, [5.0, 7.0]) @ gaussian(4, 9))
     assert found.components_for(1.0) == 4
     assert found.components_for(0.0) == 1
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.37])
+def test_the_rounding_of_a_straight_line_is_no_spectrum(slope: float) -> None:
+    rng = np.random.default_rng(0)
+    line = slope * np.arange(512)[:, None] * rng.standard_normal(32) + rng.standard_normal(32)
+    found = pp.spectrum(line.astype(np.float32))
+    assert found.entropy is None
+    assert "nothing is left" in found.undefined

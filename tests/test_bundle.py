@@ -679,15 +679,6 @@ def test_a_bundle_that_lost_its_figures_keeps_the_page_it_has(own_bundle: Path) 
     assert tree(own_bundle) == before
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.37])
-def test_the_rounding_of_a_straight_line_is_no_spectrum(slope: float) -> None:
-    rng = np.random.default_rng(0)
-    line = slope * np.arange(512)[:, None] * rng.standard_normal(32) + rng.standard_normal(32)
-    found = pp.spectrum(line.astype(np.float32))
-    assert found.entropy is None
-    assert "nothing is left" in found.undefined
-
-
 def test_a_folder_without_a_bundle_is_not_found(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(UnknownReference, match=r"no analysis\.json.*posprobe analyze"):

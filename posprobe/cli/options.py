@@ -29,7 +29,8 @@ class DeviceName(StrEnum):
 DEFAULT_NULLS = 9
 
 Ref: TypeAlias = Annotated[
-    str, typer.Argument(metavar="REF", help="Path, Hub id, sample:NAME or formula; see below.")
+    str,
+    typer.Argument(metavar="REF", help="Path, Hub id, sample:NAME or formula; see posprobe -h."),
 ]
 Out: TypeAlias = Annotated[
     Path | None, typer.Option("--out", help="Folder of the bundle [default: reports/NAME].")

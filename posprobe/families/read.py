@@ -183,11 +183,6 @@ def read_table(
         rows = resolve_rows(checkpoint, info, rule, grid)
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
-    if 0 in info.shape:
-        raise InvalidTable(
-            f"{info.file}: tensor {info.name}, shape {list(info.shape)}, is empty. "
-            "The checkpoint was saved without its weights: use a complete one."
-        )
     stored = checkpoint.read(info.name)
     values = stored.values.reshape(-1, info.shape[-1])
     tokens, skip = len(rows.prefix), rows.skip

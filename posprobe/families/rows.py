@@ -59,6 +59,11 @@ def resolve_rows(
         config = {}
     stored = stored_layout(info)
     rows = stored.size
+    if 0 in info.shape:
+        raise InvalidCheckpoint(
+            f"{_where(info)}: it is empty. The checkpoint was saved without its weights: use a "
+            "complete one."
+        )
     if isinstance(stored, Grid):
         return Rows(grid or stored)
     if rule.grid or grid is not None:
