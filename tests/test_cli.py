@@ -759,3 +759,18 @@ def test_without_torch_everything_but_torch_files_works(tmp_path: Path) -> None:
     assert "posprobe[models]" in device
     assert done.err.endswith("code 4\n")
     assert "Traceback" not in done.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_output_that_finds_no_room_is_no_bug() -> None:
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", "from posprobe.cli import main; main()", "families"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert ended.returncode == 2
+    assert "cannot be written (No space left on device)" in ended.stderr
+    assert "bug" not in ended.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import sys
@@ -22,6 +23,9 @@ _EPILOG = (
     "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not found or not "
     "reached, 4 checkpoint not readable, 5 no position table, 1 a bug."
 )
+
+#: What stdout says when there is no room for it; any other unforeseen OSError is a bug.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="posprobe",
@@ -77,9 +81,9 @@ def main() -> None:
         raise
     except MemoryError as error:
         _fail(f"out of memory ({error}). Analyse fewer positions with --rows A:B.", 1, debug)
-    except OSError as error:
-        _fail(f"the output cannot be written ({error.strerror or error}).", 2, debug)
     except Exception as error:  # noqa: BLE001 - a bug must not look like a result
+        if isinstance(error, OSError) and error.errno in _FULL:
+            _fail(f"the output cannot be written ({error.strerror}). Make room.", 2, debug)
         hint = "" if debug else " Run again with --debug and report the traceback."
         _fail(f"a bug: {type(error).__name__}: {error}.{hint}", 1, debug)
 
