@@ -293,7 +293,7 @@ def test_the_drawings_show_every_number_and_say_when_there_is_none() -> None:
     figure = Figure()
     left, right, empty = figure.subplots(1, 3)
     draw_probes.probes(left, result)
-    draw_probes.predictions(right, result.absolute_blocked)
+    assert result.absolute_blocked.plot(right) is right
     draw_probes.probes(empty, probes(walk(3, 3)))
     assert len(left.get_yticks()) == len(left.texts) == 7
     drawn = {line.get_label(): np.asarray(line.get_ydata()) for line in right.lines}

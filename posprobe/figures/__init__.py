@@ -22,6 +22,7 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
+from posprobe.analyses.probes import AbsoluteProbe
 from posprobe.figures import draw as drawing
 from posprobe.figures import (
     draw_compare,
@@ -80,6 +81,8 @@ def draw(result: Result, ax: Axes | None = None) -> Axes:
                 draw_sinusoid.sinusoids(ax, result)
             case Probes():
                 draw_probes.probes(ax, result)
+            case AbsoluteProbe():
+                draw_probes.predictions(ax, result)
             case _:
                 raise TypeError(f"there is no drawing for a {type(result).__name__}")
     return ax
