@@ -1,62 +1,79 @@
-"""Closed forms: position tables that follow a formula, usable wherever a checkpoint is."""
+"""Closed forms of position: tables, rotations, biases and buckets that follow a formula.
 
-from __future__ import annotations
+A formula with a table can stand wherever a checkpoint can, such as ``sinusoidal:512x768,halves``.
+"""
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from posprobe.encodings.alibi import alibi_bias, alibi_slopes, falcon_bias
+from posprobe.encodings.buckets import (
+    attention_bias_index,
+    deberta_buckets,
+    log_spaced_offsets,
+    t5_buckets,
+    window_index,
+    window_index_with_cls,
+)
+from posprobe.encodings.formulas import (
+    FORMULAS,
+    Formula,
+    Option,
+    from_reference,
+    of_shape,
+    parse_formula,
+)
+from posprobe.encodings.guesses import (
+    binary,
+    continuous_binary,
+    counting,
+    normalised_counting,
+    sine_ladder,
+)
+from posprobe.encodings.recognise import fixed_formula
+from posprobe.encodings.rope_rules import yarn_correction_range
+from posprobe.encodings.rotary import (
+    critical_dimension,
+    first_negative,
+    rotary_bound,
+    rotary_frequencies,
+    rotary_kernel,
+    rotation_angles,
+    smallest_base,
+    wavelengths,
+)
+from posprobe.encodings.sinusoidal import frequencies, sincos2d, sinusoidal, translation_matrix
 
-from posprobe.encodings.sinusoidal import fixed_formula, sincos2d, sinusoidal
-from posprobe.errors import UnknownReference, UsageError
-from posprobe.table import Grid, PositionTable
-
-Formula: TypeAlias = Callable[..., PositionTable]
-
-#: Formulas by the name they have in a reference, with what their sizes mean.
-FORMULAS: Mapping[str, tuple[Formula, tuple[str, ...]]] = {
-    "sinusoidal": (sinusoidal, ("positions", "width")),
-    "sincos2d": (sincos2d, ("height", "width", "dimension")),
-}
-
-
-def from_reference(source: str) -> PositionTable:
-    """Build the table that a formula reference such as ``sinusoidal:512x768`` names.
-
-    Raises
-    ------
-    UnknownReference
-        If there is no such formula.
-    UsageError
-        If the sizes are missing or cannot be.
-    """
-    name, _, sizes = source.partition(":")
-    if name not in FORMULAS:
-        known = ", ".join(f"{key}:{'x'.join(parts)}" for key, (_, parts) in FORMULAS.items())
-        raise UnknownReference(f"{source}: no formula is called {name!r}. Known are {known}.")
-    formula, parts = FORMULAS[name]
-    numbers = sizes.split("x")
-    if len(numbers) != len(parts) or not all(n.isascii() and n.isdigit() for n in numbers):
-        raise UsageError(
-            f"{source}: {name} takes {len(parts)} sizes, {' x '.join(parts)}: write "
-            f"{name}:{'x'.join('512' for _ in parts)}, for example."
-        )
-    return formula(*map(int, numbers))
-
-
-def of_shape(name: str, table: PositionTable) -> PositionTable | None:
-    """Build the formula called ``name`` in the shape of a table; None if it is no bare name.
-
-    Raises
-    ------
-    UsageError
-        If the formula has no table of that shape.
-    """
-    if name not in FORMULAS:
-        return None
-    layout = table.layout
-    if (name == "sincos2d") != isinstance(layout, Grid):
-        raise UsageError(f"{name}: it has no table in the shape of {table.name}, a {layout}.")
-    sizes = (layout.height, layout.width) if isinstance(layout, Grid) else (layout.length,)
-    return FORMULAS[name][0](*sizes, table.dim)
-
-
-__all__ = ["FORMULAS", "fixed_formula", "from_reference", "of_shape", "sincos2d", "sinusoidal"]
+__all__ = [
+    "FORMULAS",
+    "Formula",
+    "Option",
+    "alibi_bias",
+    "alibi_slopes",
+    "attention_bias_index",
+    "binary",
+    "continuous_binary",
+    "counting",
+    "critical_dimension",
+    "deberta_buckets",
+    "falcon_bias",
+    "first_negative",
+    "fixed_formula",
+    "frequencies",
+    "from_reference",
+    "log_spaced_offsets",
+    "normalised_counting",
+    "of_shape",
+    "parse_formula",
+    "rotary_bound",
+    "rotary_frequencies",
+    "rotary_kernel",
+    "rotation_angles",
+    "sincos2d",
+    "sine_ladder",
+    "sinusoidal",
+    "smallest_base",
+    "t5_buckets",
+    "translation_matrix",
+    "wavelengths",
+    "window_index",
+    "window_index_with_cls",
+    "yarn_correction_range",
+]

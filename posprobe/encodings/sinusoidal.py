@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.encodings.build import canonical, check_base, check_sizes, formula_table
 from posprobe.errors import UsageError
-from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.table import Grid, PositionTable, Sequence
 
 Order: TypeAlias = Literal["interleaved", "halves"]
+GridOrder: TypeAlias = Literal["mae", "timm"]
 
-#: Largest table that a formula builds, in numbers: 4 GiB of float64.
-MAX_SIZE = 2**29
+#: How a table's columns may be ordered.
+ORDERS: tuple[Order, ...] = ("interleaved", "halves")
 
 
 def frequencies(dim: int, *, base: float = 10_000.0, endpoint: bool = False) -> NDArray[np.float64]:
@@ -47,8 +48,13 @@ def sinusoidal(
     base: float = 10_000.0,
     order: Order = "interleaved",
     endpoint: bool = False,
+    cosine_first: bool = False,
 ) -> PositionTable:
-    """Build the sinusoidal table of Vaswani et al. 2017 (section 3.5).
+    """Build the sinusoidal table of Vaswani et al. 2017 (section 3.5) in one of its variants.
+
+    The paper interleaves and divides exponents by ``d/2``, as do DistilBERT, XLM and T2T-ViT;
+    Marian, Pegasus and RoFormer keep its ladder in halves; tensor2tensor, fairseq and Whisper have
+    halves with the endpoint; MusicGen has those with the cosines first.
 
     Parameters
     ----------
@@ -57,8 +63,10 @@ def sinusoidal(
     base, endpoint
         The ladder of frequencies, see `frequencies`.
     order
-        ``"interleaved"`` puts sine on even and cosine on odd columns (the paper), ``"halves"``
-        all sines before all cosines (tensor2tensor, fairseq, Whisper).
+        ``"interleaved"`` puts the sine and the cosine of a frequency side by side, ``"halves"`` all
+        sines before all cosines.
+    cosine_first
+        Cosine on even columns, or in the first half, as Kernes (2021) writes it.
 
     Returns
     -------
@@ -68,19 +76,85 @@ def sinusoidal(
     Raises
     ------
     UsageError
-        If a size is not positive, the width is odd, or the table would be too large.
+        If a size is not positive, the width is odd, the base is not above 1, or the table would be
+        too large.
     """
-    _check(f"sinusoidal:{length}x{dim}", length, dim, multiple=2)
+    reference = canonical(
+        "sinusoidal",
+        length,
+        dim,
+        halves=order == "halves",
+        endpoint=endpoint,
+        cosine_first=cosine_first,
+        base=None if base == 10_000 else base,
+    )
+    check_sizes(reference, length, dim, multiple=2)
+    check_base(reference, base)
     omega = frequencies(dim, base=base, endpoint=endpoint)
-    values = _waves(np.arange(length), omega, order)
-    return _formula(f"sinusoidal:{length}x{dim}", values, Sequence(length))
+    sine, cosine = columns(dim, order, cosine_first=cosine_first)
+    angles = np.arange(length)[:, None] * omega
+    values = np.empty((length, dim))
+    values[:, sine], values[:, cosine] = np.sin(angles), np.cos(angles)
+    return formula_table(reference, values, Sequence(length))
 
 
-def sincos2d(height: int, width: int, dim: int, *, base: float = 10_000.0) -> PositionTable:
-    """Build the two-dimensional sin-cos table of MAE (He et al. 2022, released code).
+def translation_matrix(
+    dim: int,
+    shift: float,
+    *,
+    base: float = 10_000.0,
+    order: Order = "interleaved",
+    endpoint: bool = False,
+    cosine_first: bool = False,
+) -> NDArray[np.float64]:
+    """Matrix that moves every row of a sinusoid by ``shift`` positions.
 
-    The first half of a row encodes the column of the cell, the second half its row; each is a
-    sinusoid of width ``d/2`` with all sines before all cosines.
+    With positions as rows, ``PE(x + shift) = PE(x) @ T`` for every ``x``, real or whole: ``T``
+    rotates each frequency's plane by ``omega * shift`` (Vaswani et al. 2017, sec. 3.5; Kernes 2021,
+    part I). ``T`` is orthogonal and ``T(a) @ T(b) = T(a + b)``.
+
+    Parameters
+    ----------
+    dim
+        Width ``d``; even.
+    shift
+        Distance in positions; negative moves back.
+    base, order, endpoint, cosine_first
+        The variant, as for `sinusoidal`.
+
+    Returns
+    -------
+    NDArray
+        ``[d, d]`` float64.
+
+    Raises
+    ------
+    UsageError
+        If the width is not a positive even number or the base is not above 1.
+    """
+    reference = f"translation_matrix({dim}, {shift})"
+    check_sizes(reference, dim, dim, multiple=2)
+    check_base(reference, base)
+    angles = frequencies(dim, base=base, endpoint=endpoint) * shift
+    sine, cosine = columns(dim, order, cosine_first=cosine_first)
+    matrix = np.zeros((dim, dim))
+    matrix[sine, sine] = matrix[cosine, cosine] = np.cos(angles)
+    matrix[cosine, sine] = np.sin(angles)
+    matrix[sine, cosine] = -np.sin(angles)
+    return matrix
+
+
+def sincos2d(
+    height: int, width: int, dim: int, *, base: float = 10_000.0, order: GridOrder = "mae"
+) -> PositionTable:
+    """Build a two-dimensional sin-cos table in the layout of a released code.
+
+    Each axis has ``d/4`` frequencies with exponents over ``d/4``. With ``x`` the column of a cell
+    and ``y`` its row, the four quarters of a row of the table are
+
+    - ``"mae"``: ``sin x, cos x, sin y, cos y`` (MAE's released code, He et al. 2022; also DiT);
+    - ``"timm"``: ``sin y, sin x, cos y, cos x`` (timm, ``build_sincos2d_pos_embed`` at its
+      defaults).
 
     Returns
     -------
@@ -90,84 +164,43 @@ def sincos2d(height: int, width: int, dim: int, *, base: float = 10_000.0) -> Po
     Raises
     ------
     UsageError
-        If a size is not positive, ``d`` is no multiple of 4, or the table would be too large.
+        If a size is not positive, ``d`` is no multiple of 4, the base is not above 1, the order is
+        unknown, or the table would be too large.
     """
-    reference = f"sincos2d:{height}x{width}x{dim}"
-    _check(reference, height, width, multiple=1)
-    _check(reference, height * width, dim, multiple=4)
-    omega = frequencies(dim // 2, base=base)
-    row, column = np.divmod(np.arange(height * width), width)
-    values = np.concatenate([_waves(column, omega, "halves"), _waves(row, omega, "halves")], axis=1)
-    return _formula(reference, values, Grid(height, width))
-
-
-def fixed_formula(values: NDArray[np.floating[Any]], layout: Layout, dtype: str) -> str | None:
-    """Name the formula that a stored table follows, or None for a learned one.
-
-    Every published variant of the sinusoid is compared with the values; the tolerance is what
-    computing and storing it in the given format costs.
-
-    Parameters
-    ----------
-    values
-        ``[n, d]``, rows in order from position 0.
-    layout
-        How they are arranged.
-    dtype
-        Format in which the table is stored, such as ``F16``.
-    """
-    tolerance = {"F16": 2e-3, "BF16": 8e-3}.get(dtype, 1e-3)
-    if not np.isfinite(values).all():
-        return None
-    if not np.allclose(np.abs(values[0] - 0.5), 0.5, rtol=0, atol=tolerance):
-        return None  # row 0 holds sines and cosines of 0 in every variant
-    for name, candidate in _variants(len(values), values.shape[1], layout):
-        if np.allclose(values, candidate, rtol=0, atol=tolerance):
-            return name
-    return None
-
-
-def _variants(n: int, d: int, layout: Layout) -> Iterator[tuple[str, NDArray[np.float64]]]:
-    if d % 2:
-        return
-    orders: tuple[Order, ...] = ("interleaved", "halves")
-    for order in orders:
-        for endpoint in (False, True):
-            steps = "d/2 - 1" if endpoint else "d/2"
-            omega = frequencies(d, endpoint=endpoint)
-            yield (
-                f"sinusoid, {order}, exponents over {steps}",
-                _waves(np.arange(n), omega, order),
-            )
-    if isinstance(layout, Grid) and d % 4 == 0:
-        values = sincos2d(layout.height, layout.width, d).values.astype(np.float64)
-        yield "2-D sin-cos, columns first", values
-        yield "2-D sin-cos, rows first", np.roll(values, d // 2, axis=1)
-
-
-def _waves(
-    positions: NDArray[np.integer[Any]], omega: NDArray[np.float64], order: Order
-) -> NDArray[np.float64]:
-    angles = positions[:, None] * omega
-    waves = np.stack([np.sin(angles), np.cos(angles)], axis=2 if order == "interleaved" else 1)
-    return waves.reshape(len(positions), -1)
-
-
-def _check(reference: str, rows: int, dim: int, *, multiple: int) -> None:
-    if rows < 1 or dim < 1 or dim % multiple:
-        raise UsageError(
-            f"{reference}: sizes must be positive"
-            + (f" and the table's width a multiple of {multiple}." if multiple > 1 else ".")
-        )
-    if rows * dim > MAX_SIZE:
-        raise UsageError(
-            f"{reference}: {rows * dim} numbers are more than the {MAX_SIZE} that fit comfortably "
-            "into memory. Choose fewer positions."
-        )
-
-
-def _formula(reference: str, values: NDArray[np.float64], layout: Layout) -> PositionTable:
-    source = Source(reference=reference, resolved=reference, shape=values.shape, dtype="F64")
-    return PositionTable(
-        values, layout, name=reference, source=source, kind="fixed", family="formula"
+    reference = canonical(
+        "sincos2d",
+        height,
+        width,
+        dim,
+        timm=order == "timm",
+        base=None if base == 10_000 else base,
     )
+    check_sizes(reference, height, width)
+    check_sizes(reference, height * width, dim, multiple=4)
+    check_base(reference, base)
+    omega = frequencies(dim // 2, base=base)
+    y, x = (axis[:, None] * omega for axis in np.divmod(np.arange(height * width), width))
+    if order == "mae":
+        quarters = [np.sin(x), np.cos(x), np.sin(y), np.cos(y)]
+    elif order == "timm":
+        quarters = [np.sin(y), np.sin(x), np.cos(y), np.cos(x)]
+    else:
+        raise UsageError(f"{reference}: order is {order!r}. Choose 'mae' or 'timm'.")
+    return formula_table(reference, np.concatenate(quarters, axis=1), Grid(height, width))
+
+
+def columns(
+    dim: int, order: Order, *, cosine_first: bool
+) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]:
+    """Columns of the sines and of the cosines, each in the order of the frequencies.
+
+    Raises
+    ------
+    UsageError
+        If the order is unknown.
+    """
+    if order not in ORDERS:
+        raise UsageError(f"order {order!r}: there is none. Choose {' or '.join(ORDERS)}.")
+    pairs = np.arange(dim).reshape(*((-1, 2) if order == "interleaved" else (2, -1)))
+    first, second = pairs.T if order == "interleaved" else pairs
+    return (second, first) if cosine_first else (first, second)

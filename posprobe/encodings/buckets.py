@@ -1,0 +1,241 @@
+"""From an offset between two tokens to the entry of a relative table that it selects."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from posprobe.encodings.build import check_sizes
+from posprobe.errors import UsageError
+
+
+def t5_buckets(
+    offsets: ArrayLike,
+    *,
+    buckets: int = 32,
+    max_distance: int = 128,
+    bidirectional: bool = True,
+) -> NDArray[np.int64]:
+    """Bucket of each offset in T5's relative attention bias (Raffel et al. 2020, released code).
+
+    Half of a direction's buckets hold one offset each, the others grow like the logarithm, and the
+    last one holds all from ``max_distance`` on. mT5, UMT5, LongT5, Switch Transformers, Pop2Piano,
+    UDOP, LayoutLMv2, LayoutLMv3, MPNet, WavLM and CPM-Ant compute the same buckets; Pix2Struct's
+    decoder always causal ones. LayoutLM and UDOP bucket coordinates on the page as well.
+
+    Parameters
+    ----------
+    offsets
+        Integers of any shape: **key minus query**, so an earlier key is negative.
+    buckets, max_distance
+        ``relative_attention_num_buckets`` and ``relative_attention_max_distance``.
+    bidirectional
+        Split the buckets between earlier keys (first half) and later ones; an encoder does. A
+        decoder gives all to earlier keys and puts later ones, which it masks, into bucket 0.
+
+    Returns
+    -------
+    NDArray
+        Buckets in the shape of ``offsets``, from 0 to ``buckets - 1``.
+
+    Raises
+    ------
+    UsageError
+        If an offset is no integer, there are fewer than four buckets (two if causal), or
+        ``max_distance`` is not beyond the offsets that have a bucket of their own.
+    """
+    offset = _integers(offsets)
+    each = buckets // 2 if bidirectional else buckets
+    alone = each // 2
+    if alone < 1 or max_distance <= alone:
+        raise UsageError(
+            f"t5: {buckets} buckets up to distance {max_distance}: there must be at least "
+            f"{4 if bidirectional else 2} buckets, and a distance above {max(alone, 1)}."
+        )
+    distance = np.abs(offset) if bidirectional else np.maximum(-offset, 0)
+    steps = _log32(np.maximum(distance, alone), alone)
+    steps = steps / np.float32(np.log(max_distance / alone)) * np.float32(each - alone)
+    grown = np.minimum(alone + steps.astype(np.int64), each - 1)
+    later = each * (offset > 0) if bidirectional else 0
+    return np.asarray(later + np.where(distance < alone, distance, grown), dtype=np.int64)
+
+
+def deberta_buckets(
+    offsets: ArrayLike, *, buckets: int = 256, max_distance: int = 512
+) -> NDArray[np.int64]:
+    """Bucket of each offset in DeBERTa-v2 and v3 (He et al. 2021, released code); also SEW-D.
+
+    Offsets up to ``buckets // 2`` stand for themselves, larger ones grow like the logarithm and
+    reach ``buckets - 1`` at ``max_distance - 1``; they go on growing beyond it, and the model clips
+    them to its table. Row ``bucket + buckets`` of the table of ``2 * buckets`` rows is selected.
+
+    Parameters
+    ----------
+    offsets
+        Integers of any shape: **query minus key**, as DeBERTa counts, so an earlier key is
+        positive. The bucket of ``-x`` is minus that of ``x``.
+    buckets, max_distance
+        ``position_buckets`` and ``max_relative_positions`` (where that is -1,
+        ``max_position_embeddings``).
+
+    Returns
+    -------
+    NDArray
+        Signed buckets in the shape of ``offsets``.
+
+    Raises
+    ------
+    UsageError
+        If an offset is no integer, there are fewer than two buckets, or ``max_distance`` is not
+        beyond the offsets that stand for themselves.
+    """
+    offset = _integers(offsets)
+    middle = buckets // 2
+    if middle < 1 or max_distance - 1 <= middle:
+        raise UsageError(
+            f"deberta: {buckets} buckets up to distance {max_distance}: there must be at least 2 "
+            f"buckets, and a distance above {max(middle, 1) + 1}."
+        )
+    distance = np.abs(offset)
+    steps = _log32(np.maximum(distance, middle), middle) / _log32(max_distance - 1, middle)
+    grown = np.ceil(steps * np.float32(middle - 1)).astype(np.int64) + middle
+    return np.asarray(np.where(distance <= middle, offset, np.sign(offset) * grown), dtype=np.int64)
+
+
+def window_index(height: int, width: int) -> NDArray[np.int64]:
+    """Row of Swin's bias table for each pair of cells of a window (Liu et al. 2021).
+
+    The table has ``(2 * height - 1) * (2 * width - 1)`` rows, one per offset, query minus key; the
+    one in the middle is a cell's bias towards itself.
+
+    Returns
+    -------
+    NDArray
+        ``[h * w, h * w]``, query by key.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive or there are too many pairs.
+    """
+    dy, dx = _offsets(height, width)
+    return np.asarray((dy + height - 1) * (2 * width - 1) + dx + width - 1)
+
+
+def window_index_with_cls(height: int, width: int) -> NDArray[np.int64]:
+    """Row of BEiT's bias table for each pair of tokens, the class token first (Bao et al. 2022).
+
+    After Swin's rows come three more: class token to patch, patch to class token, and class token
+    to itself. Data2Vec-vision and timm's EVA and BEiT models have the same.
+
+    Returns
+    -------
+    NDArray
+        ``[1 + h * w, 1 + h * w]``, query by key.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive or there are too many pairs.
+    """
+    index = np.pad(window_index(height, width), ((1, 0), (1, 0)))
+    offsets = (2 * height - 1) * (2 * width - 1)
+    index[0, 1:], index[1:, 0], index[0, 0] = offsets, offsets + 1, offsets + 2
+    return index
+
+
+def log_spaced_offsets(
+    height: int, width: int, *, pretrained: tuple[int, int] | None = None
+) -> NDArray[np.float64]:
+    """Offsets that Swin V2's network turns into biases (Liu et al. 2022, section 3.3).
+
+    An offset, divided by the largest of the window and times 8, becomes
+    ``sign(x) * log2(1 + |x|) / log2(8)``, so the window's edge is at ``log2(9) / 3`` = 1.057.
+
+    Parameters
+    ----------
+    height, width
+        Cells of the window.
+    pretrained
+        Height and width of the window that the network was trained with, where it is another one:
+        offsets are divided by its largest instead.
+
+    Returns
+    -------
+    NDArray
+        ``[2h - 1, 2w - 1, 2]``, vertical and horizontal; 0 along an axis of one cell.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive, or that of ``pretrained`` is below 2.
+    """
+    check_sizes(f"window of {height} x {width}", height, width)
+    if pretrained is not None and min(pretrained) < 2:
+        raise UsageError(
+            f"pretrained window of {pretrained[0]} x {pretrained[1]}: it has no offsets. "
+            "Leave it out where the window was trained at its own size."
+        )
+    largest = np.array(pretrained or (height, width)) - 1
+    rows, columns = np.arange(1 - height, height), np.arange(1 - width, width)
+    offsets = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
+    scaled = 8 * offsets / np.maximum(largest, 1)
+    return np.asarray(np.sign(scaled) * np.log2(1 + np.abs(scaled)) / 3)
+
+
+def attention_bias_index(height: int, width: int, *, stride: int = 1) -> NDArray[np.int64]:
+    """Entry of LeViT's attention biases for each pair of cells (Graham et al. 2021).
+
+    Biases depend on the absolute offsets alone and are numbered as they first occur, row by row
+    from the upper left cell: entry ``|dy| * width + |dx|``. TinyViT, EfficientFormer and
+    EfficientViT (MSRA) have the same.
+
+    Parameters
+    ----------
+    height, width
+        Cells of the grid.
+    stride
+        Keep every such row and column of queries, as LeViT's subsampling attention does.
+
+    Returns
+    -------
+    NDArray
+        ``[queries, h * w]``, query by key.
+
+    Raises
+    ------
+    UsageError
+        If a size is not positive or there are too many pairs.
+    """
+    if stride < 1:
+        raise UsageError(f"stride {stride}: it must be positive.")
+    dy, dx = _offsets(height, width)
+    index = np.abs(dy) * width + np.abs(dx)
+    queries = np.arange(height * width).reshape(height, width)[::stride, ::stride]
+    return np.asarray(index[queries.ravel()])
+
+
+def _offsets(height: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Vertical and horizontal offset, query minus key, of all pairs of cells: ``[hw, hw]`` each."""
+    name = f"window of {height} x {width}"
+    check_sizes(name, height, width)
+    check_sizes(name, height * width, height * width)
+    y, x = np.divmod(np.arange(height * width), width)
+    return y[:, None] - y, x[:, None] - x
+
+
+def _integers(offsets: ArrayLike) -> NDArray[np.int64]:
+    array = np.asarray(offsets)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise UsageError(f"offsets of dtype {array.dtype}: they are counted in whole positions.")
+    return array.astype(np.int64)
+
+
+def _log32(numbers: ArrayLike, unit: int) -> NDArray[np.float32]:
+    """Logarithm of ``numbers / unit`` as the libraries have it: in float32.
+
+    An offset on the edge of a bucket falls to the side that float32 rounds to, so the last bit
+    matters; NumPy's own float32 logarithm differs in it between processors.
+    """
+    ratio = (np.asarray(numbers, dtype=np.float32) / np.float32(unit)).astype(np.float64)
+    return np.log(ratio).astype(np.float32)

@@ -1,0 +1,420 @@
+"""From offset to bucket, table row or bias: anchors, laws, and the index of the libraries."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from timm.layers.pos_embed_rel import gen_relative_position_index
+from timm.models.levit import Attention as TimmLevitAttention
+from timm.models.levit import AttentionDownsample
+from timm.models.swin_transformer_v2 import WindowAttention as TimmSwinv2Attention
+from timm.models.tiny_vit import Attention as TinyVitAttention
+from transformers import Swinv2Config, UMT5Config
+from transformers.models.beit.modeling_beit import BeitRelativePositionBias
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi
+from transformers.models.cpmant.modeling_cpmant import CpmAntSegmentPositionEmbedding
+from transformers.models.data2vec.modeling_data2vec_vision import (
+    Data2VecVisionRelativePositionBias,
+)
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
+from transformers.models.falcon.modeling_falcon import build_alibi_tensor as falcon_alibi
+from transformers.models.layoutlmv2.modeling_layoutlmv2 import relative_position_bucket
+from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
+from transformers.models.levit.modeling_levit import LevitAttention, LevitAttentionSubsample
+from transformers.models.longt5.modeling_longt5 import LongT5Attention
+from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+from transformers.models.mt5.modeling_mt5 import MT5Attention
+from transformers.models.pix2struct.modeling_pix2struct import Pix2StructTextAttention
+from transformers.models.pop2piano.modeling_pop2piano import Pop2PianoAttention
+from transformers.models.sew_d.modeling_sew_d import make_log_bucket_position as sew_d_position
+from transformers.models.swin.modeling_swin import SwinRelativePositionBias
+from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
+from transformers.models.switch_transformers.modeling_switch_transformers import (
+    SwitchTransformersAttention,
+)
+from transformers.models.t5.modeling_t5 import T5Attention
+from transformers.models.udop.modeling_udop import UdopAttention
+from transformers.models.umt5.modeling_umt5 import UMT5Attention
+from transformers.models.wavlm.modeling_wavlm import WavLMAttention
+
+from posprobe.encodings import (
+    alibi_bias,
+    alibi_slopes,
+    attention_bias_index,
+    deberta_buckets,
+    falcon_bias,
+    log_spaced_offsets,
+    t5_buckets,
+    window_index,
+    window_index_with_cls,
+)
+from posprobe.errors import UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+
+
+def made(untyped: Any, *arguments: Any, **options: Any) -> Any:
+    return untyped(*arguments, **options)
+
+
+# --- T5 ---
+
+
+def test_buckets_of_t5_in_both_directions() -> None:
+    offsets = [0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 127, 128, -1, -8, -128]
+    expected = [0, 17, 23, 24, 25, 26, 27, 28, 29, 30, 31, 31, 1, 8, 15]
+    assert t5_buckets(offsets).tolist() == expected
+
+
+def test_causal_buckets_of_t5() -> None:
+    offsets = [0, -1, -15, -16, -31, -32, -63, -64, -127, -128, 1, 500]
+    expected = [0, 1, 15, 16, 21, 21, 26, 26, 31, 31, 0, 0]
+    assert t5_buckets(offsets, bidirectional=False).tolist() == expected
+
+
+OFFSETS = np.arange(-3000, 3001)
+#: As published (T5, LayoutLM's axes, WavLM), and sizes with edges that float32 does not hit.
+SIZES = [
+    (32, 128), (64, 256), (320, 800), (512, 2048), (32, 100), (8, 16), (4, 3), (6, 40),
+    (33, 77), (48, 1000), (10, 9), (128, 4096), (32, 20),
+]  # fmt: skip
+
+T5_LIKE: dict[str, Any] = {
+    "T5": T5Attention._relative_position_bucket,
+    "mT5": MT5Attention._relative_position_bucket,
+    "LongT5": LongT5Attention._relative_position_bucket,
+    "Switch": SwitchTransformersAttention._relative_position_bucket,
+    "Pop2Piano": Pop2PianoAttention._relative_position_bucket,
+    "UDOP": UdopAttention._relative_position_bucket,
+    "Pix2Struct": Pix2StructTextAttention._relative_position_bucket,
+    "LayoutLMv2": relative_position_bucket,
+}
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("library", T5_LIKE)
+def test_every_offset_has_the_bucket_of_the_library(
+    library: str, size: tuple[int, int], bidirectional: bool
+) -> None:
+    buckets, longest = size
+    found = t5_buckets(OFFSETS, buckets=buckets, max_distance=longest, bidirectional=bidirectional)
+    theirs = T5_LIKE[library](
+        torch.from_numpy(OFFSETS),
+        bidirectional=bidirectional,
+        num_buckets=buckets,
+        max_distance=longest,
+    )
+    np.testing.assert_array_equal(found, theirs)
+
+
+def others(buckets: int, longest: int) -> dict[str, Any]:
+    """The same buckets in modules that read their sizes from elsewhere."""
+    umt5 = UMT5Attention(
+        UMT5Config(
+            d_model=8, d_kv=4, num_heads=2, relative_attention_num_buckets=buckets,
+            relative_attention_max_distance=longest,
+        )
+    )  # fmt: skip
+    wavlm = WavLMAttention(16, 2, num_buckets=buckets, max_distance=longest)
+    plain: Any = SimpleNamespace()
+    mpnet: Any = MPNetEncoder
+    layoutlm: Any = LayoutLMv3Encoder
+    cpm: Any = CpmAntSegmentPositionEmbedding
+    return {
+        "UMT5": umt5._relative_position_bucket,
+        "WavLM": wavlm._relative_positions_bucket,
+        "MPNet": lambda x: mpnet.relative_position_bucket(x, buckets, longest),
+        "LayoutLMv3": lambda x: layoutlm.relative_position_bucket(
+            plain, x, num_buckets=buckets, max_distance=longest
+        ),
+        "CPM-Ant": lambda x: cpm._position_bucket(plain, x, buckets, longest),
+    }
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("library", ["UMT5", "WavLM", "MPNet", "LayoutLMv3", "CPM-Ant"])
+def test_encoders_with_other_code_have_the_same_buckets(
+    library: str, size: tuple[int, int]
+) -> None:
+    buckets, longest = size
+    theirs = others(buckets, longest)[library](torch.from_numpy(OFFSETS))
+    found = t5_buckets(OFFSETS, buckets=buckets, max_distance=longest)
+    np.testing.assert_array_equal(found, theirs)
+
+
+@quick
+@given(st.integers(4, 200), st.integers(2, 5000))
+def test_buckets_grow_with_distance_and_all_are_used(buckets: int, longest: int) -> None:
+    each = buckets // 2
+    if longest <= each // 2:
+        longest += each
+    found = t5_buckets(np.arange(longest + 50), buckets=buckets, max_distance=longest)
+    assert found[0] == 0
+    assert (np.diff(found[1:]) >= 0).all()
+    assert found[1] == each + 1 if each > 2 else each
+    assert (found[longest:] == 2 * each - 1).all()
+    earlier = t5_buckets(-np.arange(1, longest), buckets=buckets, max_distance=longest)
+    np.testing.assert_array_equal(earlier, found[1:longest] - each)
+
+
+def test_offsets_keep_their_shape() -> None:
+    grid = np.arange(12).reshape(3, 4) - 6
+    assert t5_buckets(grid).shape == deberta_buckets(grid).shape == (3, 4)
+    assert t5_buckets(-3) == 3
+    assert t5_buckets(np.zeros((0, 2), dtype=int)).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"buckets": 2}, {"buckets": 0}, {"buckets": -8}, {"max_distance": 8}, {"max_distance": 0},
+        {"buckets": 1, "bidirectional": False}, {"max_distance": 16, "bidirectional": False},
+        {"offsets": [0.5]}, {"offsets": [True]}, {"offsets": ["1"]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_buckets_that_cannot_be_are_wrong_usage(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        t5_buckets(**{"offsets": [1]} | options)
+
+
+# --- DeBERTa ---
+
+
+@pytest.mark.parametrize("library", [make_log_bucket_position, sew_d_position])
+@pytest.mark.parametrize(
+    "size", [(256, 512), (32, 128), (8, 20), (16, 512), (2, 50), (64, 1000), (255, 600)], ids=str
+)
+def test_every_offset_has_the_bucket_of_deberta(library: Any, size: tuple[int, int]) -> None:
+    buckets, longest = size
+    theirs = library(torch.from_numpy(OFFSETS), buckets, longest).long()
+    found = deberta_buckets(OFFSETS, buckets=buckets, max_distance=longest)
+    np.testing.assert_array_equal(found, theirs)
+
+
+def test_debertas_buckets_are_signed_and_end_before_the_table_does() -> None:
+    offsets = np.arange(-511, 512)
+    found = deberta_buckets(offsets, buckets=256, max_distance=512)
+    np.testing.assert_array_equal(found, -found[::-1])
+    np.testing.assert_array_equal(found[np.abs(offsets) <= 128], np.arange(-128, 129))
+    assert found[-1] == 255
+    assert (np.diff(found) >= 0).all()
+
+
+@pytest.mark.parametrize("sizes", [(1, 50), (0, 50), (100, 51), (100, 0)])
+def test_debertas_sizes_that_cannot_be_are_wrong_usage(sizes: tuple[int, int]) -> None:
+    with pytest.raises(UsageError):
+        deberta_buckets([1], buckets=sizes[0], max_distance=sizes[1])
+
+
+# --- windows ---
+
+WINDOWS = [(7, 7), (2, 5), (5, 2), (1, 4), (4, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_the_window_index_is_that_of_swin(window: tuple[int, int]) -> None:
+    h, w = window
+    found = window_index(h, w)
+    module: Any = SwinRelativePositionBias(3, window)
+    np.testing.assert_array_equal(found.ravel(), module.relative_position_index)
+    np.testing.assert_array_equal(found, gen_relative_position_index(window))
+    assert set(found.ravel()) == set(range(len(module.relative_position_bias_table)))
+    assert (np.diagonal(found) == len(module.relative_position_bias_table) // 2).all()
+
+
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+def test_the_window_index_with_a_class_token_is_that_of_beit(window: tuple[int, int]) -> None:
+    h, w = window
+    found = window_index_with_cls(h, w)
+    index = BeitRelativePositionBias.generate_relative_position_index
+    np.testing.assert_array_equal(found, index(window))
+    index = Data2VecVisionRelativePositionBias.generate_relative_position_index
+    np.testing.assert_array_equal(found, index(window))
+    np.testing.assert_array_equal(found, gen_relative_position_index(window, class_token=True))
+    np.testing.assert_array_equal(found[1:, 1:], window_index(h, w))
+    assert found.max() == (2 * h - 1) * (2 * w - 1) + 2
+
+
+@pytest.mark.parametrize("trained", [None, (12, 12), (6, 3)])
+@pytest.mark.parametrize("window", [(8, 8), (4, 6), (2, 2)], ids=str)
+def test_log_spaced_offsets_are_those_of_swin_v2(
+    window: tuple[int, int], trained: tuple[int, int] | None
+) -> None:
+    h, w = window
+    config = Swinv2Config(image_size=32, window_size=4)
+    module = made(Swinv2SelfAttention, config, 16, 2, list(window), list(trained or (0, 0)))
+    found = log_spaced_offsets(h, w, pretrained=trained)
+    assert found.shape == (2 * h - 1, 2 * w - 1, 2)
+    table, index = module.create_coords_table_and_index()
+    np.testing.assert_allclose(found, table[0], rtol=1e-6)
+    np.testing.assert_array_equal(window_index(h, w), index)
+    other: Any = TimmSwinv2Attention(
+        16, window_size=window, num_heads=2, pretrained_window_size=trained or (0, 0)
+    )
+    np.testing.assert_allclose(found, other.relative_coords_table[0], rtol=1e-6)
+
+
+def test_log_spaced_offsets_end_at_log2_of_9_over_3() -> None:
+    found = log_spaced_offsets(8, 5)
+    np.testing.assert_allclose(np.abs(found).max(axis=(0, 1)), math.log2(9) / 3)
+    np.testing.assert_allclose(found, -found[::-1, ::-1])
+    assert (found[7, 4] == 0).all()
+    assert (log_spaced_offsets(1, 4)[..., 0] == 0).all()
+
+
+@pytest.mark.parametrize("size", [2, 4, 7])
+def test_attention_bias_indices_are_those_of_levit(size: int) -> None:
+    module = made(LevitAttention, 16, 4, 2, 2, resolution=size)
+    np.testing.assert_array_equal(attention_bias_index(size, size), module.attention_bias_idxs)
+    out = (size - 1) // 2 + 1
+    module = made(
+        LevitAttentionSubsample, 16, 16, 4, 2, 2, 2, resolution_in=size, resolution_out=out
+    )
+    found = attention_bias_index(size, size, stride=2)
+    np.testing.assert_array_equal(found, module.attention_bias_idxs)
+    module = AttentionDownsample(16, 16, 4, num_heads=2, resolution=size)
+    np.testing.assert_array_equal(found, module.attention_bias_idxs)
+
+
+@pytest.mark.parametrize("window", [(4, 4), (2, 5), (5, 2), (1, 3)], ids=str)
+def test_attention_bias_indices_of_oblong_grids_are_those_of_timm(window: tuple[int, int]) -> None:
+    found = attention_bias_index(*window)
+    for module in (
+        TimmLevitAttention(16, 4, num_heads=2, resolution=window),
+        TinyVitAttention(16, 4, num_heads=2, resolution=window),
+    ):
+        buffers: Any = module
+        np.testing.assert_array_equal(found, buffers.attention_bias_idxs)
+        assert found.max() == buffers.attention_biases.shape[1] - 1
+
+
+def test_absolute_offsets_are_numbered_as_they_first_occur() -> None:
+    found = attention_bias_index(3, 4)
+    _, first = np.unique(found.ravel(), return_index=True)
+    assert (np.diff(first) > 0).all()
+    np.testing.assert_array_equal(found, found.T)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (window_index, (0, 3)),
+        (window_index, (3, -1)),
+        (window_index, (1000, 1000)),
+        (window_index_with_cls, (0, 1)),
+        (log_spaced_offsets, (0, 2)),
+        (attention_bias_index, (2, 0)),
+    ],
+)
+def test_windows_that_cannot_be_are_wrong_usage(function: Any, arguments: Any) -> None:
+    with pytest.raises(UsageError, match="window of"):
+        function(*arguments)
+
+
+def test_a_stride_or_a_trained_window_that_cannot_be_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match="stride"):
+        attention_bias_index(2, 2, stride=0)
+    with pytest.raises(UsageError, match="pretrained"):
+        log_spaced_offsets(2, 2, pretrained=(1, 8))
+
+
+# --- ALiBi ---
+
+
+def release_slopes(heads: int) -> list[float]:
+    """The algorithm of the release, in its own words: recursive for other than powers of two."""
+    if math.log2(heads).is_integer():
+        start = 2 ** (-(2 ** -(math.log2(heads) - 3)))
+        return [start * start**i for i in range(heads)]
+    lower = 2 ** math.floor(math.log2(heads))
+    return release_slopes(lower) + release_slopes(2 * lower)[0::2][: heads - lower]
+
+
+def test_slopes_of_8_and_of_12_heads() -> None:
+    eight = alibi_slopes(8)
+    np.testing.assert_array_equal(eight, 2.0 ** -np.arange(1, 9))
+    twelve = alibi_slopes(12)
+    np.testing.assert_array_equal(twelve[:8], eight)
+    np.testing.assert_allclose(twelve[8:], [0.70711, 0.35355, 0.17678, 0.08839], atol=5e-6)
+
+
+@pytest.mark.parametrize("heads", [*range(1, 41), 64, 71, 112])
+def test_slopes_are_those_of_the_release(heads: int) -> None:
+    np.testing.assert_allclose(alibi_slopes(heads), release_slopes(heads), rtol=1e-12)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 6, 8, 12, 16, 71])
+def test_blooms_bias_is_the_same_under_softmax(heads: int) -> None:
+    n = 17
+    theirs = bloom_alibi(torch.ones(1, n), heads, torch.float32).numpy()
+    ours = np.tril(alibi_bias(heads, n) - theirs)  # differs by a constant for each query
+    np.testing.assert_allclose(ours, np.tril(ours[:, :, :1] * np.ones(n)), atol=1e-5)
+
+
+@pytest.mark.parametrize("most", [8, 16, 4])
+@pytest.mark.parametrize("heads", [1, 2, 6, 8, 12, 20, 71])
+def test_mpts_bias_is_that_of_the_last_query(heads: int, most: int) -> None:
+    theirs = made(build_mpt_alibi_tensor, heads, 30, alibi_bias_max=most)[:, 0]
+    np.testing.assert_allclose(alibi_bias(heads, 30, bias_max=most)[:, -1], theirs, rtol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [2, 8, 12, 71])
+def test_falcons_bias_is_rounded_to_bfloat16_and_scaled(heads: int) -> None:
+    theirs = falcon_alibi(torch.ones(1, 700, dtype=torch.long), heads, torch.float32)[
+        :, 0
+    ] / math.sqrt(64)
+    np.testing.assert_allclose(falcon_bias(heads, 700, 64), theirs, rtol=1e-6)
+
+
+def test_beyond_256_positions_falcons_keys_share_biases() -> None:
+    bias = falcon_bias(8, 600, 64)[0]
+    assert len(np.unique(bias[:257])) == 257
+    assert len(np.unique(bias)) < 600 - 150
+    slope = alibi_slopes(8)[0] / 8
+    np.testing.assert_allclose(bias, slope * np.arange(600), rtol=2.0**-8)
+
+
+@quick
+@given(st.integers(1, 40), st.integers(1, 12), st.floats(0.5, 32))
+def test_the_bias_falls_by_the_slope_per_step_on_both_sides(
+    heads: int, n: int, most: float
+) -> None:
+    bias = alibi_bias(heads, n, bias_max=most)
+    assert bias.shape == (heads, n, n)
+    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    slopes = alibi_slopes(heads, bias_max=most)
+    assert (slopes > 0).all()
+    assert (slopes <= 1).all()
+    np.testing.assert_array_equal(bias, -slopes[:, None, None] * distance)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (alibi_slopes, {"heads": 0}),
+        (alibi_slopes, {"heads": 8, "bias_max": 0.0}),
+        (alibi_slopes, {"heads": 8, "bias_max": math.nan}),
+        (alibi_bias, {"heads": 8, "length": 0}),
+        (alibi_bias, {"heads": 8, "length": 10**6}),
+        (falcon_bias, {"heads": 8, "length": 8, "head_dim": 0}),
+        (falcon_bias, {"heads": 0, "length": 8, "head_dim": 8}),
+    ],
+)
+def test_heads_and_lengths_that_cannot_be_are_wrong_usage(function: Any, arguments: Any) -> None:
+    with pytest.raises(UsageError, match="alibi"):
+        function(**arguments)

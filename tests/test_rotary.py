@@ -1,0 +1,531 @@
+"""Rotary frequencies under every rule of transformers, and the published numbers of the ladder."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import (
+    Gemma3TextConfig,
+    GPTNeoXConfig,
+    LlamaConfig,
+    Phi3Config,
+    Qwen2VLTextConfig,
+)
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.gemma3.modeling_gemma3 import Gemma3RotaryEmbedding
+from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding
+from transformers.models.hunyuan_v1_dense.configuration_hunyuan_v1_dense import (
+    HunYuanDenseV1Config,
+)
+from transformers.models.hunyuan_v1_dense.modeling_hunyuan_v1_dense import (
+    HunYuanDenseV1RotaryEmbedding,
+)
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding
+
+from posprobe.encodings import (
+    critical_dimension,
+    first_negative,
+    rotary_bound,
+    rotary_frequencies,
+    rotary_kernel,
+    rotation_angles,
+    smallest_base,
+    wavelengths,
+    yarn_correction_range,
+)
+from posprobe.encodings.rope_rules import RULES
+from posprobe.errors import InvalidCheckpoint, UsageError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+quick = settings(max_examples=50, deadline=None, derandomize=True, database=None)
+
+HEAD, LONGEST = 32, 512
+
+
+def listed(first: float, last: float, count: int = HEAD // 2) -> list[float]:
+    return [float(x) for x in np.linspace(first, last, count)]
+
+
+#: Configurations of every rule as checkpoints write them, missing and null keys included.
+SCALINGS: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default"},
+    "linear": {"rope_type": "linear", "factor": 2.5},
+    "linear, as older files have it": {"type": "linear", "factor": 4},
+    "dynamic": {"rope_type": "dynamic", "factor": 3.0},
+    "yarn": {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 64},
+    "yarn without the original length": {"type": "yarn", "factor": 8.0},
+    "yarn, factor null": {
+        "rope_type": "yarn", "factor": None, "original_max_position_embeddings": 128,
+    },
+    "yarn, other turns, not rounded": {
+        "rope_type": "yarn", "factor": 16.0, "original_max_position_embeddings": 256,
+        "beta_fast": 20, "beta_slow": 0.5, "truncate": False,
+    },
+    "yarn as DeepSeek has it": {
+        "rope_type": "yarn", "factor": 40, "original_max_position_embeddings": 256,
+        "beta_fast": 32, "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 1.5,
+    },
+    "yarn with half of the scales": {
+        "rope_type": "yarn", "factor": 40, "mscale": 0.707, "mscale_all_dim": 0,
+    },
+    "yarn with its attention factor": {
+        "rope_type": "yarn", "factor": 4.0, "attention_factor": 1.25, "beta_fast": 0,
+    },
+    "yarn of a length below one turn": {
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4,
+    },
+    "longrope": {
+        "rope_type": "longrope", "original_max_position_embeddings": 128,
+        "short_factor": listed(1, 2), "long_factor": listed(1.5, 40),
+    },
+    "longrope with factor and attention factor": {
+        "rope_type": "longrope", "original_max_position_embeddings": 128, "factor": 2.0,
+        "attention_factor": 1.4, "short_factor": listed(1, 1), "long_factor": listed(1, 9),
+    },
+    "longrope, not longer": {
+        "rope_type": "longrope", "short_factor": listed(1, 1), "long_factor": listed(1, 9),
+    },
+    "llama3": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 256,
+    },
+    "llama3, all three ranges": {
+        "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 2, "high_freq_factor": 50,
+        "original_max_position_embeddings": 500, "rope_theta": 500_000.0,
+    },
+    "proportional": {"rope_type": "proportional", "partial_rotary_factor": 0.25},
+    "proportional with a factor": {
+        "rope_type": "proportional", "partial_rotary_factor": 0.6, "factor": 8.0,
+    },
+    "a base within": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e6},
+    "a share within": {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
+}  # fmt: skip
+
+
+def llama(scaling: dict[str, Any], **others: Any) -> LlamaConfig:
+    return LlamaConfig(
+        hidden_size=2 * HEAD, num_attention_heads=2, max_position_embeddings=LONGEST,
+        rope_parameters=dict(scaling), **others,
+    )  # fmt: skip
+
+
+def made(cls: Any, **settings: Any) -> Any:
+    return cls(**settings)  # configurations read older keys that their signatures do not list
+
+
+def assert_turns_like(module: Any, length: int, inv_freq: Floats, factor: float) -> None:
+    positions = np.arange(length)
+    cos, sin = module(torch.zeros(1), torch.from_numpy(positions)[None])
+    pairs = cos.shape[-1] // 2
+    angles = rotation_angles(inv_freq, positions)
+    assert angles.shape == (length, pairs)
+    # float32 angles of up to `length` carry an error of about length * 2**-24.
+    tolerance = 2e-6 + length * 2.0**-22
+    for ours, theirs in ((np.cos(angles), cos), (np.sin(angles), sin)):
+        np.testing.assert_allclose(factor * ours, theirs[0, :, :pairs], atol=tolerance)
+        np.testing.assert_array_equal(theirs[..., :pairs], theirs[..., pairs:])
+
+
+# --- the library ---
+
+
+@pytest.mark.parametrize("length", [20, 200, LONGEST, 900])
+@pytest.mark.parametrize("name", SCALINGS)
+def test_cosines_and_sines_are_those_of_llama(name: str, length: int) -> None:
+    module = LlamaRotaryEmbedding(llama(SCALINGS[name]))
+    inv_freq, factor = rotary_frequencies(
+        HEAD, scaling=SCALINGS[name], max_positions=LONGEST, length=length
+    )
+    assert inv_freq.dtype == np.float64
+    assert_turns_like(module, length, inv_freq, factor)
+
+
+@pytest.mark.parametrize("name", SCALINGS)
+def test_without_a_length_frequencies_are_those_of_a_new_model(name: str) -> None:
+    module = LlamaRotaryEmbedding(llama(SCALINGS[name]))
+    inv_freq, factor = rotary_frequencies(HEAD, scaling=SCALINGS[name], max_positions=LONGEST)
+    np.testing.assert_allclose(inv_freq, module.inv_freq, rtol=3e-6)
+    assert factor == pytest.approx(module.attention_scaling, rel=1e-12)
+
+
+def test_every_rule_of_the_library_is_known_and_tested() -> None:
+    assert set(RULES) == {"default", *ROPE_INIT_FUNCTIONS}
+    tested = {scaling.get("rope_type", scaling.get("type")) for scaling in SCALINGS.values()}
+    assert tested == set(RULES)
+
+
+@pytest.mark.parametrize(("share", "head"), [(0.25, 32), (0.5, 32), (0.4, 80), (0.3, 16)])
+def test_a_share_of_the_head_is_rotated_as_in_gpt_neox(share: float, head: int) -> None:
+    config = made(
+        GPTNeoXConfig, hidden_size=2 * head, num_attention_heads=2, rotary_pct=share,
+    )  # fmt: skip
+    inv_freq, factor = rotary_frequencies(head, partial=share)
+    module = GPTNeoXRotaryEmbedding(config)
+    np.testing.assert_allclose(inv_freq, module.inv_freq, rtol=3e-6)
+    assert factor == 1
+
+
+@pytest.mark.parametrize("kind", ["su", "longrope"])
+@pytest.mark.parametrize("length", [100, 200])
+def test_phi3_with_either_name_of_longrope(kind: str, length: int) -> None:
+    scaling = {
+        "type": kind, "short_factor": listed(1, 3), "long_factor": listed(2, 60),
+        "original_max_position_embeddings": 128,
+    }  # fmt: skip
+    config = made(
+        Phi3Config, hidden_size=2 * HEAD, num_attention_heads=2, num_key_value_heads=2,
+        max_position_embeddings=LONGEST, original_max_position_embeddings=128,
+        rope_scaling=dict(scaling), pad_token_id=0,
+    )  # fmt: skip
+    inv_freq, factor = rotary_frequencies(
+        HEAD,
+        scaling=scaling,
+        max_positions=LONGEST,
+        length=length,
+    )
+    assert_turns_like(Phi3RotaryEmbedding(config), length, inv_freq, factor)
+
+
+def test_hunyuans_dynamic_with_alpha_does_not_depend_on_length() -> None:
+    scaling = {"type": "dynamic", "alpha": 1000.0, "factor": 1.0}
+    config = made(
+        HunYuanDenseV1Config, hidden_size=2 * HEAD, num_attention_heads=2, head_dim=HEAD,
+        rope_scaling=dict(scaling), max_position_embeddings=LONGEST,
+    )  # fmt: skip
+    module = HunYuanDenseV1RotaryEmbedding(config)
+    for length in (None, 10_000):
+        inv_freq, factor = rotary_frequencies(
+            HEAD, scaling=scaling, max_positions=LONGEST, length=length
+        )
+        np.testing.assert_allclose(inv_freq, module.inv_freq, rtol=3e-6)
+        assert factor == 1
+
+
+def test_mrope_has_the_default_ladder() -> None:
+    config = made(
+        Qwen2VLTextConfig, hidden_size=2 * HEAD, num_attention_heads=2, num_key_value_heads=2,
+        rope_scaling={"type": "mrope", "mrope_section": [4, 6, 6]},
+    )  # fmt: skip
+    base = config.rope_parameters["rope_theta"]
+    inv_freq, _ = rotary_frequencies(
+        HEAD, base=base, scaling={"type": "mrope", "mrope_section": [4, 6, 6]}
+    )
+    module: Any = Qwen2VLRotaryEmbedding(config)
+    np.testing.assert_allclose(inv_freq, module.inv_freq, rtol=3e-6)
+
+
+def test_each_kind_of_layer_of_gemma3_has_its_ladder() -> None:
+    parameters = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+    }
+    module = Gemma3RotaryEmbedding(
+        Gemma3TextConfig(
+            hidden_size=2 * HEAD, num_attention_heads=2, head_dim=HEAD, rope_parameters=parameters
+        )
+    )
+    for kind, scaling in parameters.items():
+        inv_freq, _ = rotary_frequencies(HEAD, scaling=scaling)
+        np.testing.assert_allclose(inv_freq, getattr(module, f"{kind}_inv_freq"), rtol=3e-6)
+    with pytest.raises(InvalidCheckpoint, match="sliding_attention, full_attention"):
+        rotary_frequencies(HEAD, scaling=parameters)
+
+
+# --- laws of the rules ---
+
+
+def test_linear_scaling_divides_every_frequency() -> None:
+    plain, _ = rotary_frequencies(64)
+    scaled, _ = rotary_frequencies(64, scaling={"rope_type": "linear", "factor": 4})
+    np.testing.assert_allclose(scaled, plain / 4, rtol=1e-15)
+
+
+@quick
+@given(st.sampled_from([2, 16, 64]), st.floats(1.01, 1e7), st.integers(1, 2000))
+def test_the_default_ladder_is_geometric_from_one(head: int, base: float, length: int) -> None:
+    inv_freq, factor = rotary_frequencies(head, base=base, length=length)
+    assert factor == 1
+    np.testing.assert_allclose(inv_freq, base ** (-2 * np.arange(head // 2) / head), rtol=1e-12)
+
+
+@quick
+@given(st.floats(1, 64), st.integers(1, 4000), st.integers(4, 4000))
+def test_dynamic_scaling_keeps_the_fastest_pair_and_stretches_the_slowest(
+    factor: float, length: int, longest: int
+) -> None:
+    plain, _ = rotary_frequencies(16)
+    scaled, _ = rotary_frequencies(
+        16,
+        scaling={"type": "dynamic", "factor": factor},
+        max_positions=longest,
+        length=length,
+    )
+    assert scaled[0] == 1
+    # NTK-aware scaling chooses the base so that the slowest pair is interpolated by the stretch.
+    stretch = max(1 + factor * (length / longest - 1), 1)
+    assert scaled[-1] == pytest.approx(plain[-1] / stretch, rel=1e-9)
+
+
+@pytest.mark.parametrize("rule", ["yarn", "llama3"])
+def test_fast_pairs_are_kept_and_slow_ones_interpolated(rule: str) -> None:
+    scaling = {
+        "rope_type": rule, "factor": 8.0, "original_max_position_embeddings": 4096,
+        "low_freq_factor": 1.0, "high_freq_factor": 32.0,
+    }  # fmt: skip
+    plain, _ = rotary_frequencies(128)
+    ratio = plain / rotary_frequencies(128, scaling=scaling)[0]
+    turns = 4096 / wavelengths(plain)
+    np.testing.assert_allclose(ratio[turns > 34], 1)
+    np.testing.assert_allclose(ratio[turns < 0.9], 8)
+    assert (np.diff(ratio) >= -1e-12).all()
+
+
+# --- what cannot be ---
+
+BAD_SCALINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "an unknown rule": ({"rope_type": "ntk"}, "default, linear, dynamic, yarn, longrope, llama3"),
+    "a rule that is no text": ({"rope_type": 7}, "'?7'?"),
+    "no factor": ({"rope_type": "linear"}, "'linear' needs factor"),
+    "a null factor": ({"rope_type": "linear", "factor": None}, "needs factor"),
+    "a factor of zero": ({"rope_type": "linear", "factor": 0}, "factor .* is 0"),
+    "a negative factor": ({"rope_type": "dynamic", "factor": -2.0}, "-2.0"),
+    "a factor in quotes": ({"rope_type": "linear", "factor": "8"}, "a number"),
+    "a factor that is true": ({"rope_type": "linear", "factor": True}, "a number"),
+    "a factor of NaN": ({"rope_type": "linear", "factor": math.nan}, "finite"),
+    "a factor of infinity": ({"rope_type": "yarn", "factor": math.inf}, "finite"),
+    "a factor beyond floats": ({"rope_type": "linear", "factor": 10**400}, "finite"),
+    "yarn without factor": ({"rope_type": "yarn"}, "'yarn' needs factor"),
+    "yarn with turns exchanged": (
+        {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1, "beta_slow": 32}, "beta_fast",
+    ),
+    "yarn, negative attention": (
+        {"rope_type": "yarn", "factor": 2.0, "attention_factor": -1.0}, "attention_factor",
+    ),
+    "llama3 without its range": (
+        {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 4.0}, "low_freq_factor",
+    ),
+    "llama3, range exchanged": (
+        {"rope_type": "llama3", "factor": 8.0, "high_freq_factor": 1.0, "low_freq_factor": 4.0},
+        "high_freq_factor",
+    ),
+    "longrope without lists": ({"rope_type": "longrope"}, "long_factor"),
+    "longrope, too short a list": (
+        {"rope_type": "longrope", "long_factor": [1.0] * 3, "short_factor": listed(1, 1)},
+        "a list of 16, one per pair",
+    ),
+    "longrope, one for all": (
+        {"rope_type": "longrope", "long_factor": [2.0], "short_factor": [1.0]}, "list of 1;",
+    ),
+    "longrope with a zero": (
+        {"rope_type": "longrope", "long_factor": listed(0, 1), "short_factor": listed(1, 1)},
+        "long_factor",
+    ),
+    "longrope with text": (
+        {"rope_type": "longrope", "long_factor": ["a"] * 16, "short_factor": listed(1, 1)},
+        "long_factor",
+    ),
+    "longrope from one position": (
+        {"rope_type": "longrope", "long_factor": listed(1, 1), "short_factor": listed(1, 1),
+         "original_max_position_embeddings": 1},
+        "original_max_position_embeddings",
+    ),
+    "a base in quotes": ({"rope_theta": "10000"}, "rope_theta"),
+    "a negative share": (
+        {"rope_type": "default", "partial_rotary_factor": -0.5}, "partial_rotary_factor",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_SCALINGS)
+def test_a_scaling_that_cannot_be_is_one_clear_error(name: str) -> None:
+    scaling, message = BAD_SCALINGS[name]
+    with pytest.raises(InvalidCheckpoint, match=message) as caught:
+        rotary_frequencies(HEAD, scaling=scaling, max_positions=LONGEST)
+    assert "rope_parameters" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"head_dim": 0},
+        {"head_dim": -2},
+        {"head_dim": 7},
+        {"base": 1.0},
+        {"base": math.nan},
+        {"base": -5.0},
+        {"partial": 0.0},
+        {"partial": 1.5},
+        {"partial": 0.01},
+        {"length": 0},
+        {"max_positions": -1},
+        {"scaling": {"type": "dynamic", "factor": 2.0}},
+        {"head_dim": 2, "scaling": {"type": "dynamic", "factor": 2.0}, "max_positions": 9},
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be_are_wrong_usage(arguments: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        rotary_frequencies(**{"head_dim": HEAD} | arguments)
+
+
+def test_a_missing_original_length_needs_the_longest_one() -> None:
+    with pytest.raises(InvalidCheckpoint, match="original_max_position_embeddings"):
+        rotary_frequencies(HEAD, scaling={"type": "yarn", "factor": 2.0})
+
+
+# --- what follows from the ladder ---
+
+
+def test_wavelengths_of_the_ladder_of_a_head_of_128() -> None:
+    for base, longest, turned in ((1e4, 54_410, (31, 36, 46, 50)), (5e5, 2.56e6, (22, 25, 32, 35))):
+        waves = wavelengths(rotary_frequencies(128, base=base)[0])
+        assert waves[0] == pytest.approx(2 * math.pi)
+        assert waves[-1] == pytest.approx(longest, rel=1e-3)
+        assert tuple((waves <= n).sum() for n in (512, 1024, 4096, 8192)) == turned
+
+
+def test_a_pair_that_stands_still_has_an_infinite_wavelength() -> None:
+    inv_freq, _ = rotary_frequencies(
+        8, scaling={"rope_type": "proportional", "partial_rotary_factor": 0.5}
+    )
+    assert np.isinf(wavelengths(inv_freq)).tolist() == [False, False, True, True]
+
+
+DISTANCES = [0, 1, 10, 50, 100, 250, 500, 1000]
+
+
+def test_roformers_bound_at_width_128() -> None:
+    bound = rotary_bound(rotary_frequencies(128)[0], DISTANCES)
+    expected = [32.5, 31.538, 17.954, 12.629, 10.227, 6.548, 6.190, 4.471]
+    np.testing.assert_allclose(bound, expected, atol=6e-4)
+
+
+def test_the_kernel_at_width_128() -> None:
+    kernel = rotary_kernel(rotary_frequencies(128)[0], DISTANCES)
+    expected = [1, 0.9702, 0.6691, 0.5462, 0.4772, 0.3071, 0.2985, 0.1590]
+    np.testing.assert_allclose(kernel, expected, atol=6e-5)
+
+
+def test_kernel_and_bound_keep_the_shape_of_distances_and_blocks_do_not_show() -> None:
+    inv_freq, _ = rotary_frequencies(256)
+    distances = np.arange(-20_000, 20_000).reshape(2, -1)  # more than one block of 2**22 numbers
+    kernel = rotary_kernel(inv_freq, distances)
+    assert kernel.shape == distances.shape
+    np.testing.assert_allclose(kernel, rotary_kernel(inv_freq, -distances), atol=1e-12)
+    direct = [np.cos(m * inv_freq).mean() for m in distances[:, ::997].ravel()]
+    np.testing.assert_allclose(kernel[:, ::997].ravel(), direct, atol=1e-12)
+    assert rotary_bound(inv_freq, np.zeros((3, 0))).shape == (3, 0)
+
+
+@quick
+@given(
+    st.integers(0, 2**31), st.sampled_from([4, 16, 64]), st.integers(0, 500), st.integers(0, 500)
+)
+def test_the_kernel_is_the_logit_of_equal_unit_pairs(seed: int, head: int, m: int, n: int) -> None:
+    inv_freq, _ = rotary_frequencies(head)
+    phase = np.random.default_rng(seed).uniform(0, 2 * np.pi, head // 2)
+    query, key = np.exp(1j * (phase + rotation_angles(inv_freq, [m, n])))
+    logit = (query * key.conj()).real.mean()
+    assert logit == pytest.approx(rotary_kernel(inv_freq, abs(m - n)), abs=1e-9)
+
+
+@quick
+@given(st.integers(0, 2**31), st.sampled_from([4, 16, 64]), st.integers(0, 3000))
+def test_no_logit_exceeds_roformers_bound(seed: int, head: int, distance: int) -> None:
+    inv_freq, _ = rotary_frequencies(head)
+    parts = np.random.default_rng(seed).standard_normal((2, head // 2, 2)) @ [1, 1j]
+    products = parts[0] * parts[1].conj()
+    logit = (products * np.exp(1j * distance * inv_freq)).sum().real
+    # Abel summation: the largest step between neighbours times the sum of |S_j|, section 3.4.3.
+    largest = np.abs(np.diff(products, append=0)).max()
+    bound = rotary_bound(inv_freq, distance) * len(inv_freq)
+    assert abs(logit) <= largest * bound * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("base", "first"), [(1e4, 1707), (5e5, 18_438), (1e6, 27_115)])
+def test_first_negative_distance_at_width_128(base: float, first: int) -> None:
+    inv_freq, _ = rotary_frequencies(128, base=base)
+    assert first_negative(inv_freq, 30_000) == first
+    assert first_negative(inv_freq, first) == first
+    assert first_negative(inv_freq, first - 1) is None
+
+
+def test_the_kernel_of_a_single_pair_is_negative_from_a_quarter_turn_on() -> None:
+    assert first_negative([0.01], 1000) == math.floor(math.pi / 2 / 0.01) + 1
+    assert first_negative([0.0], 5000) is None
+    assert first_negative([1.0], 0) is None
+
+
+@pytest.mark.parametrize(("length", "base"), [(1024, 4.29e3), (2048, 1.16e4)])
+def test_smallest_base_of_men_et_al_at_width_128(length: int, base: float) -> None:
+    found = smallest_base(128, length)
+    assert found is not None
+    assert found == pytest.approx(base, rel=0.01)
+    assert first_negative(rotary_frequencies(128, base=found)[0], length) is None
+    lower = rotary_frequencies(128, base=found / 1.01)[0]
+    assert first_negative(lower, length) is not None
+
+
+def test_bases_that_suffice_are_no_interval() -> None:
+    good = {
+        base: first_negative(rotary_frequencies(128, base=base)[0], 2048) is None
+        for base in np.geomspace(1.16e4, 2.3e4, 60)
+    }
+    first = min(base for base, fits in good.items() if fits)
+    assert any(not fits for base, fits in good.items() if base > first)
+
+
+def test_no_base_suffices_for_a_single_pair_over_some_length() -> None:
+    assert smallest_base(2, 10) is None  # its one frequency is 1 for every base
+
+
+@pytest.mark.parametrize(
+    ("base", "length", "dimension"),
+    [(1e4, 2048, 82), (1e4, 4096, 92), (5e5, 8192, 70), (1e4, 1, 0), (1e4, 10**9, 128)],
+)
+def test_critical_dimension_of_a_head_of_128(base: float, length: int, dimension: int) -> None:
+    assert critical_dimension(128, base, length) == dimension
+
+
+def test_the_critical_dimension_counts_pairs_that_complete_a_turn() -> None:
+    for length in (100, 777, 4096, 30_000):
+        turned = (wavelengths(rotary_frequencies(128)[0]) < length).sum()
+        assert critical_dimension(128, 1e4, length) == 2 * turned
+
+
+@pytest.mark.parametrize(
+    ("length", "pairs"), [(2048, (16, 41)), (4096, (20, 46)), (8192, (25, 50))]
+)
+def test_yarns_correction_range_at_width_128(length: int, pairs: tuple[int, int]) -> None:
+    assert list(yarn_correction_range(128, 1e4, length)) == list(pairs)
+    low, high = yarn_correction_range(128, 1e4, length, truncate=False)
+    assert (math.floor(low), math.ceil(high)) == pairs
+    ladder = 1e4 ** (-2 * np.array([low, high]) / 128)  # the pairs that turn 32 times and once
+    np.testing.assert_allclose(length * ladder / (2 * math.pi), [32, 1])
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (smallest_base, (7, 100)),
+        (smallest_base, (0, 100)),
+        (critical_dimension, (128, 1.0, 100)),
+        (critical_dimension, (128, 1e4, 0)),
+        (critical_dimension, (0, 1e4, 10)),
+    ],
+)
+def test_numbers_without_a_meaning_are_wrong_usage(function: Any, arguments: Any) -> None:
+    with pytest.raises(UsageError):
+        function(*arguments)
