@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class PrefixRow:
 
 
 @dataclass(frozen=True, eq=False)
-class PositionTable:
+class PositionTable(Drawable):
     """Rows of a position table, in order, with everything needed to cite them.
 
     ``table[1:512]`` keeps rows 1 to 511; layout and provenance follow. ``len(table)`` is the number
@@ -212,6 +213,45 @@ class PositionTable:
     def rows(self) -> tuple[int, int]:
         """First position and one past the last."""
         return self.start, self.start + len(self)
+
+    @property
+    def scheme(self) -> Kind:
+        """The scheme's name, as for encodings that have no table: that of the kind."""
+        return self.kind
+
+    def kernel(self, n: int) -> NDArray[np.float64]:
+        """Return the cosines between the first ``n`` positions, ``[1, n, n]``.
+
+        A zero row has no direction: its cosines are NaN.
+
+        Raises
+        ------
+        UsageError
+            If the table has fewer than ``n`` positions, or ``n`` is not positive.
+        """
+        import numpy as np
+
+        if not 1 <= n <= len(self):
+            raise UsageError(f"{self.name}: it has {len(self)} positions; n = {n} is not among them.")
+        rows = self.values[:n].astype(np.float64)
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+        rows = np.divide(rows, length, out=np.full_like(rows, np.nan), where=length > 0)
+        cosines: NDArray[np.float64] = (rows @ rows.T)[None]
+        return cosines
+
+    def curves(self, n: int) -> NDArray[np.float64]:
+        """Return the mean cosine by offset between the first ``n`` positions, ``[1, 2 n - 1]``.
+
+        Raises
+        ------
+        UsageError
+            As for `kernel`.
+        """
+        import numpy as np
+
+        cosines = self.kernel(n)[0]
+        half = np.array([np.diagonal(cosines, offset).mean() for offset in range(n)])
+        return np.concatenate([half[:0:-1], half])[None]
 
     def __len__(self) -> int:
         return int(self.values.shape[0])

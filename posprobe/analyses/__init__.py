@@ -1,14 +1,18 @@
 """A table becomes frozen results. Mathematics only: no file, no figure, no model."""
 
 from posprobe.analyses.grid import Patches, grid
+from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.norms import Norms, norms
 from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.probes import Probes, probes
 from posprobe.analyses.result import Result
+from posprobe.analyses.rotation import Rotation, rotation
+from posprobe.analyses.scale import Scale, scale
 from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.shift import Shift, shift
 from posprobe.analyses.similarity import Cosine, Similarity, similarity
 from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
+from posprobe.analyses.smoothness import Smoothness, smoothness
 from posprobe.analyses.spectrum import Line, Spectrum, spectrum
 from posprobe.analyses.timefreq import GramDCT, Spectrogram, gram_dct, spectrogram
 
@@ -16,26 +20,34 @@ __all__ = [
     "PCA",
     "Cosine",
     "GramDCT",
+    "Heads",
     "Line",
     "Norms",
     "Patches",
     "Probes",
     "Result",
+    "Rotation",
+    "Scale",
     "Seams",
     "Shift",
     "Similarity",
     "SinusoidFit",
+    "Smoothness",
     "Spectrogram",
     "Spectrum",
     "against_sinusoid",
     "gram_dct",
     "grid",
+    "heads",
     "norms",
     "pca",
     "probes",
+    "rotation",
+    "scale",
     "seams",
     "shift",
     "similarity",
+    "smoothness",
     "spectrogram",
     "spectrum",
 ]

@@ -1,30 +1,19 @@
-"""What all results share: they are frozen, they draw themselves and they describe themselves."""
+"""What all results share: they are frozen, can be drawn and describe themselves."""
 
 from __future__ import annotations
 
 from html import escape
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from posprobe.drawable import Drawable
 
 
-class Result:
+class Result(Drawable):
     """Base of every analysis's frozen result."""
 
     def summary(self) -> dict[str, Any]:
         """Return the numbers that stand in ``analysis.json``; None is an undefined number."""
         raise NotImplementedError
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the result into ``ax``, or into a new figure, and return the Axes.
-
-        The drawing is `posprobe.figures`' for this kind of result. It is looked up only here, so
-        that computing needs no matplotlib: this is the one door from a result up to its figure.
-        """
-        axes: Axes = import_module("posprobe.figures").draw(self, ax)
-        return axes
 
     def _repr_html_(self) -> str:
         rows = "".join(

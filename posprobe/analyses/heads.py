@@ -1,0 +1,222 @@
+"""What each head's attention prefers by distance: windows, asymmetry, peaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, Layout, Sequence, describe_layout
+
+
+@dataclass(frozen=True, eq=False)
+class Heads(Result):
+    """Per-head curves over offsets and what they amount to.
+
+    Parameters
+    ----------
+    curves
+        ``[heads, 2 n - 1]`` by offset, key minus query, or ``[heads, 2 h - 1, 2 w - 1]`` by
+        displacement.
+    layout
+        The positions.
+    quantity
+        ``"bias"`` for logits, ``"cosine"`` for similarities.
+    causal
+        Whether later keys are hidden; their offsets are left out of every number.
+    window
+        ``[heads]``, positions: the effective number of keys that the middle query (the last one
+        where causal) attends to by the bias alone, ``exp`` of the entropy of its softmax. NaN for
+        similarities, which have no scale as logits.
+    half_width
+        ``[heads]``, positions: the smallest distance at which the curve, averaged over directions,
+        has fallen half way from its value at distance 0 to its mean beyond a quarter of the
+        positions. NaN where it never does.
+    asymmetry
+        ``[heads]``, 0 to 1: share of the curve's variance in its odd part. NaN where causal or
+        constant.
+    peak
+        ``[heads, 1 or 2]``: the offset with the largest value.
+    monotone_fraction
+        ``[heads]``: share of the steps away from distance 0 that do not rise.
+    """
+
+    curves: NDArray[np.float64]
+    layout: Layout
+    quantity: Literal["bias", "cosine"]
+    causal: bool
+    window: NDArray[np.float64]
+    half_width: NDArray[np.float64]
+    asymmetry: NDArray[np.float64]
+    peak: NDArray[np.int64]
+    monotone_fraction: NDArray[np.float64]
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers per head."""
+        undefined = {}
+        if self.quantity == "cosine":
+            undefined["window"] = "similarities have no scale as logits"
+        if self.causal:
+            undefined["asymmetry"] = "later keys are hidden"
+        elif np.isnan(self.asymmetry).any():
+            undefined["asymmetry"] = "a head's curve is constant"
+        if np.isnan(self.half_width).any():
+            undefined["half_width"] = "a head's curve does not fall with distance"
+        return {
+            "quantity": self.quantity,
+            "causal": self.causal,
+            "layout": describe_layout(self.layout),
+            "window": _numbers(self.window),
+            "half_width": _numbers(self.half_width),
+            "asymmetry": _numbers(self.asymmetry),
+            "peak": [row if len(row) > 1 else row[0] for row in self.peak.tolist()],
+            "monotone_fraction": _numbers(self.monotone_fraction),
+            "undefined": undefined,
+        }
+
+
+def heads(
+    curves: NDArray[np.floating[Any]],
+    *,
+    quantity: Literal["bias", "cosine"] = "bias",
+    causal: bool = False,
+) -> Heads:
+    """Measure per-head curves over offsets.
+
+    Parameters
+    ----------
+    curves
+        ``[heads, 2 n - 1]`` or ``[heads, 2 h - 1, 2 w - 1]``, distance 0 in the middle, as
+        ``curves(n)`` of an encoding returns them.
+    quantity, causal
+        See `Heads`.
+
+    Raises
+    ------
+    InvalidTable
+        If the shape is another, or a value is not finite.
+    """
+    values = np.asarray(curves, dtype=np.float64)
+    spans = values.shape[1:]
+    if values.ndim not in (2, 3) or 0 in values.shape or any(span % 2 == 0 for span in spans):
+        raise InvalidTable(
+            f"curves of shape {list(values.shape)}: [heads, 2 n - 1] or [heads, 2 h - 1, 2 w - 1] "
+            "are expected."
+        )
+    if not np.isfinite(values).all():
+        raise InvalidTable("the curves hold NaN or infinity: a zero row has no direction.")
+    layout: Layout = Sequence((spans[0] + 1) // 2)
+    if len(spans) == 2:
+        layout = Grid((spans[0] + 1) // 2, (spans[1] + 1) // 2)
+    size = len(values)
+    seen = values
+    if causal and len(spans) == 1:
+        seen = values[:, : layout.size]
+    flat = seen.reshape(size, -1)
+    return Heads(
+        curves=values,
+        layout=layout,
+        quantity=quantity,
+        causal=causal,
+        window=_window(values, layout, causal=causal)
+        if quantity == "bias"
+        else np.full(size, np.nan),
+        half_width=_half_width(values, layout, causal=causal),
+        asymmetry=np.full(size, np.nan) if causal else _asymmetry(values),
+        peak=_peak(flat, seen.shape[1:], spans),
+        monotone_fraction=_monotone(values, layout, causal=causal),
+    )
+
+
+def _window(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
+    """Perplexity of the softmax over the keys of one query: the middle one, or the last."""
+    if isinstance(layout, Grid):
+        top, left = layout.height // 2, layout.width // 2
+        keys = values[
+            :,
+            layout.height - 1 - top : 2 * layout.height - 1 - top,
+            layout.width - 1 - left : 2 * layout.width - 1 - left,
+        ].reshape(len(values), -1)
+    else:
+        n = layout.size
+        query = n - 1 if causal else n // 2
+        keys = values[:, n - 1 - query : 2 * n - 1 - query]
+    logits = keys - keys.max(axis=1, keepdims=True)
+    weight = np.exp(logits)
+    total = weight.sum(axis=1)
+    entropy = np.log(total) - (weight * logits).sum(axis=1) / total
+    return np.asarray(np.exp(entropy))
+
+
+def _by_distance(
+    values: NDArray[np.float64], layout: Layout, *, causal: bool
+) -> NDArray[np.float64]:
+    """Average over directions: ``[heads, distances]``; on a grid along rows and columns."""
+    if isinstance(layout, Grid):
+        middle_row, middle_column = layout.height - 1, layout.width - 1
+        lines = [values[:, middle_row], values[:, :, middle_column]]
+        shortest = min(line.shape[1] // 2 + 1 for line in lines)
+        halves = [
+            half[:, :shortest]
+            for line in lines
+            for half in (line[:, line.shape[1] // 2 :], line[:, line.shape[1] // 2 :: -1])
+        ]
+        return np.asarray(np.mean(halves, axis=0))
+    n = layout.size
+    past = values[:, n - 1 :: -1]
+    return past if causal else (past + values[:, n - 1 :]) / 2
+
+
+def _half_width(
+    values: NDArray[np.float64], layout: Layout, *, causal: bool
+) -> NDArray[np.float64]:
+    curve = _by_distance(values, layout, causal=causal)
+    n = curve.shape[1]
+    found = np.full(len(curve), np.nan)
+    far = curve[:, -(-n // 4) :].mean(axis=1) if n > 1 else curve[:, 0]
+    for head, (line, level) in enumerate(zip(curve, far, strict=True)):
+        below = np.flatnonzero(line <= (line[0] + level) / 2)
+        if line[0] > level and below.size:
+            found[head] = below[0]
+    return found
+
+
+def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    flat = values.reshape(len(values), -1)
+    odd = (flat - flat[:, ::-1]) / 2
+    spread = ((flat - flat.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    scale = np.abs(flat).max(axis=1, initial=0.0)
+    defined = spread > (1e-12 * scale) ** 2 * flat.shape[1]
+    share = np.full(len(values), np.nan)
+    np.divide((odd**2).sum(axis=1), spread, out=share, where=defined)
+    return share
+
+
+def _peak(
+    flat: NDArray[np.float64], seen: tuple[int, ...], spans: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Offset of the largest value; of equal ones, the nearest to distance 0."""
+    offsets = np.stack(
+        np.meshgrid(
+            *(np.arange(s) - span // 2 for s, span in zip(seen, spans, strict=True)), indexing="ij"
+        ),
+        axis=-1,
+    ).reshape(-1, len(spans))
+    nearest = np.argsort(np.abs(offsets).sum(axis=1), kind="stable")
+    best = nearest[np.argmax(flat[:, nearest], axis=1)]
+    return np.asarray(offsets[best], dtype=np.int64)
+
+
+def _monotone(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
+    curve = _by_distance(values, layout, causal=causal)
+    if curve.shape[1] < 2:
+        return np.full(len(curve), np.nan)
+    return np.asarray((np.diff(curve, axis=1) <= 0).mean(axis=1))
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

@@ -1,0 +1,140 @@
+"""Rotary ladders: wavelengths against context lengths, decay with distance."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.encodings.rotary import first_negative, rotary_bound, rotary_kernel, wavelengths
+from posprobe.errors import InvalidTable
+
+#: Distances beyond which the first negative kernel value is not looked for.
+SEARCH = 2**20
+#: Points of the decay curves, spread evenly on a logarithmic axis.
+POINTS = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation(Result):
+    """A rotary ladder against the lengths it is used at.
+
+    Parameters
+    ----------
+    wavelength
+        ``[pairs]``, positions per turn (Peng et al. 2024, YaRN, eq. 13), as used at the target
+        length.
+    unscaled
+        ``[pairs]``, the same before any scaling rule.
+    training, target
+        Context lengths in positions, None where unknown.
+    never_turn_training, never_turn_target
+        Share of the pairs whose wavelength is longer than the length: they never complete a turn.
+    distance
+        ``[k]``, distances of the two curves.
+    kernel
+        ``[k]``, mean cosine of the rotation.
+    bound
+        ``[k]``, upper bound on the decay (Su et al. 2021, section 3.4.3).
+    first_negative
+        The first distance at which the kernel is negative (Men et al. 2024); None where it is not
+        up to ``searched``.
+    searched
+        Largest distance tried.
+    attention_factor
+        Factor on cosines and sines.
+    """
+
+    wavelength: NDArray[np.float64]
+    unscaled: NDArray[np.float64]
+    training: int | None
+    target: int | None
+    never_turn_training: float | None
+    never_turn_target: float | None
+    distance: NDArray[np.int64]
+    kernel: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    first_negative: int | None
+    searched: int
+    attention_factor: float
+
+    def summary(self) -> dict[str, Any]:
+        """Return the ladder's numbers; wavelengths in positions."""
+        undefined = {}
+        if self.first_negative is None:
+            undefined["first_negative"] = f"the kernel is not negative up to {self.searched}"
+        for name in ("training", "target"):
+            if getattr(self, name) is None:
+                undefined[f"never_turn_{name}"] = "the configuration states no length"
+        return {
+            "pairs": len(self.wavelength),
+            "shortest_wavelength": _finite(self.wavelength.min()),
+            "longest_wavelength": _finite(self.wavelength.max()),
+            "training": self.training,
+            "target": self.target,
+            "never_turn_training": self.never_turn_training,
+            "never_turn_target": self.never_turn_target,
+            "first_negative": self.first_negative,
+            "attention_factor": self.attention_factor,
+            "undefined": undefined,
+        }
+
+
+def rotation(
+    frequencies: NDArray[np.floating[Any]],
+    *,
+    unscaled: NDArray[np.floating[Any]] | None = None,
+    training: int | None = None,
+    target: int | None = None,
+    attention_factor: float = 1.0,
+) -> Rotation:
+    """Measure a rotary ladder.
+
+    Parameters
+    ----------
+    frequencies
+        ``[pairs]``, radians per position, as used at the target length.
+    unscaled
+        ``[pairs]`` before scaling; where None, the same.
+    training, target
+        Context lengths in positions.
+    attention_factor
+        For the record.
+
+    Raises
+    ------
+    InvalidTable
+        If there is no pair, or a frequency is negative or not finite.
+    """
+    omega = np.asarray(frequencies, dtype=np.float64)
+    if omega.ndim != 1 or not omega.size or not np.isfinite(omega).all() or (omega < 0).any():
+        raise InvalidTable(
+            f"frequencies of shape {list(omega.shape)}: one finite, positive number per pair is "
+            "expected."
+        )
+    turns = wavelengths(omega)
+    before = turns if unscaled is None else wavelengths(unscaled)
+    longest = max(target or 0, training or 0, 4096)
+    distance = np.unique(np.round(np.geomspace(1, longest, POINTS)).astype(np.int64))
+    distance = np.concatenate([[0], distance])
+    return Rotation(
+        wavelength=turns,
+        unscaled=before,
+        training=training,
+        target=target,
+        never_turn_training=float((before > training).mean()) if training else None,
+        never_turn_target=float((turns > target).mean()) if target else None,
+        distance=distance,
+        kernel=rotary_kernel(omega, distance),
+        bound=rotary_bound(omega, distance),
+        first_negative=first_negative(omega, SEARCH),
+        searched=SEARCH,
+        attention_factor=attention_factor,
+    )
+
+
+def _finite(value: np.floating[Any]) -> float | None:
+    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,118 @@
+"""Whether neighbouring distances share their values, beside what chance would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.errors import InvalidTable
+
+#: Permutations that the band is made of.
+PERMUTATIONS = 199
+
+
+@dataclass(frozen=True, eq=False)
+class Smoothness(Result):
+    """Correlation of neighbouring distances per head, and the band of permuted distances.
+
+    Parameters
+    ----------
+    correlation
+        ``[heads]``, Moran's I: the covariance of neighbouring entries over the variance of all: 1
+        is smooth, 0 is noise. NaN for a constant head.
+    p95
+        ``[heads]``, its 95 % quantile when the entries are permuted.
+    entries
+        Distinct neighbouring entries per head that were compared.
+    seed
+        Of the permutations.
+    """
+
+    correlation: NDArray[np.float64]
+    p95: NDArray[np.float64]
+    entries: int
+    seed: int
+
+    @property
+    def structured(self) -> NDArray[np.bool_]:
+        """``[heads]``: whether a head is smoother than 95 % of its permutations."""
+        return np.asarray(self.correlation > self.p95)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers per head."""
+        undefined = {}
+        if np.isnan(self.correlation).any():
+            undefined["correlation"] = "a head has the same value at every distance"
+        return {
+            "correlation": [_number(value) for value in self.correlation],
+            "p95": [_number(value) for value in self.p95],
+            "structured": int(self.structured.sum()),
+            "entries": self.entries,
+            "permutations": PERMUTATIONS,
+            "seed": self.seed,
+            "undefined": undefined,
+        }
+
+
+def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothness:
+    """Measure how much neighbouring distances agree (Moran 1950), against permutations.
+
+    Parameters
+    ----------
+    values
+        ``[heads, 2 r + 1]`` by offset or ``[heads, 2 h - 1, 2 w - 1]`` by displacement.
+        Neighbouring offsets that all heads treat alike (one bucket) count once.
+    seed
+        Of the permutations.
+
+    Raises
+    ------
+    InvalidTable
+        If the shape is another.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim not in (2, 3) or 0 in array.shape:
+        raise InvalidTable(
+            f"values of shape {list(array.shape)}: [heads, distances] or [heads, rows, columns] of "
+            "displacements are expected."
+        )
+    if array.ndim == 2:
+        changes = (np.diff(array, axis=1) != 0).any(axis=0)
+        array = array[:, np.flatnonzero(np.concatenate([[True], changes]))]
+        array = array[:, None, :]
+    heads, rows, columns = array.shape
+    rng = np.random.default_rng(seed)
+    flat = array.reshape(heads, -1)
+    draws = np.stack(
+        [_moran(rng.permuted(flat, axis=1).reshape(array.shape)) for _ in range(PERMUTATIONS)]
+    )
+    found = _moran(array)
+    p95 = np.full(heads, np.nan)
+    defined = ~np.isnan(found)
+    p95[defined] = np.quantile(draws[:, defined], 0.95, axis=0)
+    return Smoothness(found, p95, rows * columns, seed)
+
+
+def _moran(array: NDArray[np.float64]) -> NDArray[np.float64]:
+    centered = array - array.mean(axis=(1, 2), keepdims=True)
+    products = [
+        (centered[:, :, 1:] * centered[:, :, :-1]).reshape(len(array), -1),
+        (centered[:, 1:] * centered[:, :-1]).reshape(len(array), -1),
+    ]
+    pairs = sum(product.shape[1] for product in products)
+    variance = (centered**2).mean(axis=(1, 2))
+    nothing = np.full(len(array), np.nan)
+    scale = np.abs(array).max(axis=(1, 2))
+    if not pairs:
+        return nothing
+    covariance = np.concatenate(products, axis=1).mean(axis=1)
+    np.divide(covariance, variance, out=nothing, where=variance > (1e-12 * scale) ** 2)
+    return nothing
+
+
+def _number(value: np.floating[Any]) -> float | None:
+    return None if np.isnan(value) else float(value)

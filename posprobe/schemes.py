@@ -1,0 +1,382 @@
+"""Positional encodings that have no table of rows: relative biases, rotations, linear biases.
+
+They stand beside `posprobe.table.PositionTable`. Each offers ``kernel(n)``, the similarity of
+positions that the scheme induces, so that any scheme can stand beside any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.attention import look_up
+from posprobe.drawable import Drawable
+from posprobe.encodings.rotary import rotary_frequencies, rotary_kernel
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.table import Grid, Layout, Sequence, Source, describe_layout
+
+#: ``bias``: added to the attention logits; ``cosine``: of the vector of a distance with that of
+#: distance zero, where a distance has a vector that meets the query.
+Quantity: TypeAlias = Literal["bias", "cosine"]
+
+#: Largest kernel that is formed, in rows: 4096 rows take 128 MiB per head.
+MAX_KERNEL = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class RelativeBias(Drawable):
+    """What attention learns about each distance, per head.
+
+    Parameters
+    ----------
+    values
+        ``[heads, 2 r + 1]`` by offset, key minus query, from ``-r`` to ``r``; offsets beyond are
+        treated as ``-r`` and ``r``. Or ``[heads, 2 h - 1, 2 w - 1]`` by displacement on a grid, key
+        minus query, rows first.
+    layout
+        Positions that the model configures, or the grid.
+    name, source, family
+        As for a `PositionTable`.
+    quantity
+        What the values are: logits to be added (T5, Swin), or cosines of the vectors that are
+        multiplied with the query (Shaw et al. 2018, SAM), which have no value without one.
+    causal
+        Whether a query sees no later key, so that positive offsets never occur.
+    special
+        Biases to and from special tokens by name, ``[heads]`` each (BEiT).
+    notes
+        What a reader must know.
+
+    Raises
+    ------
+    InvalidTable
+        If the values are not finite, or do not fit the layout.
+    """
+
+    values: NDArray[np.float64]
+    layout: Layout
+    name: str
+    source: Source
+    family: str | None = None
+    quantity: Quantity = "bias"
+    causal: bool = False
+    special: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    scheme: ClassVar[Literal["relative"]] = "relative"
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values, dtype=np.float64)
+        where = f"{self.name}: relative positions of shape {list(values.shape)}"
+        if values.ndim == 0 or 0 in values.shape:
+            raise InvalidTable(f"{where}: there is no head, or no distance, in it.")
+        if isinstance(self.layout, Grid):
+            span = (2 * self.layout.height - 1, 2 * self.layout.width - 1)
+            if values.shape[1:] != span:
+                raise InvalidTable(
+                    f"{where}: a {self.layout} has {span[0]} x {span[1]} displacements."
+                )
+        elif values.ndim != 2 or values.shape[1] % 2 == 0:
+            raise InvalidTable(f"{where}: [heads, 2 r + 1] numbers by offset are expected.")
+        if not np.isfinite(values).all():
+            raise InvalidTable(
+                f"{where}: it holds NaN or infinity. The checkpoint is damaged: use a sound copy."
+            )
+        fixed = values.view()
+        fixed.flags.writeable = False
+        object.__setattr__(self, "values", fixed)
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return int(self.values.shape[0])
+
+    def curves(self, n: int) -> NDArray[np.float64]:
+        """Return the values by offset, ``[heads, 2 n - 1]``, key minus query.
+
+        On a grid ``n`` must be its size, and the values are ``[heads, 2 h - 1, 2 w - 1]``.
+
+        Raises
+        ------
+        UsageError
+            If ``n`` is not positive, or not the size of the grid.
+        """
+        _check(self.name, n, self.layout)
+        if isinstance(self.layout, Grid):
+            return self.values
+        reach = self.values.shape[1] // 2
+        return self.values[:, np.clip(np.arange(1 - n, n), -reach, reach) + reach]
+
+    def kernel(self, n: int) -> NDArray[np.float64]:
+        """Return the bias between positions, ``[heads, n, n]``, query first.
+
+        Raises
+        ------
+        UsageError
+            If ``n`` is not positive, too large, or not the size of the grid.
+        """
+        return _kernel(self, n, self.layout if isinstance(self.layout, Grid) else Grid(1, n))
+
+    def _repr_html_(self) -> str:
+        return _card(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Rotary(Drawable):
+    """Rotary position embedding (Su et al. 2021): query and key turn with their position.
+
+    Parameters
+    ----------
+    head_dim
+        Width of a head.
+    name, source, family
+        As for a `PositionTable`; the source has no tensor.
+    base
+        Of the ladder of frequencies, ``base ** (-2 i / d)``.
+    partial
+        Share of the head's width that is rotated.
+    scaling
+        The rule that stretches the ladder beyond the training length, and its parameters, as in
+        ``rope_parameters`` of transformers; empty for none.
+    max_positions
+        The length that the configuration promises.
+    training_length
+        The length before stretching, where it is known.
+    axes
+        1, or 2 for patches: a grid's rows turn one half of the pairs, its columns the other.
+    interleaved
+        Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
+    notes
+        What a reader must know.
+
+    Raises
+    ------
+    UsageError, InvalidCheckpoint
+        If the parameters contradict each other or the rule is unknown.
+    """
+
+    head_dim: int
+    name: str
+    source: Source
+    base: float = 10_000.0
+    partial: float = 1.0
+    scaling: Mapping[str, Any] = field(default_factory=dict)
+    max_positions: int | None = None
+    training_length: int | None = None
+    axes: int = 1
+    interleaved: bool = False
+    family: str | None = None
+    notes: tuple[str, ...] = ()
+
+    scheme: ClassVar[Literal["rotary"]] = "rotary"
+    heads: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        self.frequencies()
+
+    @property
+    def rule(self) -> str:
+        """Name of the rule that stretches the ladder; ``default`` for none."""
+        return str(self.scaling.get("rope_type", self.scaling.get("type", "default")))
+
+    @property
+    def rotated(self) -> int:
+        """Numbers of a head that are rotated along all axes."""
+        return 2 * self.axes * len(self.frequencies())
+
+    def frequencies(self, length: int | None = None) -> NDArray[np.float64]:
+        """Return the angle per position of each pair, ``[pairs]`` in radians, fastest first.
+
+        Parameters
+        ----------
+        length
+            Of the sequence at hand, which some rules depend on; where None, the training length.
+        """
+        return self._ladder(length)[0]
+
+    def attention_factor(self, length: int | None = None) -> float:
+        """Return the factor on cosines and sines that some rules add (YaRN, LongRoPE)."""
+        return self._ladder(length)[1]
+
+    def _ladder(self, length: int | None) -> tuple[NDArray[np.float64], float]:
+        return rotary_frequencies(
+            self.head_dim // self.axes,
+            base=self.base,
+            partial=self.partial,
+            scaling=self.scaling,
+            max_positions=self.max_positions,
+            length=length,
+        )
+
+    def curves(self, n: int) -> NDArray[np.float64]:
+        """Return the mean rotation by offset, ``[1, 2 n - 1]``, for a sequence of ``n`` positions.
+
+        It is the mean over the rotated pairs of ``cos(frequency * offset)``: what a query equal to
+        the key, with all pairs of one length, sees. With two axes, along one of them.
+
+        Raises
+        ------
+        UsageError
+            If ``n`` is not positive.
+        """
+        _check(self.name, n)
+        half = (rotary_kernel(self.frequencies(n), np.arange(n)) + self.axes - 1) / self.axes
+        return np.concatenate([half[:0:-1], half])[None]
+
+    def kernel(self, n: int) -> NDArray[np.float64]:
+        """Return the mean rotation between positions, ``[1, n, n]``; see `curves`.
+
+        Raises
+        ------
+        UsageError
+            If ``n`` is not positive or too large.
+        """
+        return _kernel(self, n, Grid(1, n))
+
+    def _repr_html_(self) -> str:
+        return _card(self)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearBias(Drawable):
+    """ALiBi (Press et al. 2022): every head subtracts its slope times the distance.
+
+    Parameters
+    ----------
+    slopes
+        ``[heads]``, positive: logits per position.
+    name, source, family
+        As for a `PositionTable`; the source has no tensor.
+    max_positions
+        The length that the configuration promises.
+    causal
+        Whether a query sees no later key.
+    notes
+        What a reader must know.
+    """
+
+    slopes: NDArray[np.float64]
+    name: str
+    source: Source
+    max_positions: int | None = None
+    causal: bool = True
+    family: str | None = None
+    notes: tuple[str, ...] = ()
+
+    scheme: ClassVar[Literal["alibi"]] = "alibi"
+
+    def __post_init__(self) -> None:
+        slopes = np.asarray(self.slopes, dtype=np.float64)
+        if slopes.ndim != 1 or not slopes.size or not np.isfinite(slopes).all():
+            raise InvalidTable(
+                f"{self.name}: slopes of shape {list(slopes.shape)}: one finite number per head is "
+                "expected."
+            )
+        object.__setattr__(self, "slopes", slopes)
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return len(self.slopes)
+
+    def curves(self, n: int) -> NDArray[np.float64]:
+        """Return the bias by offset, ``[heads, 2 n - 1]``: minus slope times distance.
+
+        Raises
+        ------
+        UsageError
+            If ``n`` is not positive.
+        """
+        _check(self.name, n)
+        return -self.slopes[:, None] * np.abs(np.arange(1 - n, n))
+
+    def kernel(self, n: int) -> NDArray[np.float64]:
+        """Return the bias between positions, ``[heads, n, n]``.
+
+        Raises
+        ------
+        UsageError
+            If ``n`` is not positive or too large.
+        """
+        return _kernel(self, n, Grid(1, n))
+
+    def _repr_html_(self) -> str:
+        return _card(self)
+
+
+#: What positions without a table of rows can be.
+Scheme: TypeAlias = RelativeBias | Rotary | LinearBias
+
+
+def facts(record: Scheme) -> dict[str, Any]:
+    """Return what identifies a scheme, as it stands in ``analysis.json``."""
+    about: dict[str, Any] = {"scheme": record.scheme, "head_count": record.heads}
+    match record:
+        case RelativeBias():
+            about |= {
+                "layout": describe_layout(record.layout),
+                "quantity": record.quantity,
+                "causal": record.causal,
+                "reach": _reach(record),
+                "special": sorted(record.special),
+            }
+        case Rotary():
+            about |= {
+                "head_dim": record.head_dim,
+                "rotated": record.rotated,
+                "base": record.base,
+                "axes": record.axes,
+                "interleaved": record.interleaved,
+                "rule": record.rule,
+                "scaling": dict(record.scaling),
+                "max_positions": record.max_positions,
+                "training_length": record.training_length,
+            }
+        case LinearBias():
+            about |= {
+                "slopes": [float(slope) for slope in record.slopes],
+                "causal": record.causal,
+                "max_positions": record.max_positions,
+            }
+    return about
+
+
+def _reach(record: RelativeBias) -> int | None:
+    return record.values.shape[1] // 2 if isinstance(record.layout, Sequence) else None
+
+
+def _check(name: str, n: int, layout: Layout | None = None) -> None:
+    if n < 1:
+        raise UsageError(f"{name}: {n} positions: choose at least one.")
+    if isinstance(layout, Grid) and n != layout.size:
+        raise UsageError(f"{name}: its positions are a {layout}: n is {layout.size}, not {n}.")
+
+
+def _kernel(record: Scheme, n: int, grid: Grid) -> NDArray[np.float64]:
+    """Spread the values by displacement over all pairs of positions."""
+    if n > MAX_KERNEL:
+        raise UsageError(
+            f"{record.name}: a kernel of {n} positions has {n * n} numbers per head; up to "
+            f"{MAX_KERNEL} positions are formed. curves(n) gives the same by offset."
+        )
+    by_displacement = record.curves(n).reshape(record.heads, -1)
+    row, column = np.divmod(np.arange(n), grid.width)
+    down = row - row[:, None] + grid.height - 1
+    right = column - column[:, None] + grid.width - 1
+    kernel: NDArray[np.float64] = look_up(by_displacement.T, down * (2 * grid.width - 1) + right)
+    return kernel
+
+
+def _card(record: Scheme) -> str:
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(key.replace('_', ' '))}</th>"
+        f"<td style='text-align:left'>{escape(str(value))}</td></tr>"
+        for key, value in facts(record).items()
+        if value not in (None, [], {})
+    )
+    return f"<table><caption>{escape(record.name)}</caption>{cells}</table>"
