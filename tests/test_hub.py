@@ -29,6 +29,7 @@ from posprobe.errors import (
     UnknownReference,
     Unreachable,
 )
+from posprobe.families.tokens import RUNS, TokenSample, sample_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -238,6 +239,67 @@ def test_revisions(server: Hub) -> None:
     assert open_hub("someone/small", "v1", offline=True).revision == new.commit
     with pytest.raises(Unreachable, match="offline"):
         open_hub("someone/small", "v2", offline=True)
+
+
+# --- some rows of a tensor -------------------------------------------------------------------
+
+
+def test_some_rows_cost_these_rows_once(server: Hub) -> None:
+    values = gpt2(server)
+    checkpoint = open_hub("gpt2", None, offline=False)
+    server.forget()
+    rows = [0, 1, 2, 500, 501, 1023]
+    np.testing.assert_array_equal(checkpoint.read_rows(WPE, rows), values[rows])
+    start = checkpoint.tensors[WPE].start
+    asked = {request.headers["range"] for request in server.requests}
+    expected = ((0, 3), (500, 502), (1023, 1024))
+    assert asked == {f"bytes={start + 3072 * a}-{start + 3072 * b - 1}" for a, b in expected}
+    assert len(server.paths("/cdn/")) == 3
+    assert 6 * 3072 <= server.sent() < 6 * 3072 + 6 * 1024  # the rest is headers
+
+    server.forget()
+    for offline in (False, True):
+        again = open_hub("gpt2", None, offline=offline)
+        np.testing.assert_array_equal(again.read_rows(WPE, rows), values[rows])
+    assert server.paths() == ["/api/models/gpt2"]
+    with pytest.raises(Unreachable, match="offline"):
+        open_hub("gpt2", None, offline=True).read_rows(WPE, [7])
+
+
+def test_a_row_that_breaks_off_is_read_to_its_end(server: Hub, waits: list[float]) -> None:
+    values = small(server)
+    checkpoint = open_hub("someone/small", None, offline=False)
+    server.fail("cut", "/cdn/", times=2, after=10)
+    np.testing.assert_array_equal(checkpoint.read_rows(WPE, [3, 9, 10]), values[[3, 9, 10]])
+    assert len(waits) == 2
+
+
+def test_a_sample_of_gpt2_tokens_is_a_megabyte_in_few_requests(server: Hub) -> None:
+    gpt2(server)
+    checkpoint = open_hub("gpt2", None, offline=False)
+    tokens = checkpoint.tensors["wte.weight"]
+    assert tokens.stop - tokens.start > 150e6
+    server.forget()
+    sample = sample_tokens(checkpoint, checkpoint.tensors[WPE])
+    assert isinstance(sample, TokenSample)
+    assert len(server.paths("/cdn/")) == len(sample.blocks) == RUNS == 16
+    assert sample.tensor == tokens
+    assert server.sent() < 1_100_000
+    assert len(sample.values) * 3072 < server.sent()
+    server.forget()
+    again = sample_tokens(open_hub("gpt2", None, offline=True), checkpoint.tensors[WPE])
+    assert isinstance(again, TokenSample)
+    np.testing.assert_array_equal(again.values, sample.values)
+    assert server.requests == []
+
+
+def test_tokens_that_cannot_be_had_are_a_reason_and_no_failure(server: Hub) -> None:
+    gpt2(server)
+    open_hub("gpt2", None, offline=False)
+    checkpoint = open_hub("gpt2", None, offline=True)
+    reason = sample_tokens(checkpoint, checkpoint.tensors[WPE])
+    assert isinstance(reason, str)
+    assert "gpt2/model.safetensors: offline" in reason
 
 
 # --- shards ----------------------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from posprobe.errors import InvalidCheckpoint, InvalidTable
+from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 
 #: Float formats that can be read, by their name in a safetensors header.
 FLOATS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -78,6 +78,66 @@ class Checkpoint:
         InvalidCheckpoint
             If fewer bytes are there than the header promises.
         """
+        info = self._floats(name)
+        data = self.fetch(info)
+        return StoredTensor(
+            info, _widened(info, _stored(info, data)), hashlib.sha256(data).hexdigest()
+        )
+
+    def read_rows(self, name: str, rows: ArrayLike) -> NDArray[np.floating[Any]]:
+        """Read some rows of one tensor of a float format.
+
+        Where the format has byte offsets (safetensors) nothing else is read, and each run of
+        consecutive rows is one read: on the Hub one request. Other formats give the whole tensor,
+        mapped where they can be, and its rows are taken from that.
+
+        Parameters
+        ----------
+        name
+            The tensor; its first axis counts the rows.
+        rows
+            ``[k]``, row numbers in rising order, each once.
+
+        Returns
+        -------
+        NDArray
+            ``[k, ...]``: those rows, bfloat16 widened to float32.
+
+        Raises
+        ------
+        InvalidTable, InvalidCheckpoint
+            As for `read`.
+        UsageError
+            If the tensor has no such rows, or their order is another.
+        """
+        info = self._floats(name)
+        chosen = np.asarray(rows)
+        count = info.shape[0] if info.shape else 0
+        if chosen.size == 0:
+            chosen = np.zeros(0, np.int64)
+        if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not _rising(chosen, count):
+            raise UsageError(
+                f"{info.file}: tensor {name}, shape {list(info.shape)}: rows are read in rising "
+                f"order, each once, from 0 to {count - 1}."
+            )
+        if info.start == info.stop:  # no offsets, or no values
+            return _widened(info, _stored(info, self.fetch(info))[chosen])
+        width = (info.stop - info.start) // count
+        runs = np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1) if chosen.size else []
+        read = [np.empty((0, *info.shape[1:]), FLOATS[info.dtype])]
+        for first, last in ((int(run[0]), int(run[-1])) for run in runs):
+            # A run of rows is a tensor of its own, named as Python would: that also keys the cache.
+            part = replace(
+                info,
+                name=f"{name}[{first}:{last + 1}]",
+                shape=(last + 1 - first, *info.shape[1:]),
+                start=info.start + first * width,
+                stop=info.start + (last + 1) * width,
+            )
+            read.append(_stored(part, self.fetch(part)))
+        return _widened(info, np.concatenate(read))
+
+    def _floats(self, name: str) -> TensorInfo:
         info = self.tensors[name]
         if info.dtype not in FLOATS:
             raise InvalidTable(
@@ -85,17 +145,27 @@ class Checkpoint:
                 "integer and quantised tensors are not analysed. Use the checkpoint in its "
                 "original F32, F16 or BF16 format."
             )
-        data = self.fetch(info)
-        dtype = np.dtype(FLOATS[info.dtype])
-        expected = dtype.itemsize * int(np.prod(info.shape, dtype=object))
-        if len(data) != expected:
-            raise InvalidCheckpoint(
-                f"{info.file}: tensor {name}, shape {list(info.shape)} {info.dtype}, needs "
-                f"{expected} bytes and has {len(data)}. The file is damaged: download it again."
-            )
-        raw = np.frombuffer(data, dtype=dtype).reshape(info.shape)
-        values: NDArray[np.floating[Any]] = widen_bfloat16(raw) if info.dtype == "BF16" else raw
-        return StoredTensor(info, values, hashlib.sha256(data).hexdigest())
+        return info
+
+
+def _rising(rows: NDArray[Any], count: int) -> bool:
+    return bool(np.all(rows[1:] > rows[:-1]) and np.all((rows >= 0) & (rows < count)))
+
+
+def _stored(info: TensorInfo, data: bytes | memoryview[int]) -> NDArray[Any]:
+    """View a tensor's bytes as what they store; bfloat16 as its bit patterns."""
+    dtype = np.dtype(FLOATS[info.dtype])
+    expected = dtype.itemsize * int(np.prod(info.shape, dtype=object))
+    if len(data) != expected:
+        raise InvalidCheckpoint(
+            f"{info.file}: tensor {info.name}, shape {list(info.shape)} {info.dtype}, needs "
+            f"{expected} bytes and has {len(data)}. The file is damaged: download it again."
+        )
+    return np.frombuffer(data, dtype=dtype).reshape(info.shape)
+
+
+def _widened(info: TensorInfo, stored: NDArray[Any]) -> NDArray[np.floating[Any]]:
+    return widen_bfloat16(stored) if info.dtype == "BF16" else stored
 
 
 def widen_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:

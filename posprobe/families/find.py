@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from functools import cache
+from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
+from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.registry import FAMILIES, Family, TableRule
-from posprobe.families.rows import Rows, resolve_rows, stored_layout
+from posprobe.families.relative import Relative, find_relative
+from posprobe.families.rotary import (
+    LinearSpec,
+    RotarySpec,
+    linear_spec,
+    rotary_specs,
+    says_alibi,
+    says_rotary,
+)
+from posprobe.families.rows import Rows, count_rows, resolve_rows, stored_layout
+from posprobe.table import Sequence
 
-Scheme: TypeAlias = Literal["learned", "fixed", "rotary", "relative", "alibi"]
+SchemeName: TypeAlias = Literal["learned", "fixed", "rotary", "relative", "alibi"]
 
 
 @dataclass(frozen=True)
@@ -34,9 +46,13 @@ class Encoding:
         For a table, how its rows are read, and the family that says so (None: the generic rule).
     rows, problem
         For a table, which rows are positions, or why that cannot be told.
+    relative
+        For relative positions, the tensors that hold them and how they are read.
+    spec
+        For rotary and linear positions, the numbers they are made of.
     """
 
-    scheme: Scheme
+    scheme: SchemeName
     name: str
     why: str
     tensor: TensorInfo | None = None
@@ -44,26 +60,41 @@ class Encoding:
     family: str | None = None
     rows: Rows | None = None
     problem: str | None = None
+    relative: Relative | None = None
+    spec: RotarySpec | LinearSpec | None = None
+
+    @property
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """Every stored tensor that belongs to it."""
+        if self.relative is not None:
+            return self.relative.tensors
+        return (self.tensor,) if self.tensor else ()
 
 
 def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     """List what a checkpoint says about position, tables first.
 
-    Only names, shapes and the configuration are looked at. A tensor is read by the rule of the
+    Only names, shapes and the configuration are looked at. A table is read by the rule of the
     configured family; without one, by its name, if all families that use the name read it alike;
-    and else by the generic rule, which takes every row and says so.
+    else by the number of rows that the configuration promises; and at last by the generic rule,
+    which takes every row and says so.
     """
-    tables: list[Encoding] = []
-    # BERT-like models keep an unused table when they use relative or rotary positions.
-    if checkpoint.config.get("position_embedding_type", "absolute") == "absolute":
-        # Looking a tensor up can cost a request for its shard's header: names go first.
-        names = [name for name in checkpoint.tensors if _rules(name) or _is_generic(name)]
-        found = (_table(checkpoint, checkpoint.tensors[name]) for name in names)
-        tables = [table for table in found if table is not None]
-    others = tuple(_other_schemes(checkpoint))
-    if not tables and not others:
+    parts = parts_of(checkpoint.config)
+    # Looking a tensor up can cost a request for its shard's header: names go first.
+    names = [name for name in checkpoint.tensors if _rules(name) or is_named_position(name)]
+    tables = [
+        table for name in names for table in _tables(checkpoint, checkpoint.tensors[name], parts)
+    ]
+    relative = list(_relative(checkpoint))
+    others = list(_configured(parts)) or list(_stored_rotary(checkpoint))
+    if not tables and not relative and not others:
         tables = _bare_table(checkpoint)
-    return (*_named(tables), *others)
+    more = bool(tables)
+    return (
+        *_named(tables),
+        *_named(relative, "relative" if more or others else ""),
+        *_named(others, others[0].scheme if others and (more or relative) else ""),
+    )
 
 
 def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
@@ -77,33 +108,69 @@ def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
     return [table for table in tables if table is not None]
 
 
+@cache
+def _rules_by_ending() -> dict[str, list[tuple[str, Family, TableRule]]]:
+    """List the rules by the last two parts of the names that they match."""
+    found: dict[str, list[tuple[str, Family, TableRule]]] = {}
+    for family in FAMILIES:
+        for rule in family.tables:
+            for tensor in rule.tensors:
+                ending = ".".join(tensor.split(".")[-2:])
+                found.setdefault(ending, []).append((tensor, family, rule))
+    return found
+
+
 def _rules(name: str) -> list[tuple[Family, TableRule]]:
-    return [
-        (family, rule)
-        for family in FAMILIES
-        for rule in family.tables
-        if any(f".{name}".endswith(f".{tensor}") for tensor in rule.tensors)
-    ]
+    parts = name.split(".")
+    by_ending = _rules_by_ending()
+    candidates = by_ending.get(".".join(parts[-2:]), []) + by_ending.get(parts[-1], [])
+    return [(f, rule) for tensor, f, rule in candidates if f".{name}".endswith(f".{tensor}")]
 
 
-def _table(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
+def _tables(
+    checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...]
+) -> Iterator[Encoding]:
+    """Read a tensor as a table, or as the tables of two axes that are added up."""
+    if len(info.shape) == 3 and info.shape[0] == 2 and is_named_position(info.name):
+        layout = Sequence(info.shape[1])
+        for axis in (0, 1):
+            yield Encoding(
+                "learned", f"axis-{axis}", "a table for each axis in one tensor", info,
+                TableRule(()), rows=Rows(layout, axis=axis),
+            )  # fmt: skip
+    elif (table := _table(checkpoint, info, parts)) is not None:
+        yield table
+
+
+def _table(checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...]) -> Encoding | None:
     if len(info.shape) < 2 or info.dtype in ("BOOL", "I64", "I32", "I16"):
         return None
+    part = part_for(info.name, parts)
+    # BERT-like models keep an unused table when they use relative or rotary positions.
+    if part.config.get("position_embedding_type", "absolute") != "absolute":
+        return None
     rules = _rules(info.name)
-    model_type = checkpoint.config.get("model_type")
-    configured = [pair for pair in rules if model_type in pair[0].model_types]
-    if configured:
-        why = f"{configured[0][0].title}: model_type is {model_type}"
-        return _by_rules(checkpoint, info, configured, why)
-    if any(model_type in family.model_types for family in FAMILIES):
+    if part.is_vision:
+        rules = [pair for pair in rules if pair[1].grid] or rules
+    types = [kind for kind in (parts[0].model_type, part.model_type) if kind]
+    for model_type in types:
+        configured = [pair for pair in rules if model_type in pair[0].model_types]
+        if configured:
+            why = f"{configured[0][0].title}: model_type is {model_type}"
+            return _by_rules(checkpoint, info, configured, why)
+    if any(model_type in family.model_types for family in FAMILIES for model_type in types):
         return None
     modules = info.name.split(".")
     prefixed = [pair for pair in rules if set(pair[0].prefixes) & set(modules)]
-    if prefixed:
-        return _by_rules(checkpoint, info, prefixed, f"{prefixed[0][0].title}: the module's name")
-    if rules:
-        return _by_rules(checkpoint, info, rules, f"the name {info.name}")
-    return _generic(checkpoint, info)
+    named = prefixed or rules
+    why = f"{prefixed[0][0].title}: the module's name" if prefixed else f"the name {info.name}"
+    by_name = _by_rules(checkpoint, info, named, why) if named else None
+    if by_name and not by_name.problem:
+        return by_name
+    if (counted := count_rows(checkpoint, info, part)) is not None:
+        rows, why = counted
+        return Encoding("learned", "", why, info, TableRule(()), rows=rows)
+    return by_name or _generic(checkpoint, info)
 
 
 def _by_rules(
@@ -152,21 +219,23 @@ def _undecided(
 
 _POSITION = re.compile(
     r"(?:^|[./])(?:\w*_)?(?:wpe|pos(?:ition(?:s|al)?)?_?(?:emb\w*|enc\w*|table|weights?)?|emb\w*_pos\w*)"
-    r"(?:[./](?:weight|pe|emb(?:edding)?s?))*$",
+    r"(?:[./](?:weights?|pe|emb(?:edding)?s?|positional_embedding))*$",
     re.IGNORECASE,
 )
 _NO_TABLE = re.compile(
-    r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj|_quantized|_scale",
+    r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj|_quantized|_scale"
+    r"|quer(?:y|ies)_pos|linear_pos|shared_(?:image_)?embedding|mask|logits|tile_|(?:no|class|cls)_\w*pos",
     re.IGNORECASE,
 )
 
 
-def _is_generic(name: str) -> bool:
+def is_named_position(name: str) -> bool:
+    """Tell whether a tensor is named like a table of positions."""
     return bool(_POSITION.search(name)) and not _NO_TABLE.search(name)
 
 
 def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
-    if not _is_generic(info.name):
+    if not is_named_position(info.name):
         return None
     return _whole(
         checkpoint, info, f"generic rule: {info.name} is named and shaped like a position table"
@@ -186,74 +255,70 @@ def _whole(checkpoint: Checkpoint, info: TensorInfo, why: str) -> Encoding | Non
     return Encoding("learned", "", why, info, TableRule(()), rows=rows)
 
 
-def _named(tables: list[Encoding]) -> Iterator[Encoding]:
-    """Give each of several tables a name of its own: its part of the model, else its tensor."""
-    if len(tables) < 2:
-        yield from tables
+def _named(found: list[Encoding], alone: str = "") -> Iterator[Encoding]:
+    """Give each of several encodings a name of its own: its part of the model, else its tensor.
+
+    ``alone`` is the name of an only one that states none itself.
+    """
+    if len(found) == 1 and not (alone and found[0].name):
+        yield replace(found[0], name=alone)
         return
-    names = [_possible_names(table) for table in tables]
+    names = [_possible_names(encoding) for encoding in found]
     count = Counter(name for possible in names for name in possible)
-    for table, possible in zip(tables, names, strict=True):
-        yield replace(table, name=next((n for n in possible if count[n] == 1), possible[-1]))
+    for encoding, possible in zip(found, names, strict=True):
+        yield replace(encoding, name=next((n for n in possible if count[n] == 1), possible[-1]))
 
 
-def _possible_names(table: Encoding) -> list[str]:
-    assert table.tensor is not None  # noqa: S101 - tables are found by their tensor
-    words = re.split(r"[._/]", table.tensor.name)
-    parts = [table.name] if table.name else [part for part in _PARTS if part in words]
-    return [*parts, table.tensor.name]
+def _possible_names(encoding: Encoding) -> list[str]:
+    stated = [encoding.name] if encoding.name else []
+    if encoding.tensor is None:
+        return stated or [encoding.scheme]
+    words = re.split(r"[._/]", encoding.tensor.name)
+    parts = stated or [part for part in _PARTS if part in words]
+    stem = encoding.relative.prefix if encoding.relative else encoding.tensor.name
+    return [*parts, stem or encoding.tensor.name]
 
 
 _PARTS = ("encoder", "decoder", "text", "vision")
 
-_ROTARY = (
-    "rope_theta",
-    "rope_parameters",
-    "rotary_dim",
-    "rotary_pct",
-    "rotary_emb_base",
-    "rotary_emb_fraction",
-)
-_RELATIVE = re.compile(
-    r"relative_attention_bias|relative_position_bias_table|rel_pos_[hw]$|attention_biases$"
-    r"|rel_embeddings|(?:height|width)_rel|distance_embedding"
-)
+
+def _relative(checkpoint: Checkpoint) -> Iterator[Encoding]:
+    for found in find_relative(checkpoint):
+        yield Encoding("relative", "", found.rule.what, found.tensors[0], relative=found)
 
 
-def _other_schemes(checkpoint: Checkpoint) -> Iterator[Encoding]:
-    parts = {"": checkpoint.config} | {
-        key: value for key, value in checkpoint.config.items()
-        if key.endswith("_config") and isinstance(value, Mapping)
-    }  # fmt: skip
-    for part, config in parts.items():
-        name = part.removesuffix("_config")
-        where = f"{part}." if part else ""
+def _configured(parts: tuple[Part, ...]) -> Iterator[Encoding]:
+    """List the schemes that leave no tensor: what a configuration says, part by part."""
+    for part in parts:
+        where = f"{part.path}: " if part.path else ""
         # Falcon's configuration gives rotary parameters also where ALiBi takes their place.
-        if reason := _alibi(config):
-            yield Encoding("alibi", name, f"{where}{reason} in the configuration")
-        elif reason := _rotary(config):
-            yield Encoding("rotary", name, f"{where}{reason} in the configuration")
-    stored = [name for name in checkpoint.tensors if name.endswith("rotary_emb.inv_freq")]
-    if stored and not any(_rotary(config) for config in parts.values()):
-        yield Encoding("rotary", "", f"stored frequencies, {stored[0]}")
+        if reason := says_alibi(part):
+            yield from _specified("alibi", part, f"{where}{reason}", lambda p: (linear_spec(p),))
+        elif reason := says_rotary(part):
+            yield from _specified("rotary", part, f"{where}{reason}", rotary_specs)
+
+
+def _specified(
+    scheme: SchemeName,
+    part: Part,
+    why: str,
+    read: Callable[[Part], tuple[RotarySpec | LinearSpec, ...]],
+) -> Iterator[Encoding]:
+    try:
+        specs = read(part)
+    except InvalidCheckpoint as error:
+        yield Encoding(scheme, part.name, why, problem=str(error))
+        return
+    for spec in specs:
+        layers = spec.layers if isinstance(spec, RotarySpec) else ""
+        name = "-".join(filter(None, (part.name, layers)))
+        yield Encoding(scheme, name, why, family=part.model_type, spec=spec)
+
+
+def _stored_rotary(checkpoint: Checkpoint) -> Iterator[Encoding]:
+    """Find frequencies that old checkpoints store although they follow from the configuration."""
     for name in checkpoint.tensors:
-        if _RELATIVE.search(name):
+        if name.endswith(("rotary_emb.inv_freq", "rope.freqs")):
             info = checkpoint.tensors[name]
-            yield Encoding("relative", name, "named like a relative position bias", info)
-
-
-def _rotary(config: Mapping[str, Any]) -> str | None:
-    if config.get("position_embedding_type") in ("rotary", "rope"):
-        return "position_embedding_type"
-    return next((key for key in _ROTARY if config.get(key)), None)
-
-
-def _alibi(config: Mapping[str, Any]) -> str | None:
-    attention = config.get("attn_config")
-    if isinstance(attention, Mapping) and attention.get("alibi"):
-        return "attn_config.alibi"
-    if config.get("position_embedding_type") == "alibi":
-        return "position_embedding_type"
-    if config.get("model_type") == "bloom":
-        return "model_type bloom"
-    return "alibi" if config.get("alibi") else None
+            yield Encoding("rotary", "", f"stored frequencies, {name}", info)
+            return

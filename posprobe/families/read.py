@@ -20,10 +20,13 @@ from posprobe.errors import (
     UnknownReference,
     UsageError,
 )
+from posprobe.families.build import build_scheme, scheme_of_formula
 from posprobe.families.find import Encoding, find_encodings
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
+from posprobe.families.tokens import TokenSample, sample_tokens
 from posprobe.reference import Reference, parse_reference
+from posprobe.schemes import Scheme
 from posprobe.table import Grid, PositionTable, Source, cut, describe_layout
 
 
@@ -84,6 +87,82 @@ def load(
     return read_table(checkpoint, encoding, parsed, Grid(*grid) if grid else None, rows)
 
 
+def load_schemes(
+    reference: str, *, revision: str | None = None, offline: bool = False
+) -> tuple[Scheme, ...]:
+    """Load the encodings behind a reference that have no table: relative, rotary, linear.
+
+    Parameters
+    ----------
+    reference
+        As for `load`; ``#NAME`` picks one, as `inspect` names it. Formulas are ``rotary:4096x128``
+        (length x width of a head), ``alibi:1024x12`` (length x heads) and ``t5:512x32`` (length x
+        buckets).
+    revision, offline
+        As for `load`.
+
+    Raises
+    ------
+    UnknownReference, Unreachable
+        If the reference leads nowhere.
+    InvalidCheckpoint
+        If what is stored or configured contradicts itself.
+    NoPositionTable
+        If there is no such encoding.
+    """
+    parsed = parse_reference(reference)
+    if _is_formula(parsed):
+        if revision or parsed.table:
+            raise UsageError(f"{reference}: a formula has no revision and no #NAME.")
+        return (scheme_of_formula(parsed.source),)
+    checkpoint = open_reference(parsed, revision=revision, offline=offline)
+    found = [e for e in find_encodings(checkpoint) if e.rule is None]
+    if parsed.table:
+        found = [encoding for encoding in found if encoding.name == parsed.table]
+    if not found:
+        raise NoPositionTable(_nothing(checkpoint, find_encodings(checkpoint)))
+    records, problems = [], []
+    for encoding in found:
+        name = _title(parsed, encoding) if parsed.table or len(found) == 1 else encoding.name
+        try:
+            records.append(build_scheme(checkpoint, encoding, name, parsed.text))
+        except NoPositionTable as error:
+            problems.append(error)
+    if not records:
+        raise problems[0]
+    return tuple(records)
+
+
+def load_tokens(table: PositionTable, *, seed: int = 0, offline: bool = False) -> TokenSample:
+    """Sample the token or patch embeddings that a table's positions are added to.
+
+    Rows are read by range; from a Hub repository this costs about twenty requests and a megabyte.
+
+    Parameters
+    ----------
+    table
+        As `load` returned it.
+    seed
+        Of the sample.
+    offline
+        Use local files only.
+
+    Raises
+    ------
+    UsageError
+        If the checkpoint holds no such embeddings, or they cannot be read; the message says why.
+    """
+    source = table.source
+    if source.tensor is None:
+        raise UsageError(f"{table.name}: a formula is added to no particular tokens.")
+    parsed = parse_reference(source.reference)
+    checkpoint = open_reference(replace(parsed, revision=source.revision), offline=offline)
+    sample = sample_tokens(checkpoint, checkpoint.tensors[source.tensor], seed)
+    if isinstance(sample, str):
+        raise UsageError(f"{table.name}: {sample}")
+    return sample
+
+
 def inspect(
     reference: str, *, revision: str | None = None, offline: bool = False
 ) -> list[dict[str, Any]]:
@@ -102,14 +181,20 @@ def inspect(
     """
     parsed = parse_reference(reference)
     if _is_formula(parsed):
-        table = encodings.from_reference(parsed.source)
-        rows = Rows(table.layout)
-        found: tuple[Encoding, ...] = (Encoding("fixed", "", "the formula", rows=rows),)
+        found: tuple[Encoding, ...] = (_of_formula(parsed.source),)
     else:
         found = find_encodings(open_reference(parsed, revision=revision, offline=offline))
     if parsed.table:
         found = tuple(encoding for encoding in found if encoding.name == parsed.table)
     return [_record(encoding) for encoding in found]
+
+
+def _of_formula(source: str) -> Encoding:
+    try:
+        table = encodings.from_reference(source)
+    except NoPositionTable:
+        return Encoding(scheme_of_formula(source).scheme, "", "the formula")
+    return Encoding("fixed", "", "the formula", rows=Rows(table.layout))
 
 
 def _record(encoding: Encoding) -> dict[str, Any]:
@@ -118,6 +203,7 @@ def _record(encoding: Encoding) -> dict[str, Any]:
         "scheme": encoding.scheme,
         "name": encoding.name,
         "tensor": info.name if info else None,
+        "tensors": [tensor.name for tensor in encoding.tensors],
         "shape": list(info.shape) if info else None,
         "dtype": info.dtype if info else None,
         "file": info.file if info else None,
@@ -184,7 +270,7 @@ def read_table(
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
     stored = checkpoint.read(info.name)
-    values = stored.values.reshape(-1, info.shape[-1])
+    values = _rows_of(stored.values, rows)
     tokens, skip = len(rows.prefix), rows.skip
     name = _title(reference, encoding)
     begin, end, layout = cut(rows.layout, only or slice(None), name)
@@ -218,6 +304,15 @@ def read_table(
         start=begin,
         notes=notes,
     )
+
+
+def _rows_of(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:
+    """Lay a stored tensor out as ``[rows, d]``."""
+    if rows.axis is not None:
+        values = values[rows.axis]
+    if rows.channels_first:
+        values = np.moveaxis(values, 1, -1)
+    return values.reshape(-1, values.shape[-1])
 
 
 def _order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
@@ -269,6 +364,8 @@ def _choose(checkpoint: Checkpoint, reference: Reference, tensor: str | None) ->
             )
         return _by_tensor(checkpoint, tensor)
     tables = [encoding for encoding in found if encoding.rule is not None]
+    if reference.table and reference.table in [e.name for e in found if e.rule is None]:
+        raise NoPositionTable(_nothing(checkpoint, found))
     if reference.table:
         tables = [t for t in tables if reference.table in (t.name, t.tensor and t.tensor.name)]
         if not tables:

@@ -36,8 +36,6 @@ class TableRule:
         Whether positions are patches of an image.
     tokens
         For a grid, the special tokens that have rows before the patches.
-    config
-        Key of the sub-configuration that describes this part of the model.
     fixed
         Whether the model fills it from a formula; reading the values puts this to the test.
     """
@@ -47,7 +45,6 @@ class TableRule:
     reserved: Reserved = "none"
     grid: bool = False
     tokens: Tokens = ()
-    config: str = ""
     fixed: bool = False
 
 
@@ -99,9 +96,10 @@ FAMILIES: tuple[Family, ...] = (
         note="every row is a position, at the embedding width and not the hidden width",
     ),
     Family(
-        "roberta", "RoBERTa, XLM-R, CamemBERT, Longformer, data2vec-text",
+        "roberta", "RoBERTa and its kin: XLM-R, CamemBERT, Longformer, ESM, LayoutLMv3",
         ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm",
-         "longformer", "data2vec-text"),
+         "longformer", "data2vec-text", "altclip_text_model", "bridgetower_text_model",
+         "clap_text_model", "esm", "ibert", "layoutlmv3", "lilt", "luke", "markuplm", "xmod"),
         (TableRule(_BERT, reserved="padding"),),
         ("roberta", "longformer", "data2vec_text"),
         note="rows 0 to padding_idx are not positions",
@@ -135,9 +133,8 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "clip", "CLIP", ("clip",),
         (
-            TableRule((f"vision_model.{_CLIP}",), name="vision", grid=True, tokens=("CLS",),
-                      config="vision_config"),
-            TableRule((f"text_model.{_CLIP}",), name="text", config="text_config"),
+            TableRule((f"vision_model.{_CLIP}",), name="vision", grid=True, tokens=("CLS",)),
+            TableRule((f"text_model.{_CLIP}",), name="text"),
         ),
         note="vision: row 0 is CLS; text: every row is a position",
     ),
@@ -150,8 +147,8 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "siglip", "SigLIP", ("siglip",),
         (
-            TableRule((f"vision_model.{_CLIP}",), name="vision", grid=True, config="vision_config"),
-            TableRule((f"text_model.{_CLIP}",), name="text", config="text_config"),
+            TableRule((f"vision_model.{_CLIP}",), name="vision", grid=True),
+            TableRule((f"text_model.{_CLIP}",), name="text"),
         ),
         note="vision: patches only; text: every row is a position",
     ),

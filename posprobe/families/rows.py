@@ -10,6 +10,7 @@ from typing import Any
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
+from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.registry import TableRule
 from posprobe.table import DroppedRow, Grid, Layout, PrefixRow, Sequence
 
@@ -23,12 +24,18 @@ _TOKENS = {
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows of a stored table are read; ``prefix`` and ``dropped`` rows come first."""
+    """How the rows of a stored table are read; ``prefix`` and ``dropped`` rows come first.
+
+    ``channels_first`` tells that the width is stored before the grid, ``axis`` which of several
+    tables in one tensor it is.
+    """
 
     layout: Layout
     prefix: tuple[PrefixRow, ...] = ()
     dropped: tuple[DroppedRow, ...] = ()
     notes: tuple[str, ...] = ()
+    channels_first: bool = False
+    axis: int | None = None
 
     @property
     def skip(self) -> int:
@@ -53,10 +60,7 @@ def resolve_rows(
     InvalidCheckpoint
         If the rows do not fit what the architecture or the configuration says.
     """
-    config = checkpoint.config
-    config = config.get(rule.config) or config if rule.config else config
-    if not isinstance(config, Mapping):
-        config = {}
+    config = part_for(info.name, parts_of(checkpoint.config)).config
     stored = stored_layout(info)
     rows = stored.size
     if 0 in info.shape:
@@ -65,7 +69,7 @@ def resolve_rows(
             "complete one."
         )
     if isinstance(stored, Grid):
-        return Rows(grid or stored)
+        return Rows(grid or stored, channels_first=_channels_first(info))
     if rule.grid or grid is not None:
         return _patches(checkpoint, info, rule, rows, grid, config)
     reserved, reason, notes = _reserved(config, info, rule, rows)
@@ -78,8 +82,84 @@ def resolve_rows(
     return Rows(Sequence(rows - reserved), dropped=dropped, notes=notes)
 
 
+#: Keys that promise a number of positions.
+_LENGTHS = (
+    "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions",
+    "max_encoder_position_embeddings", "max_decoder_position_embeddings", "max_positions",
+    "max_2d_position_embeddings", "n_ctx", "block_size", "context_length", "max_length",
+    "max_seq_length", "max_sequence_length", "num_positions", "pos_emb_size",
+)  # fmt: skip
+#: Keys that promise a number of patches on a square.
+_SQUARES = ("num_position_embeddings", "num_patches", "max_num_patches")
+
+
+def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Rows, str] | None:
+    """Tell the rows of an unlisted architecture from the number that its configuration promises.
+
+    Parameters
+    ----------
+    checkpoint, info
+        The table.
+    part
+        The configuration of the part of the model that it belongs to.
+
+    Returns
+    -------
+    tuple or None
+        The rows and what says so; None where no number fits, or where one fits that reserved rows
+        would explain as well.
+    """
+    try:
+        stored = stored_layout(info)
+    except InvalidCheckpoint:
+        return None
+    if isinstance(stored, Grid) or stored.size < 2:
+        return None
+    grid = _configured_grid(checkpoint, part.config)
+    if grid is not None and grid.size > 1:
+        tokens = {0: (), 1: ("CLS",), 2: ("CLS", "distillation")}.get(stored.size - grid.size)
+        if tokens is not None:
+            prefix = tuple(PrefixRow(row, token) for row, token in enumerate(tokens))
+            return Rows(grid, prefix=prefix), f"the configured grid of {grid.height} x {grid.width}"
+    for key in _SQUARES:
+        if part.config.get(key) == stored.size and (square := _grid(stored.size, None)):
+            return Rows(square), f"{key} is {stored.size}, a square"
+    for key in _LENGTHS:
+        promised = part.config.get(key)
+        if type(promised) is not int or promised < 2:
+            continue
+        if stored.size == promised and not _like_reserved(promised):
+            return Rows(Sequence(promised)), f"{key} is {promised}"
+        if stored.size == promised + 2 and not _like_reserved(promised):
+            reason = f"{stored.size} rows for {key} = {promised}"
+            dropped = (DroppedRow(0, reason), DroppedRow(1, reason))
+            return Rows(Sequence(promised), dropped=dropped), f"{key} is {promised}, and two more"
+    return _square_patches(info, part, stored.size)
+
+
+def _square_patches(info: TensorInfo, part: Part, rows: int) -> tuple[Rows, str] | None:
+    """Take a square number of rows for patches where the part is about images, and say so."""
+    about_images = part.is_vision or "image_size" in part.config
+    if not about_images or re.search(r"tempor|tile|time|frame|text|row|col|_[xyhw]_", info.name):
+        return None
+    for tokens in ((), ("CLS",)):
+        square = _grid(rows - len(tokens), None)
+        if square is not None:
+            prefix = tuple(PrefixRow(row, token) for row, token in enumerate(tokens))
+            note = f"no grid size is configured: {square.size} patches read as square"
+            return Rows(square, prefix=prefix, notes=(note,)), "a square number of patches"
+    return None
+
+
+def _like_reserved(rows: int) -> bool:
+    """Tell whether a count looks like a round number with reserved rows: 514, 1026, 4098."""
+    return rows > 64 and any((rows - reserved) % 64 == 0 for reserved in (1, 2, 4))
+
+
 def stored_layout(info: TensorInfo) -> Layout:
     """Read a stored shape: ``[n, d]`` and ``[1, n, d]`` are rows, ``[1, h, w, d]`` is a grid.
+
+    Where the last two of four sizes alone are equal, the width comes first: ``[1, d, h, w]``.
 
     Raises
     ------
@@ -87,14 +167,29 @@ def stored_layout(info: TensorInfo) -> Layout:
         If the shape is none of these.
     """
     match info.shape:
-        case (n, _) | (1, n, _):
+        case (n, _) | (1, n, _) | (1, 1, n, _):
             return Sequence(n)
-        case (1, height, width, _) | (height, width, _):
+        case (1, _, height, width) if _channels_first(info):
+            return Grid(height, width)
+        case (1, height, width, _) | (height, width, _) if _plausible(height, width):
             return Grid(height, width)
     raise InvalidCheckpoint(
-        f"{_where(info)}: a position table is stored as [n, d], [1, n, d] or [1, h, w, d]. "
-        "Pick another tensor with --tensor NAME; `posprobe inspect` lists the candidates."
+        f"{_where(info)}: a position table is stored as [n, d], [1, n, d], [1, h, w, d] or "
+        "[1, d, h, w]. Pick another tensor with --tensor NAME; `posprobe inspect` lists the "
+        "candidates."
     )
+
+
+def _plausible(height: int, width: int) -> bool:
+    """Tell a grid of patches from blocks of rows: no image is that oblong."""
+    return 1 < max(height, width) <= 8 * min(height, width)
+
+
+def _channels_first(info: TensorInfo) -> bool:
+    match info.shape:
+        case (1, first, second, third):
+            return second == third != first
+    return False
 
 
 def _reserved(
@@ -184,7 +279,10 @@ def _grid(patches: int, stated: Grid | None) -> Grid | None:
 
 
 def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
-    image, patch = _pair(config.get("image_size")), _pair(config.get("patch_size"))
+    image = _pair(config.get("pretrain_image_size")) or _pair(config.get("image_size"))
+    patch = _pair(config.get("patch_stride")) or _pair(config.get("patch_size"))
+    if "frequency_stride" in config:
+        return _spectrogram_grid(config)
     pretrained = config.get("pretrained_cfg")
     if image is None and isinstance(pretrained, Mapping):
         model_args = config.get("model_args")
@@ -195,6 +293,16 @@ def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid 
     if image is None or patch is None or min(*image, *patch) < 1:
         return None
     return Grid(image[0] // patch[0], image[1] // patch[1])
+
+
+def _spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
+    """Overlapping patches of a spectrogram (Gong et al. 2021): mel bins by time."""
+    keys = ("num_mel_bins", "max_length", "patch_size", "frequency_stride", "time_stride")
+    numbers = [config.get(key) for key in keys]
+    if any(type(number) is not int or number < 1 for number in numbers):
+        return None
+    bins, frames, patch, down, along = (int(number) for number in numbers if number is not None)
+    return Grid((bins - patch) // down + 1, (frames - patch) // along + 1)
 
 
 def _pair(value: object) -> tuple[int, int] | None:

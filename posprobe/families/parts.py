@@ -1,0 +1,95 @@
+"""The parts of a model: which piece of a nested configuration describes which tensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+#: What modules and configurations of one part of a model are called.
+_ROLES: Mapping[str, tuple[str, ...]] = {
+    "vision": ("vision", "visual", "image", "video", "vit", "img", "pixel", "patch"),
+    "audio": ("audio", "speech", "acoustic", "acoustics"),
+    "text": ("text", "language", "llm", "lm", "roberta", "bert"),
+    "qformer": ("qformer",),
+    "encoder": ("encoder",),
+    "decoder": ("decoder",),
+}
+_DEPTH = 4
+#: Nested settings that describe no part of the model.
+_NO_PARTS = ("attn_config", "pretrained_cfg", "quantization_config", "generation_config")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of the configuration.
+
+    Parameters
+    ----------
+    path
+        Keys that lead to it, joined by dots; empty for the whole.
+    config
+        Its content.
+    """
+
+    path: str
+    config: Mapping[str, Any]
+
+    @property
+    def model_type(self) -> str | None:
+        """The architecture of this part."""
+        found = self.config.get("model_type")
+        return found if isinstance(found, str) else None
+
+    @property
+    def is_vision(self) -> bool:
+        """Whether its positions are patches, as far as names tell."""
+        words = set(_words(self.path)) | set(_words(self.model_type or ""))
+        return bool(words & set(_ROLES["vision"]))
+
+    @property
+    def name(self) -> str:
+        """What the part is called: its key without ``_config``."""
+        return self.path.rpartition(".")[2].removesuffix("_config")
+
+
+def parts_of(config: Mapping[str, Any]) -> tuple[Part, ...]:
+    """List the whole configuration and the configurations nested in it, outermost first."""
+    return tuple(_walk("", config, _DEPTH))
+
+
+def _walk(path: str, config: Mapping[str, Any], depth: int) -> Iterator[Part]:
+    yield Part(path, config)
+    for key, value in config.items() if depth else ():
+        is_part = isinstance(value, Mapping) and (key.endswith("_config") or "model_type" in value)
+        if is_part and key not in _NO_PARTS:
+            yield from _walk(f"{path}.{key}" if path else key, value, depth - 1)
+
+
+def part_for(tensor: str, parts: tuple[Part, ...]) -> Part:
+    """Choose the part whose name the modules of a tensor share most; the whole where none does."""
+    if len(parts) == 1:
+        return parts[0]
+    modules = _words(tensor)
+    named = [(_agreement(modules, part), part) for part in parts[1:]]
+    score, best = max(named, key=lambda pair: pair[0])
+    return best if score > 0 else parts[0]
+
+
+def _agreement(modules: list[str], part: Part) -> float:
+    """Count the words of the part's path that the module's path holds; outer words weigh more."""
+    score = 0.0
+    for level, key in enumerate(part.path.split(".")):
+        words = _words(key.removesuffix("_config"))
+        literal = [word for word in words if word in modules]
+        roles = {role for role, names in _ROLES.items() if set(words) & set(names)}
+        shared = [role for role in roles if set(_ROLES[role]) & set(modules)]
+        if not literal and not shared:
+            return score - 1.0 if level == 0 else score - 0.5
+        score += 1.0 + 0.5 * len(literal) / max(len(words), 1)
+    return score
+
+
+def _words(name: str) -> list[str]:
+    return [word for word in re.split(r"[._/\d]+", name.lower()) if word]

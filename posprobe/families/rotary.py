@@ -1,0 +1,267 @@
+"""Rotary and linear positions: what a configuration says, read as transformers reads it.
+
+The keys have changed over the years: ``rope_parameters`` holds everything today, ``rope_theta`` and
+``rope_scaling`` did before, and the first models had keys of their own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from posprobe.errors import InvalidCheckpoint
+from posprobe.families.parts import Part
+
+#: Architectures that rotate although their older configurations name no key of it.
+_ROTATING = {
+    "llama", "mistral", "mixtral", "gemma", "phi", "stablelm", "persimmon", "gpt_neox",
+    "gpt_neox_japanese", "gptj", "codegen", "roformer", "qwen2", "qwen2_vl_text", "clvp_encoder",
+    "qwen2_vl_vision", "qwen2_5_vl_vision", "pixtral", "chameleon", "esmc", "gpt_bert",
+}  # fmt: skip
+#: Of these, the numbers of a pair are neighbours and not half a width apart.
+_INTERLEAVED = {
+    "gptj", "codegen", "roformer", "cohere", "cohere2", "glm", "glm4", "ernie4_5", "helium",
+    "llama4_text", "deepseek_v2",
+}  # fmt: skip
+#: Parts for images whose rows and columns turn one half of the pairs each.
+_AXIAL = re.compile(
+    r"(?:qwen2(?:_5)?_vl|qwen3_vl)(?:_moe)?_vision|pixtral|dinov3_vit|gemma4_vision"
+)
+#: Keys that turn rotation off, with the value at which they do.
+_OFF: Mapping[str, object] = {"use_mem_rope": False, "use_rotary_embedding": False, "alibi": True}
+_WIDTHS = ("head_dim", "kv_channels", "attention_head_dim")
+_HIDDEN = ("memory_attention_hidden_size", "embed_dim", "n_embd", "hidden_size", "d_model", "dim")
+_HEADS = (
+    "num_attention_heads", "num_heads", "n_head", "n_heads", "attention_heads",
+    "encoder_attention_heads", "encoder_num_attention_heads",
+    "memory_attention_num_attention_heads",
+)  # fmt: skip
+_BASES = ("rope_theta", "rotary_emb_base", "rope_base", "global_rope_theta")
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
+
+
+@dataclass(frozen=True)
+class RotarySpec:
+    """The numbers of a rotary encoding; names as in `posprobe.schemes.Rotary`.
+
+    ``layers`` names the layers it serves where others have another one; ``notes`` say what the
+    numbers do not.
+    """
+
+    head_dim: int
+    base: float
+    partial: float = 1.0
+    scaling: Mapping[str, Any] = field(default_factory=dict)
+    max_positions: int | None = None
+    training_length: int | None = None
+    axes: int = 1
+    interleaved: bool = False
+    layers: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def says_rotary(part: Part) -> str | None:
+    """Tell by what a part's configuration says that it rotates; None where it does not."""
+    config = part.config
+    scheme = config.get("position_embedding_type", config.get("position_embeddings_type"))
+    if scheme in ("rotary", "rope"):
+        return f"position_embedding_type is {scheme}"
+    if isinstance(scheme, str) or ("position_embedding_type" in config and scheme is None):
+        return None
+    if any(config.get(key) == off for key, off in _OFF.items() if key in config):
+        return None
+    for key in ("rope_parameters", "rope_theta", "rope_scaling", "global_rope_theta"):
+        if config.get(key):
+            return key
+    for key in ("rotary_dim", "rotary_pct", "rotary_emb_base", "rotary_emb_fraction"):
+        if config.get(key):
+            return key
+    if config.get("use_rotary_embedding") or config.get("use_rope"):
+        return "use_rotary_embedding"
+    return f"model_type is {part.model_type}" if part.model_type in _ROTATING else None
+
+
+def rotary_specs(part: Part) -> tuple[RotarySpec, ...]:
+    """Read the rotary encodings of a part: one, or one for each kind of layers.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the configuration does not say how wide a head is, or says something else than numbers.
+    """
+    return tuple(_specs(part))
+
+
+def _specs(part: Part) -> Iterator[RotarySpec]:
+    config = part.config
+    stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(stated, Mapping):
+        raise InvalidCheckpoint(_bad(part, "rope_parameters", stated, "a mapping"))
+    nested = {key: value for key, value in stated.items() if isinstance(value, Mapping)}
+    if nested and not any(key in stated for key in ("rope_type", "type", "rope_theta")):
+        for layers, parameters in nested.items():
+            yield _spec(part, parameters, str(layers))
+        return
+    yield _spec(part, stated, "global" if _local_base(config) else "")
+    if (local := _local_base(config)) is not None:
+        yield _spec(part, {"rope_theta": local}, "local")
+
+
+def _local_base(config: Mapping[str, Any]) -> Any:
+    """Find the base of local layers, as Gemma 3 and ModernBERT wrote it before."""
+    if config.get("rope_parameters"):
+        return None
+    return config.get("rope_local_base_freq", config.get("local_rope_theta"))
+
+
+def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
+    config = part.config
+    rule = str(stated.get("rope_type", stated.get("type", "default")))
+    axial = rule == "axial" or bool(_AXIAL.fullmatch(part.model_type or ""))
+    base = stated.get("rope_theta") or next((config[k] for k in _BASES if config.get(k)), 10_000.0)
+    head_dim = _head_dim(part)
+    longest = _number(part, _LENGTHS)
+    original = stated.get("original_max_position_embeddings") or config.get(
+        "original_max_position_embeddings"
+    )
+    notes = []
+    if sections := stated.get("mrope_section"):
+        notes.append(
+            f"the pairs turn with time, row and column in sections of {list(sections)}; text moves "
+            "along all three"
+        )
+    off = config.get("no_rope_layers")
+    if isinstance(off, list) and 0 in off:
+        notes.append(f"{off.count(0)} of {len(off)} layers do not rotate (no_rope_layers)")
+    scaling = {} if rule in ("default", "axial", "mrope") else dict(stated)
+    if scaling and original:
+        scaling.setdefault("original_max_position_embeddings", original)
+    return RotarySpec(
+        head_dim=head_dim,
+        base=_as_float(part, "rope_theta", base),
+        partial=_partial(part, stated, head_dim),
+        scaling=scaling,
+        max_positions=longest,
+        training_length=int(original) if isinstance(original, int) else longest,
+        axes=2 if axial else 1,
+        interleaved=part.model_type in _INTERLEAVED or bool(config.get("rope_interleave")),
+        layers=layers,
+        notes=tuple(notes),
+    )
+
+
+def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
+    config = part.config
+    if isinstance(config.get("rotary_dim"), int):
+        return float(config["rotary_dim"]) / head_dim
+    for key in ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"):
+        for source in (stated, config):
+            if source.get(key) is not None:
+                # Multi-head latent attention gives the rotated part of a head a width of its own.
+                return 1.0 if _latent(config) else _as_float(part, key, source[key])
+    return 1.0
+
+
+def _latent(config: Mapping[str, Any]) -> bool:
+    return isinstance(config.get("qk_rope_head_dim"), int) and config["qk_rope_head_dim"] > 0
+
+
+def _head_dim(part: Part) -> int:
+    config = part.config
+    if _latent(config):
+        return int(config["qk_rope_head_dim"])
+    for key in _WIDTHS:
+        value = config.get(key)
+        if isinstance(value, int) and value > 0:
+            return value
+    hidden, heads = _number(part, _HIDDEN), _number(part, _HEADS)
+    if not hidden or not heads:
+        where = f"{part.path}: " if part.path else ""
+        raise InvalidCheckpoint(
+            f"{where}it rotates queries and keys, and the configuration does not say how wide a "
+            'head is. Add "head_dim", or "hidden_size" and "num_attention_heads", to config.json.'
+        )
+    if hidden < heads:
+        raise InvalidCheckpoint(
+            f"the configuration gives {hidden} numbers to {heads} heads. Mend hidden_size or "
+            "num_attention_heads in config.json."
+        )
+    return hidden // heads
+
+
+def _number(part: Part, keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        value = part.config.get(key)
+        if type(value) is int:
+            if value < 0 or (value == 0 and keys is not _LENGTHS):
+                raise InvalidCheckpoint(_bad(part, key, value, "a positive whole number"))
+            return value or None
+    return None
+
+
+def _as_float(part: Part, key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
+        raise InvalidCheckpoint(_bad(part, key, value, "a positive number"))
+    return float(value)
+
+
+def _bad(part: Part, key: str, value: Any, expected: str) -> str:
+    where = f"{part.path}.{key}" if part.path else key
+    return (
+        f"the configuration gives {where} as {value!r}; {expected} is expected. Mend config.json."
+    )
+
+
+def says_alibi(part: Part) -> str | None:
+    """Tell by what a part's configuration says that it uses ALiBi; None where it does not."""
+    config = part.config
+    attention = config.get("attn_config")
+    if isinstance(attention, Mapping) and attention.get("alibi"):
+        return "attn_config.alibi"
+    if config.get("position_embedding_type") == "alibi":
+        return "position_embedding_type is alibi"
+    if part.model_type == "mpt" and not isinstance(attention, Mapping):
+        return "model_type is mpt"
+    if part.model_type == "bloom":
+        return "model_type is bloom"
+    return "alibi" if config.get("alibi") else None
+
+
+@dataclass(frozen=True)
+class LinearSpec:
+    """The numbers of a linear bias.
+
+    ``most`` is the exponent of the smallest slope, 8 unless MPT's ``alibi_bias_max`` says else;
+    ``scale`` multiplies the slopes.
+    """
+
+    heads: int
+    most: float = 8.0
+    max_positions: int | None = None
+    scale: float = 1.0
+    notes: tuple[str, ...] = ()
+
+
+def linear_spec(part: Part) -> LinearSpec:
+    """Read the linear bias of a part.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the configuration does not say how many heads there are.
+    """
+    heads = _number(part, _HEADS)
+    if not heads:
+        raise InvalidCheckpoint(
+            "it has a linear bias per head (ALiBi), and the configuration does not say how many "
+            'heads there are. Add "num_attention_heads" to config.json.'
+        )
+    attention = part.config.get("attn_config")
+    most = attention.get("alibi_bias_max", 8) if isinstance(attention, Mapping) else 8
+    spec = LinearSpec(heads, _as_float(part, "alibi_bias_max", most), _number(part, _LENGTHS))
+    if part.model_type != "falcon":
+        return spec
+    note = "Falcon adds the bias before it divides by the root of the head's width"
+    return replace(spec, scale=_head_dim(part) ** -0.5, notes=(note,))

@@ -1,0 +1,261 @@
+"""What positions are added to: sampled rows of the token embeddings, or white-noise patches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.checkpoints import Checkpoint, TensorInfo
+from posprobe.errors import PosprobeError
+from posprobe.families.parts import part_for, parts_of
+
+Kind: TypeAlias = Literal["token", "white-noise patch"]
+
+#: Numbers that a sample of token rows holds at most: 1 MB in F32, 341 rows of width 768.
+SAMPLE = 2**18
+#: Runs of rows that it is made of: on the Hub each is one request. Vocabularies are in order, so
+#: runs count for more than rows: 8 give the mean norm of MiniLM's tokens to 3 %, 16 to 1.5 %.
+RUNS = 16
+#: White-noise patches that are drawn.
+PATCHES = 512
+
+#: Beyond this, squares of numbers leave the range of the arithmetic.
+LARGEST = 1e140
+_UNUSABLE = "NaN, infinity or numbers of their size"
+
+#: What is added to a table of positions, by the end of its name: the ends of theirs.
+_BESIDE: Mapping[str, tuple[str, ...]] = {
+    "position_embeddings.weight": ("word_embeddings.weight", "embeddings.weight"),  # BERT; XLM
+    "wpe.weight": ("wte.weight",),
+    "positions_embed.weight": ("tokens_embed.weight",),
+    "embed_positions.weight": ("embed_tokens.weight", "shared.weight"),
+    "position_embedding.weight": ("token_embedding.weight", "patch_embedding.weight"),
+    "positional_embedding": ("token_embedding.weight", "conv1.weight"),
+    "position_embeddings": ("patch_embeddings.projection.weight",),
+    "pos_embed": ("patch_embed.proj.weight",),
+    "pos_embedding": ("conv_proj.weight",),
+}
+_PROJECTIONS = (
+    "patch_embedding.weight", "conv1.weight", "patch_embeddings.projection.weight",
+    "patch_embed.proj.weight", "conv_proj.weight",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSample:
+    """Vectors that a model adds its positions to, and how they were come by.
+
+    Parameters
+    ----------
+    values
+        ``[k, d]``, as they are added: ``factor`` is applied.
+    kind
+        ``token``: rows of the token embeddings. ``white-noise patch``: the patch projection of
+        independent pixels with mean 0 and variance 1.
+    tensor
+        The token embeddings, or the weight of the projection.
+    blocks
+        For tokens, the stored rows that were sampled, as ``(first, one past the last)``.
+    seed
+        Of the choice of rows, or of the pixels.
+    factor
+        What the model multiplies the stored rows with before it adds positions.
+    error
+        Standard error of the mean norm of ``values`` for that of the whole, relative to it; 0 where
+        nothing was left out.
+    note
+        What says what the factor is, and what a reader must know.
+    """
+
+    values: NDArray[np.floating[Any]]
+    kind: Kind
+    tensor: TensorInfo
+    blocks: tuple[tuple[int, int], ...]
+    seed: int
+    factor: float
+    error: float
+    note: str
+
+    def summary(self) -> dict[str, Any]:
+        """Return where the vectors come from, for ``analysis.json``."""
+        return {
+            "kind": self.kind,
+            "tensor": self.tensor.name,
+            "shape": list(self.tensor.shape),
+            "dtype": self.tensor.dtype,
+            "sampled": len(self.values),
+            "blocks": [list(block) for block in self.blocks],
+            "seed": self.seed,
+            "factor": self.factor,
+            "standard_error": self.error,
+            "note": self.note,
+        }
+
+
+def sample_tokens(checkpoint: Checkpoint, position: TensorInfo, seed: int = 0) -> TokenSample | str:
+    """Sample what a checkpoint adds a table of positions to.
+
+    Token embeddings are read in `RUNS` runs of consecutive rows, equally spaced from a random first
+    one, since the order of a vocabulary is no accident (special tokens and characters first, then
+    by frequency); never more than `SAMPLE` numbers in all. A small matrix is read whole. The
+    standard error is that of systematic samples, from the differences of successive runs' means
+    (Wolter, Introduction to Variance Estimation, 2007, section 8.2, estimator v2).
+
+    For patches a checkpoint has a projection of pixels and no rows: ``e = W x + b``. For pixels
+    that are independent with mean 0 and variance 1 the squared norm has mean ``|W|² + |b|²``
+    (``E[x xᵀ] = I``); `PATCHES` of them are drawn. Pixels of a photograph are not independent:
+    neighbours are nearly equal, and filters that add them up answer with longer vectors. The note
+    states the norm for the other end too, patches of one colour.
+
+    Parameters
+    ----------
+    checkpoint
+        The model.
+    position
+        Its table of positions, as stored.
+    seed
+        Of the choice of rows, or of the pixels.
+
+    Returns
+    -------
+    TokenSample or str
+        The sample, or the reason why there is none.
+    """
+    try:
+        found = _beside(checkpoint, position.name)
+        if found is None:
+            return (
+                f"beside {position.name} stands no table of token embeddings and no projection of "
+                "patches by a name that is known"
+            )
+        info = checkpoint.tensors[found]
+        if found.endswith(_PROJECTIONS):
+            return _patches(checkpoint, position, info, seed)
+        return _tokens(checkpoint, position, info, seed)
+    except PosprobeError as error:  # positions are analysed also where these cannot be had
+        return str(error)
+
+
+def _beside(checkpoint: Checkpoint, position: str) -> str | None:
+    """Find the nearest tensor that the table's rows are added to, going outward by module."""
+    for end, others in _BESIDE.items():
+        if not f".{position}".endswith(f".{end}"):
+            continue
+        for module in _modules(position.removesuffix(end)):
+            for other in others:
+                if module + other in checkpoint.tensors:
+                    return module + other
+    return None
+
+
+def _modules(inner: str) -> Iterator[str]:
+    """Yield a module and the modules around it: ``a.b.``, ``a.`` and the model itself."""
+    parts = inner.split(".")[:-1]
+    for depth in range(len(parts), -1, -1):
+        yield "".join(f"{part}." for part in parts[:depth])
+
+
+def _tokens(
+    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int
+) -> TokenSample | str:
+    width = position.shape[-1]
+    if len(info.shape) != 2 or info.shape[1] != width:
+        return (
+            f"{info.name}, shape {list(info.shape)}, is not as wide as the positions ({width}): "
+            "a projection lies between them"
+        )
+    blocks = _blocks(*info.shape, seed)
+    if not blocks:
+        return f"{info.name}, shape {list(info.shape)}, has no rows"
+    rows = np.concatenate([np.arange(*block) for block in blocks])
+    stored = _doubles(checkpoint.read_rows(info.name, rows))
+    if stored is None:
+        return f"{info.name}: rows among the {len(rows)} sampled hold {_UNUSABLE}"
+    factor, note = _factor(checkpoint, position, width)
+    norms = np.linalg.norm(stored, axis=1)
+    ends = np.cumsum([stop - start for start, stop in blocks])[:-1]
+    means = np.array([run.mean() for run in np.split(norms, ends)])
+    error = 0.0
+    if len(means) > 1 and norms.any():
+        squared = float((np.diff(means) ** 2).sum()) / (2 * (len(means) - 1) * len(means))
+        error = math.sqrt(squared) / float(norms.mean())
+    return TokenSample(factor * stored, "token", info, blocks, seed, factor, error, note)
+
+
+def _blocks(rows: int, width: int, seed: int) -> tuple[tuple[int, int], ...]:
+    """Choose the stored rows: all of a small matrix, else equally spaced runs from a random one."""
+    length = max(1, SAMPLE // (RUNS * max(1, width)))
+    if rows <= RUNS * length:
+        return ((0, rows),) if rows else ()
+    spacing = rows / RUNS
+    first = float(np.random.default_rng(seed).uniform(0, spacing))
+    starts = [int(first + run * spacing) for run in range(RUNS)]
+    beyond = starts[-1] + length - rows
+    # What the last run lacks comes from the beginning: every row is as likely as any other.
+    wrapped = [(0, beyond)] if beyond > 0 else []
+    return (*wrapped, *((start, min(start + length, rows)) for start in starts))
+
+
+def _factor(checkpoint: Checkpoint, position: TensorInfo, width: int) -> tuple[float, str]:
+    """Tell what the model multiplies token embeddings with before positions are added."""
+    config = part_for(position.name, parts_of(checkpoint.config)).config
+    kind = config.get("model_type")
+    root = math.sqrt(width)
+    if kind == "esm" and config.get("token_dropout"):
+        # Input without masks is scaled as if a share of 0.15 * 0.8 were masked, as in training.
+        return 0.88, "token_dropout is true: ESM multiplies token embeddings by 1 - 0.15 * 0.8"
+    # transformers' Whisper computes this factor and does not use it.
+    if kind != "whisper":
+        for key, scaled in (
+            ("scale_embedding", True),
+            ("rescale_embeddings", True),  # BigBird
+            ("no_scale_embedding", False),  # fairseq
+        ):
+            if config.get(key) is scaled:
+                said = str(scaled).lower()
+                return root, f"{key} is {said}: token embeddings are multiplied by sqrt({width})"
+    return 1.0, "token embeddings are added as stored"
+
+
+def _patches(
+    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int
+) -> TokenSample | str:
+    width = position.shape[-1]
+    if len(info.shape) != 4 or info.shape[1] not in (1, 3) or info.shape[0] != width:
+        return (
+            f"{info.name}, shape {list(info.shape)}: no projection of grey or colour patches to "
+            f"the positions' width of {width}"
+        )
+    name = info.name.removesuffix("weight") + "bias"
+    weight = _doubles(checkpoint.read(info.name).values)
+    bias = _doubles(checkpoint.read(name).values if name in checkpoint.tensors else np.zeros(width))
+    if weight is None or bias is None:
+        return f"{info.name}: it or its bias holds {_UNUSABLE}"
+    if bias.shape != (width,):
+        return f"{name}, shape {list(bias.shape)}: no bias of a projection to width {width}"
+    flat = weight.reshape(width, -1)
+    pixels = np.random.default_rng(seed).standard_normal((PATCHES, flat.shape[1]))
+    white = math.hypot(float(np.linalg.norm(weight)), float(np.linalg.norm(bias)))
+    plain = math.hypot(float(np.linalg.norm(weight.sum(axis=(2, 3)))), float(np.linalg.norm(bias)))
+    note = (
+        "no token embeddings: the projection of pixels drawn independently with mean 0 and "
+        f"variance 1, root-mean-square norm {white:.4g}. Pixels of images are not independent: "
+        f"patches of one colour drawn in the same way have {plain:.4g}"
+    )
+    drawn = pixels @ flat.T + bias
+    norms = np.linalg.norm(drawn, axis=1)
+    error = float(norms.std() / norms.mean()) / math.sqrt(PATCHES) if norms.any() else 0.0
+    return TokenSample(drawn, "white-noise patch", info, (), seed, 1.0, error, note)
+
+
+def _doubles(stored: NDArray[np.floating[Any]]) -> NDArray[np.float64] | None:
+    """Widen numbers, or None where their squares leave the range of the arithmetic."""
+    if not np.isfinite(stored).all():  # before the cast, at which some NaNs give a warning
+        return None
+    values = stored.astype(np.float64)
+    return values if (np.abs(values) < LARGEST).all() else None

