@@ -234,6 +234,10 @@ _SEQ2SEQ: dict[str, Any] = {
 }  # fmt: skip
 _IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 # Longformer fills inputs up to whole attention windows: 16 positions are four of them.
+_ESM = _SIZE | {"pad_token_id": 1, "mask_token_id": 3, "position_embedding_type": "absolute"}
+_LAYOUT = {"coordinate_size": 2, "shape_size": 4, "visual_embed": False}
+_LILT = {"max_2d_position_embeddings": 8, "hidden_size": 24, "channel_shrink_ratio": 2}
+_LUKE = {"entity_vocab_size": 5, "entity_emb_size": 8}
 _LONGFORMER = _SIZE | _IDS | {"attention_window": 4, "max_position_embeddings": 18}
 
 
@@ -243,12 +247,19 @@ def _ids(length: int) -> Tensor:
 
 def hf_text(name: str, table: str, dtype: torch.dtype = torch.float32, **config: Any) -> Tiny:
     """Build a transformers model that reads one sequence of tokens."""
-    cls = getattr(transformers, name)
+    cls = getattr(transformers, name, None) or _unlisted(name)
     model = cls(cls.config_class(**config)).to(dtype)
     weight = find(model, table)
     return Tiny(
         _seeded(model, weight), weight, first_layer(model), lambda n: model(input_ids=_ids(n))
     )
+
+
+def _unlisted(name: str) -> Any:
+    """Find a class that transformers keeps out of its front."""
+    from transformers.models.bridgetower import modeling_bridgetower
+
+    return getattr(modeling_bridgetower, name)
 
 
 def hf_seq2seq(name: str, part: str, **config: Any) -> Tiny:
@@ -304,6 +315,16 @@ def _text_cases() -> Iterator[Case]:
         ),
         ("roberta", "longformer", ("LongformerModel", "LongformerForMaskedLM"), BERT, _LONGFORMER),
         ("roberta", "data2vec-text", ("Data2VecTextModel", "Data2VecTextForMaskedLM"), BERT, ids),
+        ("roberta", "altclip_text_model", ("AltCLIPTextModel",), BERT, ids | {"project_dim": 8}),
+        ("roberta", "bridgetower_text_model", ("BridgeTowerTextModel",), BERT, ids),
+        ("roberta", "clap_text_model", ("ClapTextModel",), BERT, ids),
+        ("roberta", "esm", ("EsmModel", "EsmForMaskedLM"), BERT, _ESM),
+        ("roberta", "ibert", ("IBertModel", "IBertForMaskedLM"), BERT, ids),
+        ("roberta", "layoutlmv3", ("LayoutLMv3Model",), BERT, ids | _LAYOUT),
+        ("roberta", "lilt", ("LiltModel",), BERT, ids | _LILT),
+        ("roberta", "luke", ("LukeModel",), BERT, ids | _LUKE),
+        ("roberta", "markuplm", ("MarkupLMModel",), BERT, ids),
+        ("roberta", "xmod", ("XmodModel",), BERT, ids | {"default_language": "en_XX"}),
         ("mpnet", "mpnet", ("MPNetModel", "MPNetForMaskedLM"), BERT, ids),
         ("gpt2", "gpt2", ("GPT2Model", "GPT2LMHeadModel"), "wpe.weight", _GPT),
         ("gpt2", "gpt_neo", ("GPTNeoModel", "GPTNeoForCausalLM"), "wpe.weight", _GPT_NEO),

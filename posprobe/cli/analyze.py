@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -23,10 +24,16 @@ from posprobe.cli.options import (
     Rows,
     Seed,
     Tensor,
-    load_table,
+    load_any,
+    load_sample,
+    scheme_length,
     talk,
 )
 from posprobe.cli.show import found, summary, written
+from posprobe.errors import UsageError
+
+if TYPE_CHECKING:
+    from posprobe.report import Analysis, SchemeAnalysis
 
 
 def analyze(
@@ -44,27 +51,39 @@ def analyze(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Analyse a checkpoint's position table and write a bundle: data, figures and a report."""
+    """Analyse how a checkpoint encodes position and write a bundle: data, figures and a report.
+
+    A table of positions is analysed where there is one, else the scheme that the model uses
+    instead: rotary, relative or ALiBi.
+    """
     from pathlib import Path
 
     from posprobe.report import analyze as run
-    from posprobe.report import bundle_name, to_json
+    from posprobe.report import analyze_schemes, bundle_name, to_json
 
     talk(quiet=quiet)
-    table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
+    loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
-        typer.echo(found(table), err=True)
-    analysis = run(
-        table,
-        only=[name.strip() for name in only.split(",")] if only is not None else None,
-        nulls=nulls,
-        device=device.value,
-        seed=seed,
-        command=shlex.join(["posprobe", *sys.argv[1:]]),
-    )
-    folder = analysis.save(out or Path("reports") / bundle_name(table))
-    typer.echo(
-        to_json(analysis.to_dict()) if as_json else summary(analysis.to_dict()), nl=not as_json
-    )
+        typer.echo(found(loaded), err=True)
+    command = shlex.join(["posprobe", *sys.argv[1:]])
+    analysis: Analysis | SchemeAnalysis
+    if isinstance(loaded, tuple):
+        if only is not None:
+            raise UsageError(f"{ref}: --only picks among the analyses of tables; it has no table.")
+        analysis = analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)
+    else:
+        names = [name.strip() for name in only.split(",")] if only is not None else None
+        analysis = run(
+            loaded,
+            only=names,
+            nulls=nulls,
+            device=device.value,
+            seed=seed,
+            command=command,
+            tokens=load_sample(loaded, names, seed=seed, offline=offline),
+        )
+    folder = analysis.save(out or Path("reports") / bundle_name(loaded))
+    document = analysis.to_dict()
+    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)

@@ -19,13 +19,16 @@ from posprobe.cli.options import (
     Quiet,
     Rows,
     Seed,
-    load_table,
+    load_any,
+    scheme_length,
     talk,
 )
 from posprobe.cli.show import comparison, found, written
 
 if TYPE_CHECKING:
-    from posprobe.table import PositionTable
+    from posprobe.report import Comparison
+    from posprobe.report.kernels import KernelComparison
+    from posprobe.schemes import Scheme
 
 
 def compare(
@@ -33,7 +36,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="REF REF...",
-            help="Tables; `sinusoidal` and `sincos2d` alone take the first one's shape.",
+            help="Encodings; `sinusoidal` and `sincos2d` alone take the first one's shape.",
         ),
     ],
     out: Out = None,
@@ -45,34 +48,43 @@ def compare(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare position tables over the positions that all of them have; write a bundle."""
+    """Compare encodings over the positions that all of them have; write a bundle.
+
+    Tables are compared number by number and against null models. Where one of the encodings has no
+    table (rotary, relative, ALiBi), all are compared by the similarity of positions they induce.
+    """
     from pathlib import Path
 
     from posprobe.encodings import FORMULAS, of_shape
     from posprobe.errors import UsageError
-    from posprobe.report import bundle_name, to_json
+    from posprobe.report import bundle_name, compare_kernels, to_json
     from posprobe.report import compare as run
+    from posprobe.table import PositionTable
 
     talk(quiet=quiet)
-    if refs[0] in FORMULAS:
+    formula = refs[0].partition(",")[0]
+    if formula in FORMULAS:
         raise UsageError(
             f"{refs[0]}: alone it takes the first table's shape, so it cannot be the first. Put it "
-            f"after a table, or name its sizes: {refs[0]}:{'x'.join(FORMULAS[refs[0]][1])}."
+            f"after a table, or name its sizes: {formula}:{'x'.join(FORMULAS[formula].sizes)}."
         )
-    tables: list[PositionTable] = []
+    records: list[PositionTable | Scheme] = []
     for ref in refs:
-        table = of_shape(ref, tables[0]) if tables else None
-        tables.append(table or load_table(ref, rows=rows, offline=offline))
+        first = records[0] if records else None
+        table = of_shape(ref, first) if isinstance(first, PositionTable) else None
+        loaded = table or load_any(ref, rows=rows, offline=offline)
+        records += loaded if isinstance(loaded, tuple) else (loaded,)
         if not quiet:
-            typer.echo(found(tables[-1]), err=True)
-    result = run(
-        *tables,
-        nulls=nulls,
-        device=device.value,
-        seed=seed,
-        command=shlex.join(["posprobe", *sys.argv[1:]]),
-    )
-    name = "-vs-".join(bundle_name(table) for table in tables)
+            typer.echo(found(loaded), err=True)
+    command = shlex.join(["posprobe", *sys.argv[1:]])
+    tables = [record for record in records if isinstance(record, PositionTable)]
+    result: Comparison | KernelComparison
+    if len(tables) < len(records):
+        length = scheme_length(rows)
+        result = compare_kernels(*records, length=length, seed=seed, command=command)
+    else:
+        result = run(*tables, nulls=nulls, device=device.value, seed=seed, command=command)
+    name = "-vs-".join(bundle_name(record) for record in records)
     folder = result.save(out or Path("reports") / name[:200])
     document = result.to_dict()
     typer.echo(to_json(document) if as_json else comparison(document), nl=not as_json)

@@ -1,4 +1,4 @@
-"""What commands say: which table was found, what was measured, where the files are."""
+"""What commands say: which encodings were found, what was measured, where the files are."""
 
 from __future__ import annotations
 
@@ -7,11 +7,41 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from posprobe.schemes import Scheme
     from posprobe.table import DroppedRow, PositionTable, PrefixRow
 
+#: Encodings of one checkpoint, and findings, that are printed in full; the page has all.
+SHOWN = 12
 
-def found(table: PositionTable) -> str:
-    """Describe a table that was read, with everything a user must know of it."""
+
+def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
+    """Describe what was read, with everything a user must know of it."""
+    if not isinstance(loaded, tuple):
+        return _table(loaded)
+    from posprobe.schemes import LinearBias, RelativeBias, Rotary
+
+    lines = []
+    for record in loaded[:SHOWN]:
+        heads = "1 head" if record.heads == 1 else f"{record.heads} heads"
+        match record:
+            case Rotary():
+                what = f"rotary, base {record.base:g}, rule {record.rule}"
+            case LinearBias():
+                what = f"linear biases (ALiBi), {heads}"
+            case RelativeBias():
+                what = f"relative {record.quantity}, {record.layout}, {heads}"
+        lines.append(f"{record.name}: {what}")
+        if record.source.tensor:
+            lines.append(f"  {record.source.tensor} ({record.source.dtype})")
+        lines += [f"  note: {note}" for note in record.notes]
+    return "\n".join([*lines, *_more(len(loaded), "encodings")])
+
+
+def _more(count: int, what: str) -> list[str]:
+    return [f"... and {count - SHOWN} more {what}"] if count > SHOWN else []
+
+
+def _table(table: PositionTable) -> str:
     source = table.source
     lines = [f"{table.name}: {table.kind} table, {table.layout}, width {table.dim}"]
     if source.tensor:
@@ -31,6 +61,8 @@ def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
 
 def summary(document: Mapping[str, Any]) -> str:
     """Print an analysis: the findings, the numbers with their bands, the other numbers."""
+    if "schemes" in document:
+        return _schemes(document)
     from posprobe.nulls import NULLS
     from posprobe.report.page import rows_of, verdict_rows
     from posprobe.report.sections import SECTIONS
@@ -58,8 +90,47 @@ def summary(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def _schemes(document: Mapping[str, Any]) -> str:
+    from posprobe.report.scheme_page import ROTARY
+    from posprobe.report.sections import lookup, show
+
+    texts = [finding["text"] for finding in document["findings"]]
+    lines = [f"* {text}" for text in texts[:SHOWN]] + _more(len(texts), "findings")
+    learned = [scheme for scheme in document["schemes"] if scheme["scheme"] != "rotary"]
+    if learned:
+        lines += ["", f"{'':40}{'heads':>6}{'window':>18}{'half width':>14}{'structured':>12}"]
+    for scheme in learned:
+        above = lookup(scheme, "smoothness.structured")
+        lines.append(
+            f"{scheme['name'][-39:]:<40}{scheme['head_count']:>6}"
+            f"{_range(scheme['heads']['window']):>18}{_range(scheme['heads']['half_width']):>14}"
+            f"{'-' if above is None else above:>12}"
+        )
+    turning = [scheme for scheme in document["schemes"] if scheme["scheme"] == "rotary"]
+    if turning:
+        lines += ["", f"{'':32}" + "".join(f"{scheme['name'][-21:]:>22}" for scheme in turning)]
+    for number in ROTARY if turning else ():
+        values = [lookup(scheme, number.key) for scheme in turning]
+        if any(value is not None for value in values):
+            shown = "".join(f"{show(value, number.form):>22}" for value in values)
+            lines.append(f"{number.label:<32}{shown}")
+    return "\n".join(lines)
+
+
+def _range(values: Sequence[float | None]) -> str:
+    from posprobe.report.sections import show
+
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    low, high = show(min(known)), show(max(known))
+    return low if low == high else f"{low} to {high}"
+
+
 def comparison(document: Mapping[str, Any]) -> str:
     """Print a comparison: findings, one table of numbers, distances, published values."""
+    if "records" in document:
+        return _kernels(document)
     from posprobe.report.sections import VERDICT, show
 
     tables = document["tables"]
@@ -92,6 +163,28 @@ def comparison(document: Mapping[str, Any]) -> str:
                 f"here {ours} ({value['citation']})"
                 + (f". {value['differs']}" if value["differs"] else "")
             )
+    return "\n".join(lines)
+
+
+def _kernels(document: Mapping[str, Any]) -> str:
+    from posprobe.report.scheme_page import KERNEL_NUMBERS, KERNEL_OF
+    from posprobe.report.sections import show
+
+    records = document["records"]
+    lines = [f"kernels between {document['length']} positions, mean over heads", ""]
+    lines.append(f"{'':24}" + "".join(f"{record['label'][-21:]:>22}" for record in records))
+    of = [KERNEL_OF[record["quantity"]] for record in records]
+    lines.append(f"{'kernel':<24}" + "".join(f"{text:>22}" for text in of))
+    for number in KERNEL_NUMBERS:
+        values = "".join(f"{show(record[number.key], number.form):>22}" for record in records)
+        lines.append(f"{number.label:<24}{values}")
+    lines += ["", f"{'':44}{'correlation':>12}{'alignment':>12}"]
+    for pair in document["pairs"]:
+        cells = f"{show(pair['correlation']):>12}{show(pair['alignment']):>12}"
+        lines.append(f"{' and '.join(pair['records'])[:43]:<44}{cells}")
+    if walk := document["walk"]:
+        cells = f"{show(walk['correlation']):>12}{show(walk['alignment']):>12}"
+        lines.append(f"{'two random walks, 95 % of draws below':<44}{cells}")
     return "\n".join(lines)
 
 

@@ -10,14 +10,19 @@ from posprobe.report.bundle import (
 )
 from posprobe.report.comparison import Comparison, compare
 from posprobe.report.export import write_table
+from posprobe.report.kernels import compare_kernels
+from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
 
 __all__ = [
     "NAMES",
     "Analysis",
     "Comparison",
+    "SchemeAnalysis",
     "analyze",
+    "analyze_schemes",
     "bundle_name",
     "compare",
+    "compare_kernels",
     "describe",
     "read_bundle",
     "render_bundle",

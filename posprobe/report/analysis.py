@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ NAMES = (
     "seams",
     "sinusoid",
     "grid",
+    "scale",
     "probes",
 )
 #: Left out unless asked for: scikit-learn alone takes longer to start than all the rest to run.
@@ -50,6 +51,17 @@ SLOW = ("probes",)
 SMALLEST, LARGEST = 1e-140, 1e140
 #: Draws of every null model unless stated otherwise.
 DRAWS = 9
+
+
+class Tokens(Protocol):
+    """Embeddings that positions are added to: `posprobe.families.TokenSample`."""
+
+    @property
+    def values(self) -> NDArray[np.floating[Any]]:
+        """``[k, d]``."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return where they come from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +78,15 @@ class Analysis:
         Draws, seed, models and, by number, the values of the sinusoid and of the null models.
     environment
         Versions, device, seed, command and time.
+    tokens
+        What the positions are added to, where ``scale`` was measured.
     """
 
     table: PositionTable
     results: Mapping[str, Result]
     nulls: Mapping[str, Any]
     environment: Mapping[str, Any]
+    tokens: Tokens | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
@@ -82,6 +97,8 @@ class Analysis:
             **_summaries(self.table, self.results),
             "nulls": dict(self.nulls),
         }
+        if self.tokens is not None and "scale" in document:
+            document["scale"]["sample"] = self.tokens.summary()
         document["findings"] = [asdict(finding) for finding in findings(document)]
         return document
 
@@ -140,6 +157,7 @@ def analyze(
     device: Device = "auto",
     seed: int = 0,
     command: str | None = None,
+    tokens: Tokens | None = None,
 ) -> Analysis:
     """Run the analyses on a table.
 
@@ -157,6 +175,8 @@ def analyze(
         Of the null models and of the probes.
     command
         The command line, for the record.
+    tokens
+        What the positions are added to, as `posprobe.load_tokens` samples it; ``scale`` needs it.
 
     Raises
     ------
@@ -165,7 +185,7 @@ def analyze(
     UsageError
         If a name is unknown, an analysis does not apply, or the device is not there.
     """
-    names = _chosen(table, only)
+    names = _chosen(table, only, tokens)
     if len(table) < 2:
         raise InvalidTable(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."
@@ -194,6 +214,9 @@ def analyze(
         "grid": lambda: analyses.grid(given, cosines=_as_similarity(results.get("similarity"))),
     }
 
+    if tokens is not None:
+        steps["scale"] = partial(analyses.scale, given, tokens.values)
+
     def measure() -> dict[str, float | None]:
         for name in names:
             results[name] = steps[name]()
@@ -201,7 +224,7 @@ def analyze(
 
     numbers = bands(table, measure, nulls, seed)
     beside = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
-    return Analysis(table, results, beside, environment(given.device, seed, command))
+    return Analysis(table, results, beside, environment(given.device, seed, command), tokens)
 
 
 def _summaries(table: PositionTable, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
@@ -233,9 +256,11 @@ def _as_similarity(result: Result | None) -> Similarity | None:
     return result if isinstance(result, Similarity) else None
 
 
-def _chosen(table: PositionTable, only: Iterable[str] | None) -> tuple[str, ...]:
-    on_grid = isinstance(table.layout, Grid)
-    applicable = tuple(name for name in NAMES if name != "grid" or on_grid)
+def _chosen(
+    table: PositionTable, only: Iterable[str] | None, tokens: Tokens | None
+) -> tuple[str, ...]:
+    needs = {"grid": isinstance(table.layout, Grid), "scale": tokens is not None}
+    applicable = tuple(name for name in NAMES if needs.get(name, True))
     if only is None:
         return tuple(name for name in applicable if name not in SLOW)
     wanted = list(only)
@@ -245,9 +270,11 @@ def _chosen(table: PositionTable, only: Iterable[str] | None) -> tuple[str, ...]
         if name not in NAMES:
             raise UsageError(f"no analysis is called {name!r}. There are {', '.join(NAMES)}.")
         if name not in applicable:
-            raise UsageError(
-                f"{table.name}: {name} needs positions on a grid; this is a {table.layout}."
-            )
+            missing = {
+                "grid": f"positions on a grid; this is a {table.layout}",
+                "scale": "the embeddings that positions are added to: tokens=load_tokens(table)",
+            }
+            raise UsageError(f"{table.name}: {name} needs {missing[name]}.")
     if not wanted:
         raise UsageError(f"no analysis is chosen. There are {', '.join(applicable)}.")
     return tuple(name for name in applicable if name in wanted)

@@ -20,26 +20,37 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.report.page import render
 from posprobe.report.svg import smaller_images
+from posprobe.table import PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.table import PositionTable
+    from posprobe.schemes import Scheme
 
-#: Of the two kinds of bundle.
+#: Of the three kinds of bundle.
 ANALYSIS, COMPARISON = "posprobe.analysis/1", "posprobe.comparison/1"
-SCHEMAS = (ANALYSIS, COMPARISON)
+KERNELS = "posprobe.kernels/1"
+SCHEMAS = (ANALYSIS, COMPARISON, KERNELS)
 #: Everything a bundle holds.
 MEMBERS = ("analysis.json", "arrays.npz", "figures", "report.html")
 
 
-def bundle_name(table: PositionTable) -> str:
-    """Name a table's bundle so that different tables, tensors and rows get different folders."""
+def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
+    """Name a bundle so that different tables, tensors, rows and encodings get different folders."""
+    if isinstance(table, tuple):
+        first = table[0].source.reference
+        return bundle_name(table[0]) if len(table) == 1 else _safe(Path(first).name or first)
     source = table.source
     name = source.reference if table.family == "formula" else table.name
+    if not isinstance(table, PositionTable):
+        return _safe(name)
     if table.start or (source.shape and len(table) < _stored_positions(table)):
-        first, stop = table.rows
-        name += f"-rows-{first}-{stop}"
+        begin, end = table.rows
+        name += f"-rows-{begin}-{end}"
+    return _safe(name)
+
+
+def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "table"
 
 

@@ -1,0 +1,186 @@
+"""Every analysis of encodings that have no table, with what is needed to repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses import Result
+from posprobe.analyses.heads import Heads, heads
+from posprobe.analyses.rotation import Rotation, rotation
+from posprobe.analyses.smoothness import smoothness
+from posprobe.errors import UsageError
+from posprobe.report.analysis import environment
+from posprobe.report.bundle import ANALYSIS
+from posprobe.report.scheme_findings import scheme_findings
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Positions at which curves are taken where neither the user nor the checkpoint states a length.
+LENGTH = 512
+#: Longest curve that is taken by default: beyond, a page shows no more.
+LONGEST = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class SchemeAnalysis:
+    """Encodings without a table and the results of their analyses.
+
+    Parameters
+    ----------
+    records
+        The encodings, all of one checkpoint.
+    results
+        For each, its frozen results by name: ``heads``, with ``smoothness`` for learned ones and
+        ``rotation`` for rotary ones.
+    environment
+        Versions, seed, command and time.
+    """
+
+    records: tuple[Scheme, ...]
+    results: tuple[Mapping[str, Result], ...]
+    environment: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The name of the checkpoint, or of the only encoding."""
+        if len(self.records) == 1:
+            return self.records[0].name
+        return Path(self.records[0].source.reference).name or self.records[0].source.reference
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
+        schemes = [
+            {
+                "name": record.name,
+                "family": record.family,
+                **facts(record),
+                "notes": list(record.notes),
+                "source": asdict(record.source)
+                | {"shape": list(record.source.shape) if record.source.shape else None},
+                **{name: result.summary() for name, result in results.items()},
+            }
+            for record, results in zip(self.records, self.results, strict=True)
+        ]
+        document: dict[str, Any] = {
+            "schema": ANALYSIS,
+            "name": self.name,
+            "schemes": schemes,
+            "environment": dict(self.environment),
+        }
+        document["findings"] = [asdict(finding) for finding in scheme_findings(document)]
+        return document
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: each encoding's arrays under its number."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for number, results in enumerate(self.results):
+            for result in results.values():
+                match result:
+                    case Heads():
+                        arrays[f"{number}_curves"] = result.curves
+                    case Rotation():
+                        arrays[f"{number}_wavelength"] = result.wavelength
+                        arrays[f"{number}_distance"] = result.distance
+                        arrays[f"{number}_kernel"] = result.kernel
+                        arrays[f"{number}_bound"] = result.bound
+        return arrays
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures import scheme_figures
+
+        return scheme_figures(self.records, self.results)
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder))
+
+    def _repr_html_(self) -> str:
+        return "".join(record._repr_html_() for record in self.records)
+
+
+def analyze_schemes(
+    *records: Scheme,
+    length: int | None = None,
+    seed: int = 0,
+    command: str | None = None,
+) -> SchemeAnalysis:
+    """Run the analyses on encodings that have no table.
+
+    Parameters
+    ----------
+    records
+        One or more, as `load_schemes` returns them.
+    length
+        Positions at which the curves are taken; where None, the configured length up to 4,096.
+        Windows of patches have a size of their own.
+    seed
+        Of the permutations that learned biases are compared with.
+    command
+        For the record.
+
+    Raises
+    ------
+    UsageError
+        If there is no record, or the length is not positive.
+    """
+    if not records:
+        raise UsageError("there is no encoding to analyse.")
+    if length is not None and length < 2:
+        raise UsageError(
+            f"a length of {length} positions has nothing to compare. Choose two or more."
+        )
+    results = tuple(_measure(record, length, seed) for record in records)
+    return SchemeAnalysis(tuple(records), results, environment("cpu", seed, command))
+
+
+def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]:
+    match record:
+        case RelativeBias():
+            curves = record.curves(_size(record, length))
+            return {
+                "heads": heads(curves, quantity=record.quantity, causal=record.causal),
+                "smoothness": smoothness(record.values, seed=seed),
+            }
+        case LinearBias():
+            return {"heads": heads(record.curves(_size(record, length)), causal=record.causal)}
+        case Rotary():
+            target = length or record.max_positions
+            measured = rotation(
+                record.frequencies(target),
+                unscaled=_unscaled(record),
+                training=record.training_length,
+                target=target,
+                attention_factor=record.attention_factor(target),
+            )
+            curves = record.curves(_size(record, length))
+            return {"rotation": measured, "heads": heads(curves, quantity="cosine")}
+
+
+def _unscaled(record: Rotary) -> NDArray[np.float64]:
+    return replace(record, scaling={}).frequencies()
+
+
+def _size(record: Scheme, length: int | None) -> int:
+    if isinstance(record, RelativeBias):
+        if isinstance(record.layout, Grid):
+            return record.layout.size
+        return length or min(record.layout.length, LONGEST)
+    return length or min(record.max_positions or LENGTH, LONGEST)

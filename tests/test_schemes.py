@@ -1,0 +1,504 @@
+"""Encodings without a table, read back from checkpoints: equal to what the libraries compute."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import save_file
+
+from posprobe import load, load_schemes
+from posprobe.encodings import alibi_slopes, t5_buckets
+from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, UsageError
+from posprobe.families import inspect
+from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, facts
+from posprobe.table import Grid, Sequence, Source
+
+SOURCE = Source(reference="made", resolved="made")
+
+
+def randomised(model: Any) -> Any:
+    """Give every parameter a value of its own: initial biases are often zero."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
+    return model
+
+
+def saved(model: Any, folder: Path) -> str:
+    randomised(model).save_pretrained(folder)
+    return str(folder)
+
+
+def relative(reference: str) -> list[RelativeBias]:
+    records = load_schemes(reference)
+    assert all(isinstance(record, RelativeBias) for record in records)
+    return [record for record in records if isinstance(record, RelativeBias)]
+
+
+def numbers(tensor: torch.Tensor) -> Any:
+    return tensor.detach().numpy().astype(np.float64)
+
+
+# What the libraries compute
+
+
+def test_t5_encoder_and_decoder(tmp_path: Path) -> None:
+    config = transformers.T5Config(
+        d_model=16, d_kv=4, d_ff=16, num_layers=2, num_heads=4, vocab_size=30
+    )
+    model = transformers.T5Model(config)
+    records = {record.name: record for record in relative(saved(model, tmp_path))}
+    assert set(records) == {"encoder", "decoder"}
+    for name, record in records.items():
+        attention = getattr(model, name).block[0].layer[0].SelfAttention
+        expected = numbers(attention.compute_bias(300, 300)[0])
+        np.testing.assert_array_equal(record.kernel(300), expected)
+        assert record.causal == (name == "decoder")
+
+
+def test_t5_with_other_buckets(tmp_path: Path) -> None:
+    config = transformers.T5Config(
+        d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, vocab_size=30,
+        relative_attention_num_buckets=16, relative_attention_max_distance=40,
+    )  # fmt: skip
+    model = transformers.T5EncoderModel(config)
+    (record,) = relative(saved(model, tmp_path))
+    attention = model.encoder.block[0].layer[0].SelfAttention
+    np.testing.assert_array_equal(record.kernel(99), numbers(attention.compute_bias(99, 99)[0]))
+
+
+def test_mpnet_has_a_table_and_a_bias(tmp_path: Path) -> None:
+    config = transformers.MPNetConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
+        vocab_size=30, max_position_embeddings=42,
+    )  # fmt: skip
+    model = transformers.MPNetModel(config)
+    reference = saved(model, tmp_path)
+    assert [item["scheme"] for item in inspect(reference)] == ["learned", "relative"]
+    assert len(load(reference)) == 40
+    (record,) = relative(reference)
+    expected = model.encoder.compute_position_bias(torch.zeros(1, 40, 16))[0]
+    np.testing.assert_array_equal(record.kernel(40), numbers(expected))
+
+
+@pytest.mark.parametrize("window", [2, 4])
+def test_swin(tmp_path: Path, window: int) -> None:
+    config = transformers.SwinConfig(
+        image_size=32, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 4],
+        window_size=window,
+    )  # fmt: skip
+    model = transformers.SwinModel(config)
+    records = relative(saved(model, tmp_path))
+    modules = [m for m in model.modules() if type(m).__name__ == "SwinRelativePositionBias"]
+    assert len(records) == len(modules) == 2
+    for record, module in zip(records, modules, strict=True):
+        assert record.layout == Grid(window, window)
+        table, index = module.relative_position_bias_table, module.relative_position_index
+        size = window**2
+        expected = numbers(table[index.reshape(-1)]).reshape(size, size, -1).transpose(2, 0, 1)
+        np.testing.assert_array_equal(record.kernel(size), expected)
+
+
+def test_swin_of_timm(tmp_path: Path) -> None:
+    import timm
+    from timm.models import save_for_hf
+
+    model = timm.create_model("swin_tiny_patch4_window7_224", embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0)  # noqa: E501
+    save_for_hf(randomised(model), tmp_path, safe_serialization=True)
+    records = relative(str(tmp_path))
+    modules = [m for m in model.modules() if hasattr(m, "relative_position_bias_table")]
+    assert len(records) == len(modules) == 2
+    for record, module in zip(records, modules, strict=True):
+        np.testing.assert_array_equal(record.kernel(49), numbers(module._get_rel_pos_bias()[0]))
+
+
+def test_swin_v2_of_timm(tmp_path: Path) -> None:
+    import timm
+    from timm.models import save_for_hf
+
+    model = timm.create_model(
+        "swinv2_tiny_window8_256", embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0
+    )
+    save_for_hf(randomised(model), tmp_path, safe_serialization=True)
+    records = relative(str(tmp_path))
+    modules = [m for m in model.modules() if hasattr(m, "cpb_mlp")]
+    assert len(records) == len(modules) == 2
+    for record, module in zip(records, modules, strict=True):
+        table = module.cpb_mlp(module.relative_coords_table).view(-1, module.num_heads)
+        bias = 16 * torch.sigmoid(table[module.relative_position_index.view(-1)])
+        expected = numbers(bias.view(64, 64, -1).permute(2, 0, 1))
+        np.testing.assert_allclose(record.kernel(64), expected, atol=1e-5)
+
+
+def test_swin_v2(tmp_path: Path) -> None:
+    config = transformers.Swinv2Config(
+        image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[2, 4], window_size=8,
+        pretrained_window_sizes=[0, 2],
+    )  # fmt: skip
+    model = transformers.Swinv2Model(config)
+    records = relative(saved(model, tmp_path))
+    modules = [m for m in model.modules() if hasattr(m, "continuous_position_bias_mlp")]
+    # The second stage's map of features is 4 x 4, so its window is no larger.
+    assert [record.layout for record in records] == [Grid(8, 8), Grid(4, 4)]
+    for record, module in zip(records, modules, strict=True):
+        size = record.layout.size
+        table = module.continuous_position_bias_mlp(module.relative_coords_table)
+        table = table.view(-1, module.num_attention_heads)
+        bias = 16 * torch.sigmoid(table[module.relative_position_index.view(-1)])
+        expected = numbers(bias.view(size, size, -1).permute(2, 0, 1))
+        np.testing.assert_allclose(record.kernel(size), expected, atol=1e-5)
+
+
+def test_beit_keeps_the_biases_of_cls_apart(tmp_path: Path) -> None:
+    config = transformers.BeitConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
+        image_size=16, patch_size=4, use_relative_position_bias=True,
+    )  # fmt: skip
+    model = transformers.BeitModel(config)
+    (record,) = relative(saved(model, tmp_path))
+    expected = numbers(model.layers[0].relative_position_bias((4, 4))[0])
+    np.testing.assert_array_equal(record.kernel(16), expected[:, 1:, 1:])
+    np.testing.assert_array_equal(record.special["CLS to token"], expected[:, 0, 5])
+    np.testing.assert_array_equal(record.special["token to CLS"], expected[:, 5, 0])
+    np.testing.assert_array_equal(record.special["CLS to CLS"], expected[:, 0, 0])
+
+
+def test_levit(tmp_path: Path) -> None:
+    model = transformers.LevitModel(
+        transformers.LevitConfig(
+            image_size=64, hidden_sizes=[16, 24, 32], num_attention_heads=[2, 3, 4],
+            depths=[1, 1, 1], key_dim=[4, 4, 4],
+        )
+    )  # fmt: skip
+    records = {record.source.tensor: record for record in relative(saved(model, tmp_path))}
+    checked = 0
+    for name, module in model.named_modules():
+        tensor = f"{name}.attention_biases"
+        if tensor in records and "Subsample" not in type(module).__name__:
+            record = records[tensor]
+            expected = numbers(module.attention_biases[:, module.attention_bias_idxs])
+            np.testing.assert_array_equal(record.kernel(record.layout.size), expected)
+            checked += 1
+    assert checked == 3
+
+
+def test_sam_gives_cosines_of_the_vectors_of_a_distance(tmp_path: Path) -> None:
+    config = transformers.SamVisionConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=4,
+        window_size=3, global_attn_indexes=[], output_channels=8,
+    )  # fmt: skip
+    model = transformers.SamVisionModel(config)
+    (record,) = relative(saved(model, tmp_path))
+    attention = model.vision_encoder.layers[0].attn
+    rows, columns = numbers(attention.rel_pos_h), numbers(attention.rel_pos_w)
+    assert (record.layout, record.quantity) == (Grid(3, 3), "cosine")
+
+    def cosine(table: Any, query: int, key: int) -> float:
+        # SAM counts query minus key.
+        vector, middle = table[query - key + 2], table[2]
+        return float(vector @ middle / np.linalg.norm(vector) / np.linalg.norm(middle))
+
+    kernel = record.kernel(9)[0]
+    for query in range(9):
+        for key in range(9):
+            down = cosine(rows, query // 3, key // 3)
+            right = cosine(columns, query % 3, key % 3)
+            assert kernel[query, key] == pytest.approx((down + right) / 2, abs=1e-6)
+
+
+def test_deberta(tmp_path: Path) -> None:
+    config = transformers.DebertaV2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        vocab_size=30, max_position_embeddings=64, relative_attention=True, position_buckets=8,
+        norm_rel_ebd="none", position_biased_input=False, pos_att_type=["c2p", "p2c"],
+    )  # fmt: skip
+    model = transformers.DebertaV2Model(config)
+    (record,) = relative(saved(model, tmp_path))
+    vectors = numbers(model.encoder.rel_embeddings.weight)
+    index = numbers(model.encoder.get_rel_pos(torch.zeros(1, 40, 16)).float())[0].astype(int)
+    entry = np.clip(index + 8, 0, 15)
+    middle = vectors[8]
+    cosines = vectors @ middle / np.linalg.norm(vectors, axis=1) / np.linalg.norm(middle)
+    np.testing.assert_allclose(record.kernel(40)[0], cosines[entry], atol=1e-6)
+
+
+ROPE_RULES: dict[str, dict[str, Any]] = {
+    "default": {},
+    "linear": {"factor": 4.0},
+    "dynamic": {"factor": 4.0},
+    "yarn": {"factor": 4.0, "original_max_position_embeddings": 64},
+    "llama3": {
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64,
+    },
+    "longrope": {
+        "short_factor": [1.0 + i / 8 for i in range(8)],
+        "long_factor": [2.0 + i for i in range(8)],
+        "original_max_position_embeddings": 64,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ROPE_RULES)
+@pytest.mark.parametrize("length", [32, 256])
+def test_rotary_of_every_rule(tmp_path: Path, rule: str, length: int) -> None:
+    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+    config = transformers.LlamaConfig(
+        hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=8,
+        vocab_size=30, max_position_embeddings=256,
+        rope_parameters={"rope_type": rule, "rope_theta": 500.0, **ROPE_RULES[rule]},
+    )  # fmt: skip
+    saved(transformers.LlamaModel(config), tmp_path)
+    (record,) = load_schemes(str(tmp_path))
+    assert isinstance(record, Rotary)
+    assert (record.rule, record.head_dim, record.max_positions) == (rule, 16, 256)
+    embedding = LlamaRotaryEmbedding(config)
+    cos, sin = embedding(torch.zeros(1, length, 32), torch.arange(length)[None])
+    angles = np.arange(length)[:, None] * record.frequencies(length)
+    factor = record.attention_factor(length)
+    np.testing.assert_allclose(numbers(cos[0, :, :8]), factor * np.cos(angles), atol=5e-5)
+    np.testing.assert_allclose(numbers(sin[0, :, :8]), factor * np.sin(angles), atol=5e-5)
+
+
+def test_legacy_keys_mean_the_same(tmp_path: Path) -> None:
+    numbers_of = {}
+    for name, config in {
+        "old": {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        "new": {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}},
+    }.items():
+        record = from_config(tmp_path / name, hidden_size=64, num_attention_heads=4, **config)
+        assert isinstance(record, Rotary)
+        numbers_of[name] = record.frequencies()
+    np.testing.assert_array_equal(numbers_of["old"], numbers_of["new"])
+
+
+def test_partial_rotation(tmp_path: Path) -> None:
+    config = {"model_type": "gpt_neox", "rotary_pct": 0.25, "rotary_emb_base": 100}
+    record = from_config(tmp_path, hidden_size=128, num_attention_heads=4, **config)
+    assert isinstance(record, Rotary)
+    assert (record.rotated, record.head_dim, record.base) == (8, 32, 100.0)
+
+
+def test_layers_of_two_kinds_have_two_ladders(tmp_path: Path) -> None:
+    parameters = {
+        "full_attention": {"rope_type": "default", "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }
+    write_config(tmp_path, model_type="gemma3_text", head_dim=16, rope_parameters=parameters)
+    records = load_schemes(str(tmp_path))
+    bases = {record.name: record.base for record in records if isinstance(record, Rotary)}
+    assert bases == {"full_attention": 1e6, "sliding_attention": 1e4}
+
+
+@pytest.mark.parametrize("heads", [4, 12])
+def test_bloom(tmp_path: Path, heads: int) -> None:
+    from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+
+    config = transformers.BloomConfig(hidden_size=4 * heads, n_head=heads, n_layer=1, vocab_size=9)
+    saved(transformers.BloomModel(config), tmp_path)
+    (record,) = load_schemes(str(tmp_path))
+    assert isinstance(record, LinearBias)
+    n = 20
+    expected = numbers(build_alibi_tensor(torch.ones(1, n), heads, torch.float32))[:, 0]
+    # BLOOM gives the bias per key: what softmax sees of a row is the same up to a constant.
+    last = record.kernel(n)[:, -1]
+    np.testing.assert_allclose(last - last[:, :1], expected - expected[:, :1], atol=1e-5)
+
+
+def test_mpt(tmp_path: Path) -> None:
+    from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
+
+    config = transformers.MptConfig(d_model=24, n_heads=6, n_layers=1, vocab_size=9, max_seq_len=16)
+    saved(transformers.MptModel(config), tmp_path)
+    (record,) = load_schemes(str(tmp_path))
+    expected = numbers(build_mpt_alibi_tensor(6, 16))[:, 0]
+    np.testing.assert_allclose(record.kernel(16)[:, -1], expected, atol=1e-5)
+
+
+# The records themselves
+
+
+def made(values: Any, layout: Any = None, **more: Any) -> RelativeBias:
+    values = np.asarray(values, dtype=float)
+    return RelativeBias(values, layout or Sequence(8), "made", SOURCE, **more)
+
+
+def test_a_kernel_depends_on_the_offset_alone_and_is_clamped() -> None:
+    record = made([[3.0, 2.0, 1.0, 0.0, -1.0]])
+    kernel = record.kernel(6)[0]
+    for query in range(6):
+        for key in range(6):
+            assert kernel[query, key] == 1.0 - np.clip(key - query, -2, 2)
+
+
+def test_a_window_has_one_size() -> None:
+    record = made(np.zeros((2, 3, 5)), Grid(2, 3))
+    assert record.kernel(6).shape == (2, 6, 6)
+    with pytest.raises(UsageError, match="n is 6, not 7"):
+        record.kernel(7)
+
+
+@pytest.mark.parametrize("values", [np.zeros((0, 5)), np.zeros((2, 4)), np.full((1, 3), np.nan)])
+def test_impossible_values_are_refused(values: Any) -> None:
+    with pytest.raises(InvalidTable):
+        made(values)
+
+
+def test_a_kernel_that_no_memory_holds_is_refused() -> None:
+    record = LinearBias(alibi_slopes(8), "made", SOURCE)
+    with pytest.raises(UsageError, match=r"curves\(n\)"):
+        record.kernel(MAX_KERNEL + 1)
+    assert record.curves(MAX_KERNEL + 1).shape == (8, 2 * MAX_KERNEL + 1)
+
+
+def test_the_rotary_kernel_is_the_mean_cosine() -> None:
+    record = Rotary(8, "made", SOURCE)
+    expected = [np.mean(np.cos(m * 10_000.0 ** (-np.arange(4) / 4))) for m in range(5)]
+    np.testing.assert_allclose(record.kernel(5)[0, 0], expected, atol=1e-12)
+
+
+def test_with_two_axes_one_axis_turns_half_of_the_pairs() -> None:
+    one, two = Rotary(8, "made", SOURCE), Rotary(16, "made", SOURCE, axes=2)
+    assert two.rotated == 16
+    np.testing.assert_allclose(two.curves(9), (one.curves(9) + 1) / 2)
+
+
+def test_a_table_has_the_kernel_of_its_cosines() -> None:
+    table = load("sinusoidal:16x8")
+    kernel = table.kernel(16)
+    assert kernel.shape == (1, 16, 16)
+    np.testing.assert_allclose(table.curves(16)[0, 15:], kernel[0, 0], atol=1e-12)
+    with pytest.raises(UsageError):
+        table.kernel(17)
+
+
+def test_a_zero_row_has_no_cosine(tmp_path: Path) -> None:
+    values = np.ones((4, 3), np.float32)
+    values[2] = 0
+    np.save(tmp_path / "t.npy", values)
+    kernel = load(str(tmp_path / "t.npy")).kernel(4)[0]
+    assert np.isnan(kernel[2]).all()
+    assert kernel[0, 1] == pytest.approx(1.0)
+
+
+# Formulas
+
+
+def test_formulas_become_records() -> None:
+    (rotary,) = load_schemes("rotary:2048x64,base=500,yarn=4")
+    assert isinstance(rotary, Rotary)
+    assert (rotary.rule, rotary.training_length, rotary.base) == ("yarn", 2048, 500.0)
+    (alibi,) = load_schemes("alibi:128x12")
+    assert isinstance(alibi, LinearBias)
+    np.testing.assert_array_equal(alibi.slopes, alibi_slopes(12))
+    (buckets,) = load_schemes("t5:256x32")
+    steps = buckets.curves(256)[0, 255:]
+    expected = t5_buckets(np.arange(256)) % 16
+    np.testing.assert_array_equal(-steps, expected)
+    with pytest.raises(NoPositionTable):
+        load_schemes("sinusoidal:8x4")
+    with pytest.raises(NoPositionTable):
+        load("rotary:64x8")
+
+
+# Bad input
+
+
+def write_config(folder: Path, **config: Any) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"lm_head.weight": np.zeros((2, 2), np.float32)}, folder / "model.safetensors")
+
+
+def from_config(folder: Path, **config: Any) -> Any:
+    write_config(folder, **config)
+    (record,) = load_schemes(str(folder))
+    return record
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"rope_theta": 1e4}, "how wide a head is"),
+        ({"rope_theta": 1e4, "hidden_size": 64, "num_attention_heads": 0}, "num_attention_heads"),
+        ({"rope_theta": -1, "head_dim": 8}, "rope_theta"),
+        ({"rope_theta": "large", "head_dim": 8}, "rope_theta"),
+        ({"rope_parameters": [1], "head_dim": 8}, "mapping"),
+        (
+            {"rope_parameters": {"rope_type": "spiral", "rope_theta": 1e4}, "head_dim": 8},
+            "spiral",
+        ),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}, "head_dim": 8}, "factor"),
+        (
+            {
+                "rope_parameters": {
+                    "rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0],
+                    "long_factor": [1.0], "original_max_position_embeddings": 8,
+                },
+                "head_dim": 8, "max_position_embeddings": 16,
+            },
+            "long_factor",
+        ),
+        ({"model_type": "bloom"}, "how many heads"),
+        ({"model_type": "bloom", "n_head": 0}, "n_head"),
+        ({"rope_theta": 1e4, "hidden_size": 2, "num_attention_heads": 4}, "4 heads"),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_cannot_be_is_one_clear_error(
+    tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidCheckpoint, match=message):
+        from_config(tmp_path, **config)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "config", "message"),
+    [
+        ("b.relative_position_bias_table", (14, 3), {}, "displacements"),
+        ("b.attention_biases", (4, 10), {}, "square window"),
+        (
+            "encoder.relative_attention_bias.weight", (30, 4),
+            {"relative_attention_num_buckets": 32}, "relative_attention_num_buckets = 32",
+        ),
+        ("encoder.rel_embeddings.weight", (16, 4), {"position_buckets": 9}, "position_buckets"),
+    ],
+)  # fmt: skip
+def test_a_bias_table_of_a_wrong_size_is_one_clear_error(
+    tmp_path: Path, name: str, shape: tuple[int, ...], config: dict[str, Any], message: str
+) -> None:
+    write_config(tmp_path, **config)
+    save_file({name: np.ones(shape, np.float32)}, tmp_path / "model.safetensors")
+    with pytest.raises(InvalidCheckpoint, match=message):
+        load_schemes(str(tmp_path))
+
+
+def test_a_damaged_bias_is_refused(tmp_path: Path) -> None:
+    table = np.full((32, 4), np.nan, np.float32)
+    save_file({"encoder.relative_attention_bias.weight": table}, tmp_path / "model.safetensors")
+    with pytest.raises(InvalidTable, match="NaN"):
+        load_schemes(str(tmp_path / "model.safetensors"))
+
+
+def test_nothing_positional_is_said_so(tmp_path: Path) -> None:
+    write_config(tmp_path, model_type="mamba")
+    with pytest.raises(NoPositionTable, match="no position table was found"):
+        load_schemes(str(tmp_path))
+    assert inspect(str(tmp_path)) == []
+
+
+def test_facts_are_json(tmp_path: Path) -> None:
+    records = [
+        from_config(tmp_path / "a", rope_theta=1e4, head_dim=8),
+        from_config(tmp_path / "b", model_type="bloom", n_head=4),
+        made(np.zeros((1, 3))),
+    ]
+    for record in records:
+        assert json.loads(json.dumps(facts(record)))["scheme"] == record.scheme
