@@ -481,9 +481,11 @@ PREPARE: dict[str, Callable[[Path], None]] = {
         ("one dimension", "model --tensor bias", 4, r"bias, shape \[8\].*two dimensions"),
         ("one dimension", "model --tensor nias", 3, "no tensor nias.*bias"),
         ("integers", "model", 4, "I8"),
-        ("rotary", "model", 5, "no table of positions.*rotary"),
-        ("alibi", "model", 5, "no table of positions.*alibi"),
-        ("relative", "model", 5, "no table of positions.*relative"),
+        ("no positions", "model", 5, "no position table was found"),
+        ("rotary", "model", 4, "how wide a head is"),
+        ("alibi", "model --only pca", 2, "it has no table"),
+        ("alibi", "model --rows 3:9", 2, "--rows 0:N"),
+        ("relative", "model --grid 4x4", 5, "no table of positions.*relative"),
         ("no positions", "model", 5, "no position table.*--tensor NAME"),
         ("several", "model", 2, "2 position tables.*model#decoder.*model#encoder"),
         ("several", "model#third", 3, "no table called 'third'.*model#decoder"),
@@ -501,6 +503,29 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
     assert_one_clear_error(done, code)
     assert re.search(said, done.err, re.DOTALL), done.err
     assert left_in(tmp_path) == before
+
+
+@pytest.mark.parametrize("scheme", ["rotary", "alibi", "relative"])
+def test_a_checkpoint_without_a_table_is_analysed_by_its_scheme(
+    scheme: str, cli: Cli, tmp_path: Path
+) -> None:
+    PREPARE[scheme](tmp_path)
+    config = tmp_path / "model" / "config.json"
+    if scheme == "rotary":
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"head_dim": 8}))
+    done = cli("analyze", "model", "--out", "bundle", "--json")
+    assert done.code == 0
+    (found,) = json.loads(done.out)["schemes"]
+    assert found["scheme"] == scheme
+    assert {"analysis.json", "arrays.npz", "report.html"} < left_in(tmp_path / "bundle")
+    assert cli("extract", "model", "-o", "t.npy").code == 5
+
+
+def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
+    done = cli("compare", "sinusoidal:64x16", "rotary:64x16", "alibi:64x8", "--out", "bundle")
+    assert done.code == 0, done.err
+    document = json.loads((tmp_path / "bundle" / "analysis.json").read_text())
+    assert document["schema"] == "posprobe.kernels/1"
 
 
 def test_a_zero_row_is_analysed_and_reported(cli: Cli, tmp_path: Path) -> None:

@@ -126,7 +126,10 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
             f"write {name}:{'x'.join('512' for _ in formula.sizes)}, for example."
         )
     if 0 in map(int, numbers):
-        raise UsageError(f"{source}: sizes must be positive.")
+        raise UsageError(
+            f"{source}: sizes must be positive: write {name}:"
+            f"{'x'.join('512' for _ in formula.sizes)}, for example."
+        )
     options: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")

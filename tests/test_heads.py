@@ -1,0 +1,204 @@
+"""Curves by offset: windows, widths and asymmetry have closed forms on simple curves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from posprobe.analyses import heads, rotation, smoothness
+from posprobe.encodings import alibi_slopes, rotary_frequencies
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, Sequence
+
+
+def line(values: Any) -> Any:
+    return np.asarray([values], dtype=float)
+
+
+def test_a_flat_bias_attends_to_every_key() -> None:
+    result = heads(line(np.zeros(2 * 20 - 1)))
+    assert result.window[0] == pytest.approx(20)
+    assert heads(line(np.zeros(2 * 20 - 1)), causal=True).window[0] == pytest.approx(20)
+
+
+def test_a_strong_peak_attends_to_one_key() -> None:
+    curve = np.zeros(39)
+    curve[19 - 3] = 1000.0
+    result = heads(line(curve))
+    assert result.window[0] == pytest.approx(1)
+    assert result.peak.tolist() == [[-3]]
+
+
+def test_the_window_of_a_linear_bias_is_that_of_a_geometric_distribution() -> None:
+    # p_k = (1 - q) q^k with q = exp(-slope); its entropy is -(log(1 - q) + q log q / (1 - q)).
+    slopes = alibi_slopes(4)[:3]
+    n = 4000
+    curves = -slopes[:, None] * np.abs(np.arange(1 - n, n))
+    q = np.exp(-slopes)
+    expected = np.exp(-(np.log(1 - q) + q * np.log(q) / (1 - q)))
+    np.testing.assert_allclose(heads(curves, causal=True).window, expected, rtol=1e-9)
+
+
+@given(st.integers(2, 30), st.integers(0, 2**32 - 1))
+def test_even_curves_have_no_asymmetry_and_odd_ones_nothing_else(n: int, seed: int) -> None:
+    half = np.random.default_rng(seed).normal(size=n - 1)
+    even = np.concatenate([half[::-1], [0.5], half])
+    odd = np.concatenate([-half[::-1], [0.0], half])
+    assert heads(line(even)).asymmetry[0] == pytest.approx(0, abs=1e-12)
+    assert heads(line(odd)).asymmetry[0] == pytest.approx(1)
+
+
+@given(st.integers(2, 30), st.integers(0, 2**32 - 1), st.floats(-50, 50))
+def test_a_constant_on_all_logits_changes_nothing(n: int, seed: int, constant: float) -> None:
+    curve = np.random.default_rng(seed).normal(size=2 * n - 1)
+    one, other = heads(line(curve)), heads(line(curve + constant))
+    np.testing.assert_allclose(one.window, other.window, rtol=1e-6)
+    np.testing.assert_allclose(one.asymmetry, other.asymmetry, rtol=1e-6, atol=1e-9)
+    assert one.peak.tolist() == other.peak.tolist()
+
+
+def test_the_half_width_of_a_step_is_where_it_steps() -> None:
+    offsets = np.abs(np.arange(-99, 100))
+    assert heads(line(np.where(offsets < 7, 1.0, 0.0))).half_width[0] == 7
+    rising = heads(line(offsets.astype(float)))
+    assert np.isnan(rising.half_width[0])
+    assert "does not fall" in rising.summary()["undefined"]["half_width"]
+
+
+def test_a_falling_curve_is_monotone_and_a_rising_one_is_not() -> None:
+    offsets = np.abs(np.arange(-9, 10)).astype(float)
+    assert heads(line(-offsets)).monotone_fraction[0] == 1.0
+    assert heads(line(offsets)).monotone_fraction[0] == 0.0
+
+
+def test_on_a_window_a_peak_has_two_coordinates() -> None:
+    values = np.zeros((2, 5, 7))
+    values[0, 1, 6] = 9.0
+    values[1, 2, 3] = 9.0
+    result = heads(values)
+    assert result.layout == Grid(3, 4)
+    assert result.peak.tolist() == [[-1, 3], [0, 0]]
+    assert heads(np.zeros((1, 5, 7))).window[0] == pytest.approx(12)
+
+
+def test_later_keys_take_no_part_in_the_numbers_of_a_causal_head() -> None:
+    rng = np.random.default_rng(0)
+    curve = rng.normal(size=39)
+    other = curve.copy()
+    other[20:] = rng.normal(size=19) + 50
+    one, two = heads(line(curve), causal=True), heads(line(other), causal=True)
+    assert one.window[0] == two.window[0]
+    assert one.peak.tolist() == two.peak.tolist()
+    assert one.half_width.tolist() == pytest.approx(two.half_width.tolist(), nan_ok=True)
+    assert one.summary()["asymmetry"] == [None]
+
+
+def test_similarities_have_no_window() -> None:
+    summary = heads(line(np.ones(9)), quantity="cosine").summary()
+    assert summary["window"] == [None]
+    assert summary["layout"] == {"type": "sequence", "length": 5}
+    assert heads(line(np.ones(9))).layout == Sequence(5)
+
+
+@pytest.mark.parametrize(
+    "values", [np.zeros((1, 4)), np.zeros((0, 3)), np.zeros(3), line([1, np.nan, 1])]
+)
+def test_impossible_curves_are_refused(values: Any) -> None:
+    with pytest.raises(InvalidTable):
+        heads(values)
+
+
+# Smoothness
+
+
+def test_a_smooth_head_is_smooth_and_noise_is_not() -> None:
+    rng = np.random.default_rng(1)
+    values = np.stack([np.linspace(0, 1, 63), rng.normal(size=63), np.cumsum(rng.normal(size=63))])
+    result = smoothness(values)
+    assert result.structured.tolist() == [True, False, True]
+    assert result.correlation[0] > 0.9
+
+
+def test_noise_is_called_smooth_about_one_time_in_twenty() -> None:
+    noise = np.random.default_rng(2).normal(size=(400, 31))
+    # 400 heads: five standard deviations of a 5 % rate are 5.4 %.
+    assert smoothness(noise).structured.mean() < 0.105
+
+
+def test_a_bucket_counts_once() -> None:
+    rng = np.random.default_rng(3)
+    entries = rng.normal(size=(1, 12))
+    wide = np.repeat(entries, 9, axis=1)
+    np.testing.assert_allclose(smoothness(wide).correlation, smoothness(entries).correlation)
+    assert smoothness(wide).entries == 12
+
+
+def test_on_a_window_neighbours_are_up_and_down_as_well() -> None:
+    down = np.linspace(0, 1, 15)[:, None] + np.zeros(15)
+    assert smoothness(down[None]).correlation[0] > 0.9
+    assert smoothness(down.T[None]).correlation[0] > 0.9
+
+
+def test_a_constant_head_has_no_smoothness() -> None:
+    result = smoothness(np.ones((2, 9)))
+    assert result.summary()["correlation"] == [None, None]
+    assert result.summary()["structured"] == 0
+
+
+def test_smoothness_repeats_with_its_seed() -> None:
+    values = np.random.default_rng(4).normal(size=(3, 20))
+    assert smoothness(values, seed=5).summary() == smoothness(values, seed=5).summary()
+
+
+# Rotation
+
+
+def ladder(head_dim: int = 128, **more: Any) -> Any:
+    return rotary_frequencies(head_dim, **more)[0]
+
+
+@pytest.mark.parametrize(
+    ("base", "length", "turning"),
+    [(1e4, 512, 31), (1e4, 1024, 36), (1e4, 4096, 46), (1e4, 8192, 50), (5e5, 8192, 35)],
+)
+def test_how_many_pairs_complete_a_turn(base: float, length: int, turning: int) -> None:
+    result = rotation(ladder(base=base), training=length, target=length)
+    assert result.never_turn_target == pytest.approx(1 - turning / 64)
+    assert result.never_turn_training == result.never_turn_target
+
+
+@pytest.mark.parametrize(("base", "first"), [(1e4, 1707), (5e5, 18_438), (1e6, 27_115)])
+def test_where_the_mean_rotation_first_turns_negative(base: float, first: int) -> None:
+    result = rotation(ladder(base=base))
+    assert result.first_negative == first
+
+
+def test_the_longest_wavelength() -> None:
+    result = rotation(ladder())
+    assert result.summary()["longest_wavelength"] == pytest.approx(54_410, rel=1e-3)
+    assert result.summary()["shortest_wavelength"] == pytest.approx(2 * np.pi)
+    assert result.summary()["undefined"]["never_turn_target"]
+
+
+def test_linear_scaling_makes_every_wave_longer() -> None:
+    plain = ladder()
+    result = rotation(plain / 4, unscaled=plain, training=1024, target=4096)
+    np.testing.assert_allclose(result.wavelength, 4 * result.unscaled)
+    # Four times the length and four times the waves: as many pairs turn as before.
+    assert result.never_turn_target == result.never_turn_training
+
+
+def test_frequencies_that_cannot_be_are_refused() -> None:
+    for bad in ([], [-1.0], [np.nan], [[1.0]]):
+        with pytest.raises(InvalidTable):
+            rotation(np.asarray(bad))
+
+
+def test_the_slowest_pair_may_stand_still() -> None:
+    result = rotation(np.array([1.0, 0.0]), target=100)
+    assert result.summary()["longest_wavelength"] is None
+    assert result.never_turn_target == 0.5
