@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from made_schemes import rotary, window
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
@@ -354,7 +355,10 @@ def test_every_result_has_a_drawing(
         if isinstance(kind, type) and issubclass(kind, Result) and kind is not Result
     }
     every = pp.analyze(drawn["sequence"][0], only=["all"], nulls=0).results
-    examples = {type(result): result for result in (*drawn["grid"][1].values(), *every.values())}
+    schemes = pp.analyze_schemes(rotary(), window()).results
+    others = (result for results in schemes for result in results.values())
+    made = (*drawn["grid"][1].values(), *every.values(), *others)
+    examples = {type(result): result for result in made}
     assert set(examples) == kinds
     for result in examples.values():
         axes = Figure().add_subplot()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,16 +23,24 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
+from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.probes import AbsoluteProbe
+from posprobe.analyses.rotation import Rotation
+from posprobe.analyses.smoothness import Smoothness
+from posprobe.encodings import wavelengths
 from posprobe.figures import draw as drawing
 from posprobe.figures import (
     draw_compare,
     draw_probes,
+    draw_rotary,
+    draw_schemes,
     draw_shift,
     draw_sinusoid,
     draw_timefreq,
 )
-from posprobe.figures.styles import style
+from posprobe.figures.schemes import kernel_figures, scheme_figures
+from posprobe.figures.styles import new_figure, printable, style
+from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary
 from posprobe.table import Grid, PositionTable
 
 if TYPE_CHECKING:
@@ -39,12 +48,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import Result
+    from posprobe.drawable import Drawable
 
 _R = TypeVar("_R")
 
 
-def draw(result: Result, ax: Axes | None = None) -> Axes:
-    """Draw a result into ``ax``, or into a new pyplot figure, and return the Axes.
+def draw(result: Drawable, ax: Axes | None = None) -> Axes:
+    """Draw a result or an encoding into ``ax``, or into a new pyplot figure, and return the Axes.
 
     Raises
     ------
@@ -83,9 +93,33 @@ def draw(result: Result, ax: Axes | None = None) -> Axes:
                 draw_probes.probes(ax, result)
             case AbsoluteProbe():
                 draw_probes.predictions(ax, result)
+            case Heads():
+                _heads(ax, result)
+            case Rotation(training=training, target=target):
+                draw_rotary.ladder(ax, result.wavelength, result.unscaled, training, target)
+            case Smoothness():
+                draw_schemes.smoothness(ax, result)
+            case PositionTable():
+                ax.figure.colorbar(drawing.matrix(ax, result), ax=ax, label="value")
+            case RelativeBias(quantity=quantity, causal=causal):
+                curves = result.curves(min(result.layout.size, MAX_KERNEL))
+                _heads(ax, heads(curves, quantity=quantity, causal=causal))
+            case Rotary(max_positions=target, training_length=training):
+                before = replace(result, scaling={}).frequencies()
+                turns = wavelengths(result.frequencies(target))
+                draw_rotary.ladder(ax, turns, wavelengths(before), training, target)
+            case LinearBias():
+                draw_rotary.slopes(ax, result.slopes, result.max_positions or 512)
             case _:
                 raise TypeError(f"there is no drawing for a {type(result).__name__}")
     return ax
+
+
+def _heads(ax: Axes, result: Heads) -> None:
+    if isinstance(result.layout, Grid):
+        draw_schemes.head_maps(ax, result)
+    else:
+        draw_schemes.offset_curves(ax, result)
 
 
 def bundle_figures(
@@ -156,30 +190,30 @@ def comparison_figures(
     distances
         ``[m, m]`` by name of the distance.
     """
-    similarities, spectra = _printable(similarities), _printable(spectra)
-    components = _printable(components)
+    similarities, spectra = printable(similarities), printable(spectra)
+    components = printable(components)
 
     def panels() -> Figure:
         rows = -(-len(similarities) // 3)
-        figure = _figure(6.3, 2.3 * rows + 0.2)
+        figure = new_figure(6.3, 2.3 * rows + 0.2)
         draw_compare.similarity_panels(figure, similarities)
         return figure
 
     def curves() -> Figure:
-        figure = _figure(6.3, 5.2)
+        figure = new_figure(6.3, 5.2)
         upper, lower = figure.subplots(2, 1)
         draw_compare.profiles(upper, similarities, bands.get("profile"))
         draw_compare.spectra(lower, spectra, bands.get("spectrum"))
         return figure
 
     def variance() -> Figure:
-        figure = _figure(4.6, 2.8)
+        figure = new_figure(4.6, 2.8)
         draw_compare.variances(figure.subplots(), components, bands.get("variance"))
         return figure
 
     def pairs() -> Figure:
         size = 1.0 + 0.38 * len(similarities)
-        figure = _figure(1.2 + 1.15 * size * len(distances), 0.9 + size)
+        figure = new_figure(1.2 + 1.15 * size * len(distances), 0.9 + size)
         axes = figure.subplots(1, len(distances), squeeze=False)[0]
         for ax, (name, matrix) in zip(axes, distances.items(), strict=True):
             draw_compare.distances(ax, matrix, list(similarities), name.replace("_", " "))
@@ -192,29 +226,8 @@ def comparison_figures(
     return figures | ({"curves": curves} if on_line else {})
 
 
-def _printable(results: Mapping[str, _R]) -> dict[str, _R]:
-    """Key results by what a figure can print: no markup, no control characters, no long path."""
-    shown: dict[str, _R] = {}
-    for label, result in results.items():
-        text = "".join(letter for letter in label if letter.isprintable())
-        if len(text) > 32:
-            text = f"{text[:14]} … {text[-15:]}"
-        # A line whose label begins with _ is left out of the legend.
-        text = f" {text}" if text[:1] in ("", "_") else text
-        while text in shown:
-            text += "'"
-        shown[text] = result
-    return shown
-
-
-def _figure(width: float, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def _similarity(result: Similarity) -> Figure:
-    figure = _figure(6.3, 3.0)
+    figure = new_figure(6.3, 3.0)
     left, right = figure.subplots(1, 2, sharey=True)
     drawing.heat_map(left, result.raw, result.start)
     image = drawing.heat_map(right, result.centered, result.start)
@@ -227,7 +240,7 @@ def _similarity(result: Similarity) -> Figure:
 
 def _profile(result: Similarity) -> Figure:
     on_grid = isinstance(result.layout, Grid)
-    figure = _figure(4.0, 3.2) if on_grid else _figure(6.3, 2.4)
+    figure = new_figure(4.0, 3.2) if on_grid else new_figure(6.3, 2.4)
     ax = figure.subplots()
     drawing.profile(ax, result)
     if on_grid:
@@ -236,7 +249,7 @@ def _profile(result: Similarity) -> Figure:
 
 
 def _variance(result: PCA) -> Figure:
-    figure = _figure(4.6, 2.6)
+    figure = new_figure(4.6, 2.6)
     drawing.variance(figure.subplots(), result)
     return figure
 
@@ -246,7 +259,7 @@ def _components(result: PCA) -> Figure:
     columns = min(3, count)
     rows = -(-count // columns)
     on_grid = isinstance(result.layout, Grid)
-    figure = _figure(6.3, (2.0 if on_grid else 1.45) * rows)
+    figure = new_figure(6.3, (2.0 if on_grid else 1.45) * rows)
     axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
     for component, ax in enumerate(axes.flat):
         if component < count:
@@ -263,10 +276,10 @@ def _components(result: PCA) -> Figure:
 
 def _spectrum(result: Spectrum) -> Figure:
     if isinstance(result.layout, Grid):
-        figure = _figure(4.2, 2.6)
+        figure = new_figure(4.2, 2.6)
         drawing.power(figure.subplots(), result)
         return figure
-    figure = _figure(6.3, 2.8)
+    figure = new_figure(6.3, 2.8)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     drawing.power(left, result)
     drawing.ladder(right, result)
@@ -274,7 +287,7 @@ def _spectrum(result: Spectrum) -> Figure:
 
 
 def _sinusoid(result: SinusoidFit) -> Figure:
-    figure = _figure(6.3, 2.5)
+    figure = new_figure(6.3, 2.5)
     left, right = figure.subplots(1, 2)
     draw_sinusoid.sinusoids(left, result)
     draw_sinusoid.base(right, result)
@@ -282,31 +295,31 @@ def _sinusoid(result: SinusoidFit) -> Figure:
 
 
 def _spectrogram(result: Spectrogram) -> Figure:
-    figure = _figure(6.3, 2.5)
+    figure = new_figure(6.3, 2.5)
     draw_timefreq.spectrogram(figure.subplots(), result)
     return figure
 
 
 def _shift(result: Shift) -> Figure:
-    figure = _figure(3.6, 3.4)
+    figure = new_figure(3.6, 3.4)
     draw_shift.shift_plane(figure.subplots(), result)
     return figure
 
 
 def _seams(result: Seams) -> Figure:
-    figure = _figure(6.3, 2.1)
+    figure = new_figure(6.3, 2.1)
     draw_shift.seam_profile(figure.subplots(), result)
     return figure
 
 
 def _probes(result: Probes) -> Figure:
-    figure = _figure(4.6, 2.6)
+    figure = new_figure(4.6, 2.6)
     draw_probes.probes(figure.subplots(), result)
     return figure
 
 
 def _mosaic(result: Patches) -> Figure:
-    figure = _figure(5.2, 4.6)
+    figure = new_figure(5.2, 4.6)
     ax = figure.subplots()
     image = drawing.mosaic(ax, result)
     figure.colorbar(image, ax=ax, label="cosine", shrink=0.9, aspect=30)
@@ -314,23 +327,30 @@ def _mosaic(result: Patches) -> Figure:
 
 
 def _plane_spectrum(result: Patches) -> Figure:
-    figure = _figure(4.0, 3.0)
+    figure = new_figure(4.0, 3.0)
     drawing.plane_power(figure.subplots(), result)
     return figure
 
 
 def _norms(result: Norms, table: PositionTable) -> Figure:
     on_grid = isinstance(table.layout, Grid)
-    figure = _figure(3.8, 3.0) if on_grid else _figure(6.3, 2.1)
+    figure = new_figure(3.8, 3.0) if on_grid else new_figure(6.3, 2.1)
     drawing.norms(figure.subplots(), result, table.layout, table.start)
     return figure
 
 
 def _table(table: PositionTable) -> Figure:
-    figure = _figure(6.3, 2.8)
+    figure = new_figure(6.3, 2.8)
     ax = figure.subplots()
     figure.colorbar(drawing.matrix(ax, table), ax=ax, label="value", aspect=30)
     return figure
 
 
-__all__ = ["bundle_figures", "comparison_figures", "draw", "style"]
+__all__ = [
+    "bundle_figures",
+    "comparison_figures",
+    "draw",
+    "kernel_figures",
+    "scheme_figures",
+    "style",
+]

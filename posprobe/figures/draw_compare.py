@@ -9,23 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.draw import heat_map, plain
-from posprobe.figures.styles import BLUE, GREEN, INK, MUTED, RED, SKY
+from posprobe.figures.styles import DIVERGING, LINES, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from posprobe.analyses import PCA, Similarity, Spectrum
-
-#: Lines are told apart by dash as well as colour.
-_LINES = (
-    (BLUE, "-"),
-    (RED, (0, (5, 1.5))),
-    (GREEN, (0, (1, 1))),
-    (INK, (0, (5, 1.2, 1, 1.2))),
-    (SKY, (0, (3, 1, 1, 1, 1, 1))),
-    (MUTED, (0, (8, 2))),
-)
 
 _Style = tuple[str, Any]
 _Drawn = TypeVar("_Drawn")
@@ -83,14 +73,22 @@ def variances(ax: Axes, results: Mapping[str, PCA], band: Band | None) -> None:
     ax.legend(loc="lower right")
 
 
-def distances(ax: Axes, matrix: NDArray[np.float64], labels: Sequence[str], title: str) -> None:
-    """Draw a matrix of pairwise numbers, each written in its cell."""
+def distances(
+    ax: Axes,
+    matrix: NDArray[np.float64],
+    labels: Sequence[str],
+    title: str,
+    *,
+    signed: bool = False,
+) -> None:
+    """Draw a matrix of pairwise numbers from 0 (from -1 where signed) to 1, each in its cell."""
     shown = np.ma.masked_invalid(matrix)
-    ax.imshow(shown, cmap="cividis", vmin=0, vmax=1)
+    ax.imshow(shown, cmap=DIVERGING if signed else "cividis", vmin=-1 if signed else 0, vmax=1)
     for row, column in np.ndindex(matrix.shape):
         value = matrix[row, column]
         text = "–" if np.isnan(value) else f"{value:.2f}"
-        color = "white" if np.isnan(value) or value < 0.55 else "black"
+        dark = abs(value) > 0.65 if signed else np.isnan(value) or value < 0.55
+        color = "white" if dark else "black"
         ax.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
     ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     ax.set_yticks(range(len(labels)), labels)
@@ -110,4 +108,4 @@ def _band(ax: Axes, band: Band | None, *, first: int) -> None:
 
 def _styled(results: Mapping[str, _Drawn]) -> Iterator[tuple[tuple[str, _Drawn], _Style]]:
     for index, item in enumerate(results.items()):
-        yield item, _LINES[index % len(_LINES)]
+        yield item, LINES[index % len(LINES)]

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_Drawn = TypeVar("_Drawn")
 
 #: Okabe & Ito's colour-blind safe colours that also differ in grey; lines differ in dash as well.
 INK, MUTED, GRID = "#1a1a1a", "#6b6b6b", "#dcdcdc"
 BLUE, RED, GREEN, SKY = "#0072b2", "#d55e00", "#009e73", "#56b4e9"
+#: Lines are told apart by dash as well as colour.
+LINES = (
+    (BLUE, "-"),
+    (RED, (0, (5, 1.5))),
+    (GREEN, (0, (1, 1))),
+    (INK, (0, (5, 1.2, 1, 1.2))),
+    (SKY, (0, (3, 1, 1, 1, 1, 1))),
+    (MUTED, (0, (8, 2))),
+)
 #: Cosines: one diverging map with fixed limits, so that panels can be compared.
 DIVERGING = "RdBu_r"
 #: One-sided quantities.
@@ -61,3 +75,25 @@ def style() -> Iterator[None]:
 
     with mpl.rc_context(_RC):  # type: ignore[arg-type]  # its keys are a closed list of literals
         yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Make an empty figure of a size in inches, outside pyplot."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def printable(results: Mapping[str, _Drawn]) -> dict[str, _Drawn]:
+    """Key results by what a figure can print: no markup, no control characters, no long path."""
+    shown: dict[str, _Drawn] = {}
+    for label, result in results.items():
+        text = "".join(letter for letter in label if letter.isprintable())
+        if len(text) > 32:
+            text = f"{text[:14]} … {text[-15:]}"
+        # A line whose label begins with _ is left out of the legend.
+        text = f" {text}" if text[:1] in ("", "_") else text
+        while text in shown:
+            text += "'"
+        shown[text] = result
+    return shown

@@ -156,7 +156,7 @@ def render_bundle(folder: Path) -> Path:
         )
     try:
         page = render(document, drawings)
-    except (KeyError, TypeError, AttributeError, ValueError, TemplateError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, TemplateError) as error:
         raise InvalidCheckpoint(
             f"{folder / 'analysis.json'}: it lacks what the report shows "
             f"({type(error).__name__}: {error}). Analyse the table again."

@@ -189,7 +189,7 @@ def compare(
             pairs[j, i] = pairs[i, j]
     size = range(len(cut))
     return Comparison(
-        labels=_labels(cut),
+        labels=distinct([table.name for table in cut]),
         analyses=analyses,
         cut=tuple(len(table) for table in tables),
         distances=tuple(tuple(pairs[i, j][0] if i != j else None for j in size) for i in size),
@@ -210,9 +210,8 @@ def _common(tables: Sequence[PositionTable]) -> tuple[PositionTable, ...]:
     return tuple(table if len(table) == length else table[:length] for table in tables)
 
 
-def _labels(tables: Sequence[PositionTable]) -> tuple[str, ...]:
-    """Name every table differently: those of one name are numbered."""
-    names = [table.name for table in tables]
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Make names all different: equal ones are numbered."""
     labels: list[str] = []
     for name in names:
         numbered = (f"{name} ({k})" for k in count(1))

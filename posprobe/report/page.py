@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from posprobe.nulls import NULLS
+from posprobe.report.scheme_page import kernel_context, scheme_context
 from posprobe.report.sections import OVERVIEW, SECTIONS, VERDICT, Block, Number, lookup, show
 from posprobe.report.svg import inline
 
@@ -43,8 +44,21 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
     KeyError, TypeError
         If the document lacks a block that the page shows.
     """
+    # A file name need not be valid text.
+    return _render(document, drawings).encode("utf-8", "backslashreplace").decode()
+
+
+def _render(document: Block, drawings: Mapping[str, str]) -> str:
     if "tables" in document:
         return _render_comparison(document, drawings)
+    if "schemes" in document:
+        return _template("schemes.html").render(scheme_context(document, drawings))
+    if "records" in document:
+        return _template("kernels.html").render(kernel_context(document, drawings))
+    return _render_analysis(document, drawings)
+
+
+def _render_analysis(document: Block, drawings: Mapping[str, str]) -> str:
     sections = [
         {
             "key": section.key,
@@ -62,7 +76,7 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
         if section.key in document
     ]
     table_drawing = drawings.get("table")
-    page = _template("report.html").render(
+    return _template("report.html").render(
         document=document,
         table=document["table"],
         source=document["table"]["source"],
@@ -79,8 +93,6 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
         table_drawing=table_drawing
         and inline(table_drawing, "table", f"Heat map of the table {document['table']['name']}"),
     )
-    # A file name need not be valid text.
-    return page.encode("utf-8", "backslashreplace").decode()
 
 
 def _render_comparison(document: Block, drawings: Mapping[str, str]) -> str:

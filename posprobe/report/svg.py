@@ -11,9 +11,11 @@ import numpy as np
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
 
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
-#: What matplotlib never writes, and a bundle from elsewhere might hold.
+#: What matplotlib never writes, and a bundle from elsewhere might hold; names in its text may.
 _ACTIVE = re.compile(
-    r"<\s*(?:script|foreignObject|iframe|animate|set)\b|\son\w+\s*=|javascript:", re.IGNORECASE
+    r"<\s*(?:script|foreignObject|iframe|animate|set)\b|=\s*[\"']?\s*javascript:"
+    r"|<(?:[^<>\"']|\"[^\"]*\"|'[^']*')*?\son\w+\s*=",
+    re.IGNORECASE,
 )
 #: Ink that must follow the page's theme, by the CSS variable that names it.
 _THEME = {
@@ -67,7 +69,16 @@ def inline(svg: str, name: str, label: str) -> str:
     size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', root)
     width, height = (size[1], size[2]) if size else ("460", "300")
     rest = re.sub(r"<metadata>.*?</metadata>", "", rest, flags=re.DOTALL)
-    rest = re.sub(r'\bid="', f'id="{name}-', rest)
+    seen: set[str] = set()
+
+    def once(found: re.Match[str]) -> str:
+        # Equal rasters have equal ids, to which nothing points.
+        if found[1] in seen:
+            return ""
+        seen.add(found[1])
+        return f'id="{name}-{found[1]}"'
+
+    rest = re.sub(r'\bid="([^"]*)"', once, rest)
     rest = rest.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
     for color, variable in _THEME.items():
         rest = rest.replace(color, variable)

@@ -1,0 +1,371 @@
+"""Encodings without a table: biases by distance, rotary ladders, kernels side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.figures.draw import nothing, plain, pooled
+from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    from posprobe.analyses.heads import Heads
+    from posprobe.analyses.smoothness import Smoothness
+
+#: Most heads that get a panel each, or a column of a mosaic.
+MAX_HEADS = 16
+#: Most encodings that get a row of a mosaic, and most rows of stripes.
+MAX_LAYERS, MAX_STRIPES = 24, 192
+#: Reach beyond which distances are drawn on a logarithmic axis, and where its linear part ends.
+LOGARITHMIC, LINEAR = 64, 8
+#: What a value is, on axes; the constant that a head adds to all logits changes no attention.
+QUANTITY = {"bias": "bias (logits)", "cosine": "cosine with distance 0"}
+CENTRED = {"bias": "bias less the head's mean (logits)", "cosine": "cosine with distance 0"}
+
+
+def seen(heads: Heads) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return the offsets on a line that attention meets, and the values there, ``[heads, k]``."""
+    n = heads.layout.size
+    stop = n if heads.causal else 2 * n - 1
+    return np.arange(1 - n, n)[:stop], heads.curves[:, :stop]
+
+
+def offset_curves(ax: Axes, heads: Heads) -> None:
+    """Draw every head's curve by offset into one Axes, and their mean."""
+    offset, curves = seen(heads)
+    if len(curves) <= len(LINES):
+        for head, (curve, (color, dash)) in enumerate(zip(curves, LINES, strict=False)):
+            ax.plot(offset, curve, color=color, linestyle=dash, label=f"head {head}")
+        ax.legend(loc="best", ncols=2)
+    else:
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
+        colors = ScalarMappable(Normalize(0, len(curves) - 1), ONE_SIDED)
+        shades = colors.to_rgba(np.arange(len(curves)))
+        for shade, curve in zip(shades, curves, strict=True):
+            ax.plot(offset, curve, color=shade, linewidth=0.8)
+        ax.plot(offset, curves.mean(axis=0), color=INK, linestyle=(0, (4, 1.5)), label="mean")
+        ax.figure.colorbar(colors, ax=ax, label="head", aspect=30)
+        ax.legend(loc="best")
+    ax.set_ylabel(QUANTITY[heads.quantity])
+    _offset_axis(ax, heads)
+
+
+def head_panels(figure: Figure, heads: Heads) -> None:
+    """Draw one panel per head: its curve by offset, before the mean of all heads."""
+    offset, curves = seen(heads)
+    shown = curves[:MAX_HEADS]
+    rows, columns = balanced(len(shown), 4)
+    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    for head, ax in enumerate(axes.flat):
+        if head >= len(shown):
+            ax.set_axis_off()
+            continue
+        ax.axhline(0, color=GRID, linewidth=0.6)
+        ax.axvline(0, color=GRID, linewidth=0.6)
+        if len(curves) > 1:
+            ax.plot(offset, curves.mean(axis=0), color=MUTED, linestyle=(0, (2, 1)), linewidth=0.8)
+        ax.plot(offset, shown[head], color=BLUE)
+        if len(curves) > 1:
+            window = heads.window[head]
+            ax.set_title(
+                f"head {head}" + ("" if np.isnan(window) else f", window {window:.3g}"), pad=2
+            )
+    _offset_axis(axes[0, 0], heads)
+    for ax in axes.flat:
+        ax.set_xlabel("")
+    figure.supxlabel("offset (key minus query, positions)", fontsize=8)
+    figure.supylabel(QUANTITY[heads.quantity], fontsize=8)
+
+
+def _offset_axis(ax: Axes, heads: Heads) -> None:
+    reach = heads.layout.size - 1
+    ax.set_xlabel("offset (key minus query, positions)")
+    margin = 0.02 * reach or 1.0
+    if reach > LOGARITHMIC:
+        ax.set_xscale("symlog", linthresh=LINEAR, linscale=1, base=2)
+        decades = [LINEAR * 8**power for power in range(8) if LINEAR * 8**power <= reach / 3]
+        decades.append(reach)
+        marks = [-mark for mark in decades[::-1]] + [0] + ([] if heads.causal else decades)
+        ax.set_xticks(marks, [f"{mark}".replace("-", "\N{MINUS SIGN}") for mark in marks])
+        ax.set_xticks([], minor=True)
+        margin = 0.15 * reach
+    ax.set_xlim(-reach - margin, 0 + LINEAR / 4 if heads.causal else reach + margin)
+
+
+def balanced(count: int, most: int) -> tuple[int, int]:
+    """Arrange panels in rows that are as full as each other."""
+    rows = math.ceil(count / most)
+    return rows, math.ceil(count / rows)
+
+
+def centred(heads: Heads) -> NDArray[np.float64]:
+    """Return biases less each head's mean, which changes no attention; cosines as they are."""
+    if heads.quantity == "cosine":
+        return heads.curves
+    over = tuple(range(1, heads.curves.ndim))
+    return np.asarray(heads.curves - heads.curves.mean(axis=over, keepdims=True))
+
+
+def shared_range(values: Sequence[NDArray[np.float64]], quantity: str) -> tuple[float, str]:
+    """Return the limit of a range around 0 for all panels, and which of its ends are exceeded.
+
+    Cosines end at 1; of biases, one value in a hundred may lie beyond.
+    """
+    if quantity == "cosine":
+        return 1.0, "neither"
+    size = np.abs(np.concatenate([value.ravel() for value in values]))
+    limit = float(np.percentile(size, 99)) or float(size.max()) or 1.0
+    return limit, "both" if (size > limit).any() else "neither"
+
+
+def map_panels(
+    figure: Figure, maps: Mapping[str, NDArray[np.float64]], label: str, quantity: str
+) -> None:
+    """Draw a panel per map by displacement on one range, the query in the middle.
+
+    Parameters
+    ----------
+    figure
+        To draw into.
+    maps
+        ``[2h - 1, 2w - 1]`` by title.
+    label
+        What the colours are.
+    quantity
+        ``"bias"`` or ``"cosine"``, which decides on colours and limits.
+    """
+    limit, extend = shared_range(list(maps.values()), quantity)
+    rows, columns = balanced(len(maps), 6)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    one_size = len({values.shape for values in maps.values()}) == 1
+    for ax in axes.flat[len(maps) :]:
+        ax.set_axis_off()
+    for ax, (title, values) in zip(axes.flat, maps.items(), strict=False):
+        down, right = (span // 2 for span in values.shape)
+        image = ax.imshow(
+            values,
+            cmap=_map(quantity),
+            vmin=-limit,
+            vmax=limit,
+            extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5),
+        )
+        ax.set_title(title, pad=2, fontsize=7)
+        last = ax in axes[-1] or ax in axes.flat[len(maps) - columns : len(maps)]
+        ax.set_xticks([-right, 0, right] if last or not one_size else [])
+        ax.set_yticks([-down, 0, down] if ax in axes[:, 0] or not one_size else [])
+        ax.spines[:].set_visible(False)
+    figure.supxlabel("columns from query to key", fontsize=8)
+    figure.supylabel("rows from query to key", fontsize=8)
+    figure.colorbar(image, ax=axes, label=label, extend=extend, aspect=15 * rows)
+
+
+def tiles(
+    ax: Axes,
+    maps: Sequence[Sequence[NDArray[np.float64]]],
+    limit: float,
+    quantity: str,
+) -> AxesImage:
+    """Draw rows of maps by displacement as tiles of one size, the query in the middle of each.
+
+    Windows of several sizes are drawn as large as each other. Ticks stand at rows and columns.
+    """
+    spans = {span for row in maps for tile in row for span in tile.shape}
+    side = max(spans) * (1 if len(spans) == 1 else 2)
+    step = side + max(side // 12, 1)
+    across = max(map(len, maps))
+    canvas = np.full((len(maps) * step, across * step), np.nan)
+    for r, row in enumerate(maps):
+        for c, tile in enumerate(row):
+            picked = [np.arange(side) * span // side for span in tile.shape]
+            canvas[r * step : r * step + side, c * step : c * step + side] = tile[np.ix_(*picked)]
+    canvas = canvas[: side - step, : side - step]
+    image = ax.imshow(canvas, cmap=_map(quantity), vmin=-limit, vmax=limit)
+    middle = (side - 1) / 2
+    ax.set_xticks(middle + step * np.arange(across), [str(c) for c in range(across)])
+    ax.set_yticks(middle + step * np.arange(len(maps)))
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return image
+
+
+def head_maps(ax: Axes, heads: Heads) -> None:
+    """Draw a tile per head into one Axes, at most `MAX_HEADS`: the bias by displacement."""
+    shown = centred(heads)[:MAX_HEADS]
+    limit, extend = shared_range(list(shown), heads.quantity)
+    rows, columns = balanced(len(shown), 4)
+    picked = [list(shown[row * columns : (row + 1) * columns]) for row in range(rows)]
+    image = tiles(ax, picked, limit, heads.quantity)
+    first = [row * columns for row in range(rows)]
+    ax.set_yticks(ax.get_yticks(), [f"{head} +" if rows > 1 else "" for head in first])
+    ax.set(xlabel="head", ylabel="")
+    ax.figure.colorbar(image, ax=ax, label=CENTRED[heads.quantity], extend=extend, aspect=30)
+
+
+def mosaic(figure: Figure, layers: Mapping[str, Heads]) -> None:
+    """Draw a row per encoding and a column per head: all biases by displacement on one range.
+
+    Of more than `MAX_LAYERS` rows every second … is drawn, of the heads the first `MAX_HEADS`, and
+    the labels say so.
+    """
+    quantity = next(iter(layers.values())).quantity
+    every = math.ceil(len(layers) / MAX_LAYERS)
+    shown = dict(list(layers.items())[::every])
+    rows = [list(centred(heads)[:MAX_HEADS]) for heads in shown.values()]
+    limit, extend = shared_range([tile for row in rows for tile in row], quantity)
+    ax = figure.subplots()
+    image = tiles(ax, rows, limit, quantity)
+    ax.set_yticks(ax.get_yticks(), list(shown))
+    for at, heads in zip(ax.get_yticks(), shown.values(), strict=True):
+        if len(heads.curves) > MAX_HEADS:
+            ax.annotate(
+                f"+{len(heads.curves) - MAX_HEADS}", (1, at), (2, 0), va="center", fontsize=6.5,
+                xycoords=("axes fraction", "data"), textcoords="offset points", color=MUTED,
+            )  # fmt: skip
+    more = any(len(heads.curves) > MAX_HEADS for heads in layers.values())
+    ax.set_xlabel("head" + (" (+: further heads, not drawn)" if more else ""))
+    if every > 1:
+        ax.set_ylabel(f"one encoding in {every} is drawn")
+    figure.colorbar(
+        image, ax=ax, label=CENTRED[quantity], extend=extend, aspect=30, shrink=0.6,
+        pad=0.06 if more else 0.02,
+    )  # fmt: skip
+
+
+def stripes(ax: Axes, layers: Mapping[str, Heads]) -> None:
+    """Draw a stripe per head of encodings on a line: its values by offset, on one range.
+
+    Of more than `MAX_STRIPES` heads, every second, third … is drawn, as the label says.
+    """
+    first = next(iter(layers.values()))
+    n = max(heads.layout.size for heads in layers.values())
+    total = sum(len(heads.curves) for heads in layers.values())
+    every = math.ceil(total / MAX_STRIPES)
+    stop = n if all(heads.causal for heads in layers.values()) else 2 * n - 1
+    values = np.full((total, stop), np.nan)
+    ends = [0]
+    for heads in layers.values():
+        _, curves = seen(heads)
+        begin = n - heads.layout.size
+        values[ends[-1] : ends[-1] + len(curves), begin : begin + curves.shape[1]] = (
+            centred(heads)[:, : curves.shape[1]]
+        )  # fmt: skip
+        ends.append(ends[-1] + len(curves))
+    shown = values[::every]
+    # A value that holds for many distances, as in a bucket, counts once.
+    new = (np.nan_to_num(np.diff(values, axis=1)) != 0).any(axis=0)
+    distinct = shown[:, np.flatnonzero(np.append(True, new))]
+    limit, extend = shared_range([distinct[np.isfinite(distinct)]], first.quantity)
+    image = ax.pcolormesh(
+        np.arange(1 - n, stop - n + 2) - 0.5,
+        np.append(np.arange(0, total, every), total),
+        shown, cmap=_map(first.quantity), vmin=-limit, vmax=limit, rasterized=True,
+    )  # fmt: skip
+    for end in ends[1:-1]:
+        ax.axhline(end, color="white", linewidth=0.8)
+    ax.set_yticks([(low + high) / 2 for low, high in pairwise(ends)], list(layers))
+    ax.tick_params(axis="y", length=0)
+    ax.set_ylim(total, 0)
+    _offset_axis(ax, max(layers.values(), key=lambda heads: heads.layout.size))
+    ax.set_xlim(0.5 - n, stop - n + 0.5)
+    ax.set_ylabel("head" + (f" (one in {every} is drawn)" if every > 1 else ""))
+    ax.spines[:].set_visible(False)
+    ax.figure.colorbar(image, ax=ax, label=CENTRED[first.quantity], extend=extend, aspect=30)
+
+
+def depth(
+    ax: Axes,
+    values: Mapping[str, NDArray[np.float64]],
+    label: str,
+    chance: Mapping[str, NDArray[np.float64]] | None = None,
+) -> None:
+    """Draw one number of every head against its encoding, and the median of each encoding.
+
+    Parameters
+    ----------
+    ax
+        To draw into.
+    values
+        ``[heads]`` by encoding.
+    label
+        What the numbers are.
+    chance
+        Of each head, what 95 % of permutations stay below; the highest is drawn.
+    """
+    at = np.arange(len(values))
+    for x, heads in zip(at, values.values(), strict=True):
+        spread = 0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
+        ax.plot(x + spread, heads, ".", color=BLUE, markersize=3, label="head" if x == 0 else None)
+    if chance:
+        highest = [heads[np.isfinite(heads)].max(initial=0) for heads in chance.values()]
+        ax.bar(at, highest, width=0.8, color=GRID, label="95 % of permutations lie below")
+    defined = [heads[np.isfinite(heads)] for heads in values.values()]
+    median = [float(np.median(heads)) if heads.size else np.nan for heads in defined]
+    ax.plot(at, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median")
+    step = math.ceil(len(values) / MAX_LAYERS)
+    ax.set_xticks(
+        at[::step], list(values)[::step], rotation=90 if sum(map(len, values)) > 80 else 0
+    )
+    ax.set_ylabel(label)
+    ax.margins(x=0.02)
+
+
+def smoothness(ax: Axes, result: Smoothness) -> None:
+    """Draw the correlation of neighbouring distances per head over the permutations' 95 %."""
+    head = np.arange(len(result.correlation))
+    if not np.isfinite(result.correlation).any():
+        nothing(ax, "every head has the same value at every distance")
+        return
+    ax.bar(head, result.p95, width=0.8, color=GRID, label="95 % of permutations lie below")
+    ax.plot(head, result.correlation, "o", color=BLUE, markersize=3.5, label="head")
+    ax.axhline(0, color=MUTED, linewidth=0.5)
+    ax.set(xlabel="head", ylabel="correlation of neighbouring distances")
+    low = float(np.nanmin(np.append(result.correlation, 0)))
+    ax.set_ylim(min(low, 0) - 0.05, 1.02)
+    ax.locator_params(axis="x", integer=True)
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
+
+
+def kernel_map(
+    ax: Axes, kernel: NDArray[np.float64], limit: float, quantity: str, *, causal: bool = False
+) -> AxesImage:
+    """Draw ``[n, n]`` numbers between positions, queries downwards; unseen keys are left empty."""
+    n = len(kernel)
+    shown, block = pooled(kernel)
+    if causal:
+        side = np.arange(len(shown))
+        shown = np.where(side[:, None] < side, np.nan, shown)
+    image = ax.imshow(
+        shown, cmap=_map(quantity), vmin=-limit, vmax=limit,
+        extent=(-0.5, n - 0.5, n - 0.5, -0.5),
+    )  # fmt: skip
+    of = f" (mean of {block} x {block} cells)" if block > 1 else ""
+    ax.set(xlabel=f"key{of}", ylabel="query")
+    ax.spines[:].set_visible(False)
+    return image
+
+
+def standard_curves(ax: Axes, curves: Mapping[str, NDArray[np.float64]]) -> None:
+    """Draw standardised curves by distance, from distance 1."""
+    for k, (label, curve) in enumerate(curves.items()):
+        color, dash = LINES[k % len(LINES)]
+        ax.plot(np.arange(1, len(curve) + 1), curve, color=color, linestyle=dash, label=label)
+    ax.axhline(0, color=MUTED, linewidth=0.5)
+    ax.set(xscale="log", xlabel="distance (positions)", ylabel="standard deviations")
+    ax.set_xlim(1, max(map(len, curves.values())))
+    plain(ax.xaxis)
+    ax.legend(loc="best")
+
+
+def _map(quantity: str) -> str:
+    return DIVERGING if quantity == "cosine" else "PuOr_r"

@@ -1,0 +1,377 @@
+"""Encodings of any scheme side by side, by the kernel between positions that each induces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses import similarity
+from posprobe.analyses.heads import Heads, heads
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.report.analysis import environment
+from posprobe.report.bundle import KERNELS
+from posprobe.report.comparison import distinct
+from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.table import Grid, Layout, PositionTable, describe_layout
+from posprobe.table import Sequence as Line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Record: TypeAlias = PositionTable | Scheme
+
+#: Positions compared where no record states a length, and the most that are unless asked for.
+LENGTH, LONGEST = 512, 1024
+#: Pairs of random walks that the band is made of.
+DRAWS = 999
+#: Why a correlation is undefined.
+FLAT = "an encoding has the same value at every distance"
+#: Distances shown as matrices.
+DISTANCES = ("correlation", "alignment")
+
+
+@dataclass(frozen=True, eq=False)
+class KernelComparison:
+    """Encodings of any scheme at one length.
+
+    Parameters
+    ----------
+    labels
+        A name for each record, all different.
+    records
+        The encodings.
+    layout
+        The positions at which all of them are compared.
+    curves
+        Of each, the mean over heads: ``[2 n - 1]`` by offset, key minus query, or
+        ``[2 h - 1, 2 w - 1]`` by displacement. Where later keys are hidden, they mirror the
+        earlier ones.
+    kernels
+        Of each, ``[n, n]``: for a table its cosines, else the mean over heads of the bias or
+        rotation between positions.
+    invariance
+        Of each, the share of the kernel's variance off the diagonal that the offset explains.
+    correlation, alignment
+        ``[m, m]``, NaN on the diagonal and where undefined: Pearson's correlation of the curves
+        over all distances but 0, and the centred kernel alignment (Cortes et al. 2012).
+    walk
+        95 % quantiles of the magnitudes of both for two independent random walks over distance;
+        None on a grid.
+    environment
+        Versions, seed, command and time.
+    """
+
+    labels: tuple[str, ...]
+    records: tuple[Record, ...]
+    layout: Layout
+    curves: tuple[NDArray[np.float64], ...]
+    kernels: tuple[NDArray[np.float64], ...]
+    invariance: tuple[float | None, ...]
+    correlation: NDArray[np.float64]
+    alignment: NDArray[np.float64]
+    walk: Mapping[str, Any] | None
+    environment: Mapping[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``analysis.json`` (schema `posprobe.kernels/1`)."""
+        size = len(self.labels)
+        return {
+            "schema": KERNELS,
+            "length": self.layout.size,
+            "layout": describe_layout(self.layout),
+            "records": [self._record(i) for i in range(size)],
+            "pairs": [self._pair(i, j) for i in range(size) for j in range(i + 1, size)],
+            "walk": dict(self.walk) if self.walk else None,
+            "environment": dict(self.environment),
+        }
+
+    def _record(self, i: int) -> dict[str, Any]:
+        record, source = self.records[i], self.records[i].source
+        measured = _mean_head(record, self.curves[i])
+        numbers = {
+            name: _number(getattr(measured, name)[0])
+            for name in ("half_width", "monotone_fraction", "asymmetry")
+        } | {"translation_invariance": self.invariance[i]}
+        undefined = {"translation_invariance": FLAT, **measured.summary()["undefined"]}
+        return {
+            "label": self.labels[i],
+            "name": record.name,
+            "family": record.family,
+            "scheme": record.scheme,
+            "quantity": _quantity(record),
+            "head_count": 1 if isinstance(record, PositionTable) else record.heads,
+            "causal": _causal(record),
+            "positions": _positions(record),
+            **numbers,
+            "undefined": {key: undefined[key] for key, number in numbers.items() if number is None},
+            "notes": list(record.notes),
+            "source": asdict(source) | {"shape": list(source.shape) if source.shape else None},
+        }
+
+    def _pair(self, i: int, j: int) -> dict[str, Any]:
+        numbers = {name: _number(getattr(self, name)[i, j]) for name in DISTANCES}
+        return {
+            "records": [self.labels[i], self.labels[j]],
+            **numbers,
+            "undefined": {name: FLAT for name, value in numbers.items() if value is None},
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: each record's arrays under its number."""
+        arrays: dict[str, NDArray[Any]] = {name: getattr(self, name) for name in DISTANCES}
+        for number, (curve, kernel) in enumerate(zip(self.curves, self.kernels, strict=True)):
+            arrays |= {f"{number}_curve": curve, f"{number}_kernel": kernel}
+        return arrays
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures import kernel_figures
+
+        return kernel_figures(
+            {
+                label: standardised(curve, curve.size // 2)
+                if isinstance(self.layout, Grid)
+                else standardised(_by_distance(curve), 0)[1:]
+                for label, curve in zip(self.labels, self.curves, strict=True)
+            },
+            {
+                label: standardised(kernel, slice(None, None, len(kernel) + 1))
+                for label, kernel in zip(self.labels, self.kernels, strict=True)
+            },
+            {name: getattr(self, name) for name in DISTANCES},
+        )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder))
+
+
+def compare_kernels(
+    *records: Record, length: int | None = None, seed: int = 0, command: str | None = None
+) -> KernelComparison:
+    """Compare encodings of any scheme by the kernel between positions that each induces.
+
+    A table's kernel is its cosines, that of a relative or linear bias the bias and that of a rotary
+    encoding the mean rotation, averaged over heads. Their units differ, so curves and kernels are
+    compared by correlation: after subtracting the mean and dividing by the standard deviation,
+    distance 0 left out, where a cosine is 1 whatever was learned.
+
+    Parameters
+    ----------
+    records
+        Two or more: tables and encodings without one, on a line, or all on the same grid.
+    length
+        Positions; where None, those of the shortest, up to 1,024. A grid has its own.
+    seed
+        Of the random walks that the correlations stand beside.
+    command
+        For the record.
+
+    Raises
+    ------
+    UsageError
+        If there are fewer than two records, they have no length in common, or the length is below
+        three or longer than a table.
+    InvalidTable
+        If a table has a zero row, whose cosines are undefined.
+    """
+    if len(records) < 2:
+        raise UsageError("a comparison needs at least two encodings.")
+    layout = _common(records, length)
+    found = [_measure(record, layout) for record in records]
+    curves, kernels, invariance = zip(*found, strict=True)
+    return KernelComparison(
+        labels=distinct([record.name for record in records]),
+        records=records,
+        layout=layout,
+        curves=curves,
+        kernels=kernels,
+        invariance=invariance,
+        correlation=_pairs([_varying(curve) for curve in curves]),
+        alignment=_pairs([_centred(kernel) for kernel in kernels]),
+        walk=None if isinstance(layout, Grid) else walks(layout.size, seed),
+        environment=environment("cpu", seed, command),
+    )
+
+
+def walks(n: int, seed: int) -> dict[str, Any]:
+    """Return how alike two independent random walks over ``n`` distances are, 95 % quantiles.
+
+    Both measures compare smooth curves, and smooth curves correlate by chance (Yule 1926).
+    """
+    rng = np.random.default_rng(seed)
+    x, y = np.cumsum(rng.standard_normal((2, DRAWS, n)), axis=2)
+    a, b = (walk[:, 1:] - walk[:, 1:].mean(axis=1, keepdims=True) for walk in (x, y))
+    correlation = (a * b).sum(1) / np.sqrt((a**2).sum(1) * (b**2).sum(1))
+    alignment = toeplitz(x, y) / np.sqrt(toeplitz(x, x) * toeplitz(y, y))
+    return {
+        "draws": DRAWS,
+        "seed": seed,
+        "correlation": float(np.quantile(np.abs(correlation), 0.95)),
+        "alignment": float(np.quantile(np.abs(alignment), 0.95)),
+    }
+
+
+def toeplitz(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the inner products of centred symmetric kernels, from their curves alone.
+
+    Parameters
+    ----------
+    x, y
+        ``[draws, n]`` by distance from 0.
+
+    Returns
+    -------
+    NDArray
+        ``[draws]``: the sums of the products of the kernels' entries, rows and columns centred.
+    """
+    n = x.shape[1]
+    pairs = np.append(n, 2 * np.arange(n - 1, 0, -1))
+    rows = [(np.cumsum(c, 1) + np.cumsum(c, 1)[:, ::-1] - c[:, :1]) / n for c in (x, y)]
+    products = (pairs * x * y).sum(axis=1) - 2 * n * (rows[0] * rows[1]).sum(axis=1)
+    return np.asarray(products + n**2 * rows[0].mean(axis=1) * rows[1].mean(axis=1))
+
+
+def standardised(values: NDArray[np.float64], without: int | slice) -> NDArray[np.float64]:
+    """Subtract the mean and divide by the standard deviation, both without the flat index given."""
+    rest = np.delete(values, without)
+    spread = rest.std()
+    flat = spread <= 1e-12 * float(np.abs(rest).max(initial=0.0))
+    return np.asarray((values - rest.mean()) / (1.0 if flat else spread))
+
+
+def _common(records: Sequence[Record], length: int | None) -> Layout:
+    layouts = [getattr(record, "layout", None) for record in records]
+    grids = [layout for layout in layouts if isinstance(layout, Grid)]
+    if grids:
+        if any(layout != grids[0] for layout in layouts):
+            shapes = ", ".join(
+                f"{record.name} is a {layout or 'sequence of any length'}"
+                for record, layout in zip(records, layouts, strict=True)
+            )
+            raise UsageError(
+                f"{shapes}: positions on a grid compare only with the same grid. Nothing is "
+                "resampled."
+            )
+        if length not in (None, grids[0].size):
+            raise UsageError(f"a {grids[0]} has {grids[0].size} positions, not {length}.")
+        if grids[0].size < 3:
+            raise UsageError(f"a {grids[0]} has too few positions to compare.")
+        return grids[0]
+    stated = [n for n in map(_positions, records) if n is not None]
+    n = min([*stated, LONGEST] if stated else [LENGTH]) if length is None else length
+    tables = [record for record in records if isinstance(record, PositionTable)]
+    for table in tables:
+        if n > len(table):
+            raise UsageError(
+                f"{table.name}: it has {len(table)} positions, {n} were asked for. Nothing is "
+                "extended."
+            )
+    if not 3 <= n <= MAX_KERNEL:
+        raise UsageError(f"{n} positions: from 3 to {MAX_KERNEL} can be compared.")
+    return Line(n)
+
+
+def _positions(record: Record) -> int | None:
+    match record:
+        case PositionTable():
+            return len(record)
+        case RelativeBias():
+            return record.layout.size
+        case Rotary() | LinearBias():
+            return record.max_positions
+
+
+def _quantity(record: Record) -> str:
+    match record:
+        case RelativeBias():
+            return record.quantity
+        case LinearBias():
+            return "bias"
+        case Rotary():
+            return "rotation"
+        case PositionTable():
+            return "cosine"
+
+
+def _causal(record: Record) -> bool:
+    return not isinstance(record, PositionTable | Rotary) and record.causal
+
+
+def _measure(
+    record: Record, layout: Layout
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float | None]:
+    """Return the curve and the kernel of the mean head, and the translation invariance."""
+    n = layout.size
+    if isinstance(record, PositionTable):
+        table = record if len(record) == n else record[:n]
+        if not np.any(table.values, axis=1).all():
+            raise InvalidTable(
+                f"{record.name}: a zero row has no direction, so its cosines are undefined. Leave "
+                "it out with --rows A:B."
+            )
+        cosine = similarity(table).raw
+        mean = cosine.offset_mean
+        curve = mean if mean.ndim == 2 else np.concatenate([mean[:0:-1], mean])
+        return curve, cosine.matrix, cosine.translation_invariance
+    curve = np.asarray(record.curves(n).mean(axis=0))
+    if _causal(record) and curve.ndim == 1:
+        curve = np.concatenate([curve[:n], curve[n - 2 :: -1]])
+    # The mean over heads has one head: there is no need for the kernel of every one.
+    kernel = RelativeBias(curve[None], layout, record.name, record.source).kernel(n)[0]
+    return curve, kernel, 1.0 if _varying(curve).any() else None
+
+
+def _mean_head(record: Record, curve: NDArray[np.float64]) -> Heads:
+    return heads(curve[None], quantity="cosine", causal=_causal(record))
+
+
+def _by_distance(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    n = len(curve) // 2
+    return np.asarray((curve[n:] + curve[n::-1]) / 2)
+
+
+def _varying(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return a curve by distance without distance 0, less its mean; zeros where it is flat."""
+    values = np.delete(curve, curve.size // 2) if curve.ndim > 1 else _by_distance(curve)[1:]
+    return _unless_flat(values, values - values.mean())
+
+
+def _centred(kernel: NDArray[np.float64]) -> NDArray[np.float64]:
+    rows = kernel - kernel.mean(axis=1, keepdims=True)
+    return _unless_flat(kernel, rows - rows.mean(axis=0))
+
+
+def _unless_flat(values: NDArray[np.float64], centred: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Replace what centring leaves of equal numbers, which is rounding, by zeros."""
+    flat = np.abs(centred).max() <= 1e-12 * np.abs(values).max()
+    return np.zeros_like(centred) if flat else centred
+
+
+def _pairs(values: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Cosines between arrays, ``[m, m]``; NaN on the diagonal and with an array of zeros."""
+    found = np.full((len(values), len(values)), np.nan)
+    for i, x in enumerate(values):
+        for j in range(i):
+            y = values[j]
+            size = float(np.linalg.norm(x) * np.linalg.norm(y))
+            if size:
+                found[i, j] = found[j, i] = float(np.vdot(x, y)) / size
+    return found
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)

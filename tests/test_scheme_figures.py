@@ -1,0 +1,432 @@
+"""Figures of encodings without a table: the records' own numbers, on ranges that are shared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from made_schemes import buckets, linear, rotary, source, window
+from made_tables import as_table, patches, walk
+from matplotlib import pyplot as plt
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from posprobe.analyses.heads import heads
+from posprobe.analyses.rotation import rotation
+from posprobe.analyses.smoothness import smoothness
+from posprobe.figures import draw_rotary, draw_schemes, kernel_figures, scheme_figures, style
+from posprobe.figures.draw_schemes import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
+from posprobe.figures.schemes import MAX_FIGURES, short_names
+from posprobe.report.schemes import analyze_schemes
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.table import Sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+
+
+@pytest.fixture(autouse=True)
+def pyplot_is_left_alone() -> Iterator[None]:
+    """Hold every drawing to leaving no figure and no setting behind."""
+    plt.switch_backend("Agg")
+    before = dict(mpl.rcParams)
+    yield
+    assert plt.get_fignums() == []
+    assert dict(mpl.rcParams) == before
+
+
+@pytest.fixture
+def ax() -> Axes:
+    return Figure().add_subplot()
+
+
+def drawn(*records: Scheme) -> dict[str, Figure]:
+    """Every figure of a bundle, laid out."""
+    made = {}
+    for name, make in scheme_figures(records, analyze_schemes(*records).results).items():
+        with style():
+            made[name] = make()
+            made[name].draw_without_rendering()
+    return made
+
+
+def panels(figure: Figure) -> list[Axes]:
+    """The Axes that show something, colour bars left out."""
+    return [ax for ax in figure.axes if ax.axison and ax.get_label() != "<colorbar>"]
+
+
+def numbers_of(image: AxesImage | QuadMesh) -> Any:
+    values = image.get_array()
+    assert values is not None
+    return np.ma.filled(values, np.nan)
+
+
+# Biases by offset.
+
+
+def test_each_head_has_a_panel_with_its_curve_on_shared_axes() -> None:
+    record = buckets(heads=6, n=200)
+    figure = drawn(record)["curves"]
+    shown = panels(figure)
+    assert len(shown) == 6
+    for curve, ax in zip(record.curves(200), shown, strict=True):
+        line = ax.lines[-1]
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(-199, 200))
+        np.testing.assert_array_equal(line.get_ydata(), curve)
+    assert len({ax.get_ylim() for ax in shown}) == 1
+    assert len({ax.get_xlim() for ax in shown}) == 1
+    assert shown[0].get_xscale() == "symlog"
+
+
+def test_a_causal_head_is_drawn_for_earlier_keys_alone() -> None:
+    record = buckets(heads=2, n=40, causal=True)
+    (first, _) = panels(drawn(record)["curves"])
+    line = first.lines[-1]
+    np.testing.assert_array_equal(line.get_xdata(), np.arange(-39, 1))
+    np.testing.assert_array_equal(line.get_ydata(), record.curves(40)[0, :40])
+    assert first.get_xscale() == "linear"
+
+
+def test_titles_name_the_window_of_each_head() -> None:
+    record = buckets(heads=3, n=50)
+    window = heads(record.curves(50)).window
+    titles = [ax.get_title(loc="left") for ax in panels(drawn(record)["curves"])]
+    assert titles == [f"head {k}, window {value:.3g}" for k, value in enumerate(window)]
+
+
+def test_many_heads_become_stripes_that_hold_each_curve_less_its_mean() -> None:
+    record = buckets(heads=MAX_HEADS + 4, n=60)
+    (ax,) = panels(drawn(record)["stripes"])
+    (mesh,) = [artist for artist in ax.collections if isinstance(artist, QuadMesh)]
+    curves = record.curves(60)
+    shown = numbers_of(mesh)
+    np.testing.assert_allclose(shown, curves - curves.mean(axis=1, keepdims=True))
+    low, high = mesh.get_clim()
+    assert -low == high > 0
+
+
+def test_stripes_of_too_many_heads_skip_some_and_say_so() -> None:
+    layers = [buckets(heads=24, n=20, name=f"block.{k}", seed=k) for k in range(20)]
+    (ax,) = panels(drawn(*layers)["stripes"])
+    (mesh,) = [artist for artist in ax.collections if isinstance(artist, QuadMesh)]
+    assert numbers_of(mesh).shape[0] <= MAX_STRIPES
+    assert "one in 3" in ax.get_ylabel()
+    curves = layers[3].curves(20)
+    centred = curves - curves.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(numbers_of(mesh)[24], centred[0])
+
+
+def test_curves_of_few_heads_in_one_axes_are_told_apart_by_dash(ax: Axes) -> None:
+    record = buckets(heads=4, n=30)
+    assert record.plot(ax) is ax
+    for curve, line in zip(record.curves(30), ax.lines, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), curve)
+    dashes = {str(line._dash_pattern) for line in ax.lines}  # type: ignore[attr-defined]
+    assert len(dashes) == 4
+
+
+def test_curves_of_many_heads_in_one_axes_have_their_mean_beside_them(ax: Axes) -> None:
+    record = buckets(heads=9, n=30)
+    record.plot(ax)
+    curves = record.curves(30)
+    for curve, line in zip([*curves, curves.mean(axis=0)], ax.lines, strict=True):
+        np.testing.assert_array_equal(line.get_ydata(), curve)
+
+
+# Biases by displacement.
+
+
+def test_each_head_has_a_map_less_its_mean_on_one_range_around_zero() -> None:
+    record = window(5, 7, heads=8)
+    shown = panels(drawn(record)["maps"])
+    assert len(shown) == 8
+    limits = set()
+    for values, ax in zip(record.values, shown, strict=True):
+        (image,) = ax.images
+        np.testing.assert_allclose(numbers_of(image), values - values.mean())
+        assert tuple(image.get_extent()) == (-6.5, 6.5, 4.5, -4.5)
+        limits.add(image.get_clim())
+    ((low, high),) = limits
+    centred = record.values - record.values.mean(axis=(1, 2), keepdims=True)
+    assert -low == high == pytest.approx(np.percentile(np.abs(centred), 99))
+
+
+def test_cosines_are_drawn_as_they_are_from_minus_one_to_one() -> None:
+    layers = [window(4, 4, heads=1, quantity="cosine", name=f"b.{k}", seed=k) for k in range(3)]
+    shown = panels(drawn(*layers)["maps_cosine"])
+    for record, ax in zip(layers, shown, strict=True):
+        (image,) = ax.images
+        np.testing.assert_array_equal(numbers_of(image), record.values[0])
+        assert image.get_clim() == (-1, 1)
+        assert image.cmap.name == "RdBu_r"
+
+
+def test_the_mosaic_holds_a_tile_for_each_layer_and_head() -> None:
+    layers = [window(3, 3, heads=2 + k, name=f"layers.{k}.attn", seed=k) for k in range(4)]
+    (ax,) = panels(drawn(*layers)["mosaic"])
+    (image,) = ax.images
+    canvas = numbers_of(image)
+    assert canvas.shape == (4 * 6 - 1, 5 * 6 - 1)
+    for r, record in enumerate(layers):
+        for c in range(5):
+            tile = canvas[6 * r : 6 * r + 5, 6 * c : 6 * c + 5]
+            if c < record.heads:
+                values = record.values[c]
+                np.testing.assert_allclose(tile, values - values.mean())
+            else:
+                assert np.isnan(tile).all()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0", "1", "2", "3"]
+
+
+def test_windows_of_two_sizes_share_a_mosaic_with_the_query_in_the_middle() -> None:
+    layers = [window(side, side, heads=2, name=f"l.{side}") for side in (3, 4, 6)]
+    (ax,) = panels(drawn(*layers)["mosaic"])
+    canvas = numbers_of(ax.images[0])
+    side = 2 * 11
+    for r, record in enumerate(layers):
+        tile = canvas[r * (side + 1) : r * (side + 1) + side, :side]
+        centred = record.values[0] - record.values[0].mean()
+        half = side // 2
+        assert tile[half, half] == pytest.approx(
+            centred[centred.shape[0] // 2, centred.shape[1] // 2]
+        )
+        assert set(tile.ravel()) == set(centred.ravel())
+
+
+def test_a_mosaic_says_which_heads_and_layers_it_leaves_out() -> None:
+    count = MAX_LAYERS + 6
+    layers = [window(2, 2, heads=MAX_HEADS + 3, name=f"l.{k}", seed=k) for k in range(count)]
+    (ax,) = panels(drawn(*layers)["mosaic"])
+    assert len(ax.get_yticks()) == count // 2
+    assert "one encoding in 2" in ax.get_ylabel()
+    assert {note.get_text() for note in ax.texts} == {"+3"}
+    assert len(ax.get_xticks()) == MAX_HEADS
+
+
+def test_maps_in_one_axes_are_tiles(ax: Axes) -> None:
+    record = window(3, 3, heads=6)
+    record.plot(ax)
+    canvas = numbers_of(ax.images[0])
+    # Two rows of three.
+    np.testing.assert_allclose(canvas[6:11, 6:11], record.values[4] - record.values[4].mean())
+
+
+# Rotary and linear biases.
+
+
+def test_the_ladder_is_the_wavelengths_with_the_unscaled_ones_behind(ax: Axes) -> None:
+    record = rotary(scaling={"rope_type": "linear", "factor": 4.0})
+    record.plot(ax)
+    lines = {str(line.get_label()): line for line in ax.lines}
+    turns = 2 * np.pi / record.frequencies()
+    np.testing.assert_allclose(np.asarray(lines["wavelength"].get_ydata()), turns)
+    np.testing.assert_allclose(np.asarray(lines["before scaling"].get_ydata()), turns / 4)
+    lengths = [np.asarray(line.get_ydata()) for line in ax.lines]
+    levels = {float(line[0]) for line in lengths if line.size == 2}
+    assert levels == {2048, 4096}
+    never = int((turns > 4096).sum())
+    assert any(f"{never} of 16 pairs" in note.get_text() for note in ax.texts)
+
+
+def test_a_ladder_without_scaling_is_drawn_once(ax: Axes) -> None:
+    rotary(training_length=4096).plot(ax)
+    assert "before scaling" not in {str(line.get_label()) for line in ax.lines}
+    assert [note.get_text() for note in ax.texts if "length" in note.get_text()] == ["length 4096"]
+
+
+def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -> None:
+    record = rotary()
+    found = rotation(record.frequencies(), target=4096)
+    draw_rotary.decay(ax, found)
+    lines = {str(line.get_label()): line for line in ax.lines}
+    distance, kernel = (np.asarray(data) for data in lines["mean rotation"].get_data())
+    expected = np.cos(distance[:, None] * record.frequencies()).mean(axis=1)
+    np.testing.assert_allclose(kernel, expected, atol=1e-12)
+    (dot,) = [line for line in ax.lines if line.get_marker() == "o"]
+    assert list(np.asarray(dot.get_xdata())) == [found.first_negative]
+    assert found.first_negative is not None
+    at = found.first_negative
+    assert np.cos(at * record.frequencies()).mean() < 0
+    assert np.cos((at - 1) * record.frequencies()).mean() >= 0
+
+
+def test_equal_rotations_are_drawn_once() -> None:
+    assert "rotation_2" not in drawn(rotary("a"), rotary("b"))
+    assert "rotation_2" in drawn(rotary("a"), rotary("b", base=500.0))
+
+
+def test_linear_biases_are_lines_of_slope_one_that_meet_one_logit_at_one_over_theirs(
+    ax: Axes,
+) -> None:
+    record = linear(8)
+    record.plot(ax)
+    assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")
+    for slope, line in zip(record.slopes, ax.lines, strict=False):
+        distance, penalty = (np.asarray(data) for data in line.get_data())
+        np.testing.assert_allclose(penalty / distance, slope)
+        np.testing.assert_allclose(penalty, -record.curves(300)[0, distance - 1 + 300] * slope * 2)
+    assert {note.get_text() for note in ax.texts} == {f"head {head}" for head in range(8)}
+
+
+def test_kernels_of_causal_records_leave_later_keys_empty() -> None:
+    figure = drawn(linear(2), buckets(2, 40))["kernels"]
+    causal, both = (numbers_of(ax.images[0]) for ax in panels(figure))
+    n = len(causal)
+    np.testing.assert_array_equal(np.isnan(causal), np.triu(np.ones((n, n)), 1) > 0)
+    kernel = buckets(2, 40).kernel(40).mean(axis=0)
+    np.testing.assert_allclose(both, kernel - kernel.mean())
+
+
+# All of them.
+
+BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
+    "T5": lambda: (buckets(12, 512), buckets(12, 512, name="decoder", causal=True)),
+    "64 heads": lambda: (buckets(64, 300),),
+    "a table in each layer": lambda: tuple(
+        buckets(8, 128, name=f"encoder.{k}.bias", seed=k) for k in range(12)
+    ),
+    "Swin": lambda: tuple(
+        window(7, 7, 3 * 2 ** (k // 6), f"layers.{k}.attn", k) for k in range(24)
+    ),
+    "one window": lambda: (window(6, 6, 12, special={"token to CLS": np.zeros(12)}),),
+    "cosines and biases": lambda: (
+        window(4, 4, 1, "a.pos", quantity="cosine"),
+        window(9, 4, 2, "b.pos"),
+        buckets(1, 30, "c.pos", quantity="cosine"),
+        buckets(2, 30, "d.pos"),
+    ),
+    "rotary": lambda: (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
+    "rotary without lengths": lambda: (rotary(max_positions=None, training_length=None),),
+    "rotary for patches": lambda: (rotary(axes=2),),
+    "ALiBi": lambda: (linear(112),),
+    "one head": lambda: (linear(1), buckets(1, 3)),
+    "constant": lambda: (RelativeBias(np.ones((2, 9)), Sequence(9), "zero", source()),),
+    "zeros": lambda: tuple(
+        RelativeBias(np.zeros((2, 5, 5)), window(3, 3).layout, f"zero.{k}", source())
+        for k in range(3)
+    ),
+    "one offset": lambda: (RelativeBias(np.ones((2, 1)), Sequence(2), "one", source()),),
+    "one cell": lambda: (window(1, 1, 2),),
+    "all kinds": lambda: (rotary(), rotary("b", base=9.0), linear(), buckets(), window()),
+}
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_every_bundle_is_drawn_within_bounds_and_can_be_read(name: str) -> None:
+    made = drawn(*BUNDLES[name]())
+    assert 1 <= len(made) <= MAX_FIGURES
+    for figure in made.values():
+        assert figure.get_figwidth() <= 6.31
+        assert figure.get_figheight() <= 8
+        for text in figure.findobj(Text):
+            assert isinstance(text, Text)
+            if text.get_text() and text.get_visible():
+                assert 6 <= float(text.get_fontsize()) <= 8
+        for ax in panels(figure):
+            for image in ax.images:
+                low, high = image.get_clim()
+                assert low == -high
+                assert image.cmap.name in ("PuOr_r", "RdBu_r")
+                if image.cmap.name == "RdBu_r":
+                    assert (low, high) == (-1, 1)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        buckets(3, 30),
+        window(3, 4),
+        rotary(),
+        linear(),
+        as_table(walk(20, 4)),
+        patches(3, 3, 4),
+        heads(buckets(3, 30).curves(30)),
+        heads(window(3, 4).curves(12)),
+        smoothness(window(3, 4).values),
+        smoothness(np.ones((2, 5))),
+        rotation(rotary().frequencies()),
+    ],
+    ids=lambda record: f"{type(record).__name__}",
+)
+def test_everything_that_can_be_plotted_is_plotted_in_one_axes(record: Any) -> None:
+    axes = Figure().add_subplot()
+    assert record.plot(axes) is axes
+    assert axes.has_data() or axes.texts
+    new = record.plot()
+    assert plt.get_fignums() == [new.figure.number]
+    plt.close(new.figure)
+
+
+def test_smoothness_shows_each_head_over_its_band(ax: Axes) -> None:
+    found = smoothness(window(5, 5, heads=4).values)
+    found.plot(ax)
+    (dots,) = [line for line in ax.lines if line.get_marker() == "o"]
+    np.testing.assert_array_equal(dots.get_ydata(), found.correlation)
+    heights = [bar.get_height() for bar in ax.patches]  # type: ignore[attr-defined]
+    np.testing.assert_allclose(heights, found.p95)
+
+
+def test_depth_shows_every_head_of_every_encoding() -> None:
+    layers = [window(4, 4, heads=3, name=f"l.{k}", seed=k) for k in range(5)]
+    results = analyze_schemes(*layers).results
+    upper, lower = panels(drawn(*layers)["depth"])
+    for ax, number in ((upper, "window"), (lower, "correlation")):
+        dots = np.concatenate(
+            [np.asarray(line.get_ydata()) for line in ax.lines if line.get_marker() == "."]
+        )
+        block = "heads" if number == "window" else "smoothness"
+        expected = np.concatenate([getattr(result[block], number) for result in results])
+        np.testing.assert_array_equal(dots, expected)
+
+
+def test_names_lose_what_they_share() -> None:
+    assert short_names(["a.0.b.bias", "a.1.b.bias", "a.1.c.bias"]) == ["0.b", "1.b", "1.c"]
+    assert short_names(["whole.name"]) == ["whole.name"]
+    assert short_names(["x.a", "x.b", "x.a"]) == ["0: x.a", "1: x.b", "2: x.a"]
+    assert short_names(["a.b", "a.b.c"]) == ["a.b", "c"]
+    assert short_names(["a.a", "a.a.a"]) == ["a.a", "a.a.a"]
+
+
+@pytest.mark.parametrize("name", ["_hidden", "$\\frac{1}{0}$", "a/" * 100, "\x01<&"])
+def test_names_of_encodings_are_drawn_whatever_they_are(name: str) -> None:
+    records = (buckets(2, 20, name), rotary(name + "2"), linear(2, name + "3"))
+    for figure in drawn(*records).values():
+        for text in figure.findobj(Text):
+            assert "$" not in text.get_text() or "frac" in text.get_text()
+
+
+def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
+    rng = np.random.default_rng(0)
+    curves = {name: rng.standard_normal(19) for name in "abcd"}
+    kernels = {name: rng.standard_normal((20, 20)) for name in "abcd"}
+    made = {}
+    matrix = rng.uniform(-1, 1, (4, 4))
+    for name, make in kernel_figures(curves, kernels, {"correlation": matrix}).items():
+        with style():
+            made[name] = make()
+            made[name].draw_without_rendering()
+    assert set(made) == {"curves", "kernels", "distances"}
+    (ax,) = panels(made["curves"])
+    for curve, line in zip(curves.values(), ax.lines, strict=False):
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(1, 20))
+        np.testing.assert_array_equal(line.get_ydata(), curve)
+    images = [ax.images[0] for ax in panels(made["kernels"])]
+    for kernel, image in zip(kernels.values(), images, strict=True):
+        np.testing.assert_array_equal(numbers_of(image), kernel)
+        assert image.get_clim() == (-3, 3)
+    (ax,) = panels(made["distances"])
+    np.testing.assert_array_equal(numbers_of(ax.images[0]), matrix)
+    assert ax.images[0].get_clim() == (-1, 1)
+    assert [note.get_text() for note in ax.texts] == [f"{value:.2f}" for value in matrix.flat]
+
+
+def test_kinds_of_records_are_known_here() -> None:
+    kinds = {type(record) for make in BUNDLES.values() for record in make()}
+    assert kinds == {LinearBias, RelativeBias, Rotary}
+    assert draw_schemes.QUANTITY.keys() == draw_schemes.CENTRED.keys() == {"bias", "cosine"}

@@ -1,0 +1,596 @@
+"""Bundles of encodings without a table, and of kernels side by side: data, pages, terminal."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_schemes import buckets, linear, rotary, source, window
+from made_tables import as_table, gaussian, patches, walk
+from referencing import Registry, Resource
+from test_report_page import HOSTILE, LIMIT, Page
+
+import posprobe as pp
+from posprobe.analyses.heads import heads
+from posprobe.cli.show import comparison, found, summary
+from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
+from posprobe.report import read_bundle, render_bundle
+from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
+from posprobe.report.page import render
+from posprobe.report.scheme_page import SECTIONS, what_it_is
+from posprobe.report.schemes import analyze_schemes
+from posprobe.report.sections import show
+from posprobe.report.svg import inline
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.table import Grid, PositionTable, Sequence, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from posprobe.report.kernels import KernelComparison, Record
+
+
+@cache
+def schema(name: str) -> Any:
+    """A validator that knows the other schemas."""
+    folder = files("posprobe.report") / "schema"
+    loaded = {
+        path.name: json.loads(path.read_text(encoding="utf-8"))
+        for path in folder.iterdir()
+        if path.name.endswith(".json")
+    }
+    known = [(content["$id"], Resource.from_contents(content)) for content in loaded.values()]
+    jsonschema.Draft202012Validator.check_schema(loaded[name])
+    return jsonschema.Draft202012Validator(loaded[name], registry=Registry().with_resources(known))
+
+
+def problems(document: Any, name: str = "analysis-1.json") -> list[str]:
+    found = schema(name).iter_errors(json.loads(json.dumps(document, allow_nan=False)))
+    return [f"{error.json_path}: {error.message[:200]}" for error in found]
+
+
+BUNDLES: dict[str, Callable[[], tuple[Scheme, ...]]] = {
+    "T5": lambda: (
+        buckets(6, 300, notes=("a note",)),
+        buckets(6, 300, "decoder", 1, causal=True),
+    ),
+    "Swin": lambda: tuple(
+        window(7, 7, 3 * 2 ** (k // 6), f"layers.{k}.attn", k) for k in range(24)
+    ),
+    "BEiT": lambda: (window(4, 4, 12, special={"token to CLS": np.zeros(12)}),),
+    "SAM": lambda: tuple(
+        window(4 + k % 2, 4 + k % 2, 1, f"blocks.{k}.attn", k, quantity="cosine") for k in range(4)
+    ),
+    "Llama": lambda: (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
+    "two rotary": lambda: (rotary("local", base=500.0), rotary("global")),
+    "rotary without lengths": lambda: (rotary(max_positions=None, training_length=None),),
+    "BLOOM": lambda: (linear(112),),
+    "constant": lambda: (
+        RelativeBias(np.ones((2, 9)), Sequence(9), "zero", source()),
+        RelativeBias(np.zeros((2, 3, 3)), Grid(2, 2), "flat", source()),
+    ),
+    "all kinds": lambda: (
+        rotary(),
+        linear(),
+        buckets(3),
+        window(),
+        buckets(1, 30, "cosines", quantity="cosine"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Page, Path]]:
+    """Every kind of page, taken apart, and its folder."""
+    made = {}
+    for name, make in BUNDLES.items():
+        folder = analyze_schemes(*make()).save(tmp_path_factory.mktemp("page") / "bundle")
+        made[name] = Page((folder / "report.html").read_text(encoding="utf-8")), folder
+    kernels = compare_kernels(as_table(walk(40, 6)), rotary(), linear(), buckets(), seed=3)
+    folder = kernels.save(tmp_path_factory.mktemp("page") / "bundle")
+    made["kernels"] = Page((folder / "report.html").read_text(encoding="utf-8")), folder
+    return made
+
+
+# The document.
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_the_document_follows_the_schema(name: str) -> None:
+    document = analyze_schemes(*BUNDLES[name]()).to_dict()
+    assert problems(document) == []
+    counts = [scheme["head_count"] for scheme in document["schemes"]]
+    assert counts == [len(scheme["heads"]["window"]) for scheme in document["schemes"]]
+
+
+def test_a_document_has_a_table_or_schemes_and_never_both() -> None:
+    table = pp.analyze(as_table(walk(12, 4)), only=["norms"], nulls=0).to_dict()
+    schemes = analyze_schemes(linear()).to_dict()
+    assert problems(table) == []
+    assert problems(schemes | {"table": table["table"]})
+    assert problems(table | {"schemes": schemes["schemes"]})
+    assert problems(schemes | {"norms": table["norms"]})
+    assert problems({key: value for key, value in schemes.items() if key != "schemes"})
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("scheme",), "absolute"),
+        (("head_count",), 0),
+        (("surprise",), 1),
+        (("heads", "asymmetry"), [1.5]),
+        (("heads", "window"), ["wide"]),
+        (("smoothness", "structured"), -1),
+        (("source", "sha256"), "abc"),
+        (("rotation",), {}),
+    ],
+)
+def test_the_schema_notices(path: tuple[str, ...], value: Any) -> None:
+    document = analyze_schemes(buckets()).to_dict()
+    block = document["schemes"][0]
+    for key in path[:-1]:
+        block = block[key]
+    block[path[-1]] = value
+    assert problems(document)
+
+
+# The page.
+
+PAGES = [*BUNDLES, "kernels"]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_small_and_fetches_nothing(
+    name: str, pages: dict[str, tuple[Page, Path]]
+) -> None:
+    page, folder = pages[name]
+    assert (folder / "report.html").stat().st_size < LIMIT
+    assert not page.all("script", "iframe", "object", "link", "img", "base", "form")
+    assert "://" not in re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", page.source)
+    for link in [*page.values("href"), *page.values("xlink:href")]:
+        assert link.startswith(("#", "data:image/png;base64,")) or (folder / link).exists()
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    pointers = [link[1:] for link in page.values("href") if link.startswith("#")]
+    for labels in page.values("aria-labelledby"):
+        pointers += labels.split()
+    assert set(pointers) <= set(ids)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_figure_is_on_the_page_with_a_text_that_stands_for_it(
+    name: str, pages: dict[str, tuple[Page, Path]]
+) -> None:
+    page, folder = pages[name]
+    drawings = list((folder / "figures").glob("*.svg"))
+    assert len(page.all("figure")) == len(drawings) >= 1
+    assert all(len(label) > 20 for label in page.values("aria-label") if label != "Sections")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_tables_and_headings_are_in_order_and_no_number_is_raw(
+    name: str, pages: dict[str, tuple[Page, Path]]
+) -> None:
+    page, _ = pages[name]
+    levels = [int(heading.name[1]) for heading in page.all("h1", "h2", "h3")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert all(cell.attributes.get("scope") in ("row", "col") for cell in page.all("th"))
+    text = " ".join(cell.text for cell in page.all("td", "th", "p", "li", "dd"))
+    assert not {"nan", "none", "inf", "[]", "{}"} & set(text.lower().split())
+    assert not re.search(r"\d\.\d{7,}", text)
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_the_page_shows_the_numbers_of_every_head(
+    name: str, pages: dict[str, tuple[Page, Path]]
+) -> None:
+    page, folder = pages[name]
+    document = read_bundle(folder)
+    cells = [cell.text for cell in page.all("td", "th")]
+    for scheme in document["schemes"]:
+        if scheme["scheme"] == "rotary":
+            for key in ("shortest_wavelength", "first_negative", "never_turn_target"):
+                assert scheme["rotation"][key] is None or show(scheme["rotation"][key]) in cells
+            assert f"{scheme['base']:g}" in cells
+            continue
+        numbers = [*scheme["heads"]["window"], *scheme["heads"]["half_width"]]
+        numbers += scheme.get("slopes", [])
+        for block in ("correlation", "p95") if "smoothness" in scheme else ():
+            numbers += scheme["smoothness"][block]
+        assert {show(value) for value in numbers if value is not None} <= set(cells)
+    rows = sum(s["head_count"] for s in document["schemes"] if s["scheme"] != "rotary")
+    heads_of = [cell for cell in page.all("th") if cell.text.isdigit()]
+    assert len(heads_of) == rows
+
+
+def test_the_page_says_what_the_scheme_is_and_what_it_does_not_show(
+    pages: dict[str, tuple[Page, Path]],
+) -> None:
+    page, folder = pages["all kinds"]
+    text = " ".join(page.all("body")[0].text.split())
+    assert "There is no table of rows" in text
+    for section in SECTIONS.values():
+        for part in (section.title, section.shows, section.reading, section.limits, section.source):
+            assert " ".join(part.split()) in text
+    for finding in read_bundle(folder)["findings"]:
+        assert finding["text"] in text
+    assert "Barbero et al. 2024" in text
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (buckets(), "a learned bias per head and distance"),
+        (window(7, 5), "windows of 7 × 5 patches"),
+        (window(quantity="cosine"), "a learned vector per distance"),
+        (rotary(), "rotary position embedding"),
+        (linear(), "linear biases (ALiBi)"),
+    ],
+)
+def test_schemes_are_named_in_words(record: Scheme, said: str) -> None:
+    (scheme,) = analyze_schemes(record).to_dict()["schemes"]
+    assert said in what_it_is([scheme])
+    assert "in 3 places" in what_it_is([scheme] * 3)
+
+
+def test_what_some_encodings_alone_have_is_said_with_their_names(
+    pages: dict[str, tuple[Page, Path]],
+) -> None:
+    text = " ".join(pages["T5"][0].all("body")[0].text.split())
+    assert "encoder: a note." in text
+    assert "decoder: later keys are hidden" in text
+    assert "Distances beyond 128 share the value of 128." in text
+    assert "token to CLS" in pages["BEiT"][0].all("body")[0].text
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_rendering_again_changes_nothing(name: str, pages: dict[str, tuple[Page, Path]]) -> None:
+    page, folder = pages[name]
+    assert render_bundle(folder) == folder / "report.html"
+    assert (folder / "report.html").read_text(encoding="utf-8") == page.source
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda document: document["schemes"].clear(),
+        lambda document: document["schemes"][0]["heads"]["window"].pop(),
+        lambda document: document["schemes"][0].pop("heads"),
+        lambda document: document["schemes"][0].update(scheme="strange"),
+        lambda document: document.update(schemes=None),
+        lambda document: document["schemes"][0].update(source=[]),
+    ],
+)
+def test_a_damaged_bundle_is_refused_in_words(
+    damage: Callable[[Any], None], pages: dict[str, tuple[Page, Path]], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(pages["Swin"][1], tmp_path / "damaged")
+    document = read_bundle(folder)
+    damage(document)
+    (folder / "analysis.json").write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(InvalidCheckpoint, match="lacks what the report shows"):
+        render_bundle(folder)
+
+
+def named(text: str) -> tuple[Scheme, ...]:
+    """Encodings that say ``text`` wherever a checkpoint can put its own words."""
+    origin = Source(
+        reference=text, resolved=text, revision=text, file=text, tensor=text, shape=(3, 4),
+        dtype=text, sha256="0" * 64,
+    )  # fmt: skip
+    fields: dict[str, Any] = {"name": text, "source": origin, "family": text, "notes": (text,)}
+    special = {text: np.zeros(2)}
+    scaling = {"rope_type": "linear", "factor": 2.0, f"_{text}": text}
+    return (
+        replace(buckets(2, 20), **fields),
+        replace(window(3, 3, 2), special=special, **fields),
+        replace(rotary(), **fields, scaling=scaling),
+        replace(linear(2), **fields),
+    )
+
+
+@cache
+def shape_of(text: str) -> list[tuple[str, list[str]]]:
+    page = Page(render(analyze_schemes(*named(text), command=text).to_dict(), {}))
+    assert page.source.count("alert(1)</script>") == 0
+    if text != "harmless":
+        assert page.all("body")[0].text.count(text) >= 10
+    return [(element.name, list(element.attributes)) for element in page.elements]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_name_is_shown_and_does_nothing(text: str) -> None:
+    assert shape_of(text) == shape_of("harmless")
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_hostile_name_does_nothing_among_kernels(text: str, tmp_path: Path) -> None:
+    records = [*named(text)[0:1], *named(text)[2:]]
+    folder = compare_kernels(*records, command=text).save(tmp_path / "bundle")
+    page = Page((folder / "report.html").read_text(encoding="utf-8"))
+    assert not page.all("script", "b")
+    assert all("alert" not in "".join(element.attributes) for element in page.elements)
+    assert text.strip() in page.all("h1")[0].text
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        "<svg><script>alert(1)</script></svg>",
+        '<svg><rect onload="alert(1)"/></svg>',
+        "<svg><rect width='>' onclick='alert(1)'/></svg>",
+        "<svg><text\nonmouseover = alert(1)>a</text></svg>",
+        '<svg><a href="javascript:alert(1)">a</a></svg>',
+        "<svg><a xlink:href='  JavaScript:alert(1)'>a</a></svg>",
+    ],
+)
+def test_a_drawing_that_acts_is_refused(drawing: str) -> None:
+    with pytest.raises(ValueError, match="more than a drawing"):
+        inline(drawing, "name", "label")
+
+
+def test_a_drawing_whose_text_only_speaks_of_acting_is_shown() -> None:
+    text = "<text id='a'>' onload=\"x\" javascript: on a = b</text>"
+    assert text in inline(f"<svg>{text}</svg>", "name", "label")
+
+
+def test_equal_rasters_share_no_id() -> None:
+    page = Page(inline('<svg><g id="a"/><g id="a"/><use href="#a"/></svg>', "one", "label"))
+    assert page.values("id") == ["one-a"]
+    assert page.values("href") == ["#one-a"]
+
+
+# Kernels side by side.
+
+
+def numbers(found: KernelComparison) -> dict[str, Any]:
+    return {record["label"]: record for record in found.to_dict()["records"]}
+
+
+def test_kernels_are_those_of_the_records() -> None:
+    table = as_table(walk(60, 6))
+    records: list[Record] = [table, rotary(), linear(), buckets(3, 200)]
+    found = compare_kernels(*records, length=40)
+    for record, kernel in zip(records, found.kernels, strict=True):
+        expected = record.kernel(40).mean(axis=0)
+        if isinstance(record, LinearBias):
+            expected = np.tril(expected) + np.tril(expected, -1).T
+        np.testing.assert_allclose(kernel, expected, atol=1e-12)
+
+
+def test_the_pairs_are_pearson_and_centred_alignment() -> None:
+    records = (as_table(walk(50, 5)), rotary(), buckets(2, 50))
+    found = compare_kernels(*records)
+    center = np.eye(50) - 1 / 50
+    for i, j in ((0, 1), (0, 2), (1, 2)):
+        curves = [record.curves(50).mean(axis=0) for record in (records[i], records[j])]
+        both = [(curve[49:] + curve[49::-1])[1:] for curve in curves]
+        assert found.correlation[i, j] == pytest.approx(np.corrcoef(*both)[0, 1])
+        a, b = (center @ records[k].kernel(50).mean(axis=0) @ center for k in (i, j))
+        expected = np.trace(a.T @ b) / math.sqrt(np.trace(a.T @ a) * np.trace(b.T @ b))
+        assert found.alignment[i, j] == pytest.approx(expected)
+
+
+def test_an_encoding_is_perfectly_like_itself_in_any_unit() -> None:
+    bias = buckets(2, 80)
+    scaled = replace(bias, values=3 * bias.values - 7)
+    found = compare_kernels(bias, scaled, linear(4), linear(2))
+    assert found.correlation[0, 1] == pytest.approx(1)
+    assert found.alignment[0, 1] == pytest.approx(1)
+    assert found.correlation[2, 3] == pytest.approx(1)
+    np.testing.assert_allclose(found.correlation, found.correlation.T)
+    assert found.labels == ("encoder (1)", "encoder (2)", "alibi (1)", "alibi (2)")
+
+
+def test_the_numbers_are_those_of_the_mean_head() -> None:
+    record, table = buckets(3, 100), as_table(walk(100, 5))
+    found = numbers(compare_kernels(record, table))
+    mean = heads(record.curves(100).mean(axis=0)[None])
+    assert found["encoder"]["half_width"] == mean.half_width[0]
+    assert found["encoder"]["monotone_fraction"] == mean.monotone_fraction[0]
+    assert found["encoder"]["asymmetry"] == mean.asymmetry[0]
+    assert found["encoder"]["translation_invariance"] == 1
+    expected = pp.similarity(table).raw.translation_invariance
+    assert found["made"]["translation_invariance"] == expected
+    assert found["made"]["asymmetry"] == pytest.approx(0, abs=1e-12)
+
+
+def test_a_causal_encoding_is_compared_by_its_past() -> None:
+    causal = buckets(2, 64, causal=True)
+    found = compare_kernels(causal, linear(2))
+    past = causal.curves(64).mean(axis=0)[:64]
+    np.testing.assert_array_equal(found.curves[0][:64], past)
+    np.testing.assert_array_equal(found.curves[0], found.curves[0][::-1])
+    assert numbers(found)["encoder"]["asymmetry"] is None
+    assert "asymmetry" in numbers(found)["encoder"]["undefined"]
+
+
+@pytest.mark.parametrize(
+    ("records", "length", "expected"),
+    [
+        ((as_table(walk(30, 4)), rotary()), None, 30),
+        ((as_table(walk(30, 4)), rotary()), 12, 12),
+        ((rotary(), linear()), None, 300),
+        ((rotary(), rotary("b")), None, 1024),
+        ((rotary(max_positions=None), linear(max_positions=None)), None, 512),
+        ((buckets(1, 40), linear()), 90, 90),
+        ((window(), patches(5, 5, 4)), None, 25),
+    ],
+)
+def test_the_length_is_that_of_the_shortest(
+    records: tuple[Record, ...], length: int | None, expected: int
+) -> None:
+    found = compare_kernels(*records, length=length)
+    assert found.layout.size == expected
+    assert all(kernel.shape == (expected, expected) for kernel in found.kernels)
+    assert problems(found.to_dict(), "kernels-1.json") == []
+
+
+@pytest.mark.parametrize(
+    ("records", "length", "said"),
+    [
+        ((rotary(),), None, "at least two"),
+        ((window(), rotary()), None, "same grid"),
+        ((window(5, 5), window(4, 4)), None, "same grid"),
+        ((window(5, 5), window(5, 5)), 24, "25 positions, not 24"),
+        ((window(1, 2), window(1, 2)), None, "too few"),
+        ((as_table(walk(30, 4)), rotary()), 31, "30 positions, 31 were asked for"),
+        ((rotary(), linear()), 2, "from 3 to 4096"),
+        ((rotary(), linear()), 5000, "from 3 to 4096"),
+        ((rotary(), linear()), -1, "from 3 to 4096"),
+    ],
+)
+def test_what_has_no_common_positions_is_refused(
+    records: tuple[Record, ...], length: int | None, said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        compare_kernels(*records, length=length)
+
+
+def test_a_zero_row_is_refused_with_its_reason() -> None:
+    values = gaussian(20, 3)
+    values[4] = 0
+    with pytest.raises(InvalidTable, match="zero row"):
+        compare_kernels(as_table(values), rotary())
+
+
+def test_grids_are_compared_by_displacement(tmp_path: Path) -> None:
+    table = patches(4, 5, 6)
+    found = compare_kernels(table, window(4, 5))
+    np.testing.assert_array_equal(found.curves[0], pp.similarity(table).raw.offset_mean)
+    np.testing.assert_allclose(found.kernels[1], window(4, 5).kernel(20).mean(axis=0))
+    assert found.walk is None
+    folder = found.save(tmp_path / "bundle")
+    assert problems(read_bundle(folder), "kernels-1.json") == []
+
+
+def test_a_flat_encoding_correlates_with_nothing_and_says_why(tmp_path: Path) -> None:
+    flat = RelativeBias(np.full((2, 9), 0.1), Sequence(30), "flat", source())
+    found = compare_kernels(flat, rotary(), as_table(np.full((30, 3), 0.1), name="equal rows"))
+    document = found.to_dict()
+    assert problems(document, "kernels-1.json") == []
+    for pair in document["pairs"]:
+        assert pair["correlation"] is None
+        assert pair["alignment"] is None
+        assert set(pair["undefined"]) == {"correlation", "alignment"}
+    assert document["records"][0]["translation_invariance"] is None
+    for record in document["records"]:
+        undefined = {key for key, value in record.items() if value is None}
+        assert set(record["undefined"]) == undefined & {
+            "half_width", "monotone_fraction", "asymmetry", "translation_invariance",
+        }  # fmt: skip
+    folder = found.save(tmp_path / "bundle")
+    assert "undefined" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+@given(
+    st.integers(2, 30),
+    st.integers(0, 2**32 - 1),
+)
+def test_centred_kernels_can_be_multiplied_by_their_curves_alone(n: int, seed: int) -> None:
+    x, y = np.random.default_rng(seed).standard_normal((2, 1, n))
+    center = np.eye(n) - 1 / n
+    apart = np.abs(np.arange(n)[:, None] - np.arange(n))
+    a, b = (center @ curve[0][apart] @ center for curve in (x, y))
+    np.testing.assert_allclose(toeplitz(x, y), [(a * b).sum()], atol=1e-10)
+
+
+def test_random_walks_correlate_by_chance_and_noise_would_not() -> None:
+    found = walks(512, 0)
+    assert found["draws"] == DRAWS
+    assert 0.7 < found["correlation"] < 1
+    assert 0.7 < found["alignment"] < 1
+    assert walks(512, 0) == found
+    assert walks(512, 1) != found
+    # Of independent noise, 95 % stay below 2 / sqrt(n).
+    noise = np.random.default_rng(0).standard_normal((2, DRAWS, 511))
+    r = [abs(np.corrcoef(x, y)[0, 1]) for x, y in zip(*noise, strict=True)]
+    assert np.quantile(r, 0.95) < 0.1
+
+
+@given(st.integers(3, 40), st.floats(0.1, 50), st.floats(-50, 50), st.integers(0, 9))
+def test_standardising_undoes_units(n: int, scale: float, shift: float, seed: int) -> None:
+    values = np.random.default_rng(seed).standard_normal(n)
+    np.testing.assert_allclose(
+        standardised(scale * values + shift, 0), standardised(values, 0), atol=1e-8
+    )
+    assert standardised(values, 0)[1:].mean() == pytest.approx(0, abs=1e-9)
+    assert standardised(values, 0)[1:].std() == pytest.approx(1)
+
+
+def test_what_is_equal_everywhere_is_standardised_to_zero() -> None:
+    np.testing.assert_allclose(standardised(np.full(9, 0.1), 4), 0, atol=1e-12)
+
+
+def test_the_arrays_are_numbered_like_the_records(tmp_path: Path) -> None:
+    found = compare_kernels(rotary(), linear(), length=20)
+    folder = found.save(tmp_path / "bundle")
+    with np.load(folder / "arrays.npz") as arrays:
+        assert set(arrays) == {
+            "correlation", "alignment", "0_curve", "0_kernel", "1_curve", "1_kernel",
+        }  # fmt: skip
+        np.testing.assert_array_equal(arrays["1_kernel"], found.kernels[1])
+
+
+# The terminal.
+
+
+@pytest.mark.parametrize("name", BUNDLES)
+def test_the_summary_is_short_and_has_every_encoding(name: str) -> None:
+    records = BUNDLES[name]()
+    document = analyze_schemes(*records).to_dict()
+    lines = summary(document).splitlines()
+    assert len(lines) < 60
+    assert "None" not in summary(document)
+    for record in records:
+        assert any(record.name in line for line in lines)
+    assert all(len(line) <= 160 for line in lines)
+
+
+def test_the_summary_of_biases_has_the_range_over_heads() -> None:
+    document = analyze_schemes(buckets(5, 100)).to_dict()
+    (line,) = [line for line in summary(document).splitlines() if line.startswith("encoder")]
+    values = document["schemes"][0]["heads"]["window"]
+    assert f"{show(min(values))} to {show(max(values))}" in line
+    assert line.endswith(str(document["schemes"][0]["smoothness"]["structured"]))
+
+
+def test_what_was_found_is_named_with_its_scheme_and_notes() -> None:
+    text = found((buckets(notes=("a note",)), rotary(base=500.0), linear(1)))
+    assert "encoder: relative bias, sequence of 200, 4 heads" in text
+    assert "  note: a note" in text
+    assert "rotary: rotary, base 500, rule default" in text
+    assert "alibi: linear biases (ALiBi), 1 head" in text
+    many = found(tuple(window(name=f"layer {k}") for k in range(30)))
+    assert many.splitlines()[-1] == "... and 18 more encodings"
+
+
+def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
+    document = compare_kernels(rotary(), linear(), as_table(walk(40, 4))).to_dict()
+    text = comparison(document)
+    for pair in document["pairs"]:
+        (line,) = [x for x in text.splitlines() if x.startswith(" and ".join(pair["records"]))]
+        assert line.split()[-2:] == [show(pair["correlation"]), show(pair["alignment"])]
+    assert show(document["walk"]["correlation"]) in text
+    assert "None" not in text
+
+
+def test_every_kind_of_record_can_be_compared() -> None:
+    kinds = (as_table(walk(25, 4)), rotary(), linear(), buckets(2, 30))
+    assert {type(record) for record in kinds} == {PositionTable, Rotary, LinearBias, RelativeBias}
+    assert not np.isnan(compare_kernels(*kinds).correlation[np.triu_indices(4, 1)]).any()
