@@ -224,7 +224,7 @@ _POSITION = re.compile(
 )
 _NO_TABLE = re.compile(
     r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj|_quantized|_scale"
-    r"|quer(?:y|ies)_pos|linear_pos|shared_(?:image_)?embedding|mask|logits|tile_|(?:no|class|cls)_\w*pos",
+    r"|quer(?:y|ies)_pos|linear_pos|shared_(?:image_)?embedding|mask|logits|tile_|gaussian_matrix|(?:no|class|cls)_\w*pos",
     re.IGNORECASE,
 )
 
@@ -283,8 +283,11 @@ _PARTS = ("encoder", "decoder", "text", "vision")
 
 
 def _relative(checkpoint: Checkpoint) -> Iterator[Encoding]:
+    parts = parts_of(checkpoint.config)
     for found in find_relative(checkpoint):
-        yield Encoding("relative", "", found.rule.what, found.tensors[0], relative=found)
+        tensor = found.tensors[0]
+        family = part_for(tensor.name, parts).model_type
+        yield Encoding("relative", "", found.rule.what, tensor, family=family, relative=found)
 
 
 def _configured(parts: tuple[Part, ...]) -> Iterator[Encoding]:

@@ -127,11 +127,11 @@ class Relative:
 
 
 def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
-    """List the relative encodings of a checkpoint in the order of its tensors."""
+    """List the relative encodings of a checkpoint, layer by layer."""
     by_ending: dict[str, list[RelativeRule]] = {}
     for rule in RULES:
         by_ending.setdefault(rule.tensors[0].rpartition(".")[2], []).append(rule)
-    for name in checkpoint.tensors:
+    for name in sorted(checkpoint.tensors, key=_natural):
         for rule in by_ending.get(name.rpartition(".")[2], ()):
             first = rule.tensors[0]
             if not f".{name}".endswith(f".{first}"):
@@ -142,6 +142,11 @@ def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
             if len(stored) == len(names) or rule.kind == "projected":
                 yield Relative(rule, stored)
             break
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sort layer 2 before layer 10."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[._]", name)]
 
 
 def read_relative(
@@ -170,6 +175,7 @@ def read_relative(
     make = partial(
         RelativeBias,
         name=name,
+        family=part.model_type,
         source=Source(
             reference=reference,
             resolved=checkpoint.location,
