@@ -5,22 +5,30 @@ Nothing of a package is imported or installed: its archive is unpacked, and the 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+
+#: Longest that a client may take, in seconds.
+PATIENCE = 800
 
 
 def package(name: str, version: str, registry: str = "pypi") -> Path:
     """Return the folder of an unpacked package.
 
-    Without a registry the calling test is skipped, or, in CI, fails.
+    The registry is ``pypi`` for a wheel, ``sdist`` for a source distribution there, or ``npm``.
+    Without it the calling test is skipped, or, in CI, fails.
     """
     found = _fetch(name, version, registry)
     if isinstance(found, Path):
@@ -40,10 +48,10 @@ def _fetch(name: str, version: str, registry: str) -> Path | str:
         return final
     reasons = []
     kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=kept, prefix="partial-") as partial:
-        for command in _commands(f"{name}{'@' if registry == 'npm' else '=='}{version}", registry):
-            work = Path(tempfile.mkdtemp(dir=partial))
-            reason = _download(command, work)
+    with tempfile.TemporaryDirectory(dir=kept, prefix="partial-") as unfinished:
+        for download in _downloads(name, version, registry):
+            work = Path(tempfile.mkdtemp(dir=unfinished))
+            reason = download(work)
             if reason is None:
                 try:
                     _unpack(next(work.iterdir()), work / "unpacked").rename(final)
@@ -55,37 +63,79 @@ def _fetch(name: str, version: str, registry: str) -> Path | str:
     return "; ".join(reasons) or f"there is no client for {registry}"
 
 
-def _commands(requirement: str, registry: str) -> list[list[str]]:
-    """List the clients that this machine has; an environment made by uv has no pip of its own."""
+def _downloads(name: str, version: str, registry: str) -> list[Callable[[Path], str | None]]:
+    """List the ways to fetch an archive that this machine has."""
     if registry == "npm":
         npm = shutil.which("npm")
-        return [[npm, "pack", "--silent", requirement]] if npm else []
+        command = [str(npm), "pack", "--silent", f"{name}@{version}"]
+        return [partial(_download, command)] if npm else []
+    if registry == "sdist":
+        return [partial(_download_source, pip, name, version) for pip in _pips()]
+    options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--quiet"]
+    wanted = [*options, "--retries=1", f"{name}=={version}"]
+    return [partial(_download, [*pip, "download", *wanted]) for pip in _pips()]
+
+
+def _pips() -> list[list[str]]:
+    """List the clients; an environment made by uv has no pip of its own."""
     pips = [[sys.executable, "-m", "pip"]] if find_spec("pip") else []
     pips += [[found] for found in map(shutil.which, ("pip", "pip3")) if found]
     uv = shutil.which("uv")
     if uv:
         pips.append([uv, "tool", "run", "pip"])
-    options = ["--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--quiet"]
-    return [[*pip, "download", *options, "--retries=1", requirement] for pip in pips]
+    return pips
 
 
 def _download(command: list[str], folder: Path) -> str | None:
     """Run a client in an empty folder; return why it left no archive there."""
+    done = _run(command, folder)
+    if isinstance(done, str):
+        return done
+    return None if any(folder.iterdir()) else f"{Path(command[0]).name} left nothing"
+
+
+def _download_source(pip: list[str], name: str, version: str, folder: Path) -> str | None:
+    """Fetch a source distribution from where the client finds it; return why that failed.
+
+    Asked to download one, pip runs its setup script to learn its name. Asked which versions there
+    are, it only says where they lie.
+    """
+    options = ["--ignore-requires-python", "--retries=1", "-vvv"]
+    done = _run([*pip, "index", "versions", name, *options], folder)
+    if isinstance(done, str):
+        return done
+    archive = rf"(https://\S+-{re.escape(version)}\.tar\.gz)#sha256=([0-9a-f]{{64}})"
+    found = re.search(rf"Found link {archive} ", done.stdout)
+    if found is None:
+        return f"{Path(pip[0]).name} names no source distribution"
+    try:
+        with urlopen(found[1], timeout=PATIENCE) as response:  # noqa: S310 - https, by the pattern
+            content = response.read()
+    except OSError as error:
+        return str(error)
+    if hashlib.sha256(content).hexdigest() != found[2]:
+        return "the archive is not the one that the index describes"
+    (folder / "source.tar.gz").write_bytes(content)
+    return None
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str] | str:
+    """Run a client; return what it said, or why it failed."""
     try:
         done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, timeout=800
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=PATIENCE
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if done.returncode == 0 and any(folder.iterdir()):
-        return None
+    if done.returncode == 0:
+        return done
     said = done.stderr.strip().splitlines() or ["no reason given"]
     return f"{Path(command[0]).name} ended with {done.returncode}: {said[-1]}"
 
 
 def _unpack(archive: Path, folder: Path) -> Path:
-    if archive.suffix == ".tgz":
-        shutil.unpack_archive(archive, folder, filter="data")
+    if archive.suffix in (".tgz", ".gz"):
+        shutil.unpack_archive(archive, folder, "gztar", filter="data")
     else:
         shutil.unpack_archive(archive, folder, "zip")
     return folder

@@ -73,6 +73,16 @@ def test_a_falling_curve_is_monotone_and_a_rising_one_is_not() -> None:
     offsets = np.abs(np.arange(-9, 10)).astype(float)
     assert heads(line(-offsets)).monotone_fraction[0] == 1.0
     assert heads(line(offsets)).monotone_fraction[0] == 0.0
+    # A bucket's plateau is no step.
+    assert heads(line(-(offsets // 3))).monotone_fraction[0] == 1.0
+    assert heads(line(np.zeros(9))).summary()["monotone_fraction"] == [None]
+
+
+def test_the_half_width_counts_from_the_peak() -> None:
+    offsets = np.abs(np.arange(-99, 100))
+    curve = np.where(offsets < 7, 1.0, 0.0)
+    curve[99] = -5.0  # the bias to oneself is often low
+    assert heads(line(curve)).half_width[0] == 7
 
 
 def test_on_a_window_a_peak_has_two_coordinates() -> None:
@@ -135,6 +145,20 @@ def test_a_bucket_counts_once() -> None:
     wide = np.repeat(entries, 9, axis=1)
     np.testing.assert_allclose(smoothness(wide).correlation, smoothness(entries).correlation)
     assert smoothness(wide).entries == 12
+
+
+def test_one_outlier_does_not_hide_a_smooth_curve() -> None:
+    curve = np.linspace(0, 1, 32) + 0.01 * np.random.default_rng(6).normal(size=32)
+    curve[0] = -11.0
+    assert smoothness(curve[None]).structured.all()
+
+
+def test_mirrored_halves_count_once() -> None:
+    quarter = np.random.default_rng(7).normal(size=(2, 6, 6))
+    half = np.concatenate([quarter[:, :0:-1], quarter], axis=1)
+    whole = np.concatenate([half[:, :, :0:-1], half], axis=2)
+    assert smoothness(whole).entries == 36
+    np.testing.assert_allclose(smoothness(whole).correlation, smoothness(quarter).correlation)
 
 
 def test_on_a_window_neighbours_are_up_and_down_as_well() -> None:

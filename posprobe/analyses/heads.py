@@ -34,15 +34,16 @@ class Heads(Result):
         similarities, which have no scale as logits.
     half_width
         ``[heads]``, positions: the smallest distance at which the curve, averaged over directions,
-        has fallen half way from its value at distance 0 to its mean beyond a quarter of the
-        positions. NaN where it never does.
+        has fallen half way from its largest value to its mean beyond a quarter of the positions.
+        NaN where the largest value lies as far out itself.
     asymmetry
         ``[heads]``, 0 to 1: share of the curve's variance in its odd part. NaN where causal or
         constant.
     peak
         ``[heads, 1 or 2]``: the offset with the largest value.
     monotone_fraction
-        ``[heads]``: share of the steps away from distance 0 that do not rise.
+        ``[heads]``: of the steps away from distance 0 at which the curve changes, the share that
+        fall. NaN for a constant curve.
     """
 
     curves: NDArray[np.float64]
@@ -66,6 +67,8 @@ class Heads(Result):
             undefined["asymmetry"] = "a head's curve is constant"
         if np.isnan(self.half_width).any():
             undefined["half_width"] = "a head's curve does not fall with distance"
+        if np.isnan(self.monotone_fraction).any():
+            undefined["monotone_fraction"] = "a head's curve is constant"
         return {
             "quantity": self.quantity,
             "causal": self.causal,
@@ -175,13 +178,15 @@ def _half_width(
     values: NDArray[np.float64], layout: Layout, *, causal: bool
 ) -> NDArray[np.float64]:
     curve = _by_distance(values, layout, causal=causal)
-    n = curve.shape[1]
+    quarter = -(-curve.shape[1] // 4)
     found = np.full(len(curve), np.nan)
-    far = curve[:, -(-n // 4) :].mean(axis=1) if n > 1 else curve[:, 0]
-    for head, (line, level) in enumerate(zip(curve, far, strict=True)):
-        below = np.flatnonzero(line <= (line[0] + level) / 2)
-        if line[0] > level and below.size:
-            found[head] = below[0]
+    if curve.shape[1] < 2:
+        return found
+    for head, line in enumerate(curve):
+        peak, level = int(np.argmax(line)), line[quarter:].mean()
+        below = np.flatnonzero(line[peak:] <= (line[peak] + level) / 2)
+        if peak < quarter and line[peak] > level and below.size:
+            found[head] = peak + below[0]
     return found
 
 
@@ -213,9 +218,11 @@ def _peak(
 
 def _monotone(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:
     curve = _by_distance(values, layout, causal=causal)
-    if curve.shape[1] < 2:
-        return np.full(len(curve), np.nan)
-    return np.asarray((np.diff(curve, axis=1) <= 0).mean(axis=1))
+    steps = np.diff(curve, axis=1)
+    share = np.full(len(curve), np.nan)
+    changes = (steps != 0).sum(axis=1)
+    np.divide((steps < 0).sum(axis=1), changes, out=share, where=changes > 0)
+    return share
 
 
 def _numbers(values: NDArray[np.float64]) -> list[float | None]:

@@ -33,8 +33,9 @@ def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
         lines.append(f"{record.name}: {what}")
         if record.source.tensor:
             lines.append(f"  {record.source.tensor} ({record.source.dtype})")
-        lines += [f"  note: {note}" for note in record.notes]
-    return "\n".join([*lines, *_more(len(loaded), "encodings")])
+    lines += _more(len(loaded), "encodings")
+    notes = dict.fromkeys(note for record in loaded for note in record.notes)
+    return "\n".join([*lines, *(f"  note: {note}" for note in notes)])
 
 
 def _more(count: int, what: str) -> list[str]:

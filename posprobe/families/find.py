@@ -231,6 +231,7 @@ _NO_TABLE = re.compile(
 
 def is_named_position(name: str) -> bool:
     """Tell whether a tensor is named like a table of positions."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     return bool(_POSITION.search(name)) and not _NO_TABLE.search(name)
 
 

@@ -83,8 +83,13 @@ def load(
         table = encodings.from_reference(parsed.source)
         return table[rows] if rows else table
     checkpoint = open_reference(parsed, revision=revision, offline=offline)
-    encoding = _choose(checkpoint, parsed, tensor)
-    return read_table(checkpoint, encoding, parsed, Grid(*grid) if grid else None, rows)
+    stated = Grid(*grid) if grid else None
+    if tensor is not None:
+        encoding = _by_tensor(checkpoint, tensor, parsed)
+        return read_table(checkpoint, encoding, parsed, stated, rows)
+    found = find_encodings(checkpoint)
+    table = read_table(checkpoint, _choose(checkpoint, parsed, found), parsed, stated, rows)
+    return replace(table, notes=(*table.notes, *_also(found, parsed.source)))
 
 
 def load_schemes(
@@ -172,7 +177,8 @@ def inspect(
     -------
     list
         One record per encoding: ``scheme``, ``name``, ``tensor``, ``shape``, ``dtype``, ``family``,
-        ``why``, ``positions``, ``layout``, ``prefix_rows``, ``dropped_rows``, ``problem``.
+        ``why``, ``positions``, ``layout``, ``prefix_rows``, ``dropped_rows``, ``parameters`` (of
+        rotary and linear positions), ``problem``.
 
     Raises
     ------
@@ -213,6 +219,7 @@ def _record(encoding: Encoding) -> dict[str, Any]:
         "layout": describe_layout(rows.layout) if rows else None,
         "prefix_rows": [asdict(row) for row in rows.prefix] if rows else [],
         "dropped_rows": [asdict(row) for row in rows.dropped] if rows else [],
+        "parameters": asdict(encoding.spec) if encoding.spec else None,
         "problem": encoding.problem,
     }
 
@@ -355,14 +362,20 @@ def _title(reference: Reference, encoding: Encoding) -> str:
     return f"{name}#{encoding.name}" if encoding.name and reference.table else name
 
 
-def _choose(checkpoint: Checkpoint, reference: Reference, tensor: str | None) -> Encoding:
-    found = find_encodings(checkpoint)
-    if tensor is not None:
-        if reference.table:
-            raise UsageError(
-                f"{reference.text}: --tensor and #TABLE both pick a table. Use one of them."
-            )
-        return _by_tensor(checkpoint, tensor)
+def _also(found: tuple[Encoding, ...], source: str) -> tuple[str, ...]:
+    """Say what else a checkpoint does about position, by scheme."""
+    others: dict[str, list[str]] = {}
+    for encoding in found:
+        if encoding.rule is None and not encoding.problem:
+            others.setdefault(encoding.scheme, []).append(encoding.name)
+    return tuple(
+        f"the checkpoint has {scheme} positions too: `posprobe analyze {source}#{names[0]}`"
+        + (f" (and {len(names) - 1} more, which `posprobe inspect` lists)" if names[1:] else "")
+        for scheme, names in others.items()
+    )
+
+
+def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding, ...]) -> Encoding:
     tables = [encoding for encoding in found if encoding.rule is not None]
     if reference.table and reference.table in [e.name for e in found if e.rule is None]:
         raise NoPositionTable(_nothing(checkpoint, found))
@@ -383,7 +396,11 @@ def _choose(checkpoint: Checkpoint, reference: Reference, tensor: str | None) ->
     return tables[0]
 
 
-def _by_tensor(checkpoint: Checkpoint, tensor: str) -> Encoding:
+def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Encoding:
+    if reference.table:
+        raise UsageError(
+            f"{reference.text}: --tensor and #TABLE both pick a table. Use one of them."
+        )
     info = checkpoint.tensors.get(tensor)
     if info is None:
         import difflib

@@ -78,7 +78,7 @@ RULES: tuple[RelativeRule, ...] = (
             ("rel_pos.mlp", "fc1", "fc2"),
         )
     ),
-    RelativeRule("mirrored window", ("attention_biases",), "LeViT's bias per distance"),
+    RelativeRule("mirrored window", ("attention_biases",), "LeViT's and TinyViT's bias per distance"),
     RelativeRule(
         "two axes", ("rel_pos_h", "rel_pos_w"), "ViTDet's vectors by row and column", backwards=True
     ),
@@ -243,8 +243,10 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
         index = t5_buckets(offsets, buckets=buckets, max_distance=reach, bidirectional=not causal)
     except Exception as error:
         raise InvalidCheckpoint(f"{where}: {error}") from error
-    longest = config.get("max_position_embeddings", config.get("n_positions"))
-    length = longest if type(longest) is int and longest > 0 else 4 * reach
+    longest = _whole(config, "max_position_embeddings", _whole(config, "n_positions", 4 * reach))
+    # Their absolute tables, which the number counts, begin with two rows that no position selects.
+    reserved = 2 if part.model_type in ("mpnet", "layoutlmv3") else 0
+    length = max(longest - reserved, 1)
     notes = (f"{buckets} buckets up to a distance of {reach}",)
     return make(values=table[index].T, layout=Sequence(length), causal=causal, notes=notes)
 
