@@ -148,7 +148,8 @@ class Rotary(Drawable):
     training_length
         The length before stretching, where it is known.
     axes
-        1, or 2 for patches: a grid's rows turn one half of the pairs, its columns the other.
+        1, or 2 for patches: a grid's rows turn one half of the pairs, its columns the other; or 3
+        for video.
     interleaved
         Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
     notes
@@ -205,7 +206,7 @@ class Rotary(Drawable):
 
     def _ladder(self, length: int | None) -> tuple[NDArray[np.float64], float]:
         return rotary_frequencies(
-            self.head_dim // self.axes,
+            self.head_dim // self.axes // 2 * 2 if self.axes > 1 else self.head_dim,
             base=self.base,
             partial=self.partial,
             scaling=self.scaling,
@@ -217,7 +218,7 @@ class Rotary(Drawable):
         """Return the mean rotation by offset, ``[1, 2 n - 1]``, for a sequence of ``n`` positions.
 
         It is the mean over the rotated pairs of ``cos(frequency * offset)``: what a query equal to
-        the key, with all pairs of one length, sees. With two axes, along one of them.
+        the key, with all pairs of one length, sees. With several axes, along one of them.
 
         Raises
         ------

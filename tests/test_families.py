@@ -71,7 +71,7 @@ def test_every_family_and_every_model_type_has_a_tiny_model() -> None:
 
 def test_every_table_of_a_family_is_picked_by_some_tiny_model() -> None:
     named = {(f.name, rule.name) for f in FAMILIES for rule in f.tables if rule.name}
-    assert {(case.family, case.pick.removeprefix("#")) for case in CASES if case.pick} == named
+    assert {(case.family, case.pick.removeprefix("#")) for case in CASES if case.pick} >= named
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)

@@ -231,9 +231,11 @@ def assert_added_with_the_factor(tiny: Tiny, sample: TokenSample, path: str) -> 
     torch.testing.assert_close(by_token, by_position, rtol=0, atol=2e-5)
 
 
-IMAGES = [case for case in CASES if case.build().image is not None]
+PICTURES = [case for case in CASES if case.build().image is not None]
+# Llama 4 unfolds the pixels before a linear layer, which is not looked for.
+IMAGES = [case for case in PICTURES if case.family != "llama4-vision"]
 SOUND = [case for case in CASES if case.kind == "fixed"]  # Whisper's encoder
-TEXT = [case for case in CASES if case not in IMAGES and case not in SOUND]
+TEXT = [case for case in CASES if case not in PICTURES and case not in SOUND]
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in TEXT])

@@ -29,6 +29,7 @@ torch.set_num_threads(1)
 BERT = "embeddings.position_embeddings.weight"
 CLIP = "embeddings.position_embedding.weight"
 VIT = "embeddings.position_embeddings"
+LLAMA4 = "positional_embedding_vlm"
 
 #: (height, width) of images and of their patches; neither is square.
 IMAGE, PATCH = (28, 42), (7, 14)
@@ -103,7 +104,8 @@ class Tiny:
         seen: list[Tensor] = []
 
         def look(_: nn.Module, args: tuple[Tensor, ...], kwargs: dict[str, Tensor]) -> None:
-            seen.append(args[0] if args else kwargs["hidden_states"])
+            named = next((v for k, v in kwargs.items() if k.startswith("hidden_state")), None)
+            seen.append(args[0] if args else named if named is not None else kwargs["x"])
 
         hook = self.layer.register_forward_pre_hook(look, with_kwargs=True)
         try:
@@ -236,6 +238,7 @@ _IDS = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 # Longformer fills inputs up to whole attention windows: 16 positions are four of them.
 _ESM = _SIZE | {"pad_token_id": 1, "mask_token_id": 3, "position_embedding_type": "absolute"}
 _LAYOUT = {"coordinate_size": 2, "shape_size": 4, "visual_embed": False}
+_NYSTROM = {"segment_means_seq_len": 12, "num_landmarks": 3}
 _LILT = {"max_2d_position_embeddings": 8, "hidden_size": 24, "channel_shrink_ratio": 2}
 _LUKE = {"entity_vocab_size": 5, "entity_emb_size": 8}
 _LONGFORMER = _SIZE | _IDS | {"attention_window": 4, "max_position_embeddings": 18}
@@ -275,6 +278,24 @@ def hf_seq2seq(name: str, part: str, **config: Any) -> Tiny:
         return model(input_ids=short, decoder_input_ids=long)
 
     return Tiny(_seeded(model, weight), weight, first_layer(model, part), call)
+
+
+def prophetnet() -> Tiny:
+    """Build a ProphetNet; its decoder adds a position to the tokens of several streams."""
+    config = transformers.ProphetNetConfig(
+        hidden_size=16, num_encoder_layers=1, num_decoder_layers=1, num_encoder_attention_heads=2,
+        num_decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        vocab_size=VOCABULARY, max_position_embeddings=11, ngram=2, num_buckets=4, pad_token_id=0,
+    )  # fmt: skip
+    model = transformers.ProphetNetModel(config)
+    weight = find(model, "encoder.position_embeddings.weight")
+
+    def call(length: int) -> object:
+        if length > 10:
+            raise ValueError("the model gives all later tokens its last row")
+        return model(input_ids=_ids(length), decoder_input_ids=_ids(3))
+
+    return Tiny(_seeded(model, weight), weight, first_layer(model, "encoder"), call)
 
 
 def hf_whisper(name: str, part: str) -> Tiny:
@@ -320,12 +341,10 @@ def _text_cases() -> Iterator[Case]:
         ("roberta", "clap_text_model", ("ClapTextModel",), BERT, ids),
         ("roberta", "esm", ("EsmModel", "EsmForMaskedLM"), BERT, _ESM),
         ("roberta", "ibert", ("IBertModel", "IBertForMaskedLM"), BERT, ids),
-        ("roberta", "layoutlmv3", ("LayoutLMv3Model",), BERT, ids | _LAYOUT),
-        ("roberta", "lilt", ("LiltModel",), BERT, ids | _LILT),
-        ("roberta", "luke", ("LukeModel",), BERT, ids | _LUKE),
         ("roberta", "markuplm", ("MarkupLMModel",), BERT, ids),
         ("roberta", "xmod", ("XmodModel",), BERT, ids | {"default_language": "en_XX"}),
         ("mpnet", "mpnet", ("MPNetModel", "MPNetForMaskedLM"), BERT, ids),
+        ("nystromformer", "nystromformer", ("NystromformerModel",), BERT, ids | _NYSTROM),
         ("gpt2", "gpt2", ("GPT2Model", "GPT2LMHeadModel"), "wpe.weight", _GPT),
         ("gpt2", "gpt_neo", ("GPTNeoModel", "GPTNeoForCausalLM"), "wpe.weight", _GPT_NEO),
         ("gpt2", "gpt_bigcode", ("GPTBigCodeModel", "GPTBigCodeForCausalLM"), "wpe.weight", _GPT),
@@ -343,6 +362,17 @@ def _text_cases() -> Iterator[Case]:
         for name in names:
             build = partial(hf_text, name, table, **config)
             yield Case(name, family, model_type, build, save_pretrained)
+    for model_type, name, table, config, pick in (
+        ("layoutlmv3", "LayoutLMv3Model", BERT, _LAYOUT, "tokens"),
+        ("lilt", "LiltModel", BERT, _LILT, "tokens"),
+        ("luke", "LukeModel", BERT, _LUKE, "tokens"),
+    ):
+        build = partial(hf_text, name, table, **ids | config)
+        yield Case(f"{name}-{pick}", "roberta", model_type, build, save_pretrained, f"#{pick}")
+    yield Case(
+        "ProphetNetModel-encoder", "prophetnet", "prophetnet", prophetnet, save_pretrained,
+        "#encoder",
+    )  # fmt: skip
     for padding in (0, 3):
         yield Case(
             f"RobertaModel-padding_idx-{padding}", "roberta", "roberta", roberta(padding),
@@ -380,7 +410,9 @@ def hf_vision(
     cls = getattr(transformers, name)
     size = {key: _SIZE[key] for key in _SIZE if "vocab" not in key and "max" not in key}
     size = size | {"image_size": IMAGE, "patch_size": PATCH} | config
-    model = cls(cls.config_class(**size)).to(dtype)
+    model = cls(cls.config_class(**size))
+    if dtype != torch.float32:  # complex buffers do not like it
+        model = model.to(dtype)
     weight = find(model, table)
     return Tiny(
         _seeded(model, weight),
@@ -501,6 +533,13 @@ def _vision_cases() -> Iterator[Case]:
     deit: dict[str, Any] = {"tokens": both}
     dino = square | {"tokens": cls}
     registers = square | {"tokens": ("cls_token", "register_tokens"), "num_register_tokens": 2}
+    llama4 = square | {
+        "tokens": ("class_embedding",),
+        "vision_output_dim": 8,
+        "projector_input_dim": 64,
+        "projector_output_dim": 64,
+        "intermediate_size": 64,
+    }
     clip = square | {"tokens": ("class_embedding",)}
     for family, model_type, name, table, options in (
         ("vit", "vit", "ViTModel", VIT, vit),
@@ -517,6 +556,7 @@ def _vision_cases() -> Iterator[Case]:
         ("clip-vision", "clip_vision_model", "CLIPVisionModel", CLIP, clip),
         ("clip-vision", "clip_vision_model", "CLIPVisionModelWithProjection", CLIP, clip),
         ("siglip-vision", "siglip_vision_model", "SiglipVisionModel", CLIP, square),
+        ("llama4-vision", "llama4_vision_model", "Llama4VisionModel", LLAMA4, llama4),
     ):  # fmt: skip
         build = partial(hf_vision, name, table, **options)
         yield Case(name, family, model_type, build, save_pretrained)

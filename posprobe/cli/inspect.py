@@ -28,6 +28,24 @@ def inspect(
         typer.echo("\n".join(_line(item) for item in encodings) or "no positional encoding found")
 
 
+def _parameters(numbers: dict[str, Any]) -> str:
+    """Name the numbers of a rotary or linear encoding that say something."""
+    scaling = numbers.get("scaling") or {}
+    shown = {
+        "heads": numbers.get("heads"),
+        "width of a head": numbers.get("head_dim"),
+        "base": numbers.get("base"),
+        "rotated share": numbers["partial"] if numbers.get("partial", 1.0) != 1.0 else None,
+        "axes": numbers["axes"] if numbers.get("axes", 1) > 1 else None,
+        "rule": scaling.get("rope_type", scaling.get("type")),
+        "factor": scaling.get("factor"),
+        "trained at": numbers.get("training_length"),
+        "context": numbers.get("max_positions"),
+    }
+    return ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                     for name, value in shown.items() if value is not None)  # fmt: skip
+
+
 def _line(item: dict[str, Any]) -> str:
     shape = " x ".join(map(str, item["shape"])) if item["shape"] else ""
     name = f"#{item['name']}  " if item["name"] else ""
@@ -40,6 +58,8 @@ def _line(item: dict[str, Any]) -> str:
         f"         row {row['row']}: {row.get('token') or row.get('reason')}"
         for row in (*item["dropped_rows"], *item["prefix_rows"])
     ]
+    if item["parameters"]:
+        lines.append(f"         {_parameters(item['parameters'])}")
     lines.append(f"         by {item['why']}")
     if item["problem"]:
         lines.append(f"         cannot be read: {item['problem']}")

@@ -56,6 +56,11 @@ def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, referenc
                 )  # fmt: skip
     except UsageError as error:
         raise InvalidCheckpoint(f"{checkpoint.location}: {error}") from error
+    if encoding.scheme == "fixed":
+        raise NoPositionTable(
+            f"{checkpoint.location}: {encoding.why}. `posprobe analyze sinusoidal:NxD` (or "
+            "sincos2d:HxWxD) shows it; the checkpoint holds nothing of it."
+        )
     raise NoPositionTable(
         f"{checkpoint.location}: {encoding.scheme} positions ({encoding.why}) whose numbers the "
         "checkpoint does not state. Add its config.json."

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.parts import Part, part_for, parts_of
-from posprobe.families.registry import FAMILIES, Family, TableRule
+from posprobe.families.registry import COMPUTED, FAMILIES, Family, TableRule
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
@@ -87,6 +87,7 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     ]
     relative = list(_relative(checkpoint))
     others = list(_configured(parts)) or list(_stored_rotary(checkpoint))
+    others += _computed(parts)
     if not tables and not relative and not others:
         tables = _bare_table(checkpoint)
     more = bool(tables)
@@ -158,8 +159,8 @@ def _table(checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...]) ->
         if configured:
             why = f"{configured[0][0].title}: model_type is {model_type}"
             return _by_rules(checkpoint, info, configured, why)
-    if any(model_type in family.model_types for family in FAMILIES for model_type in types):
-        return None
+    if any(kind in family.model_types for family in FAMILIES for kind in types):
+        rules = []  # it is not the family's table, whatever others call theirs
     modules = info.name.split(".")
     prefixed = [pair for pair in rules if set(pair[0].prefixes) & set(modules)]
     named = prefixed or rules
@@ -218,13 +219,14 @@ def _undecided(
 
 
 _POSITION = re.compile(
-    r"(?:^|[./])(?:\w*_)?(?:wpe|pos(?:ition(?:s|al)?)?_?(?:emb\w*|enc\w*|table|weights?)?|emb\w*_pos\w*)"
-    r"(?:[./](?:weights?|pe|emb(?:edding)?s?|positional_embedding))*$",
+    r"(?:^|[./])(?:\w*_)?(?:wpe|pos(?:ition(?:s|al)?)?_?(?:emb\w*|enc\w*|table|weights?)?|emb\w*_pos\w*"
+    r"|(?:row|col(?:umn)?)_embed\w*|embed_timestep|time_embeddings)"
+    r"(?:[./](?:weights?(?:\.\d+)?|pe|emb(?:edding)?s?|positional_embedding))*$",
     re.IGNORECASE,
 )
 _NO_TABLE = re.compile(
-    r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj|_quantized|_scale"
-    r"|quer(?:y|ies)_pos|linear_pos|shared_(?:image_)?embedding|mask|logits|tile_|gaussian_matrix|(?:no|class|cls)_\w*pos",
+    r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj(?!ector)|_quantized|_scale"
+    r"|quer(?:y|ies)_pos|linear_pos|shared_(?:image_)?embedding|mask|logits|tile_|self_attn\.pos_emb$|gaussian_matrix|(?:no|class|cls)_\w*pos",
     re.IGNORECASE,
 )
 
@@ -276,8 +278,16 @@ def _possible_names(encoding: Encoding) -> list[str]:
         return stated or [encoding.scheme]
     words = re.split(r"[._/]", encoding.tensor.name)
     parts = stated or [part for part in _PARTS if part in words]
-    stem = encoding.relative.prefix if encoding.relative else encoding.tensor.name
-    return [*parts, stem or encoding.tensor.name]
+    if encoding.relative:
+        return [*parts, encoding.relative.prefix or encoding.tensor.name]
+    return [*parts, *_short_name(encoding.tensor.name), encoding.tensor.name]
+
+
+def _short_name(tensor: str) -> list[str]:
+    """Shorten ``embeddings.x_position_embeddings.weight`` to ``x``."""
+    last = re.sub(r"(?:\.weights?)+(?:\.\d+)?$", "", tensor).rpartition(".")[2]
+    short = re.sub(r"_?(?:pos\w*?)?_?emb(?:ed\w*)?$", "", last)
+    return [short] if short and short != last else []
 
 
 _PARTS = ("encoder", "decoder", "text", "vision")
@@ -317,6 +327,14 @@ def _specified(
         layers = spec.layers if isinstance(spec, RotarySpec) else ""
         name = "-".join(filter(None, (part.name, layers)))
         yield Encoding(scheme, name, why, family=part.model_type, spec=spec)
+
+
+def _computed(parts: tuple[Part, ...]) -> Iterator[Encoding]:
+    """Name the formulas that leave no trace in a checkpoint."""
+    for part in parts:
+        if what := COMPUTED.get(part.model_type or ""):
+            why = f"model_type is {part.model_type}: {what}, computed at run time"
+            yield Encoding("fixed", part.name, why, family=part.model_type)
 
 
 def _stored_rotary(checkpoint: Checkpoint) -> Iterator[Encoding]:

@@ -278,17 +278,16 @@ def read_table(
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
     stored = checkpoint.read(info.name)
     values = _rows_of(stored.values, rows)
-    tokens, skip = len(rows.prefix), rows.skip
     name = _title(reference, encoding)
     begin, end, layout = cut(rows.layout, only or slice(None), name)
-    positions = values[skip:]
+    positions = np.delete(values, rows.special, axis=0) if rows.special else values
     formula = fixed_formula(positions, rows.layout, info.dtype)
     notes = rows.notes
     if formula:
         notes = (*notes, f"the values follow a formula: {formula}")
     elif encoding.scheme == "fixed":
         notes = (*notes, "the architecture fills this table from a formula; its values differ")
-    notes = (*notes, *_order_note(values, skip))
+    notes = (*notes, *_order_note(values, rows.skip))
     return PositionTable(
         positions[begin:end],
         layout,
@@ -305,7 +304,7 @@ def read_table(
         ),
         kind="fixed" if formula else "learned",
         family=encoding.family,
-        prefix=values[:tokens] if tokens else None,
+        prefix=values[[row.row for row in rows.prefix]] if rows.prefix else None,
         prefix_rows=rows.prefix,
         dropped=rows.dropped,
         start=begin,

@@ -6,6 +6,7 @@ command and detection follow from it, and the tests ask for a tiny model of it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -36,6 +37,8 @@ class TableRule:
         Whether positions are patches of an image.
     tokens
         For a grid, the special tokens that have rows before the patches.
+    tokens_last
+        Whether the rows of special tokens come after the patches.
     fixed
         Whether the model fills it from a formula; reading the values puts this to the test.
     """
@@ -45,6 +48,7 @@ class TableRule:
     reserved: Reserved = "none"
     grid: bool = False
     tokens: Tokens = ()
+    tokens_last: bool = False
     fixed: bool = False
 
 
@@ -96,17 +100,31 @@ FAMILIES: tuple[Family, ...] = (
         note="every row is a position, at the embedding width and not the hidden width",
     ),
     Family(
-        "roberta", "RoBERTa and its kin: XLM-R, CamemBERT, Longformer, ESM, LayoutLMv3",
+        "roberta", "RoBERTa and its kin: XLM-R, CamemBERT, Longformer, ESM, LUKE",
         ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm",
          "longformer", "data2vec-text", "altclip_text_model", "bridgetower_text_model",
          "clap_text_model", "esm", "ibert", "layoutlmv3", "lilt", "luke", "markuplm", "xmod"),
-        (TableRule(_BERT, reserved="padding"),),
+        (TableRule(_BERT, name="tokens", reserved="padding"),),
         ("roberta", "longformer", "data2vec_text"),
         note="rows 0 to padding_idx are not positions",
     ),
     Family(
         "mpnet", "MPNet", ("mpnet",), (TableRule(_BERT, reserved="two"),), ("mpnet",),
         note="rows 0 and 1 are not positions: the model's code sets padding_idx to 1",
+    ),
+    Family(
+        "nystromformer", "Nyströmformer", ("nystromformer",), (TableRule(_BERT, reserved="two"),),
+        note="rows 0 and 1 are not positions: the model adds 2 to every position",
+    ),
+    Family(
+        "prophetnet", "ProphetNet", ("prophetnet",),
+        (
+            TableRule(
+                tuple(f"{part}.position_embeddings.weight" for part in ("encoder", "decoder")),
+                reserved="padding",
+            ),
+        ),
+        note="rows 0 to padding_idx are not positions",
     ),
     Family(
         "gpt2", "GPT-2, GPT-Neo, GPT-BigCode", ("gpt2", "gpt_neo", "gpt_bigcode"),
@@ -173,8 +191,15 @@ FAMILIES: tuple[Family, ...] = (
         note="row 0 is CLS, then the patches; registers have no rows",
     ),
     Family(
+        "llama4-vision", "Llama 4, vision half", ("llama4_vision_model",),
+        (TableRule(("positional_embedding_vlm",), grid=True, tokens=("CLS",), tokens_last=True),),
+        note="the patches row by row, then CLS",
+    ),
+    Family(
         "timm-vit", "timm: ViT, DeiT, CLIP, SigLIP, DINOv2 and their kin", (),
-        (TableRule(("pos_embed",), grid=True, tokens="stored"),),
+        (
+            TableRule(("pos_embed", "pos_embed_0", "pos_embed_1"), grid=True, tokens="stored"),
+        ),
         note="the rows of CLS, distillation and register tokens come first, where they have any",
     ),
     Family(
@@ -188,3 +213,27 @@ FAMILIES: tuple[Family, ...] = (
         note="as many rows as exceed max_positions are not positions",
     ),
 )  # fmt: skip
+
+#: Architectures that compute their positions at run time, so that no file holds them, by
+#: ``model_type``.
+COMPUTED: Mapping[str, str] = {
+    name: what
+    for what, names in {
+        "a sinusoid": (
+            "canary_decoder", "ctrl", "fun_asr_nano_encoder", "kosmos_2_text_model",
+            "kosmos_2_5_text_model", "m2m_100", "musicgen_decoder", "musicgen_melody_decoder",
+            "nllb-moe", "pegasus_x", "qwen2_5_omni_audio_encoder", "qwen3_asr_encoder",
+            "qwen3_omni_moe_audio_encoder", "seamless_m4t", "seamless_m4t_v2", "speech_to_text",
+            "tipsv2_text_model", "videomae", "xglm",
+        ),
+        "a sinusoid of rows and one of columns": (
+            "conditional_detr", "d_fine", "dab-detr", "deformable_detr", "deimv2", "detr",
+            "edgetam_vision_model", "grounding-dino", "kimi_k25_vision", "mask2former",
+            "maskformer", "mm-grounding-dino", "oneformer", "pp_doclayout_v3", "pp_doclayout_v4",
+            "rt_detr", "rt_detr_v2", "sam2_vision_model", "sam3_vision_model",
+            "table-transformer",
+        ),
+        "random Fourier features of the coordinates": ("sam", "sam_hq"),
+    }.items()
+    for name in names
+}  # fmt: skip

@@ -24,8 +24,8 @@ from posprobe.schemes import RelativeBias
 from posprobe.table import Grid, Sequence, Source
 
 Kind: TypeAlias = Literal[
-    "buckets", "window", "log window", "mirrored window", "two axes", "distances", "log buckets",
-    "projected",
+    "buckets", "window", "log window", "mirrored window", "two axes", "displacements", "distances",
+    "log buckets", "projected",
 ]  # fmt: skip
 FloatArray: TypeAlias = NDArray[np.float64]
 #: Makes a record of values and layout; name and source are filled in.
@@ -76,9 +76,12 @@ RULES: tuple[RelativeRule, ...] = (
             ("cpb_mlp", "0", "2"),
             ("meta_mlp", "fc1", "fc2"),
             ("rel_pos.mlp", "fc1", "fc2"),
+            ("shared_rel_pos.mlp", "fc1", "fc2"),
         )
     ),
-    RelativeRule("mirrored window", ("attention_biases",), "LeViT's and TinyViT's bias per distance"),
+    RelativeRule(
+        "mirrored window", ("attention_biases",), "a bias per distance, as in LeViT and TinyViT"
+    ),
     RelativeRule(
         "two axes", ("rel_pos_h", "rel_pos_w"), "ViTDet's vectors by row and column", backwards=True
     ),
@@ -94,6 +97,7 @@ RULES: tuple[RelativeRule, ...] = (
     RelativeRule(
         "distances", ("relative_attention_bias_layer.bias_values.weight",), "a bias per distance"
     ),
+    RelativeRule("displacements", ("self_attn.pos_emb",), "LambdaNet's vector per displacement"),
     RelativeRule(
         "log buckets", ("rel_embeddings.weight",), "DeBERTa's vector per distance", backwards=True
     ),
@@ -106,8 +110,11 @@ RULES: tuple[RelativeRule, ...] = (
             ("rel_attn.r", "rel_attn.r_r_bias", "rel_attn.r_w_bias"),
             ("attention.r_kernel", "attention.r_r_bias", "attention.r_w_bias"),
             ("relative_k_proj.weight", "bias_u", "bias_v"),
-            ("pos_proj.weight",),
+            ("relative_position_embedding.pos_proj.weight",),
+            ("rel_bias_module.pos_proj.weight",),
             ("relative_pos_embeddings.weight", "relative_pos_embeddings.bias"),
+            ("rel_logits_proj.proj",),
+            ("attn.pos_proj.weight", "attn.pos_proj.bias"),
         )
     ),
 )
@@ -164,8 +171,8 @@ def read_relative(
     """
     if found.rule.kind == "projected":
         raise NoPositionTable(
-            f"{checkpoint.location}: {found.prefix} projects a sinusoid of the distance "
-            "(Transformer-XL): the checkpoint stores no numbers per distance. "
+            f"{checkpoint.location}: {found.prefix} projects queries or a sinusoid of the distance "
+            "(as Transformer-XL does): the checkpoint stores no numbers per distance. "
             "`posprobe analyze sinusoidal:NxD` shows the sinusoid."
         )
     main = found.tensors[0]
@@ -204,6 +211,8 @@ def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray])
             return _mirrored(make, arrays[0], where)
         case "two axes":
             return _two_axes(make, arrays, where, flip=flip)
+        case "displacements":
+            return _displacements(make, arrays[0], where)
         case "log buckets":
             return _log_buckets(make, arrays[0], part, where)
     return _distances(make, arrays[0], part, where, flip=flip)
@@ -377,6 +386,21 @@ def _two_axes(make: Make, arrays: list[FloatArray], where: str, *, flip: bool) -
     grid = Grid((len(down) + 1) // 2, (len(right) + 1) // 2)
     note = "mean of the cosines along rows and along columns, with the vector of distance 0"
     return make(values=values[None], layout=grid, quantity="cosine", notes=(note,))
+
+
+def _displacements(make: Make, table: FloatArray, where: str) -> RelativeBias:
+    height, width = (side // 2 + 1 for side in table.shape[:2])
+    if table.ndim != 3 or table.shape[:2] != (2 * height - 1, 2 * width - 1):
+        raise InvalidCheckpoint(
+            f"{where}, shape {list(table.shape)}: [2h - 1, 2w - 1, width of a head] is expected."
+        )
+    cosines = _cosines(table.reshape(-1, table.shape[2])).reshape(table.shape[:2])
+    return make(
+        values=cosines[None],
+        layout=Grid(height, width),
+        quantity="cosine",
+        notes=("cosines with the vector of displacement 0",),
+    )
 
 
 def _cosines(vectors: FloatArray) -> FloatArray:

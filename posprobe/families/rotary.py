@@ -18,7 +18,7 @@ from posprobe.families.parts import Part
 _ROTATING = {
     "llama", "mistral", "mixtral", "gemma", "phi", "stablelm", "persimmon", "gpt_neox",
     "gpt_neox_japanese", "gptj", "codegen", "roformer", "qwen2", "qwen2_vl_text", "clvp_encoder",
-    "qwen2_vl_vision", "qwen2_5_vl_vision", "pixtral", "chameleon", "esmc", "gpt_bert",
+    "qwen2_vl_vision", "qwen2_5_vl_vision", "pixtral", "chameleon", "esmc", "vjepa2",
 }  # fmt: skip
 #: Of these, the numbers of a pair are neighbours and not half a width apart.
 _INTERLEAVED = {
@@ -28,6 +28,10 @@ _INTERLEAVED = {
 #: Parts for images whose rows and columns turn one half of the pairs each.
 _AXIAL = re.compile(
     r"(?:qwen2(?:_5)?_vl|qwen3_vl)(?:_moe)?_vision|pixtral|dinov3_vit|gemma4_vision"
+)
+#: timm states an architecture and no numbers of its rotation, which are the same for all of these.
+_TIMM = re.compile(
+    r"eva02_(?!enormous)|deepseek_vit|gemma4_vit|qwen3_vit|vit_pe_|vit_.*(?:_rope_|dinov3|sapiens2|lingbot)"
 )
 #: Keys that turn rotation off, with the value at which they do.
 _OFF: Mapping[str, object] = {"use_mem_rope": False, "use_rotary_embedding": False, "alibi": True}
@@ -80,7 +84,11 @@ def says_rotary(part: Part) -> str | None:
             return key
     if config.get("use_rotary_embedding") or config.get("use_rope"):
         return "use_rotary_embedding"
-    return f"model_type is {part.model_type}" if part.model_type in _ROTATING else None
+    if part.model_type in _ROTATING:
+        return f"model_type is {part.model_type}"
+    architecture = config.get("architecture")
+    rotates = isinstance(architecture, str) and _TIMM.match(architecture)
+    return f"timm's architecture {architecture}" if rotates else None
 
 
 def rotary_specs(part: Part) -> tuple[RotarySpec, ...]:
@@ -119,7 +127,8 @@ def _local_base(config: Mapping[str, Any]) -> Any:
 def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
     config = part.config
     rule = str(stated.get("rope_type", stated.get("type", "default")))
-    axial = rule == "axial" or bool(_AXIAL.fullmatch(part.model_type or ""))
+    axes = 2 if rule == "axial" or _AXIAL.fullmatch(part.model_type or "") else 1
+    axes = 3 if part.model_type == "vjepa2" else axes  # frames, rows and columns
     base = stated.get("rope_theta") or next((config[k] for k in _BASES if config.get(k)), 10_000.0)
     head_dim = _head_dim(part)
     longest = _number(part, _LENGTHS)
@@ -145,7 +154,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
         scaling=scaling,
         max_positions=longest,
         training_length=int(original) if isinstance(original, int) else longest,
-        axes=2 if axial else 1,
+        axes=axes,
         interleaved=part.model_type in _INTERLEAVED or bool(config.get("rope_interleave")),
         layers=layers,
         notes=tuple(notes),

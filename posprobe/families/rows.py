@@ -24,7 +24,7 @@ _TOKENS = {
 
 @dataclass(frozen=True)
 class Rows:
-    """How the rows of a stored table are read; ``prefix`` and ``dropped`` rows come first.
+    """How the rows of a stored table are read; all but ``prefix`` and ``dropped`` are positions.
 
     ``channels_first`` tells that the width is stored before the grid, ``axis`` which of several
     tables in one tensor it is.
@@ -38,9 +38,14 @@ class Rows:
     axis: int | None = None
 
     @property
+    def special(self) -> list[int]:
+        """Stored rows that are no positions, in order."""
+        return sorted([row.row for row in self.prefix] + [row.row for row in self.dropped])
+
+    @property
     def skip(self) -> int:
         """Rows before the first position."""
-        return len(self.prefix) + len(self.dropped)
+        return sum(row == place for place, row in enumerate(self.special))
 
 
 def resolve_rows(
@@ -82,6 +87,9 @@ def resolve_rows(
     return Rows(Sequence(rows - reserved), dropped=dropped, notes=notes)
 
 
+#: Keys of an image's size; the positions are those of the size at training.
+_IMAGE_SIZES = ("pretrain_image_size", "image_size", "input_size")
+_STORED = TableRule((), grid=True, tokens="stored")
 #: Keys that promise a number of positions.
 _LENGTHS = (
     "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions",
@@ -117,9 +125,8 @@ def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Ro
         return None
     grid = _configured_grid(checkpoint, part.config)
     if grid is not None and grid.size > 1:
-        tokens = {0: (), 1: ("CLS",), 2: ("CLS", "distillation")}.get(stored.size - grid.size)
-        if tokens is not None:
-            prefix = tuple(PrefixRow(row, token) for row, token in enumerate(tokens))
+        prefix = _special_rows(checkpoint, part, stored.size, grid.size)
+        if prefix is not None:
             return Rows(grid, prefix=prefix), f"the configured grid of {grid.height} x {grid.width}"
     for key in _SQUARES:
         if part.config.get(key) == stored.size and (square := _grid(stored.size, None)):
@@ -128,6 +135,8 @@ def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Ro
         promised = part.config.get(key)
         if type(promised) is not int or promised < 2:
             continue
+        if part.is_vision and stored.size == promised and (square := _grid(promised, None)):
+            return Rows(square), f"{key} is {promised}, a square"
         if stored.size == promised and not _like_reserved(promised):
             return Rows(Sequence(promised)), f"{key} is {promised}"
         if stored.size == promised + 2 and not _like_reserved(promised):
@@ -135,6 +144,20 @@ def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Ro
             dropped = (DroppedRow(0, reason), DroppedRow(1, reason))
             return Rows(Sequence(promised), dropped=dropped), f"{key} is {promised}, and two more"
     return _square_patches(info, part, stored.size)
+
+
+def _special_rows(
+    checkpoint: Checkpoint, part: Part, rows: int, patches: int
+) -> tuple[PrefixRow, ...] | None:
+    """Name the rows that are no patches: those of CLS and its like first, of detections last."""
+    options = [(), ("CLS",), ("CLS", "distillation"), *_token_options(checkpoint, _STORED)]
+    detections = part.config.get("num_detection_tokens", 0)
+    last = tuple(f"detection {index}" for index in range(detections))
+    for first in options:
+        if len(first) + patches + len(last) == rows:
+            places = (*range(len(first)), *range(rows - len(last), rows))
+            return tuple(map(PrefixRow, places, (*first, *last)))
+    return None
 
 
 def _square_patches(info: TensorInfo, part: Part, rows: int) -> tuple[Rows, str] | None:
@@ -167,7 +190,7 @@ def stored_layout(info: TensorInfo) -> Layout:
         If the shape is none of these.
     """
     match info.shape:
-        case (n, _) | (1, n, _) | (1, 1, n, _):
+        case (n, _) | (1, n, _) | (1, 1, n, _) | (n, 1, _):
             return Sequence(n)
         case (1, _, height, width) if _channels_first(info):
             return Grid(height, width)
@@ -240,7 +263,8 @@ def _patches(
         raise InvalidCheckpoint(_misfit(info, rows, options, stated))
     layout = _grid(rows - len(fits[0]), stated)
     assert layout is not None  # noqa: S101 - it is what made the option fit
-    prefix = tuple(PrefixRow(row, token) for row, token in enumerate(fits[0]))
+    start = layout.size if rule.tokens_last else 0
+    prefix = tuple(PrefixRow(start + row, token) for row, token in enumerate(fits[0]))
     notes = () if stated else (f"no grid size is configured: {layout.size} patches read as square",)
     return Rows(layout, prefix=prefix, notes=notes)
 
@@ -250,7 +274,8 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
         return [rule.tokens]
     counts: dict[str, int] = {}
     for name in checkpoint.tensors:
-        token = _TOKENS.get(name.rpartition(".")[2])
+        # CrossViT numbers its two branches.
+        token = _TOKENS.get(re.sub(r"_\d$", "", name.rpartition(".")[2]))
         shape = checkpoint.tensors[name].shape if token else ()
         if token and len(shape) in (2, 3):
             counts[token] = max(counts.get(token, 0), shape[-2])
@@ -279,7 +304,7 @@ def _grid(patches: int, stated: Grid | None) -> Grid | None:
 
 
 def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
-    image = _pair(config.get("pretrain_image_size")) or _pair(config.get("image_size"))
+    image = next(filter(None, (_pair(config.get(key)) for key in _IMAGE_SIZES)), None)
     patch = _pair(config.get("patch_stride")) or _pair(config.get("patch_size"))
     if "frequency_stride" in config:
         return _spectrogram_grid(config)
