@@ -232,7 +232,7 @@ class PositionTable(Drawable):
         import numpy as np
 
         if not 1 <= n <= len(self):
-            raise UsageError(f"{self.name}: it has {len(self)} positions; n = {n} is not among them.")
+            raise UsageError(f"{self.name}: n = {n}, and it has {len(self)} positions.")
         rows = self.values[:n].astype(np.float64)
         length = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = np.divide(rows, length, out=np.full_like(rows, np.nan), where=length > 0)

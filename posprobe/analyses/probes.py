@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.probes_published import (
     PublishedProbe,
@@ -240,12 +241,14 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
     why = why_not_probed(given)
     if why:
         return Probes(None, None, None, None, why)
-    return Probes(
-        absolute_published=absolute_probe_published(given, seeds=seeds, seed=seed),
-        absolute_blocked=absolute_probe(given, seed=seed),
-        order_published=order_probe_published(given, seeds=seeds, seed=seed),
-        order_disjoint=order_probe(given, seeds=max(1, seeds // 3), seed=seed),
-    )
+    # Many small fits lose up to a factor of ten to threads that wait for each other.
+    with threadpool_limits(1, "blas"):
+        return Probes(
+            absolute_published=absolute_probe_published(given, seeds=seeds, seed=seed),
+            absolute_blocked=absolute_probe(given, seed=seed),
+            order_published=order_probe_published(given, seeds=seeds, seed=seed),
+            order_disjoint=order_probe(given, seeds=max(1, seeds // 3), seed=seed),
+        )
 
 
 def absolute_probe(

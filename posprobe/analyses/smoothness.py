@@ -22,8 +22,8 @@ class Smoothness(Result):
     Parameters
     ----------
     correlation
-        ``[heads]``, Moran's I of the ranks: the covariance of neighbouring entries over the variance
-        of all. 1 is smooth, 0 is noise. NaN for a constant head.
+        ``[heads]``, Moran's I of the ranks: the covariance of neighbouring entries over the
+        variance of all. 1 is smooth, 0 is noise. NaN for a constant head.
     p95
         ``[heads]``, its 95 % quantile when the entries are permuted.
     entries

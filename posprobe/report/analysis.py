@@ -24,7 +24,7 @@ from posprobe.arrays import Device, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS, bands
 from posprobe.report.bundle import ANALYSIS
-from posprobe.report.findings import findings
+from posprobe.report.findings import Finding, findings
 from posprobe.table import Grid, PositionTable, describe_layout
 
 if TYPE_CHECKING:
@@ -144,9 +144,21 @@ class Analysis:
 
         return write_bundle(self, Path(folder))
 
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What can be said of the table: sentences with the keys of the numbers they rest on."""
+        return findings(self.to_dict())
+
     def _repr_html_(self) -> str:
+        from posprobe.report.notebook import verdict_html
+
         parts = "".join(result._repr_html_() for result in self.results.values())
-        return f"<h3>{escape(self.table.name)}</h3>{self.table._repr_html_()}{parts}"
+        said = "".join(f"<li>{escape(finding.text)}</li>" for finding in self.findings)
+        return (
+            f"<h3>{escape(self.table.name)}</h3><ul>{said}</ul>{verdict_html(self.nulls)}"
+            f"<details><summary>The table and every result</summary>{self.table._repr_html_()}"
+            f"{parts}</details>"
+        )
 
 
 def analyze(

@@ -158,6 +158,11 @@ class KernelComparison:
 
         return write_bundle(self, Path(folder))
 
+    def _repr_html_(self) -> str:
+        from posprobe.report.notebook import comparison_html
+
+        return comparison_html(self.to_dict())
+
 
 def compare_kernels(
     *records: Record, length: int | None = None, seed: int = 0, command: str | None = None

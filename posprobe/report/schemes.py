@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,12 @@ class SchemeAnalysis:
         return write_bundle(self, Path(folder))
 
     def _repr_html_(self) -> str:
-        return "".join(record._repr_html_() for record in self.records)
+        said = "".join(f"<li>{escape(f['text'])}</li>" for f in self.to_dict()["findings"])
+        parts = "".join(
+            record._repr_html_() + "".join(result._repr_html_() for result in results.values())
+            for record, results in zip(self.records, self.results, strict=True)
+        )
+        return f"<h3>{escape(self.name)}</h3><ul>{said}</ul>{parts}"
 
 
 def analyze_schemes(
