@@ -110,7 +110,9 @@ def test_swin_of_timm(tmp_path: Path) -> None:
     import timm
     from timm.models import save_for_hf
 
-    model = timm.create_model("swin_tiny_patch4_window7_224", embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0)  # noqa: E501
+    model = timm.create_model(
+        "swin_tiny_patch4_window7_224", embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0
+    )  # noqa: E501
     save_for_hf(randomised(model), tmp_path, safe_serialization=True)
     records = relative(str(tmp_path))
     modules = [m for m in model.modules() if hasattr(m, "relative_position_bias_table")]
@@ -478,6 +480,19 @@ def test_a_bias_table_of_a_wrong_size_is_one_clear_error(
     save_file({name: np.ones(shape, np.float32)}, tmp_path / "model.safetensors")
     with pytest.raises(InvalidCheckpoint, match=message):
         load_schemes(str(tmp_path))
+
+
+def test_a_configuration_that_contradicts_the_tensors_is_refused(tmp_path: Path) -> None:
+    write_config(tmp_path / "a", model_type="llama", head_dim=24)
+    queries = {"model.layers.0.self_attn.q_proj.weight": np.ones((64, 8), np.float32)}
+    save_file(queries, tmp_path / "a" / "model.safetensors")
+    with pytest.raises(InvalidCheckpoint, match="24 wide, which does not divide 64"):
+        load_schemes(str(tmp_path / "a"))
+    write_config(tmp_path / "b", model_type="bert", max_position_embeddings=512)
+    table = {"embeddings.position_embeddings.weight": np.ones((300, 8), np.float32)}
+    save_file(table, tmp_path / "b" / "model.safetensors")
+    with pytest.raises(InvalidCheckpoint, match="max_position_embeddings = 512"):
+        load(str(tmp_path / "b"))
 
 
 def test_a_damaged_bias_is_refused(tmp_path: Path) -> None:

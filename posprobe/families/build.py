@@ -11,6 +11,7 @@ from posprobe import encodings
 from posprobe.checkpoints import Checkpoint
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families.find import Encoding
+from posprobe.families.parts import parts_of
 from posprobe.families.relative import read_relative
 from posprobe.families.rotary import LinearSpec, RotarySpec
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
@@ -45,6 +46,7 @@ def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, referenc
     try:
         match spec:
             case RotarySpec():
+                _check_heads(checkpoint, spec)
                 numbers = asdict(spec)
                 del numbers["layers"]
                 return Rotary(name=name, source=source, family=encoding.family, **numbers)
@@ -65,6 +67,22 @@ def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, referenc
         f"{checkpoint.location}: {encoding.scheme} positions ({encoding.why}) whose numbers the "
         "checkpoint does not state. Add its config.json."
     )
+
+
+def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
+    """Refuse a head that is wider than the stored queries, or does not divide them."""
+    if len(parts_of(checkpoint.config)) > 1 or "qk_rope_head_dim" in checkpoint.config:
+        return  # whose queries they are cannot be told
+    for name in checkpoint.tensors:
+        if name.endswith(".q_proj.weight"):
+            info = checkpoint.tensors[name]
+            if info.shape and info.shape[0] % spec.head_dim:
+                raise InvalidCheckpoint(
+                    f"{info.file}: tensor {name}, shape {list(info.shape)}: the configuration says "
+                    f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}. "
+                    "One of them is not this checkpoint's: mend config.json."
+                )
+            return
 
 
 def scheme_of_formula(source: str) -> Scheme:

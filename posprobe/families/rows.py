@@ -77,6 +77,8 @@ def resolve_rows(
         return Rows(grid or stored, channels_first=_channels_first(info))
     if rule.grid or grid is not None:
         return _patches(checkpoint, info, rule, rows, grid, config)
+    if rule.tensors:
+        _check_promise(config, info, rows)
     reserved, reason, notes = _reserved(config, info, rule, rows)
     if reserved >= rows:
         raise InvalidCheckpoint(
@@ -96,6 +98,10 @@ _LENGTHS = (
     "max_encoder_position_embeddings", "max_decoder_position_embeddings", "max_positions",
     "max_2d_position_embeddings", "n_ctx", "block_size", "context_length", "max_length",
     "max_seq_length", "max_sequence_length", "num_positions", "pos_emb_size",
+)  # fmt: skip
+#: Of these, the ones that no architecture uses for anything else.
+_PROMISES = (
+    "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions",
 )  # fmt: skip
 #: Keys that promise a number of patches on a square.
 _SQUARES = ("num_position_embeddings", "num_patches", "max_num_patches")
@@ -213,6 +219,17 @@ def _channels_first(info: TensorInfo) -> bool:
         case (1, first, second, third):
             return second == third != first
     return False
+
+
+def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int) -> None:
+    """Refuse a table that has neither as many rows as the configuration promises nor two more."""
+    promised = {key: config[key] for key in _PROMISES if type(config.get(key)) is int}
+    if promised and not any(rows - count in (0, 2) for count in promised.values()):
+        said = " and ".join(f"{key} = {count}" for key, count in promised.items())
+        raise InvalidCheckpoint(
+            f"{_where(info)}: the configuration says {said}. One of them is not this checkpoint's: "
+            f"mend config.json, or take every row as it stands with --tensor {info.name}."
+        )
 
 
 def _reserved(
