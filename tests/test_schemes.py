@@ -53,7 +53,7 @@ def test_t5_encoder_and_decoder(tmp_path: Path) -> None:
     config = transformers.T5Config(
         d_model=16, d_kv=4, d_ff=16, num_layers=2, num_heads=4, vocab_size=30
     )
-    model = transformers.T5Model(config)
+    model: Any = transformers.T5Model(config)
     records = {record.name: record for record in relative(saved(model, tmp_path))}
     assert set(records) == {"encoder", "decoder"}
     for name, record in records.items():
@@ -68,7 +68,7 @@ def test_t5_with_other_buckets(tmp_path: Path) -> None:
         d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, vocab_size=30,
         relative_attention_num_buckets=16, relative_attention_max_distance=40,
     )  # fmt: skip
-    model = transformers.T5EncoderModel(config)
+    model: Any = transformers.T5EncoderModel(config)
     (record,) = relative(saved(model, tmp_path))
     attention = model.encoder.block[0].layer[0].SelfAttention
     np.testing.assert_array_equal(record.kernel(99), numbers(attention.compute_bias(99, 99)[0]))
@@ -79,7 +79,7 @@ def test_mpnet_has_a_table_and_a_bias(tmp_path: Path) -> None:
         hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
         vocab_size=30, max_position_embeddings=42,
     )  # fmt: skip
-    model = transformers.MPNetModel(config)
+    model: Any = transformers.MPNetModel(config)
     reference = saved(model, tmp_path)
     assert [item["scheme"] for item in inspect(reference)] == ["learned", "relative"]
     assert len(load(reference)) == 40
@@ -94,9 +94,11 @@ def test_swin(tmp_path: Path, window: int) -> None:
         image_size=32, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[2, 4],
         window_size=window,
     )  # fmt: skip
-    model = transformers.SwinModel(config)
+    model: Any = transformers.SwinModel(config)
     records = relative(saved(model, tmp_path))
-    modules = [m for m in model.modules() if type(m).__name__ == "SwinRelativePositionBias"]
+    modules: list[Any] = [
+        m for m in model.modules() if type(m).__name__ == "SwinRelativePositionBias"
+    ]
     assert len(records) == len(modules) == 2
     for record, module in zip(records, modules, strict=True):
         assert record.layout == Grid(window, window)
@@ -110,12 +112,12 @@ def test_swin_of_timm(tmp_path: Path) -> None:
     import timm
     from timm.models import save_for_hf
 
-    model = timm.create_model(
+    model: Any = timm.create_model(
         "swin_tiny_patch4_window7_224", embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0
-    )  # noqa: E501
-    save_for_hf(randomised(model), tmp_path, safe_serialization=True)
+    )
+    save_for_hf(randomised(model), str(tmp_path), safe_serialization=True)
     records = relative(str(tmp_path))
-    modules = [m for m in model.modules() if hasattr(m, "relative_position_bias_table")]
+    modules: list[Any] = [m for m in model.modules() if hasattr(m, "relative_position_bias_table")]
     assert len(records) == len(modules) == 2
     for record, module in zip(records, modules, strict=True):
         np.testing.assert_array_equal(record.kernel(49), numbers(module._get_rel_pos_bias()[0]))
@@ -125,12 +127,12 @@ def test_swin_v2_of_timm(tmp_path: Path) -> None:
     import timm
     from timm.models import save_for_hf
 
-    model = timm.create_model(
+    model: Any = timm.create_model(
         "swinv2_tiny_window8_256", embed_dim=8, depths=(1, 1), num_heads=(2, 4), num_classes=0
     )
-    save_for_hf(randomised(model), tmp_path, safe_serialization=True)
+    save_for_hf(randomised(model), str(tmp_path), safe_serialization=True)
     records = relative(str(tmp_path))
-    modules = [m for m in model.modules() if hasattr(m, "cpb_mlp")]
+    modules: list[Any] = [m for m in model.modules() if hasattr(m, "cpb_mlp")]
     assert len(records) == len(modules) == 2
     for record, module in zip(records, modules, strict=True):
         table = module.cpb_mlp(module.relative_coords_table).view(-1, module.num_heads)
@@ -144,9 +146,9 @@ def test_swin_v2(tmp_path: Path) -> None:
         image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[2, 4], window_size=8,
         pretrained_window_sizes=[0, 2],
     )  # fmt: skip
-    model = transformers.Swinv2Model(config)
+    model: Any = transformers.Swinv2Model(config)
     records = relative(saved(model, tmp_path))
-    modules = [m for m in model.modules() if hasattr(m, "continuous_position_bias_mlp")]
+    modules: list[Any] = [m for m in model.modules() if hasattr(m, "continuous_position_bias_mlp")]
     # The second stage's map of features is 4 x 4, so its window is no larger.
     assert [record.layout for record in records] == [Grid(8, 8), Grid(4, 4)]
     for record, module in zip(records, modules, strict=True):
@@ -163,7 +165,7 @@ def test_beit_keeps_the_biases_of_cls_apart(tmp_path: Path) -> None:
         hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
         image_size=16, patch_size=4, use_relative_position_bias=True,
     )  # fmt: skip
-    model = transformers.BeitModel(config)
+    model: Any = transformers.BeitModel(config)
     (record,) = relative(saved(model, tmp_path))
     expected = numbers(model.layers[0].relative_position_bias((4, 4))[0])
     np.testing.assert_array_equal(record.kernel(16), expected[:, 1:, 1:])
@@ -173,7 +175,7 @@ def test_beit_keeps_the_biases_of_cls_apart(tmp_path: Path) -> None:
 
 
 def test_levit(tmp_path: Path) -> None:
-    model = transformers.LevitModel(
+    model: Any = transformers.LevitModel(
         transformers.LevitConfig(
             image_size=64, hidden_sizes=[16, 24, 32], num_attention_heads=[2, 3, 4],
             depths=[1, 1, 1], key_dim=[4, 4, 4],
@@ -181,6 +183,7 @@ def test_levit(tmp_path: Path) -> None:
     )  # fmt: skip
     records = {record.source.tensor: record for record in relative(saved(model, tmp_path))}
     checked = 0
+    module: Any
     for name, module in model.named_modules():
         tensor = f"{name}.attention_biases"
         if tensor in records and "Subsample" not in type(module).__name__:
@@ -196,7 +199,7 @@ def test_sam_gives_cosines_of_the_vectors_of_a_distance(tmp_path: Path) -> None:
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=4,
         window_size=3, global_attn_indexes=[], output_channels=8,
     )  # fmt: skip
-    model = transformers.SamVisionModel(config)
+    model: Any = transformers.SamVisionModel(config)
     (record,) = relative(saved(model, tmp_path))
     attention = model.vision_encoder.layers[0].attn
     rows, columns = numbers(attention.rel_pos_h), numbers(attention.rel_pos_w)
@@ -216,12 +219,13 @@ def test_sam_gives_cosines_of_the_vectors_of_a_distance(tmp_path: Path) -> None:
 
 
 def test_deberta(tmp_path: Path) -> None:
-    config = transformers.DebertaV2Config(
+    make: Any = transformers.DebertaV2Config
+    config = make(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
         vocab_size=30, max_position_embeddings=64, relative_attention=True, position_buckets=8,
         norm_rel_ebd="none", position_biased_input=False, pos_att_type=["c2p", "p2c"],
     )  # fmt: skip
-    model = transformers.DebertaV2Model(config)
+    model: Any = transformers.DebertaV2Model(config)
     (record,) = relative(saved(model, tmp_path))
     vectors = numbers(model.encoder.rel_embeddings.weight)
     index = numbers(model.encoder.get_rel_pos(torch.zeros(1, 40, 16)).float())[0].astype(int)
@@ -272,10 +276,11 @@ def test_rotary_of_every_rule(tmp_path: Path, rule: str, length: int) -> None:
 
 def test_legacy_keys_mean_the_same(tmp_path: Path) -> None:
     numbers_of = {}
-    for name, config in {
+    configs: dict[str, dict[str, Any]] = {
         "old": {"rope_theta": 500.0, "rope_scaling": {"type": "linear", "factor": 2.0}},
         "new": {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0}},
-    }.items():
+    }
+    for name, config in configs.items():
         record = from_config(tmp_path / name, hidden_size=64, num_attention_heads=4, **config)
         assert isinstance(record, Rotary)
         numbers_of[name] = record.frequencies()
@@ -321,7 +326,8 @@ def test_mpt(tmp_path: Path) -> None:
     config = transformers.MptConfig(d_model=24, n_heads=6, n_layers=1, vocab_size=9, max_seq_len=16)
     saved(transformers.MptModel(config), tmp_path)
     (record,) = load_schemes(str(tmp_path))
-    expected = numbers(build_mpt_alibi_tensor(6, 16))[:, 0]
+    bias: Any = build_mpt_alibi_tensor
+    expected = numbers(bias(6, 16))[:, 0]
     np.testing.assert_allclose(record.kernel(16)[:, -1], expected, atol=1e-5)
 
 
