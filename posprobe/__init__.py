@@ -46,14 +46,19 @@ if TYPE_CHECKING:
         load_schemes,
         load_tokens,
     )
+    from posprobe.figures import (
+        style,
+    )
     from posprobe.report import (
         Analysis,
         Comparison,
+        PaperFigure,
         SchemeAnalysis,
         analyze,
         analyze_schemes,
         compare,
         compare_kernels,
+        paper_figure,
     )
     from posprobe.schemes import (
         LinearBias,
@@ -72,6 +77,7 @@ _HOMES = {
     "Comparison": "report",
     "Grid": "table",
     "LinearBias": "schemes",
+    "PaperFigure": "report",
     "PositionTable": "table",
     "PosprobeError": "errors",
     "RelativeBias": "schemes",
@@ -96,6 +102,7 @@ _HOMES = {
     "load_tokens": "families",
     "normalised_counting": "encodings",
     "norms": "analyses",
+    "paper_figure": "report",
     "pca": "analyses",
     "probes": "analyses",
     "rotary_frequencies": "encodings",
@@ -110,6 +117,7 @@ _HOMES = {
     "smoothness": "analyses",
     "spectrogram": "analyses",
     "spectrum": "analyses",
+    "style": "figures",
     "t5_buckets": "encodings",
     "translation_matrix": "encodings",
 }
@@ -119,6 +127,7 @@ __all__ = [
     "Comparison",
     "Grid",
     "LinearBias",
+    "PaperFigure",
     "PositionTable",
     "PosprobeError",
     "RelativeBias",
@@ -143,6 +152,7 @@ __all__ = [
     "load_tokens",
     "normalised_counting",
     "norms",
+    "paper_figure",
     "pca",
     "probes",
     "rotary_frequencies",
@@ -157,6 +167,7 @@ __all__ = [
     "smoothness",
     "spectrogram",
     "spectrum",
+    "style",
     "t5_buckets",
     "translation_matrix",
 ]

@@ -29,7 +29,9 @@ from posprobe.samples import samples
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-COMMANDS = ("analyze", "compare", "inspect", "extract", "report", "samples", "families")
+COMMANDS = (
+    "analyze", "compare", "figure", "inspect", "extract", "report", "samples", "families",
+)  # fmt: skip
 BERT = "embeddings.position_embeddings.weight"
 #: What the start of the program has no use for.
 HEAVY = (

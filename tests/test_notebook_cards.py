@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import posprobe as pp
 
@@ -42,7 +43,7 @@ def test_encodings_show_what_was_found() -> None:
 def test_names_are_escaped() -> None:
     hostile = replace(pp.sinusoidal(16, 4), name="<script>alert(1)</script>")
     (rotary,) = pp.load_schemes("rotary:16x4")
-    shown = [
+    shown: list[Any] = [
         pp.analyze(hostile, nulls=0),
         pp.compare(hostile, hostile, nulls=0),
         pp.compare_kernels(hostile, rotary),

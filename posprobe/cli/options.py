@@ -35,10 +35,16 @@ Ref: TypeAlias = Annotated[
     typer.Argument(metavar="REF", help="Path, Hub id, sample:NAME or formula; see posprobe -h."),
 ]
 Out: TypeAlias = Annotated[
-    Path | None, typer.Option("--out", help="Folder of the bundle [default: reports/NAME].")
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Folder of the bundle [default: reports/NAME]."),
 ]
 Rows: TypeAlias = Annotated[
-    str | None, typer.Option("--rows", metavar="A:B", help="Keep positions A to B - 1.")
+    str | None,
+    typer.Option(
+        "--rows",
+        metavar="A:B",
+        help="Keep positions A to B - 1; 0:N sets the length of an encoding without a table.",
+    ),
 ]
 Only: TypeAlias = Annotated[
     str | None,
@@ -54,7 +60,8 @@ GridSize: TypeAlias = Annotated[
     typer.Option("--grid", metavar="HxW", help="Rows and columns of patches, if not configured."),
 ]
 Revision: TypeAlias = Annotated[
-    str | None, typer.Option("--revision", help="Branch, tag or commit of a Hub repository.")
+    str | None,
+    typer.Option("--revision", metavar="NAME", help="Branch, tag or commit of a Hub repository."),
 ]
 Nulls: TypeAlias = Annotated[
     int, typer.Option("--nulls", metavar="N", help="Surrogates of each null model.")

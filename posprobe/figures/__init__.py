@@ -16,6 +16,7 @@ from posprobe.analyses import (
     Norms,
     Patches,
     Probes,
+    Scale,
     Seams,
     Shift,
     Similarity,
@@ -33,6 +34,7 @@ from posprobe.figures import (
     draw_compare,
     draw_probes,
     draw_rotary,
+    draw_scale,
     draw_schemes,
     draw_shift,
     draw_sinusoid,
@@ -93,6 +95,8 @@ def draw(result: Drawable, ax: Axes | None = None) -> Axes:
                 draw_probes.probes(ax, result)
             case AbsoluteProbe():
                 draw_probes.predictions(ax, result)
+            case Scale():
+                draw_scale.scale(ax, result)
             case Heads():
                 _heads(ax, result)
             case Rotation(training=training, target=target):
@@ -269,8 +273,8 @@ def _components(result: PCA) -> Figure:
         else:
             ax.set_axis_off()
     if not on_grid:
-        figure.supxlabel("position", fontsize=8)
-        figure.supylabel("score", fontsize=8)
+        figure.supxlabel("position")
+        figure.supylabel("score")
     return figure
 
 

@@ -126,7 +126,6 @@ def variance(ax: Axes, result: PCA) -> None:
             ax.plot([needed], [np.cumsum(ratio)[needed - 1]], "o", color=INK, markersize=3)
             ax.annotate(
                 f"{share:.0%}: {needed}", (needed, share), (5, -9), textcoords="offset points",
-                fontsize=7,
             )  # fmt: skip
     ax.set(xscale="log", xlabel="component", ylabel="share of variance", ylim=(-0.02, 1.04))
     ax.set_xlim(0.9, len(ratio))
@@ -146,6 +145,7 @@ def score(ax: Axes, result: PCA, component: int) -> None:
             vmin=-limit, vmax=limit,
         )  # fmt: skip
         ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
         return
     ax.axhline(0, color=GRID, linewidth=0.6)
     ax.plot(result.start + np.arange(len(values)), values, color=BLUE, linewidth=0.9)
@@ -177,7 +177,7 @@ def power(ax: Axes, result: Spectrum) -> None:
         ax.plot([line.frequency], [height], "o", color=RED, markersize=3)
         ax.annotate(
             f"{line.period:.1f}", (line.frequency, height), (0, 3), textcoords="offset points",
-            ha="center", fontsize=6.5,
+            ha="center",
         )  # fmt: skip
     floor = result.power[shown][result.power[shown] > 0]
     on_grid = isinstance(result.layout, Grid)
@@ -224,8 +224,9 @@ def ladder(ax: Axes, result: Spectrum) -> None:
     ax.plot(rank, sinusoid, color=RED, linestyle=(0, (4, 1.5)), label="sinusoid's ladder")
     ax.axhline(lowest, color=MUTED, linewidth=0.5)
     ax.annotate("one cycle in the table", (1, lowest), (0, -7), textcoords="offset points",
-                ha="right", fontsize=6.5, color=MUTED)  # fmt: skip
-    ax.set(yscale="log", xlabel="dimensions, fastest first (share)", ylabel="dominant frequency")
+                ha="right", color=MUTED)  # fmt: skip
+    ax.set(yscale="log", xlabel="dimensions, fastest first (share)")
+    ax.set_ylabel("dominant frequency\n(cycles per position)")
     ax.set_ylim(lowest / 2.5, 0.7)
     plain(ax.yaxis)
     ax.legend(loc="upper right")
@@ -297,7 +298,6 @@ def matrix(ax: Axes, table: PositionTable) -> ScalarMappable:
         pixels,
         aspect="auto",
         extent=(first - 0.5, stop - 0.5, table.dim - 0.5, -0.5),
-        interpolation="nearest",
     )
     ax.set(xlabel=_every("position", rows), ylabel=_every("dimension", columns))
     ax.spines[:].set_visible(False)

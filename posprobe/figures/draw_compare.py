@@ -89,7 +89,7 @@ def distances(
         text = "–" if np.isnan(value) else f"{value:.2f}"
         dark = abs(value) > 0.65 if signed else np.isnan(value) or value < 0.55
         color = "white" if dark else "black"
-        ax.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
+        ax.text(column, row, text, ha="center", va="center", color=color)
     ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     ax.set_yticks(range(len(labels)), labels)
     ax.tick_params(length=0)

@@ -44,9 +44,7 @@ def probes(ax: Axes, result: Probes) -> None:
             fmt="s" if line.published else "o", color=RED if line.published else BLUE,
             markerfacecolor="white" if line.published else BLUE,
         )  # fmt: skip
-        ax.annotate(
-            line.text, (share, y), (0, 5), textcoords="offset points", ha="center", fontsize=6.5
-        )
+        ax.annotate(line.text, (share, y), (0, 5), textcoords="offset points", ha="center")
     ax.set_yticks(height, [line.label for line in lines])
     ax.tick_params(axis="y", length=0)
     ax.set(xlabel="error as a share of its chance level (0: none, 1: chance)")

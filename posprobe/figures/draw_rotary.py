@@ -39,7 +39,7 @@ def ladder(
             ax.axhline(length, color=RED, linewidth=0.8, linestyle=dash)
             what = f"{name} length, {length}" if len(lengths) > 1 else f"length {length}"
             below = name == "training" and "target" in lengths
-            ax.annotate(what, (0, length), (2, -2 if below else 2), fontsize=7,
+            ax.annotate(what, (0, length), (2, -2 if below else 2),
                         textcoords="offset points", va="top" if below else "bottom")  # fmt: skip
     if target and (never := wavelength > target).any():
         for start in pair[never & ~np.concatenate([[False], never[:-1]])]:
@@ -47,7 +47,7 @@ def ladder(
             ax.axvspan(start - 0.5, start + run - 0.5, color=MUTED, alpha=0.15, linewidth=0)
         ax.annotate(
             f"{never.sum()} of {never.size} pairs\nnever complete a turn",
-            (0.98, 0.03), xycoords="axes fraction", fontsize=7, ha="right", va="bottom",
+            (0.98, 0.03), xycoords="axes fraction", ha="right", va="bottom",
         )  # fmt: skip
     ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions per turn)")
     ax.set_xlim(-0.5, len(pair) - 0.5)
@@ -71,7 +71,7 @@ def decay(ax: Axes, result: Rotation) -> None:
         ax.plot([result.first_negative], [0], "o", color=RED, markersize=3.5)
         ax.annotate(
             f"first negative: {result.first_negative}", (result.first_negative, 0), (-3, -4),
-            textcoords="offset points", fontsize=7, ha="right", va="top",
+            textcoords="offset points", ha="right", va="top",
         )  # fmt: skip
     ax.set(xscale="log", xlabel="distance (positions)", ylabel="share of the value at distance 0")
     ax.set_xlim(1, distance[-1])
@@ -105,7 +105,7 @@ def slopes(ax: Axes, values: NDArray[np.floating[Any]], n: int) -> None:
     for head in labelled:
         ax.annotate(
             f"head {head}", (distance[-1], values[head] * distance[-1]), (3, 0),
-            textcoords="offset points", fontsize=6.5, va="center",
+            textcoords="offset points", va="center",
         )  # fmt: skip
     ax.axhline(1, color=RED, linewidth=0.8, linestyle=(0, (4, 1.5)))
     ax.set(xscale="log", yscale="log", xlabel="distance (positions)")

@@ -79,13 +79,15 @@ def head_panels(figure: Figure, heads: Heads) -> None:
         if len(curves) > 1:
             window = heads.window[head]
             ax.set_title(
-                f"head {head}" + ("" if np.isnan(window) else f", window {window:.3g}"), pad=2
+                f"head {head}" + ("" if np.isnan(window) else f", window {window:.3g}"),
+                pad=2,
+                fontsize="medium",
             )
     _offset_axis(axes[0, 0], heads)
     for ax in axes.flat:
         ax.set_xlabel("")
-    figure.supxlabel("offset (key minus query, positions)", fontsize=8)
-    figure.supylabel(QUANTITY[heads.quantity], fontsize=8)
+    figure.supxlabel("offset (key minus query, positions)")
+    figure.supylabel(QUANTITY[heads.quantity])
 
 
 def _offset_axis(ax: Axes, heads: Heads) -> None:
@@ -94,7 +96,7 @@ def _offset_axis(ax: Axes, heads: Heads) -> None:
     margin = 0.02 * reach or 1.0
     if reach > LOGARITHMIC:
         ax.set_xscale("symlog", linthresh=LINEAR, linscale=1, base=2)
-        decades = [LINEAR * 8**power for power in range(8) if LINEAR * 8**power <= reach / 3]
+        decades = [LINEAR * 8**power for power in range(8) if LINEAR * 8**power <= reach / 6]
         decades.append(reach)
         marks = [-mark for mark in decades[::-1]] + [0] + ([] if heads.causal else decades)
         ax.set_xticks(marks, [f"{mark}".replace("-", "\N{MINUS SIGN}") for mark in marks])
@@ -130,7 +132,11 @@ def shared_range(values: Sequence[NDArray[np.float64]], quantity: str) -> tuple[
 
 
 def map_panels(
-    figure: Figure, maps: Mapping[str, NDArray[np.float64]], label: str, quantity: str
+    figure: Figure,
+    maps: Mapping[str, NDArray[np.float64]],
+    label: str,
+    quantity: str,
+    most: int = 6,
 ) -> None:
     """Draw a panel per map by displacement on one range, the query in the middle.
 
@@ -144,9 +150,11 @@ def map_panels(
         What the colours are.
     quantity
         ``"bias"`` or ``"cosine"``, which decides on colours and limits.
+    most
+        Panels side by side.
     """
     limit, extend = shared_range(list(maps.values()), quantity)
-    rows, columns = balanced(len(maps), 6)
+    rows, columns = balanced(len(maps), most)
     axes = figure.subplots(rows, columns, squeeze=False)
     one_size = len({values.shape for values in maps.values()}) == 1
     for ax in axes.flat[len(maps) :]:
@@ -160,13 +168,13 @@ def map_panels(
             vmax=limit,
             extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5),
         )
-        ax.set_title(title, pad=2, fontsize=7)
+        ax.set_title(title, pad=2, fontsize="medium")
         last = ax in axes[-1] or ax in axes.flat[len(maps) - columns : len(maps)]
         ax.set_xticks([-right, 0, right] if last or not one_size else [])
         ax.set_yticks([-down, 0, down] if ax in axes[:, 0] or not one_size else [])
         ax.spines[:].set_visible(False)
-    figure.supxlabel("columns from query to key", fontsize=8)
-    figure.supylabel("rows from query to key", fontsize=8)
+    figure.supxlabel("columns from query to key")
+    figure.supylabel("rows from query to key")
     figure.colorbar(image, ax=axes, label=label, extend=extend, aspect=15 * rows)
 
 
@@ -229,7 +237,7 @@ def mosaic(figure: Figure, layers: Mapping[str, Heads]) -> None:
     for at, heads in zip(ax.get_yticks(), shown.values(), strict=True):
         if len(heads.curves) > MAX_HEADS:
             ax.annotate(
-                f"+{len(heads.curves) - MAX_HEADS}", (1, at), (2, 0), va="center", fontsize=6.5,
+                f"+{len(heads.curves) - MAX_HEADS}", (1, at), (2, 0), va="center",
                 xycoords=("axes fraction", "data"), textcoords="offset points", color=MUTED,
             )  # fmt: skip
     more = any(len(heads.curves) > MAX_HEADS for heads in layers.values())

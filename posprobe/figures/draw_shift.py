@@ -56,7 +56,7 @@ def shift_plane(ax: Axes, result: Shift) -> None:
         x, y = 1.16 * np.cos(place), 1.16 * np.sin(place)
         ax.annotate(
             f"{period:.0f}" if period >= 100 else f"{period:.1f}",
-            (modes[mode].real, modes[mode].imag), (x, y), fontsize=6.5, color=INK,
+            (modes[mode].real, modes[mode].imag), (x, y), color=INK,
             ha="left" if x > 0.1 else "right" if x < -0.1 else "center", va="center",
             arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED, "shrinkA": 0},
         )  # fmt: skip
@@ -116,7 +116,7 @@ def seam_profile(ax: Axes, result: Seams) -> None:
             ax.annotate(
                 f"{result.start + left} | {result.start + right}", (x, 0.04),
                 xycoords=("data", "axes fraction"), xytext=(-3 if late else 3, 0),
-                textcoords="offset points", ha="right" if late else "left", fontsize=6.5,
+                textcoords="offset points", ha="right" if late else "left",
             )  # fmt: skip
     rows = np.array([found.row for found in result.special], dtype=int)
     if rows.size:
@@ -133,7 +133,6 @@ def seam_profile(ax: Axes, result: Seams) -> None:
                 f"{first}" if first == last else f"{first}\N{EN DASH}{last}",
                 (result.start + rows[lowest], height[lowest]), (-5 if late else 5, 0),
                 textcoords="offset points", ha="right" if late else "left", va="center",
-                fontsize=6.5,
             )  # fmt: skip
     ax.set(xlabel="position", ylabel="adjacent centred cosine")
     low = float(np.nanmin(result.cosines)) if np.isfinite(result.cosines).any() else 0.0

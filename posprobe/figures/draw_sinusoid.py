@@ -36,7 +36,7 @@ def sinusoids(ax: Axes, result: SinusoidFit) -> None:
         if gained[k] >= LABELLED:
             ax.annotate(
                 f"{period:.0f}" if period >= 100 else f"{period:.1f}", (k + 1, lines.share[k]),
-                (3, -3), textcoords="offset points", va="top", fontsize=6.5,
+                (3, -3), textcoords="offset points", va="top",
             )  # fmt: skip
     ax.axhline(ENOUGH, color=MUTED, linewidth=0.5)
     ax.set(xlabel="sinusoids (labels: periods)", ylabel="share of variance", ylim=(-0.02, 1.04))
@@ -55,12 +55,12 @@ def base(ax: Axes, result: SinusoidFit) -> None:
     if fit.base is not None and fit.best is not None:
         ax.plot([fit.base], [fit.best], "o", color=RED, markersize=3)
         label = f"{float(f'{fit.base:.3g}'):.0f}"
-        ax.annotate(label, (fit.base, fit.best), (4, 2), textcoords="offset points", fontsize=7)
+        ax.annotate(label, (fit.base, fit.best), (4, 2), textcoords="offset points")
     elif fit.similar is not None and fit.similar[1] > fit.similar[0]:
         ax.axvspan(*fit.similar, color=MUTED, alpha=0.15, linewidth=0)
         ax.annotate(
             "fit as well", (float(np.sqrt(np.prod(fit.similar))), 0.02),
-            xycoords=("data", "axes fraction"), ha="center", fontsize=7, color=INK,
+            xycoords=("data", "axes fraction"), ha="center", color=INK,
         )  # fmt: skip
     ax.set(xscale="log", xlabel="base of the ladder", ylabel="debiased CKA")
     ax.set_ylim(min(0.0, float(fit.cka.min())) - 0.02, 1.04)

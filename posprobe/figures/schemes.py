@@ -139,7 +139,7 @@ def _maps(maps: Mapping[str, NDArray[np.float64]], quantity: str, title: str = "
     side = min(5.2 / columns, 2.4)
     figure = new_figure(min(6.3, side * columns + 1.1), (side + 0.22) * rows + 0.35)
     draw_schemes.map_panels(figure, shown, draw_schemes.CENTRED[quantity], quantity)
-    figure.suptitle(title, fontsize=8)
+    figure.suptitle(title)
     return figure
 
 
@@ -158,7 +158,7 @@ def _curves(name: str, heads: Heads) -> Figure:
     figure = new_figure(6.3 if columns > 2 else 2.1 * columns + 1, 1.25 * rows + 0.45 + (rows == 1))
     draw_schemes.head_panels(figure, heads)
     also = " (dashed: mean over heads)" if len(heads.curves) > 1 else ""
-    figure.suptitle(f"{name}{also}", fontsize=8)
+    figure.suptitle(f"{name}{also}")
     return figure
 
 
@@ -191,7 +191,7 @@ def _rotation(name: str, result: Rotation) -> Figure:
     left, right = figure.subplots(1, 2)
     draw_rotary.ladder(left, result.wavelength, result.unscaled, result.training, result.target)
     draw_rotary.decay(right, result)
-    figure.suptitle(name, fontsize=8)
+    figure.suptitle(name)
     return figure
 
 

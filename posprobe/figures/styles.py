@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from posprobe.figures.venues import Span, venue_rc
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +37,10 @@ _RC: dict[str, Any] = {
     "savefig.dpi": 160,
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 8,
+    # Of notes; titles and labels have sizes of their own below.
+    "font.size": 7,
+    "figure.titlesize": 8,
+    "figure.labelsize": 8,
     "axes.titlesize": 8,
     "axes.titleweight": "normal",
     "axes.titlelocation": "left",
@@ -68,13 +74,41 @@ _RC: dict[str, Any] = {
 }
 
 
+#: Whether a style is in force already.
+_IN_FORCE: ContextVar[bool] = ContextVar("posprobe style", default=False)
+
+
 @contextmanager
-def style() -> Iterator[None]:
-    """Apply posprobe's look within a ``with`` block."""
+def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
+    """Apply posprobe's look within a ``with`` block; new figures get the venue's width.
+
+    Within another such block, ``style()`` changes nothing: the drawings of results, which apply it
+    themselves, keep the venue's look.
+
+    Parameters
+    ----------
+    venue
+        Key of `posprobe.figures.venues.VENUES`; where None, the look of the report.
+    span
+        The width of a column of text, or of the page.
+
+    Raises
+    ------
+    UsageError
+        If there is no such venue or span.
+    """
     import matplotlib as mpl
 
-    with mpl.rc_context(_RC):  # type: ignore[arg-type]  # its keys are a closed list of literals
+    if venue is None and _IN_FORCE.get():
         yield
+        return
+    settings = _RC if venue is None else _RC | venue_rc(venue, span=span)
+    token = _IN_FORCE.set(True)
+    try:
+        with mpl.rc_context(settings):  # type: ignore[arg-type]  # its keys are a closed list
+            yield
+    finally:
+        _IN_FORCE.reset(token)
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -11,12 +11,14 @@ from posprobe.report.bundle import (
 from posprobe.report.comparison import Comparison, compare
 from posprobe.report.export import write_table
 from posprobe.report.kernels import compare_kernels
+from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
 
 __all__ = [
     "NAMES",
     "Analysis",
     "Comparison",
+    "PaperFigure",
     "SchemeAnalysis",
     "analyze",
     "analyze_schemes",
@@ -24,6 +26,7 @@ __all__ = [
     "compare",
     "compare_kernels",
     "describe",
+    "paper_figure",
     "read_bundle",
     "render_bundle",
     "to_json",

@@ -139,6 +139,11 @@ class Comparison:
 
         return write_bundle(self, Path(folder))
 
+    def _repr_html_(self) -> str:
+        from posprobe.report.notebook import comparison_html
+
+        return comparison_html(self.to_dict())
+
 
 def compare(
     *tables: PositionTable,
@@ -168,7 +173,7 @@ def compare(
     """
     if len(tables) < 2:
         raise UsageError("a comparison needs at least two tables.")
-    cut = _common(tables)
+    cut = common(tables)
     analyses = tuple(
         analyze(
             table,
@@ -199,7 +204,14 @@ def compare(
     )
 
 
-def _common(tables: Sequence[PositionTable]) -> tuple[PositionTable, ...]:
+def common(tables: Sequence[PositionTable]) -> tuple[PositionTable, ...]:
+    """Cut tables to the positions that all of them have, from their first row.
+
+    Raises
+    ------
+    UsageError
+        If there are grids that differ, or grids beside sequences.
+    """
     layouts = {table.layout for table in tables if isinstance(table.layout, Grid)}
     if layouts and (len(layouts) > 1 or any(t.layout not in layouts for t in tables)):
         shapes = ", ".join(f"{table.name} is a {table.layout}" for table in tables)

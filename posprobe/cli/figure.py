@@ -1,0 +1,125 @@
+"""``posprobe figure``: one figure for a paper, with its caption."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posprobe.cli.options import (
+    DEFAULT_NULLS,
+    DeviceName,
+    GridSize,
+    Nulls,
+    Offline,
+    OnDevice,
+    Quiet,
+    Revision,
+    Rows,
+    Seed,
+    Tensor,
+    load_any,
+    scheme_length,
+    talk,
+)
+from posprobe.cli.show import found
+
+if TYPE_CHECKING:
+    from posprobe.schemes import Scheme
+    from posprobe.table import PositionTable
+
+#: `posprobe.report.paper.KINDS` and `posprobe.figures.venues.VENUES`, repeated so that help starts
+#: without NumPy; a test holds them.
+KINDS = (
+    "similarity, mosaic, profile, variance, components, trajectory, spectrum, spectrogram, table, "
+    "norms, nulls, shift, heads or comparison"
+)
+VENUES = "acl, neurips, iclr, icml, cvpr, aaai, jmlr, tmlr, slides or web"
+
+
+class Span(StrEnum):
+    """How wide."""
+
+    column = "column"
+    page = "page"
+
+
+def figure(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to draw: {KINDS}.")],
+    refs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="REF...",
+            help="Encodings; `sinusoidal` and `sincos2d` alone take the first one's shape.",
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="FILE.pdf, .svg or .png; FILE.caption.txt beside it."),
+    ],
+    venue: Annotated[
+        str, typer.Option("--venue", metavar="V", help=f"Whose widths: {VENUES}.")
+    ] = "acl",
+    span: Annotated[
+        Span, typer.Option("--span", help="A column of text, or all; equal where there is one.")
+    ] = Span.column,
+    rows: Rows = None,
+    nulls: Nulls = DEFAULT_NULLS,
+    seed: Seed = 0,
+    device: OnDevice = DeviceName.auto,
+    tensor: Tensor = None,
+    grid: GridSize = None,
+    revision: Revision = None,
+    offline: Offline = False,
+    quiet: Quiet = False,
+) -> None:
+    """Draw a figure for a paper, at its final width, and print a caption for it.
+
+    similarity, profile, variance, spectrum and comparison take several tables; heads draws
+    relative, rotary and linear encodings.
+    """
+    from posprobe.encodings import of_shape
+    from posprobe.report.paper import check_request, paper_figure
+    from posprobe.table import PositionTable
+
+    talk(quiet=quiet)
+    # What was asked for is checked before anything is fetched.
+    check_request(kind, venue, output)
+    if len(refs) > 1 and (tensor or grid or revision):
+        from posprobe.errors import UsageError
+
+        raise UsageError(
+            "--tensor, --grid and --revision are those of one reference. Write REF@REVISION for a "
+            "revision, or make files with `posprobe extract` and draw those."
+        )
+    records: list[PositionTable | Scheme] = []
+    for ref in refs:
+        first = records[0] if records else None
+        alike = of_shape(ref, first) if isinstance(first, PositionTable) else None
+        loaded = alike or load_any(
+            ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
+        )
+        records += loaded if isinstance(loaded, tuple) else (loaded,)
+        if not quiet:
+            typer.echo(found(loaded), err=True)
+    made = paper_figure(
+        kind,
+        *records,
+        venue=venue,
+        span=span.value,
+        nulls=nulls,
+        seed=seed,
+        device=device.value,
+        length=scheme_length(rows) if kind == "heads" else None,
+    )
+    caption = made.save(output)
+    typer.echo(made.caption, nl=False)
+    if not quiet:
+        width, height = made.figure.get_size_inches()
+        size = f"{width:.2f} x {height:.2f} in"
+        typer.echo(
+            os.fsencode(f"Figure  {output} ({size})\nCaption {caption}\n"), nl=False, err=True
+        )

@@ -1,0 +1,140 @@
+"""The room that a figure of a paper has, and how legends and labels are fitted into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+#: Inches below which panels stand below each other rather than side by side.
+NARROW = 4.5
+#: Inches of height below which little stands above each other.
+LOW = 4.0
+#: Height in inches of a plain drawing without its legend.
+PLAIN = 1.9
+#: Width in inches of a letter of a legend or a panel's title, and height of their lines.
+LETTER, LINE = 0.06, 0.13
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The room that a figure has.
+
+    Parameters
+    ----------
+    width
+        In inches, kept exactly.
+    limit
+        Largest height in inches.
+    """
+
+    width: float
+    limit: float
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the sheet is a column rather than a page."""
+        return self.width < NARROW
+
+    @property
+    def low(self) -> bool:
+        """Whether the sheet is a slide rather than a page of paper."""
+        return self.limit < LOW
+
+    def figure(self, height: float, *, compressed: bool = False) -> Figure:
+        """Make an empty figure; ``compressed`` brings panels of fixed shape together."""
+        from matplotlib.figure import Figure
+
+        size = self.width, min(height, self.limit)
+        made = Figure(figsize=size, layout="compressed" if compressed else "constrained")
+        # Nothing is cut off the page, so what stands at its edge needs a little room.
+        made.get_layout_engine().set(w_pad=0.02, h_pad=0.02)  # type: ignore[union-attr, call-arg]
+        return made
+
+
+def lay_out(figure: Figure) -> None:
+    """Place everything for good, so that every file of the figure is the same, and nothing is cut.
+
+    Axes in three dimensions and titles above rows of panels reach a little beyond the room that the
+    layout gives them; where they would leave the page, the layout is made again with a margin.
+    """
+    engine = figure.get_layout_engine()
+    if engine is None:
+        return
+    engine.execute(figure)
+    width, height = figure.get_size_inches()
+    box = figure.get_tightbbox()
+    left, bottom = max(-box.x0, 0.0) / width, max(-box.y0, 0.0) / height
+    right, top = max(box.x1 - width, 0.0) / width, max(box.y1 - height, 0.0) / height
+    if max(left, bottom, right, top) > 0:
+        rect = (left, bottom, 1 - left - right, 1 - bottom - top)
+        engine.set(rect=rect)  # type: ignore[call-arg]
+        engine.execute(figure)
+    figure.set_layout_engine("none")
+
+
+def legend_above(ax: Axes, sheet: Sheet, *, top: bool = False) -> None:
+    """Move a legend above the axes, in as many columns as fit.
+
+    Parameters
+    ----------
+    ax
+        With or without a legend.
+    sheet
+        The figure's.
+    top
+        Whether the axes have an axis of their own at the top.
+    """
+    handles, labels = ax.get_legend_handles_labels()
+    if not handles or (ax.get_legend() is None and len(handles) < 2):
+        return
+    ax.legend(
+        handles, labels, loc="lower left", bbox_to_anchor=(0, 1.24 if top else 1.0),
+        ncols=columns_of(labels, sheet), borderaxespad=0.2, columnspacing=1.0,
+        handlelength=2.4, labelspacing=0.3,
+    )  # fmt: skip
+
+
+def columns_of(labels: Sequence[str], sheet: Sheet) -> int:
+    """Return how many columns of a legend fit, samples and gaps included."""
+    widest = LETTER * max(map(len, labels)) + 0.45
+    return min(max(int((sheet.width - 0.4) / widest), 1), len(labels))
+
+
+def legend_height(labels: Sequence[str], sheet: Sheet) -> float:
+    """Return the height in inches that a legend above the axes takes."""
+    return LINE * math.ceil(len(labels) / columns_of(labels, sheet))
+
+
+def few_ticks(ax: Axes, axis: str = "both") -> None:
+    """Mark two or three whole numbers on an axis (``"x"``) or both."""
+    from matplotlib.ticker import MaxNLocator
+
+    for one in {"x": (ax.xaxis,), "both": (ax.xaxis, ax.yaxis)}[axis]:
+        one.set_major_locator(MaxNLocator(2, integer=True, min_n_ticks=2, steps=[1, 2, 2.5, 5, 10]))
+
+
+def fewer_labels(ax: Axes) -> None:
+    """Leave out every second tick label, or more, where they are too many for a column."""
+    for axis in (ax.xaxis, ax.yaxis):
+        labels = [label.get_text() for label in axis.get_ticklabels()]
+        every = math.ceil(len(labels) / 8)
+        shown = [text if k % every == 0 else "" for k, text in enumerate(labels)]
+        axis.set_ticks(axis.get_ticklocs(), shown)
+
+
+def opaque(image: Any) -> ScalarMappable:
+    """Draw gaps white rather than transparent: a mask is a second raster in the file."""
+    image.set_cmap(image.cmap.with_extremes(bad="white"))
+    return image  # type: ignore[no-any-return]
+
+
+def shortened(text: str, most: int) -> str:
+    """Leave out the middle of a text that is longer than ``most`` letters."""
+    return text if len(text) <= most else f"{text[: most // 2 - 1]}…{text[-(most - most // 2) :]}"

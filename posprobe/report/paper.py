@@ -1,0 +1,208 @@
+"""A figure for a paper: one kind of drawing of one or more encodings, with its caption."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posprobe.arrays import Device
+from posprobe.errors import OutputError, UsageError
+from posprobe.report.analysis import DRAWS
+from posprobe.report.paper_kinds import (
+    KINDS,
+    Record,
+    of_schemes,
+    of_tables,
+    schemes_for,
+    tables_for,
+)
+from posprobe.report.svg import smaller_images
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posprobe.figures.venues import Span
+
+#: What a figure is written as.
+SUFFIXES = (".pdf", ".svg", ".png")
+
+
+@dataclass(frozen=True, eq=False)
+class PaperFigure:
+    """A figure at its final size, with the caption that belongs to it.
+
+    Parameters
+    ----------
+    figure
+        Laid out; its width is the venue's.
+    caption
+        One paragraph of plain text: how to read it, of what it is, how it was made.
+    venue, span
+        Where it will stand.
+    """
+
+    figure: Figure
+    caption: str
+    venue: str
+    span: Span
+
+    def save(self, path: str | Path) -> Path:
+        """Write the figure, and its caption beside it; return the caption's path.
+
+        The same figure gives the same bytes. A broken run leaves the old files or none.
+
+        Parameters
+        ----------
+        path
+            Ends in ``.pdf``, ``.svg`` or ``.png``; the caption goes to ``NAME.caption.txt``.
+
+        Raises
+        ------
+        UsageError
+            If the suffix is none of these.
+        OutputError
+            If a file cannot be written.
+        """
+        target, beside = figure_paths(Path(path))
+        content = self._draw(target.suffix.lower())
+        try:
+            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as place:
+                scratch = Path(place)
+                (scratch / "figure").write_bytes(content)
+                (scratch / "caption").write_text(self.caption, encoding="utf-8")
+                (scratch / "figure").replace(target)
+                (scratch / "caption").replace(beside)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise OutputError(
+                f"{target}: it cannot be written ({why}). Choose another place."
+            ) from error
+        return beside
+
+    def _draw(self, suffix: str) -> bytes:
+        import matplotlib as mpl
+
+        from posprobe.figures import style
+
+        metadata: dict[str, dict[str, Any]] = {
+            ".pdf": {"CreationDate": None},
+            ".svg": {"Date": None},
+            ".png": {"Software": None},
+        }
+        buffer = BytesIO()
+        with (
+            style(self.venue, span=self.span),
+            mpl.rc_context({"svg.hashsalt": "posprobe"}),
+            warnings.catch_warnings(),
+        ):
+            # A name may hold letters that the font lacks, and is drawn with boxes then.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            self.figure.savefig(buffer, format=suffix[1:], metadata=metadata[suffix])
+        if suffix == ".svg":
+            return smaller_images(buffer.getvalue().decode()).encode()
+        return buffer.getvalue()
+
+
+def figure_paths(path: Path) -> tuple[Path, Path]:
+    """Return where a figure and its caption go.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is no known one.
+    OutputError
+        If there is no such folder, or a folder stands where a file should.
+    """
+    path = path.expanduser()
+    if path.suffix.lower() not in SUFFIXES:
+        raise UsageError(f"{path}: the suffix must be .pdf, .svg or .png.")
+    beside = path.with_suffix(".caption.txt")
+    try:
+        there = path.parent.is_dir()
+        folder = next((place for place in (path, beside) if place.is_dir()), None)
+    except (OSError, ValueError) as error:
+        raise OutputError(f"{path}: no file can have this name ({error}).") from error
+    if not there:
+        raise OutputError(f"{path}: there is no folder {path.parent}. Make it first.")
+    if folder is not None:
+        raise OutputError(f"{folder}: it is a folder. Choose another name.")
+    return path, beside
+
+
+def check_request(kind: str, venue: str, path: Path) -> None:
+    """Refuse what cannot be drawn or written, before anything is loaded.
+
+    Raises
+    ------
+    UsageError
+        If the kind, the venue or the suffix is unknown.
+    OutputError
+        If the path cannot be written to.
+    """
+    from posprobe.figures.venues import venue_of
+
+    if kind not in KINDS:
+        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(KINDS)}.")
+    venue_of(venue)
+    figure_paths(path)
+
+
+def paper_figure(
+    kind: str,
+    *records: Record,
+    venue: str = "acl",
+    span: Span = "column",
+    nulls: int = DRAWS,
+    seed: int = 0,
+    device: Device = "auto",
+    length: int | None = None,
+) -> PaperFigure:
+    """Draw one figure for a paper.
+
+    Parameters
+    ----------
+    kind
+        Key of `KINDS`.
+    records
+        Tables; for ``heads``, the encodings of one checkpoint that have no table. Where tables
+        share axes, all are cut to the positions of the shortest.
+    venue
+        Key of `posprobe.figures.venues.VENUES`.
+    span
+        ``"column"`` or ``"page"``; a text of one column has no narrower one.
+    nulls
+        Draws of null models, where the kind shows any; 0 for none.
+    seed, device
+        As for `analyze`.
+    length
+        Positions at which encodings without a table are drawn; as for `analyze_schemes`.
+
+    Raises
+    ------
+    UsageError
+        If the kind, venue or span is unknown, or the kind does not apply to these records.
+    InvalidTable
+        If a table has a single row.
+    """
+    from posprobe.figures import style
+    from posprobe.figures.sheet import Sheet, lay_out
+    from posprobe.figures.venues import venue_of
+
+    if kind not in KINDS:
+        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(KINDS)}.")
+    place = venue_of(venue)
+    with style(venue, span=span):
+        sheet = Sheet(place.width(span), place.height)
+        if kind == "heads":
+            figure, text = of_schemes(schemes_for(records), sheet, length, seed)
+        else:
+            tables = tables_for(kind, records)
+            figure, text = of_tables(kind, tables, sheet, nulls, seed, device)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            lay_out(figure)
+    return PaperFigure(figure, text, venue, span)

@@ -1,0 +1,165 @@
+"""``posprobe figure``: a file and a caption, or one clear error and nothing written."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import pytest
+from made_tables import walk
+from safetensors.numpy import save_file
+
+from posprobe.cli import main
+from posprobe.figures.venues import VENUES
+from posprobe.report.paper_kinds import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Cli(Protocol):
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        """Run ``posprobe figure`` and return the exit code, stdout and stderr."""
+
+
+@pytest.fixture
+def cli(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Iterator[Cli]:
+    logger = logging.getLogger("posprobe")
+    state = logger.handlers[:], logger.level, logger.propagate
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["posprobe", "figure", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        code = ended.value.code
+        assert code is None or isinstance(code, int)
+        return code or 0, printed.out, printed.err
+
+    yield run
+    logger.handlers[:], logger.level, logger.propagate = state
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_figure_is_written_and_its_caption_printed(cli: Cli, tmp_path: Path) -> None:
+    code, out, err = cli("profile", "sinusoidal:64x16", "-o", "f.pdf", "--venue", "icml")
+    assert code == 0, err
+    assert names_in(tmp_path) == {"f.pdf", "f.caption.txt"}
+    assert out == (tmp_path / "f.caption.txt").read_text(encoding="utf-8")
+    assert "n = 64" in out
+    assert "sinusoidal:64x16: fixed table" in err
+    assert re.search(r"^Figure  f\.pdf \(3\.25 x [\d.]+ in\)$", err, re.MULTILINE)
+    assert err.endswith("Caption f.caption.txt\n")
+    (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+)", (tmp_path / "f.pdf").read_bytes())
+    assert float(box) == pytest.approx(3.25 * 72, abs=0.01)
+
+
+def test_quiet_prints_the_caption_alone(cli: Cli) -> None:
+    code, out, err = cli("norms", "sinusoidal:64x16", "-o", "f.svg", "--quiet")
+    assert (code, err) == (0, "")
+    assert out.startswith("Euclidean norm")
+
+
+def test_several_tables_and_a_formula_that_takes_the_first_ones_shape(
+    cli: Cli, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "walk.npy", walk(50, 8))
+    refs = ("walk.npy", "sinusoidal")
+    code, out, err = cli("comparison", *refs, "-o", "f.pdf", "--span", "page", "--nulls", "2")
+    assert code == 0, err
+    assert "sinusoidal:50x8" in out
+    assert "2 random walks" in out
+    (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+)", (tmp_path / "f.pdf").read_bytes())
+    assert float(box) / 72 == pytest.approx(16 / 2.54, abs=1e-3)
+
+
+@pytest.mark.parametrize(("ref", "said"), [("rotary:256x32", "rotary"), ("alibi:128x4", "4 heads")])
+def test_encodings_without_a_table_are_drawn_as_heads(ref: str, said: str, cli: Cli) -> None:
+    code, out, err = cli("heads", ref, "-o", "f.png", "--rows", "0:64")
+    assert code == 0, err
+    assert said in out
+
+
+def test_tensor_and_rows_are_those_of_the_other_commands(cli: Cli, tmp_path: Path) -> None:
+    save_file({"odd.name": walk(40, 6).astype(np.float32)}, tmp_path / "model.safetensors")
+    code, out, err = cli(
+        "table", "model.safetensors", "--tensor", "odd.name", "--rows", "5:30", "-o", "f.svg"
+    )
+    assert code == 0, err
+    assert "positions 5 to 29" in out
+    assert "odd.name (F32)" in out
+
+
+def test_two_runs_in_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
+    code = "import sys; from posprobe.cli import main; main()"
+    runs = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        folder.mkdir()
+        arguments = ["figure", "similarity", "sample:digits-vit", "-o", "f.pdf", "--quiet"]
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments],
+            cwd=folder,
+            env=os.environ | {"PYTHONHASHSEED": seed, "SOURCE_DATE_EPOCH": seed},
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        runs.append((done.stdout, (folder / "f.pdf").read_bytes()))
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pie", "sinusoidal:16x8", "-o", "f.pdf"], "There are similarity, mosaic"),
+        (["profile", "sinusoidal:16x8", "-o", "f.gif"], ".pdf, .svg or .png"),
+        (["profile", "sinusoidal:16x8", "-o", "no/f.pdf"], "no folder"),
+        (["profile", "sinusoidal:16x8", "-o", "f.pdf", "--venue", "mind"], "There are acl"),
+        (["mosaic", "sinusoidal:16x8", "-o", "f.pdf"], "patches on a grid"),
+        (["heads", "sinusoidal:16x8", "-o", "f.pdf"], "table of positions"),
+        (["similarity", "rotary:64x32", "-o", "f.pdf"], "kind heads"),
+        (["shift", "sinusoidal:16x8", "sinusoidal:16x4", "-o", "f.pdf"], "one table"),
+        (["nulls", "sinusoidal:16x8", "-o", "f.pdf", "--nulls", "0"], "--nulls 1"),
+        (
+            ["profile", "sinusoidal:16x8", "sinusoidal:16x4", "-o", "f.pdf", "--tensor", "x"],
+            "one reference",
+        ),
+    ],
+)
+def test_what_cannot_be_drawn_is_one_clear_error(
+    arguments: list[str], said: str, cli: Cli, tmp_path: Path
+) -> None:
+    code, out, err = cli(*arguments, "--quiet")
+    assert (code, out) == (2, "")
+    assert err.startswith("posprobe: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert names_in(tmp_path) == set()
+
+
+def test_the_request_is_checked_before_anything_is_fetched(cli: Cli) -> None:
+    code, _, err = cli("profile", "no/such-repository", "-o", "f.gif", "--offline")
+    assert code == 2
+    assert ".pdf, .svg or .png" in err
+
+
+def test_the_help_names_every_kind_and_venue() -> None:
+    # `posprobe.cli` has a command of that name, so the module is looked up by its own.
+    module = import_module("posprobe.cli.figure")
+    for listed, there in ((module.KINDS, KINDS), (module.VENUES, VENUES)):
+        assert re.split(r", | or ", listed) == list(there)

@@ -1,0 +1,53 @@
+"""The documentation is what the code says, and every command of the README exists."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from posprobe.cli import app
+from posprobe.report import NAMES
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import cli_docs  # noqa: E402
+
+COMMANDS = {command.callback.__name__ for command in app.registered_commands if command.callback}
+
+
+def test_the_list_of_commands_is_that_of_the_code() -> None:
+    assert cli_docs.TARGET.read_text(encoding="utf-8") == cli_docs.document(), (
+        "run: uv run python tools/cli_docs.py"
+    )
+
+
+def test_every_command_stands_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"posprobe (\w+)", readme))
+    assert named >= COMMANDS
+
+
+@pytest.mark.parametrize("name", [*NAMES, "heads", "rotation", "smoothness"])
+def test_every_analysis_is_explained(name: str) -> None:
+    explained = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
+    assert re.search(rf"^##+ .*`{name}[`.]", explained, re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md")))
+def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
+        assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_options_that_the_readme_shows_exist() -> None:
+    known = set(re.findall(r"--[a-z]+", cli_docs.document()))
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for line in readme.splitlines():
+        if "posprobe " in line and line.startswith("uv run posprobe"):
+            words = line.partition("#")[0]
+            assert set(re.findall(r" (--[a-z]+)", words)) <= known, line

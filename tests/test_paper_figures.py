@@ -1,0 +1,626 @@
+"""Figures for papers: exact widths, readable text, one raster per heat map, the same bytes."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from made_schemes import buckets, linear, rotary, window
+from made_tables import as_table, gaussian, patches, walk, waves
+from matplotlib import pyplot as plt
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.text import Text
+from PIL import Image
+
+import posprobe as pp
+from posprobe.errors import OutputError, UsageError
+from posprobe.figures import style
+from posprobe.figures.venues import VENUES, venue_rc
+from posprobe.report.paper import PaperFigure, paper_figure
+from posprobe.report.paper_kinds import KINDS, MANY
+from posprobe.report.sections import VERDICT
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from posprobe.figures.venues import Span
+    from posprobe.report.paper_kinds import Record
+
+DRAWS = 2
+#: Widths in inches that the author kits state, found independently of the code.
+STATED = {
+    "acl": ((21 - 2 * 2.5 - 0.6) / 2 / 2.54, (21 - 2 * 2.5) / 2.54),
+    "neurips": (5.5, 5.5),
+    "iclr": (5.5, 5.5),
+    "icml": ((6.75 - 0.25) / 2, 6.75),
+    "cvpr": (3.25, 6 + 7 / 8),
+    "aaai": ((7 - 0.375) / 2, 7.0),
+    "jmlr": (6.0, 6.0),
+    "tmlr": (6.5, 6.5),
+    "slides": ((14 - 0.4) / 2 / 2.54, (16 - 2) / 2.54),
+    "web": (360 / 96, 720 / 96),
+}
+#: Venues whose pages differ from those of papers, all of which are about as wide as ACL's.
+UNLIKE = ("slides", "web")
+
+
+@pytest.fixture(autouse=True)
+def pyplot_is_left_alone() -> Iterator[None]:
+    plt.switch_backend("Agg")
+    before = dict(mpl.rcParams)
+    yield
+    assert plt.get_fignums() == []
+    assert dict(mpl.rcParams) == before
+
+
+def sequence(name: str = "waves", seed: int = 0) -> pp.PositionTable:
+    return as_table(waves(96, [6.0, 18.0, 40.0], seed=seed, noise=0.05), name=name)
+
+
+@cache
+def records(case: str) -> tuple[Record, ...]:
+    """What each case draws, made once."""
+    long = as_table(walk(120, 6), name="a longer walk with a long name")
+    grid = patches(6, 8, 12)
+    made: dict[str, tuple[Record, ...]] = {
+        "sequence": (sequence(),),
+        "cut": (long[20:70],),
+        "several": (sequence(), long, pp.sinusoidal(96, 6)),
+        "six": tuple(sequence(f"table {k}", k) for k in range(6)),
+        "grid": (grid,),
+        "grids": (grid, pp.sincos2d(6, 8, 12)),
+        "curves": (buckets(4),),
+        "causal": (buckets(8, causal=True),),
+        "layers": tuple(buckets(4, name=f"layer {k}", seed=k) for k in range(3)),
+        "window": (window(),),
+        "windows": (window(name="stage 0"), window(7, 7, 4, name="stage 1")),
+        "rotary": (rotary(scaling={"rope_type": "linear", "factor": 2.0}),),
+        "alibi": (linear(),),
+    }
+    return made[case]
+
+
+def table_of(case: str) -> pp.PositionTable:
+    (record,) = records(case)
+    assert isinstance(record, pp.PositionTable)
+    return record
+
+
+#: One case for each kind; others in `CASES`.
+FIRST = dict.fromkeys(KINDS, "sequence") | {
+    "mosaic": "grid", "heads": "curves", "comparison": "several",
+}  # fmt: skip
+CASES = [
+    *FIRST.items(),
+    *((kind, "several") for kind in MANY if kind != "comparison"),
+    *((kind, "grids") for kind in MANY),
+    *((kind, "six") for kind in ("similarity", "comparison")),
+    *((kind, "grid") for kind in ("similarity", "profile", "variance", "components", "trajectory")),
+    *((kind, "grid") for kind in ("spectrum", "table", "norms", "nulls")),
+    *(("heads", case) for case in ("causal", "layers", "window", "windows", "rotary", "alibi")),
+    *((kind, "cut") for kind in ("similarity", "components", "trajectory", "table", "norms")),
+]  # fmt: skip
+
+
+@cache
+def made(kind: str, case: str, venue: str = "acl", span: Span = "column") -> PaperFigure:
+    return paper_figure(kind, *records(case), venue=venue, span=span, nulls=DRAWS)
+
+
+def texts(figure: Figure) -> list[Text]:
+    found = figure.findobj(Text)
+    return [
+        text
+        for text in found
+        if isinstance(text, Text) and text.get_text().strip() and text.get_visible()
+    ]
+
+
+def check_page(drawn: PaperFigure, venue: str, span: Span) -> None:
+    """Hold a figure to its width, to text of 7 to 9 points, and to nothing beyond the page."""
+    width, height = drawn.figure.get_size_inches()
+    assert width == STATED[venue][span == "page"]
+    assert 1 < height <= VENUES[venue].height + 1e-9
+    assert all(7 <= float(text.get_fontsize()) <= 9 for text in texts(drawn.figure))
+    with style(venue, span=span):
+        inside = drawn.figure.get_tightbbox()
+    # Hundredths of an inch: nothing that is drawn is cut off.
+    assert inside.x0 >= -0.01
+    assert inside.y0 >= -0.01
+    assert inside.x1 <= width + 0.01
+    assert inside.y1 <= height + 0.01
+
+
+# Widths and text.
+
+
+@pytest.mark.parametrize("venue", STATED)
+def test_widths_are_those_of_the_author_kits(venue: str) -> None:
+    found = VENUES[venue]
+    assert (found.column, found.page) == pytest.approx(STATED[venue], abs=1e-9)
+    # The kit is named, and says a length.
+    assert re.search(r"\d+(\.\d+)?( true |-| )?(in|cm|inches|pixels)\b", found.source)
+    assert found.height <= 10
+
+
+def test_every_venue_is_tested() -> None:
+    assert set(VENUES) == set(STATED)
+    assert {kind for kind, _ in CASES} == set(KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("venue", STATED)
+def test_every_kind_is_drawn_for_every_venue(venue: str, kind: str) -> None:
+    spans: tuple[Span, ...] = ("column", "page") if venue in UNLIKE else ("column",)
+    for span in spans:
+        if (venue, kind, span) == ("slides", "comparison", "column"):
+            with pytest.raises(UsageError, match="--span page"):
+                made(kind, FIRST[kind], venue, span)
+            continue
+        check_page(made(kind, FIRST[kind], venue, span), venue, span)
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+def test_every_layout_and_number_of_tables_fits_a_column_and_a_page(kind: str, case: str) -> None:
+    spans: tuple[Span, ...] = ("column", "page")
+    for span in spans:
+        check_page(made(kind, case, "acl", span), "acl", span)
+
+
+def test_a_text_of_one_column_has_one_width() -> None:
+    assert venue_rc("neurips", span="column") == venue_rc("neurips", span="page")
+
+
+# What the drawings hold.
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+def test_cosines_share_one_diverging_range_and_sizes_are_drawn_in_viridis(
+    kind: str, case: str
+) -> None:
+    for image in made(kind, case).figure.findobj(AxesImage):
+        assert isinstance(image, AxesImage)
+        assert image.get_interpolation() == "none"
+        values = image.get_array()
+        assert values is not None
+        if values.ndim == 3:  # the table, coloured already
+            continue
+        low, high = image.get_clim()
+        if image.cmap.name == "RdBu_r":
+            assert (low, high) == (-1, 1)
+        elif image.cmap.name == "PuOr_r":
+            assert low == -high
+        else:
+            assert image.cmap.name in ("viridis", "cividis")
+
+
+@pytest.mark.parametrize(("kind", "case"), CASES)
+def test_lines_of_a_legend_are_told_apart_without_colour(kind: str, case: str) -> None:
+    for axes in made(kind, case).figure.axes:
+        looks = {}
+        for line in axes.lines:
+            label = str(line.get_label())
+            if not label.startswith("_"):
+                dash = line._dash_pattern  # type: ignore[attr-defined]
+                empty = line.get_linestyle() == "None"
+                looks[label] = (
+                    str(dash),
+                    empty,
+                    line.get_marker(),
+                    str(line.get_markerfacecolor()) if empty else "",
+                )
+                # White markers have an edge.
+                ink = line.get_markeredgecolor() if empty else line.get_color()
+                assert np.dot(mpl.colors.to_rgb(ink), [0.299, 0.587, 0.114]) < 0.9
+        assert len(set(looks.values())) == len(looks)
+
+
+def test_the_path_darkens_steadily_in_grey_and_joins_the_scores() -> None:
+    figure = made("trajectory", "cut").figure
+    scores = pp.pca(table_of("cut")).scores
+    (path,) = (c for c in figure.axes[0].collections if isinstance(c, LineCollection))
+    corners = np.array(path.get_segments())
+    np.testing.assert_allclose(corners[:, 0], scores[:-1, :2])
+    np.testing.assert_allclose(corners[:, 1], scores[1:, :2])
+    gray = np.asarray(path.get_colors())[:, :3] @ [0.299, 0.587, 0.114]
+    assert (np.diff(gray) > 0).all()
+
+
+def test_on_a_grid_every_row_is_a_path_of_its_own() -> None:
+    figure = made("trajectory", "grid").figure
+    (path,) = (c for c in figure.axes[0].collections if isinstance(c, LineCollection))
+    assert len(path.get_segments()) == 6 * (8 - 1)
+    assert len(np.unique(np.asarray(path.get_colors()), axis=0)) == 6
+
+
+def test_every_number_stands_beside_its_bands() -> None:
+    analysis = pp.analyze(table_of("sequence"), nulls=DRAWS)
+    numbers = analysis.nulls["numbers"]
+    figure = made("nulls", "sequence").figure
+    strips = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.axison}
+    defined = {
+        number.label for number in VERDICT if numbers.get(number.key, {}).get("value") is not None
+    }
+    assert set(strips) == {label.replace("translation", "transl.") for label in defined}
+    axes, entry = strips["stable rank"], numbers["pca.stable_rank"]
+    lines: dict[str, Any] = {str(line.get_label()): line for line in axes.lines}
+    assert set(lines["table"].get_xdata()) == {entry["value"]}
+    assert set(lines["sinusoid"].get_xdata()) == {entry["sinusoid"]}
+    bars: list[Any] = [line for line in axes.lines if line.get_label() == "_band"]
+    for bar, name in zip(bars, ("gaussian", "permuted", "walk", "phase"), strict=True):
+        assert list(bar.get_xdata()) == [entry[name]["p5"], entry[name]["p95"]]
+        assert list(lines[name].get_xdata()) == [entry[name]["p50"]]
+    assert (
+        len({lines[name].get_marker() for name in ("gaussian", "permuted", "walk", "phase")}) == 4
+    )
+
+
+def test_a_mosaic_says_how_to_read_a_tile_and_shows_one() -> None:
+    page = made("mosaic", "grid", span="page").figure
+    said = " ".join(text.get_text() for text in texts(page))
+    assert "a tile: cosine of one patch with all" in said
+    tile = next(axes for axes in page.axes if "the tile of" in axes.get_title(loc="left"))
+    row, column = map(int, re.findall(r"\d+", tile.get_title(loc="left")))
+    (image,) = tile.images
+    values: Any = image.get_array()
+    np.testing.assert_array_equal(values, pp.grid(records("grid")[0]).mosaic[row, column])  # type: ignore[arg-type]
+    # The framed cell is the patch itself.
+    (frame,) = tile.patches
+    assert (frame.get_x() + 0.5, frame.get_y() + 0.5) == (column, row)  # type: ignore[attr-defined]
+    assert values[row, column] == pytest.approx(1)
+    # The frame in the mosaic surrounds the same tile.
+    whole = page.axes[0]
+    (frame,) = whole.patches
+    left, top = frame.get_x(), frame.get_y()  # type: ignore[attr-defined]
+    drawn: Any = whole.images[0].get_array()
+    canvas = np.ma.filled(drawn, np.nan)
+    inside = canvas[int(top) + 1 : int(top) + 7, int(left) + 1 : int(left) + 9]
+    np.testing.assert_array_equal(inside, values)
+
+
+# Files.
+
+
+def saved(drawn: PaperFigure, path: Path) -> bytes:
+    drawn.save(path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(("kind", "case"), FIRST.items())
+def test_a_pdf_has_the_exact_width_and_fonts_that_printers_take(
+    kind: str, case: str, tmp_path: Path
+) -> None:
+    content = saved(made(kind, case), tmp_path / "f.pdf")
+    (box,) = re.findall(rb"/MediaBox \[ ([\d. ]+) \]", content)
+    left, bottom, right, _ = map(float, box.split())
+    assert (left, bottom) == (0, 0)
+    assert right / 72 == pytest.approx(STATED["acl"][0], abs=1e-4)
+    assert b"/Type3" not in content
+    assert b"/FontFile2" in content
+    assert b"/CreationDate" not in content
+
+
+#: Rasters by kind: each heat map at the size of its data, and one colour bar.
+@pytest.mark.parametrize(
+    ("kind", "case", "sizes"),
+    [
+        ("similarity", "sequence", [(96, 96)] * 2),
+        ("similarity", "several", [(96, 96), (120, 120), (96, 96)]),
+        ("mosaic", "grid", [(8 * 9 - 1, 6 * 7 - 1)]),
+        ("profile", "grid", [(15, 11)]),
+        ("components", "grid", [(8, 6)] * 6),
+        ("table", "sequence", [(96, 6)]),
+        ("norms", "grid", [(8, 6)]),
+        ("comparison", "several", [(96, 96)] * 3),
+        ("heads", "window", [(9, 9)] * 3),
+        ("profile", "sequence", []),
+        ("variance", "several", []),
+        ("nulls", "sequence", []),
+        ("shift", "sequence", []),
+    ],
+)
+def test_a_heat_map_is_one_raster_at_the_resolution_of_its_data(
+    kind: str, case: str, sizes: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    content = saved(made(kind, case), tmp_path / "f.pdf")
+    objects = re.findall(rb"<<(?:(?!>>).)*?/Subtype /Image.*?>>\s*(?:/|stream)", content, re.DOTALL)
+    found = []
+    for text in re.findall(rb"\d+ 0 obj\s(.*?)stream", content, re.DOTALL):
+        if b"/Subtype /Image" in text:
+            size = (re.search(rb"/Width (\d+)", text), re.search(rb"/Height (\d+)", text))
+            found.append(tuple(int(number[1]) for number in size if number))
+    assert len(found) >= len(objects) - 1
+    bars = [size for size in found if size not in sizes]
+    assert sorted(size for size in found if size in sizes) == sorted(sizes)
+    assert len(bars) <= (1 if sizes else 0)
+
+
+def test_a_png_has_its_pixels_and_an_svg_its_width_and_text(tmp_path: Path) -> None:
+    drawn = made("profile", "sequence")
+    saved(drawn, tmp_path / "f.png")
+    with Image.open(tmp_path / "f.png") as image:
+        assert image.size[0] == pytest.approx(STATED["acl"][0] * 300, abs=1)
+        assert image.info["dpi"] == pytest.approx((300, 300), abs=0.1)
+    svg = saved(drawn, tmp_path / "f.svg").decode()
+    (width,) = re.findall(r'<svg[^>]* width="([\d.]+)pt"', svg)
+    assert float(width) / 72 == pytest.approx(STATED["acl"][0], abs=1e-4)
+    assert "offset (positions)" in svg
+    assert "<dc:date>" not in svg
+
+
+@pytest.mark.parametrize("kind", ["similarity", "trajectory", "nulls", "comparison", "heads"])
+def test_the_same_figure_gives_the_same_bytes(kind: str, tmp_path: Path) -> None:
+    again = paper_figure(kind, *records(FIRST[kind]), nulls=DRAWS)
+    assert again.caption == made(kind, FIRST[kind]).caption
+    for suffix in ("pdf", "svg", "png"):
+        first = saved(made(kind, FIRST[kind]), tmp_path / f"a.{suffix}")
+        assert saved(again, tmp_path / f"b.{suffix}") == first
+    # Drawing it once more, after other formats, changes nothing.
+    assert saved(again, tmp_path / "b.pdf") == (tmp_path / "a.pdf").read_bytes()
+
+
+def test_the_caption_stands_beside_the_figure_in_one_paragraph(tmp_path: Path) -> None:
+    drawn = made("similarity", "sequence")
+    beside = drawn.save(tmp_path / "one.two.pdf")
+    assert beside == tmp_path / "one.two.caption.txt"
+    assert beside.read_text(encoding="utf-8") == drawn.caption
+    assert drawn.caption.endswith(".\n")
+    assert "\n" not in drawn.caption[:-1]
+    assert "  " not in drawn.caption
+
+
+@pytest.mark.parametrize("name", ["f.jpg", "f", "f.eps", ".pdf"])
+def test_other_suffixes_are_refused_with_those_that_there_are(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\.pdf, \.svg or \.png"):
+        made("profile", "sequence").save(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_written_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    drawn = made("profile", "sequence")
+    with pytest.raises(OutputError, match="no folder"):
+        drawn.save(tmp_path / "missing" / "f.pdf")
+    (tmp_path / "d.pdf").mkdir()
+    with pytest.raises(OutputError, match="is a folder"):
+        drawn.save(tmp_path / "d.pdf")
+    (tmp_path / "e.caption.txt").mkdir()
+    with pytest.raises(OutputError, match="is a folder"):
+        drawn.save(tmp_path / "e.pdf")
+    with pytest.raises(OutputError):
+        drawn.save(tmp_path / ("x" * 300 + ".pdf"))
+    with pytest.raises(OutputError):
+        drawn.save(tmp_path / "a\0b.pdf")
+    assert {path.name for path in tmp_path.iterdir()} == {"d.pdf", "e.caption.txt"}
+
+
+@pytest.mark.parametrize("broken", ["savefig", "replace"])
+def test_a_broken_run_leaves_the_old_files(
+    broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = made("profile", "sequence")
+    target = tmp_path / "f.pdf"
+    before = saved(made("variance", "sequence"), target), (tmp_path / "f.caption.txt").read_bytes()
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Figure if broken == "savefig" else Path, broken, fail)
+        with pytest.raises(OSError if broken == "savefig" else OutputError):
+            drawn.save(target)
+    assert (target.read_bytes(), (tmp_path / "f.caption.txt").read_bytes()) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"f.pdf", "f.caption.txt"}
+
+
+# Captions.
+
+
+def test_a_caption_says_of_what_it_is_and_how_it_was_made() -> None:
+    table = pp.load("sample:sapiens-roberta")
+    text = paper_figure("similarity", table).caption
+    found = pp.similarity(table)
+    for said in (
+        "n = 144",
+        "d = 128",
+        "positions 0 to 143",
+        "rows 0 to 1 as stored left out",
+        "decoder.sentence_encoder.embed_positions.weight (F32)",
+        "sample:sapiens-roberta",
+        f"SHA-256 {str(table.source.sha256)[:12]}",
+        "after subtracting the mean row",
+        f"{found.raw.neighbour_mean:.3g} raw",
+        f"{found.centered.neighbour_mean:.3g} centred",
+        f"posprobe {pp.__version__}",
+    ):
+        assert said in text
+
+
+def test_a_caption_names_the_revision_the_rows_and_the_draws() -> None:
+    from dataclasses import replace
+
+    first, second = sequence("one"), sequence("two", 5)
+    hub = replace(first, source=replace(first.source, revision="0123456789abcdef" * 2))
+    text = paper_figure("profile", hub[10:60], second, nulls=3, seed=7).caption
+    assert "revision 0123456789ab" in text
+    assert "positions 10 to 59" in text
+    assert "of 3 random walks" in text
+    assert "(seed 7)" in text
+    without = paper_figure("profile", first, second, nulls=0).caption
+    assert "random walk" not in without
+
+
+def numbers_of(kind: str, record: Any) -> list[str]:
+    """What a caption must hold, computed from the record by the analyses."""
+    match kind:
+        case "variance":
+            found = pp.pca(record)
+            needed = found.components_for(0.9)
+            return [f"stable rank {found.stable_rank:.3g}", f"{needed} components for 90 %"]
+        case "spectrum":
+            spectrum = pp.spectrum(record)
+            periods = [f"{line.period:.3g}" for line in spectrum.lines]
+            assert periods
+            return [f"{spectrum.entropy:.3g}", "Hann window", *periods]
+        case "components":
+            return [f"{pp.pca(record).explained_variance_ratio[:6].sum():.1%}", "columns centred"]
+        case "norms":
+            return [f"mean {pp.norms(record).norms.mean():.3g}"]
+        case "shift":
+            shift = pp.shift(record)
+            periods = [f"{period:.3g}" for period in shift.periods[shift.rotations]]
+            assert periods
+            return [f"held-out rows: {shift.skill:.3g}", f"first {shift.rank} princ", *periods]
+        case "mosaic":
+            return ["6 × 8", f"{pp.grid(record).neighbour_right:.3g} with the right"]
+        case "spectrogram":
+            return [f"segments of {pp.spectrogram(record).length} positions"]
+        case "nulls":
+            return [f"{DRAWS} draws", "seed 0", "independent Gaussian rows"]
+        case "table":
+            return [f"±{np.percentile(np.abs(record.values), 99):.3g}"]
+        case "heads":
+            return [f"{record.slopes.max():.3g} to {record.slopes.min():.3g}", "8 heads"]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [item for item in FIRST.items() if item[1] != "several" and item[0] != "heads"]
+    + [("heads", "alibi")],
+)
+def test_captions_hold_the_numbers_of_the_analyses(kind: str, case: str) -> None:
+    text = made(kind, case).caption
+    for number in numbers_of(kind, records(case)[0]):
+        assert number in text
+
+
+def test_large_tables_say_what_was_averaged_or_left_out() -> None:
+    large = as_table(walk(600, 4), name="large")
+    assert "those of large means of 2 × 2" in paper_figure("similarity", large).caption
+    assert "one position in 2 is drawn" in paper_figure("table", large).caption
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize(
+    ("kind", "case", "said"),
+    [
+        ("mosaic", "sequence", "patches on a grid"),
+        ("heads", "sequence", "table of positions"),
+        ("similarity", "curves", "kind heads"),
+        ("norms", "several", "one table"),
+        ("comparison", "sequence", "two to 6 tables"),
+        ("shift", "grid", "cannot be drawn"),
+        ("spectrogram", "grid", "cannot be drawn"),
+        ("pie", "sequence", "There are similarity, mosaic"),
+    ],
+)
+def test_a_kind_that_does_not_apply_is_refused(kind: str, case: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        paper_figure(kind, *records(case), nulls=0)
+
+
+def test_other_refusals_say_what_there_is() -> None:
+    table = sequence()
+    with pytest.raises(UsageError, match="There are acl, neurips"):
+        paper_figure("profile", table, venue="nature")
+    with pytest.raises(UsageError, match="There are column, page"):
+        paper_figure("profile", table, span="wide")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="one to 6 tables, and 7 are given"):
+        paper_figure("variance", *[table] * 7)
+    with pytest.raises(UsageError, match="0 are given"):
+        paper_figure("similarity")
+    with pytest.raises(UsageError, match="no encoding"):
+        paper_figure("heads")
+    with pytest.raises(UsageError, match="--nulls 1 or more"):
+        paper_figure("nulls", table, nulls=0)
+    with pytest.raises(UsageError, match="same grid"):
+        paper_figure("profile", table, records("grid")[0])
+    with pytest.raises(UsageError, match="REF#NAME"):
+        paper_figure("heads", buckets(), rotary())
+    with pytest.raises(UsageError, match="do not share a figure"):
+        paper_figure("heads", buckets(), window())
+    with pytest.raises(UsageError, match="4 rotations differ"):
+        paper_figure("heads", *(rotary(f"r{k}", base=10.0 ** (3 + k)) for k in range(4)))
+
+
+@pytest.mark.parametrize("kind", ["variance", "components", "trajectory", "spectrum", "shift"])
+def test_what_is_undefined_is_not_drawn(kind: str) -> None:
+    with pytest.raises(UsageError, match=f"{kind} cannot be drawn: "):
+        paper_figure(kind, as_table(np.full((32, 3), 0.1)), nulls=0)
+
+
+def test_two_dimensions_give_a_plane_and_one_no_path() -> None:
+    flat = paper_figure("trajectory", as_table(gaussian(30, 2)))
+    assert not any(axes.name == "3d" for axes in flat.figure.axes)
+    assert any(axes.name == "3d" for axes in made("trajectory", "sequence").figure.axes)
+    with pytest.raises(UsageError, match="two components"):
+        paper_figure("trajectory", as_table(gaussian(30, 1)))
+
+
+def test_equal_rotations_are_drawn_once() -> None:
+    drawn = paper_figure("heads", rotary("layer 0"), rotary("layer 1"), span="page")
+    assert len(drawn.figure.axes) == 2
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["a" * 200, "_hidden", "$x_1$ \\frac{1}", "naïve 模型 🙂", "<b>&", "tab\tnew\nline", ""],
+)
+def test_any_name_can_be_drawn(label: str, tmp_path: Path) -> None:
+    tables = as_table(walk(40, 4), name=label), as_table(walk(40, 4, 1), name="other")
+    drawn = paper_figure("comparison", *tables, nulls=0)
+    for suffix in ("pdf", "svg"):
+        assert saved(drawn, tmp_path / f"f.{suffix}")
+    assert "\n" not in drawn.caption[:-1]
+
+
+# The style of a venue.
+
+
+def test_results_take_the_look_of_the_venue_they_are_plotted_in() -> None:
+    found = pp.similarity(sequence())
+    with style("icml", span="page"):
+        figure: Any = found.plot().figure
+        assert figure.get_size_inches()[0] == 6.75
+    with style("web"):
+        other = pp.pca(sequence()).plot()
+    sizes = {float(text.get_fontsize()) for text in texts(other.figure)}  # type: ignore[arg-type]
+    assert sizes == {8, 9}
+    plt.close("all")
+
+
+def test_a_style_within_a_style_keeps_the_outer_one() -> None:
+    with style("acl"):
+        width = mpl.rcParams["figure.figsize"][0]
+        with style():
+            assert mpl.rcParams["figure.figsize"][0] == width == STATED["acl"][0]
+        with style("aaai"):
+            assert mpl.rcParams["figure.figsize"][0] == STATED["aaai"][0]
+        assert mpl.rcParams["figure.figsize"][0] == width
+    with style():
+        assert mpl.rcParams["figure.figsize"] == mpl.rcParamsDefault["figure.figsize"]
+
+
+def test_a_style_that_fails_inside_is_left_again() -> None:
+    with pytest.raises(ZeroDivisionError), style("acl"):
+        _ = 1 / 0
+    with style():
+        assert mpl.rcParams["font.size"] == 7
+        assert mpl.rcParams["figure.figsize"] == mpl.rcParamsDefault["figure.figsize"]
+
+
+def test_grids_of_patches_are_labelled_as_such() -> None:
+    assert isinstance(table_of("grid").layout, Grid)
+    axes = made("similarity", "grid").figure.axes[0]
+    assert axes.get_xlabel() == axes.get_ylabel() == "patch, row by row"
+    assert made("similarity", "sequence").figure.axes[0].get_xlabel() == "position"

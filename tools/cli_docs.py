@@ -1,0 +1,97 @@
+"""Write docs/cli.md from the commands themselves: what they take, and what each option means.
+
+    uv run python tools/cli_docs.py
+
+A test compares the file with what this prints.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from typer.models import ArgumentInfo, OptionInfo
+
+from posprobe.cli import app
+
+TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
+
+HEAD = """# Commands
+
+Made from the commands by `tools/cli_docs.py`; do not edit.
+
+{about} {epilog}
+
+Data goes to stdout, talk to stderr. Every command takes `--help`; `posprobe --debug COMMAND …`
+shows the traceback of an error, `posprobe --version` the version.
+"""
+
+
+def document() -> str:
+    """Return the whole page."""
+    about = HEAD.format(about=app.info.help, epilog=app.info.epilog)
+    return about + "".join(section(command.callback) for command in app.registered_commands)
+
+
+def section(command: Any) -> str:
+    """Return one command: its usage, its description, its arguments and options."""
+    name, parameters = command.__name__, list(read(command))
+    arguments = [p for p in parameters if isinstance(p.info, ArgumentInfo)]
+    options = [p for p in parameters if isinstance(p.info, OptionInfo)]
+    usage = " ".join(["posprobe", name, *(p.shown for p in arguments), "[OPTIONS]"])
+    lines = [f"\n## {name}\n", f"```sh\n{usage}\n```\n", inspect.getdoc(command) or "", ""]
+    return "\n".join([*lines, *table("argument", arguments), *table("option", options)])
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What a command takes: how it is typed, what it means, what it is otherwise."""
+
+    info: Any
+    shown: str
+    default: str
+
+
+def read(command: Any) -> Iterator[Parameter]:
+    """Read the parameters of a command from its signature."""
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        kind, info = get_args(hints[name])
+        default = parameter.default
+        plain = not any(default is nothing for nothing in (None, False, inspect.Parameter.empty))
+        text = str(getattr(default, "value", default)) if plain else ""
+        yield Parameter(info, shown(name, kind, info), text)
+
+
+def shown(name: str, kind: Any, info: Any) -> str:
+    """Return an argument or option as it is typed."""
+    if isinstance(info, ArgumentInfo):
+        return str(info.metavar or name.upper())
+    # Within Annotated, what stands first is a name and no default.
+    first = [info.default] if isinstance(info.default, str) else []
+    option = ", ".join([*first, *(info.param_decls or ())])
+    if kind is bool:
+        return option
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        choices = " or ".join(choice.value for choice in kind)
+        return f"{option} {choices}"
+    named = "PATH" if "Path" in str(kind) else "N" if kind is int else "TEXT"
+    return f"{option} {info.metavar or named}"
+
+
+def table(kind: str, parameters: list[Parameter]) -> Iterator[str]:
+    """Yield the lines of a table of parameters."""
+    if parameters:
+        yield f"| {kind} | meaning | default |"
+        yield "| --- | --- | --- |"
+        for parameter in parameters:
+            yield f"| `{parameter.shown}` | {parameter.info.help} | {parameter.default} |"
+        yield ""
+
+
+if __name__ == "__main__":
+    TARGET.write_text(document(), encoding="utf-8")
