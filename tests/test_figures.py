@@ -357,7 +357,8 @@ def test_every_result_has_a_drawing(
     every = pp.analyze(drawn["sequence"][0], only=["all"], nulls=0).results
     schemes = pp.analyze_schemes(rotary(), window()).results
     others = (result for results in schemes for result in results.values())
-    made = (*drawn["grid"][1].values(), *every.values(), *others)
+    beside = analyses.scale(drawn["sequence"][0], np.ones((3, drawn["sequence"][0].dim)))
+    made = (*drawn["grid"][1].values(), *every.values(), *others, beside)
     examples = {type(result): result for result in made}
     assert set(examples) == kinds
     for result in examples.values():

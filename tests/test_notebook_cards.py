@@ -1,4 +1,4 @@
-"""What results show of themselves in a notebook: findings first, numbers with their bands, escaped."""
+"""What results show of themselves in a notebook: findings first, bands beside numbers, escaped."""
 
 from __future__ import annotations
 

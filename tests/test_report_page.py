@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
+import json
 import re
 import xml.etree.ElementTree as ET  # our own drawings are parsed here, nothing from outside
+import zlib
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from made_tables import as_table, gaussian, patches, walk, waves
+from matplotlib.figure import Figure
+from matplotlib.patches import StepPatch
 
+import posprobe
 import posprobe as pp
-from posprobe.report import to_json
+from posprobe import analyses
+from posprobe.errors import OutputError, UnknownReference
+from posprobe.families import load_tokens
+from posprobe.report import read_bundle, to_json
+from posprobe.report.embed import cosines
+from posprobe.report.index import write_index
 from posprobe.report.page import render
 from posprobe.report.sections import SECTIONS, show
 from posprobe.report.svg import inline
@@ -22,12 +37,14 @@ from posprobe.table import DroppedRow, Grid, PositionTable, PrefixRow, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from posprobe.report import Analysis
     from posprobe.report.comparison import Comparison
 
 LIMIT = 2_000_000
+SCRIPT = Path(posprobe.__file__).parent / "report" / "templates" / "page.js"
 VOID = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
 #: Attributes through which a page fetches something.
 FETCHING = {"src", "href", "xlink:href", "srcset", "data", "poster", "action", "background"}
@@ -75,7 +92,9 @@ class Page(HTMLParser):
         assert opened.name == tag, f"</{tag}> closes <{opened.name}>"
 
     def handle_data(self, data: str) -> None:
-        for element in self.open:
+        # What a script holds is no text of the page.
+        script = self.open and self.open[-1].name == "script"
+        for element in self.open[-1:] if script else self.open:
             element.text += data
 
     def all(self, *names: str) -> list[Element]:
@@ -83,6 +102,26 @@ class Page(HTMLParser):
 
     def values(self, attribute: str) -> list[str]:
         return [e.attributes[attribute] for e in self.elements if attribute in e.attributes]
+
+    def embedded(self, name: str) -> Any:
+        """The JSON that the page carries for its script."""
+        (found,) = (e for e in self.all("script") if e.attributes.get("id") == name)
+        assert found.attributes["type"] == "application/json"
+        return json.loads(found.text)
+
+    def runs_nothing_but_its_own(self) -> bool:
+        """Whether the one script that a browser would run is ours, and the policy says so."""
+        (script,) = (e for e in self.all("script") if "type" not in e.attributes)
+        digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
+        (policy,) = (
+            e.attributes["content"]
+            for e in self.all("meta")
+            if e.attributes.get("http-equiv") == "Content-Security-Policy"
+        )
+        rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+        assert rules["default-src"] == "'none'"
+        assert rules["script-src"] == f"'sha256-{digest}'"
+        return script.text == SCRIPT.read_text(encoding="utf-8")
 
 
 def page_of(content: Analysis | Comparison, place: Path) -> Page:
@@ -137,9 +176,12 @@ def test_the_page_says_what_it_is(page: Page) -> None:
     assert any(meta.attributes.get("name") == "viewport" for meta in page.all("meta"))
 
 
-def test_nothing_runs_and_nothing_is_fetched(pages: dict[str, tuple[Page, Path]]) -> None:
+def test_only_our_script_runs_and_nothing_is_fetched(
+    pages: dict[str, tuple[Page, Path]],
+) -> None:
     for page, folder in pages.values():
-        assert not page.all("script", "iframe", "object", "embed", "link", "img", "base", "form")
+        assert page.runs_nothing_but_its_own()
+        assert not page.all("iframe", "object", "embed", "link", "img", "base", "form")
         for element in page.elements:
             for name, value in element.attributes.items():
                 assert not name.startswith("on"), f"<{element.name} {name}>"
@@ -240,8 +282,152 @@ def test_dark_and_light_readers_see_the_ink(page: Page) -> None:
     (style, *_) = page.all("style")
     assert "prefers-color-scheme: dark" in style.text
     ink = set(re.findall(r"var\((--[\w-]+)\)", page.source))
-    assert ink
-    assert ink <= set(re.findall(r"(--[\w-]+):", style.text))
+    assert ink - {"--width"}  # which every drawing sets for itself
+    assert ink - {"--width"} <= set(re.findall(r"(--[\w-]+):", style.text))
+
+
+def luminance(color: str) -> float:
+    """WCAG 2.2's relative luminance of ``#rgb`` or ``#rrggbb``."""
+    digits = color[1:] if len(color) == 7 else "".join(2 * digit for digit in color[1:])
+    parts = [int(digits[k : k + 2], 16) / 255 for k in (0, 2, 4)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark", "print"])
+def test_text_and_marks_stand_out_from_the_paper(theme: str) -> None:
+    style = (SCRIPT.parent / "style.css").read_text(encoding="utf-8")
+    roots = re.findall(r":root \{([^}]*)\}", style)
+    colors = dict(
+        re.findall(r"(--[\w-]+): (#\w+);", roots[("light", "dark", "print").index(theme)])
+    )
+    for paper in ("--paper", "--raised", "--warn"):
+        for text in ("--ink", "--muted", "--accent"):
+            assert contrast(colors[text], colors[paper]) >= 4.5, (text, paper)
+    for mark in ("--blue", "--red", "--edge"):
+        assert contrast(colors[mark], colors["--paper"]) >= 3, mark
+
+
+# What the page carries for its script.
+
+
+def test_the_document_on_the_page_is_the_file_beside_it(
+    pages: dict[str, tuple[Page, Path]],
+) -> None:
+    for page, folder in pages.values():
+        assert page.embedded("analysis") == read_bundle(folder)
+
+
+def unpacked(page: Page, name: str, n: int) -> NDArray[np.float64]:
+    """The matrix of cosines that a page carries, of blocks, by the rules that it is packed by."""
+    packed = page.embedded("cosines")
+    steps = np.frombuffer(zlib.decompress(base64.b64decode(packed[name])), np.int8)
+    side = -(-n // packed["block"])
+    assert steps.size == side * (side + 1) // 2
+    levels = np.zeros((side, side), np.int8)
+    levels[np.tri(side, dtype=bool)] = steps
+    for row in range(1, side):
+        levels[row, 1 : row + 1] += levels[row - 1, :row]
+    levels = np.where(np.tri(side, dtype=bool), levels, levels.T)
+    matrix: NDArray[np.float64] = levels / packed["levels"]
+    matrix[levels == packed["undefined"]] = np.nan
+    return matrix
+
+
+@pytest.mark.parametrize("factor", [0.0, 1e-3, 1.0])
+def test_norms_of_positions_are_drawn_beside_those_of_tokens(factor: float) -> None:
+    positions, tokens = gaussian(20, 4), gaussian(70, 4, 1)
+    ax = Figure().add_subplot()
+    analyses.scale(factor * positions, tokens).plot(ax)
+    assert ax.get_legend_handles_labels()[1] == ["positions (20)", "tokens (70)"]
+    means = [float(np.asarray(line.get_xdata())[0]) for line in ax.lines]
+    expected = [np.linalg.norm(rows, axis=1).mean() for rows in (factor * positions, tokens)]
+    np.testing.assert_allclose(means, expected)
+    assert len(ax.patches) == 2
+    for stairs in ax.patches:
+        assert isinstance(stairs, StepPatch)
+        assert np.sum(stairs.get_data()[0]) == pytest.approx(1)
+    if factor != 1:
+        assert ax.get_xscale() == ("log" if factor else "linear")
+    nothing = analyses.scale(np.zeros((3, 4)), np.zeros((2, 4))).plot(Figure().add_subplot())
+    assert "zero" in nothing.texts[0].get_text()
+
+
+@pytest.mark.parametrize("name", ["sequence", "patches", "constant", "short", "zero row"])
+def test_every_cosine_can_be_read_from_the_page(
+    name: str, pages: dict[str, tuple[Page, Path]], tmp_path: Path
+) -> None:
+    if name == "zero row":
+        values = gaussian(9, 3)
+        values[4] = 0
+        folder = pp.analyze(as_table(values), nulls=0).save(tmp_path / "bundle")
+        page = Page((folder / "report.html").read_text(encoding="utf-8"))
+    else:
+        page, folder = pages[name]
+    with np.load(folder / "arrays.npz") as arrays:
+        for ours, theirs in (("raw", "similarity"), ("centred", "similarity_centered")):
+            matrix = unpacked(page, ours, len(arrays[theirs]))
+            np.testing.assert_array_equal(np.isnan(matrix), np.isnan(arrays[theirs]))
+            np.testing.assert_allclose(matrix, arrays[theirs], rtol=0, atol=0.004)
+
+
+@given(st.integers(2, 70), st.integers(0, 9), st.integers(0, 4000))
+def test_cosines_that_do_not_fit_are_means_of_blocks(n: int, seed: int, room: int) -> None:
+    values = gaussian(n, 2, seed)
+    values /= np.linalg.norm(values, axis=1, keepdims=True)
+    matrix = np.clip(values @ values.T, -1, 1)
+    packed = cosines({"similarity": matrix, "similarity_centered": -matrix}, room)
+    if packed is None:
+        # Not even one number each: an empty deflated stream in base64 is longer than this.
+        assert room < 60
+        return
+    assert len(packed["raw"]) + len(packed["centred"]) <= room
+    block = packed["block"]
+    carrier = Page(f'<script type="application/json" id="cosines">{json.dumps(packed)}</script>')
+    found = unpacked(carrier, "raw", n)
+    for row, column in itertools.product(range(len(found)), repeat=2):
+        cell = matrix[row * block : (row + 1) * block, column * block : (column + 1) * block]
+        assert abs(found[row, column] - cell.mean()) < 0.004
+
+
+def test_a_page_without_cosines_carries_none() -> None:
+    analysis = pp.analyze(as_table(walk(12, 4)), only=["norms"], nulls=0)
+    page = Page(render(analysis.to_dict(), {}, analysis.arrays()))
+    assert "cosines" not in page.values("id")
+
+
+def test_the_citation_is_that_of_the_repository(pages: dict[str, tuple[Page, Path]]) -> None:
+    text = (Path(__file__).parents[1] / "CITATION.cff").read_text(encoding="utf-8")
+    found = dict(
+        re.findall(r'^(?:  - )?(title|name|version|doi): "?([^"\n]+)"?$', text, re.MULTILINE)
+    )
+    page, folder = pages["sequence"]
+    (cited,) = (e for e in page.elements if e.attributes.get("data-copy") == "citation")
+    version = read_bundle(folder)["environment"]["posprobe"]
+    assert cited.text == f"{found['name']}. {found['title']}. Version {version}."
+    assert version == found["version"]
+    assert "doi" not in found  # the page has to show it once there is one
+
+
+def test_positions_beside_tokens_have_a_section() -> None:
+    table = pp.load("sample:digits-vit")
+    tokens = load_tokens(table)
+    assert not isinstance(tokens, str)
+    document = pp.analyze(table, only=["scale"], nulls=0, tokens=tokens).to_dict()
+    text = " ".join(Page(render(document, {})).all("main")[0].text.split())
+    block = document["scale"]
+    assert show(block["ratio"]) in text
+    assert f"{show(block['ratio_band'][0])} to {show(block['ratio_band'][1])}" in text
+    assert f"{block['closest'][0]} and {block['closest'][1]}" in text
+    assert block["sample"]["tensor"] in text
+    assert block["sample"]["note"][1:] in text
 
 
 # Size.
@@ -275,6 +461,8 @@ def test_the_page_of_a_large_table_is_small(
 # Names come from strangers.
 
 HOSTILE = [
+    "</script><script>alert(1)</script>",
+    "<!--<script>",
     '"><script>alert(1)</script>',
     "' onmouseover='alert(1)",
     "</style></title></svg><script>alert(1)</script>",
@@ -317,6 +505,10 @@ def test_a_hostile_name_is_shown_and_does_nothing(
     text: str, harmless: Page, tmp_path: Path
 ) -> None:
     page = hostile_page(text, tmp_path)
+    assert page.runs_nothing_but_its_own()
+    document = page.embedded("analysis")
+    assert document["table"]["name"] == document["table"]["notes"][0] == text
+    assert document["environment"]["command"] == f"posprobe {text}"
     # The same elements with the same attributes as with a harmless name, so no markup came in.
     shape = [(element.name, list(element.attributes)) for element in page.elements]
     assert shape == [(element.name, list(element.attributes)) for element in harmless.elements]
@@ -331,7 +523,7 @@ def test_a_comparison_names_its_tables_whatever_they_are_called(text: str, tmp_p
     table = replace(as_table(walk(40, 6)), name=text)
     page = page_of(pp.compare(table, pp.sinusoidal(40, 6), nulls=0), tmp_path)
     drawings = sorted((tmp_path / "bundle" / "figures").glob("*.svg"))
-    assert not page.all("script")
+    assert page.runs_nothing_but_its_own()
     for path in drawings:
         root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
         shown = " ".join("".join(element.itertext()) for element in root.iter(f"{SVG}text"))
@@ -355,7 +547,7 @@ def test_a_hostile_document_is_escaped_as_well() -> None:
     document = pp.analyze(named("harmless"), only=["norms"], nulls=0).to_dict()
     document["norms"]["mean"] = '<script>"&'
     page = Page(render(document, {}))
-    assert not page.all("script")
+    assert page.runs_nothing_but_its_own()
     assert '<script>"&' in page.all("body")[0].text
     assert "alert" not in to_json(document)
 
@@ -390,3 +582,43 @@ def test_drawings_inlined_twice_do_not_share_ids() -> None:
 )
 def test_numbers_are_shown_as_people_write_them(value: object, text: str) -> None:
     assert show(value) == text
+
+
+# A folder of bundles.
+
+
+def test_a_folder_of_bundles_is_listed_and_damaged_ones_are_named(tmp_path: Path) -> None:
+    for name, kind in (("one", walk(12, 4)), ("two", gaussian(9, 3))):
+        pp.analyze(as_table(kind), only=["norms"], nulls=0).save(tmp_path / name)
+    for name, text in (("torn", "{"), ("hollow", '{"schema": "posprobe.analysis/1"}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "analysis.json").write_text(text)
+    (tmp_path / "none").mkdir()
+    assert write_index(tmp_path) == tmp_path / "index.html"
+    page = Page((tmp_path / "index.html").read_text(encoding="utf-8"))
+    assert page.runs_nothing_but_its_own()
+    links = [link for link in page.values("href") if link.endswith("report.html")]
+    assert links == ["one/report.html", "two/report.html"]
+    assert [bundle["positions"] for bundle in page.embedded("analysis")["bundles"]] == [12, 9]
+    notes = [e.text for e in page.all("p") if e.attributes.get("class") == "note"]
+    assert [note.split(":")[1].strip() for note in notes] == ["hollow", "torn"]
+    # Once more, over its own page.
+    before = (tmp_path / "index.html").read_bytes()
+    write_index(tmp_path)
+    assert (tmp_path / "index.html").read_bytes() == before
+
+
+def test_a_page_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
+    pp.analyze(as_table(walk(12, 4)), only=["norms"], nulls=0).save(tmp_path / "one")
+    (tmp_path / "index.html").write_text("<h1>Mine</h1>")
+    with pytest.raises(OutputError, match="no page of posprobe"):
+        write_index(tmp_path)
+    assert (tmp_path / "index.html").read_text() == "<h1>Mine</h1>"
+
+
+def test_a_folder_without_bundles_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(UnknownReference, match="no folder in it is one"):
+            write_index(folder)
+    assert not (tmp_path / "index.html").exists()

@@ -1,4 +1,4 @@
-"""``posprobe report``: render a saved bundle again."""
+"""``posprobe report``: render a saved bundle again, or list a folder of bundles."""
 
 from __future__ import annotations
 
@@ -10,9 +10,16 @@ import typer
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A bundle that analyze wrote.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A bundle, or a folder that holds bundles.")
+    ],
 ) -> None:
-    """Render the page of a saved bundle again, without the model."""
-    from posprobe.report import render_bundle
+    """Render the page of a saved bundle again, without the model.
 
-    typer.echo(os.fsencode(render_bundle(folder)))
+    Of a folder that is no bundle but holds some, write index.html, which lists them.
+    """
+    from posprobe.report import render_bundle
+    from posprobe.report.index import write_index
+
+    is_bundle = (folder.expanduser() / "analysis.json").exists()
+    typer.echo(os.fsencode(render_bundle(folder) if is_bundle else write_index(folder)))

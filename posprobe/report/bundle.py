@@ -8,6 +8,8 @@ import re
 import shutil
 import tempfile
 import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BytesIO
@@ -155,7 +157,17 @@ def render_bundle(folder: Path) -> Path:
             "Analyse the table again."
         )
     try:
-        page = render(document, drawings)
+        with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
+            page = render(document, drawings, arrays)
+    except FileNotFoundError as error:
+        raise InvalidCheckpoint(
+            f"{folder / 'arrays.npz'}: the bundle has lost its arrays, whose cosines the page "
+            "carries. Analyse the table again."
+        ) from error
+    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidCheckpoint(
+            f"{folder / 'arrays.npz'}: it cannot be read ({error}). Analyse the table again."
+        ) from error
     except (LookupError, TypeError, AttributeError, ValueError, TemplateError) as error:
         raise InvalidCheckpoint(
             f"{folder / 'analysis.json'}: it lacks what the report shows "
@@ -189,12 +201,14 @@ def _fill(content: Bundled, folder: Path) -> None:
     figures.mkdir(parents=True)
     document = content.to_dict()
     (folder / "analysis.json").write_text(to_json(document), encoding="utf-8")
-    np.savez(folder / "arrays.npz", **content.arrays())  # type: ignore[arg-type]
+    arrays = content.arrays()
+    np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
     drawings = {}
     for name, make in content.figures().items():
         with style():
             drawings[name] = _save_figure(make, name, figures)
-    (folder / "report.html").write_text(render(document, drawings), encoding="utf-8")
+    page = render(document, drawings, arrays)
+    (folder / "report.html").write_text(page, encoding="utf-8")
 
 
 def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:

@@ -4,35 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
+from posprobe.figures.draw import MAX_TILES
 from posprobe.nulls import NULLS
+from posprobe.report.embed import cosines, json_text, script
 from posprobe.report.scheme_page import kernel_context, scheme_context
-from posprobe.report.sections import OVERVIEW, SECTIONS, VERDICT, Block, Number, lookup, show
+from posprobe.report.sections import (
+    COMPARED,
+    OVERVIEW,
+    SECTIONS,
+    VERDICT,
+    Block,
+    Number,
+    lookup,
+    show,
+)
 from posprobe.report.svg import inline
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 
-#: Alternative texts of a comparison's figures.
-_COMPARED = {
-    "similarity": "Cosine matrices of all tables on one range from -1 to 1.",
-    "curves": "Mean centred cosine by offset, and share of power by frequency, of all tables.",
-    "variance": "Running sum of explained variance of all tables.",
-    "distances": "Matrices of the pairwise distances; the numbers stand in the table below.",
-}
+#: How to cite posprobe, as CITATION.cff says.
+CITATION = "The posprobe authors. posprobe: what a trained transformer has learned about position."
+#: Bytes that a page may have, and what all but its drawings and data take at most.
+LIMIT, TEXT = 2_000_000, 150_000
 
 
-def render(document: Block, drawings: Mapping[str, str]) -> str:
+def render(
+    document: Block,
+    drawings: Mapping[str, str],
+    arrays: Mapping[str, NDArray[Any]] = MappingProxyType({}),
+) -> str:
     """Render a bundle's page.
 
     Parameters
     ----------
     document
-        The content of ``analysis.json``.
+        The content of ``analysis.json``; the page carries it.
     drawings
         SVG text of its figures by name.
+    arrays
+        The content of ``arrays.npz``, of whose cosines the page carries a rounded copy; without
+        them none can be read by pointing.
 
     Returns
     -------
@@ -44,21 +62,50 @@ def render(document: Block, drawings: Mapping[str, str]) -> str:
     KeyError, TypeError
         If the document lacks a block that the page shows.
     """
+    name, context = _content(document, drawings)
+    data = json_text(document)
+    room = LIMIT - TEXT - sum(map(len, drawings.values())) - len(data.encode(errors="replace"))
+    packed = cosines(arrays, room) if "table" in document else None
+    version = document["environment"]["posprobe"]
+    return fill(
+        name,
+        **context,
+        environment=document["environment"],
+        citation=f"{CITATION} Version {version}.",
+        data=data,
+        cosines=json_text(packed | {"tiles": MAX_TILES}) if packed else None,
+    )
+
+
+def fill(template: str, *, data: str, cosines: str | None, **context: Any) -> str:
+    """Fill a template, with the script and with the JSON that it reads."""
+    from markupsafe import Markup
+
+    # Neither JSON of ours nor the script holds a `<` that HTML would read.
+    marked = {"data": Markup(data), "cosines": cosines and Markup(cosines)}  # noqa: S704
+    text, digest = script()
+    page = _template(template).render(
+        **context,
+        **marked,
+        script=Markup(text),  # noqa: S704
+        script_hash=digest,
+    )
     # A file name need not be valid text.
-    return _render(document, drawings).encode("utf-8", "backslashreplace").decode()
+    return page.encode("utf-8", "backslashreplace").decode()
 
 
-def _render(document: Block, drawings: Mapping[str, str]) -> str:
+def _content(document: Block, drawings: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """Choose the template of a document and gather what it shows."""
     if "tables" in document:
-        return _render_comparison(document, drawings)
+        return "comparison.html", _comparison_context(document, drawings)
     if "schemes" in document:
-        return _template("schemes.html").render(scheme_context(document, drawings))
+        return "schemes.html", scheme_context(document, drawings)
     if "records" in document:
-        return _template("kernels.html").render(kernel_context(document, drawings))
-    return _render_analysis(document, drawings)
+        return "kernels.html", kernel_context(document, drawings)
+    return "report.html", _analysis_context(document, drawings)
 
 
-def _render_analysis(document: Block, drawings: Mapping[str, str]) -> str:
+def _analysis_context(document: Block, drawings: Mapping[str, str]) -> dict[str, Any]:
     sections = [
         {
             "key": section.key,
@@ -69,55 +116,59 @@ def _render_analysis(document: Block, drawings: Mapping[str, str]) -> str:
                 for name, label in section.figures.items()
                 if name in drawings
             ],
+            "facts": section.facts(document[section.key]),
             "rows": rows_of(document[section.key], section.numbers),
             "undefined": _reasons(document[section.key]),
         }
         for section in SECTIONS
         if section.key in document
     ]
-    table_drawing = drawings.get("table")
-    return _template("report.html").render(
-        document=document,
-        table=document["table"],
-        source=document["table"]["source"],
-        environment=document["environment"],
-        overview=[row for row in rows_of(document, OVERVIEW) if row["value"] != "undefined"],
-        sections=sections,
-        verdict=verdict_rows(document.get("nulls")),
-        nulls=document.get("nulls"),
-        null_names=NULLS,
-        findings=document.get("findings", ()),
-        lines=document.get("spectrum", {}).get("lines") or [],
-        outliers=_farthest(document.get("norms", {})),
-        seams=document.get("seams", {}),
-        table_drawing=table_drawing
-        and inline(table_drawing, "table", f"Heat map of the table {document['table']['name']}"),
-    )
+    table = document["table"]
+    return {
+        "document": document,
+        "table": table,
+        "source": table["source"],
+        "overview": [row for row in rows_of(document, OVERVIEW) if row["value"] != "undefined"],
+        "sections": sections,
+        "verdict": verdict_rows(document.get("nulls")),
+        "nulls": document.get("nulls"),
+        "null_names": NULLS,
+        "findings": document.get("findings", ()),
+        "lines": document.get("spectrum", {}).get("lines") or [],
+        "outliers": _farthest(document.get("norms", {})),
+        "seams": document.get("seams", {}),
+        "table_drawing": "table" in drawings
+        and inline(
+            drawings["table"],
+            "table",
+            f"Heat map of the table {table['name']}: {table['positions']} positions across, "
+            f"{table['dim']} dimensions down.",
+        ),
+    }
 
 
-def _render_comparison(document: Block, drawings: Mapping[str, str]) -> str:
+def _comparison_context(document: Block, drawings: Mapping[str, str]) -> dict[str, Any]:
     tables = document["tables"]
     rows = []
     for number in VERDICT:
         found = [table["nulls"]["numbers"].get(number.key) for table in tables]
         if any(entry and entry["value"] is not None for entry in found):
             rows.append({"label": number.label, "texts": [_beside_walk(entry) for entry in found]})
-    return _template("comparison.html").render(
-        labels=[table["label"] for table in tables],
-        tables=tables,
-        length=document["length"],
-        pairs=document["pairs"],
-        environment=document["environment"],
-        numbers=rows,
-        published=[
+    return {
+        "labels": [table["label"] for table in tables],
+        "tables": tables,
+        "length": document["length"],
+        "pairs": document["pairs"],
+        "numbers": rows,
+        "published": [
             {"label": table["label"], **value} for table in tables for value in table["published"]
         ],
-        figures=[
-            inline(drawings[name], name, text)
-            for name, text in _COMPARED.items()
+        "figures": [
+            inline(drawings[name], name, text(document))
+            for name, text in COMPARED.items()
             if name in drawings
         ],
-    )
+    }
 
 
 def _beside_walk(entry: Block | None) -> str:
@@ -136,7 +187,7 @@ def verdict_rows(nulls: Block | None) -> list[dict[str, Any]]:
             "meaning": number.meaning,
             "value": show(entry["value"]),
             "sinusoid": show(entry["sinusoid"]) if entry["sinusoid"] is not None else "–",
-            "nulls": [_band_text(entry[name]) for name in NULLS],
+            "nulls": [{"name": name, **_band_text(entry[name])} for name in NULLS],
             "plot": _range_plot(entry),
         }
         for number in VERDICT

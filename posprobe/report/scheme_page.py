@@ -153,11 +153,12 @@ def scheme_context(document: Block, drawings: Mapping[str, str]) -> dict[str, An
     sections = []
     for key, schemes in kinds.items():
         text = SECTIONS[key]
+        said = _said(key, schemes)
         sections.append(
             {
                 "text": text,
                 "figures": [
-                    inline(drawings[name], name, label)
+                    inline(drawings[name], name, f"{label} {said}.")
                     for name, label in _figures(text, drawings, kinds)
                 ],
                 "table": _rotary(schemes) if key == "rotary" else _heads(schemes),
@@ -179,11 +180,11 @@ def scheme_context(document: Block, drawings: Mapping[str, str]) -> dict[str, An
         and inline(
             drawings["kernels"],
             "kernels",
-            "What each pair of positions gets, a matrix for each encoding.",
+            "What each pair of positions gets, a matrix for each encoding: "
+            f"{', '.join(scheme['name'] for scheme in document['schemes'])}.",
         ),
         "schemes": document["schemes"],
         "source": document["schemes"][0]["source"],
-        "environment": document["environment"],
         "folded": FOLDED,
     }
 
@@ -223,6 +224,32 @@ def _figures(
                 ours = ("cosine" in rest) == (text.key == "cosine")
             if first == stem and ours:
                 yield name, label
+
+
+def _said(key: str, schemes: Sequence[Block]) -> str:
+    """State what drawings of encodings of one kind show, for those who do not see them."""
+    if key == "rotary":
+        shortest, longest = (
+            _between([scheme["rotation"][f"{end}_wavelength"] for scheme in schemes])
+            for end in ("shortest", "longest")
+        )
+        return f"Wavelengths reach from {shortest} to {longest} positions"
+    if key == "alibi":
+        slopes = [slope for scheme in schemes for slope in scheme["slopes"]]
+        return f"Slopes of {len(slopes)} heads: {_between(slopes)}"
+    numbers: dict[str, list[float]] = {"windows, in keys": [], "correlations of neighbours": []}
+    for scheme in schemes:
+        for label, found in zip(
+            numbers, (scheme["heads"]["window"], scheme["smoothness"]["correlation"]), strict=True
+        ):
+            numbers[label] += [value for value in found or () if value is not None]
+    parts = [f"{label}: {_between(values)}" for label, values in numbers.items() if values]
+    return f"Heads: {sum(scheme['head_count'] for scheme in schemes)}; {'; '.join(parts)}"
+
+
+def _between(values: Sequence[float]) -> str:
+    low, high = show(min(values)), show(max(values))
+    return low if low == high else f"{low} to {high}"
 
 
 def _heads(schemes: Sequence[Block]) -> dict[str, Any]:
@@ -337,7 +364,7 @@ def _gathered(found: Sequence[tuple[str, str]], count: int) -> list[str]:
 _COMPARED = {
     "curves": "Standardised mean over heads by distance, of all encodings.",
     "kernels": "Standardised kernels between positions on one range from -3 to 3.",
-    "distances": "Matrices of correlation and alignment; the numbers stand in the table below.",
+    "distances": "Matrices of correlation and alignment.",
 }
 #: Rows of the table of a comparison of kernels.
 KERNEL_NUMBERS: tuple[Number, ...] = (
@@ -353,6 +380,10 @@ KERNEL_OF = {"cosine": "cosine", "bias": "bias, in logits", "rotation": "mean ro
 def kernel_context(document: Block, drawings: Mapping[str, str]) -> dict[str, Any]:
     """Return what the template of a page about kernels side by side shows."""
     records = document["records"]
+    found = [pair["correlation"] for pair in document["pairs"] if pair["correlation"] is not None]
+    said = (
+        f"Correlations of the curves: {_between(found)}." if found else "No correlation is defined."
+    )
     rows = [
         {
             "label": number.label,
@@ -375,9 +406,8 @@ def kernel_context(document: Block, drawings: Mapping[str, str]) -> dict[str, An
         "pairs": document["pairs"],
         "walk": document["walk"],
         "figures": [
-            inline(drawings[name], name, text)
+            inline(drawings[name], name, f"{text} {said}")
             for name, text in _COMPARED.items()
             if name in drawings
         ],
-        "environment": document["environment"],
     }

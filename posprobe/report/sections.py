@@ -35,6 +35,8 @@ class Section:
         What it measures, how to read it, what it does not show, and whose analysis it is.
     numbers
         What the table beside it lists.
+    facts
+        Sentences with numbers of the block that no table lists.
     """
 
     key: str
@@ -45,12 +47,15 @@ class Section:
     source: str
     figures: Mapping[str, Callable[[Block], str]]
     numbers: tuple[Number, ...]
+    facts: Callable[[Block], list[str]] = lambda _: []
 
 
 def show(value: object, form: str = ".3g") -> str:
-    """Format a number for reading; None is undefined."""
+    """Format a number for reading; None is undefined, numbers of a list stand around ``form``."""
     if value is None:
         return "undefined"
+    if isinstance(value, list):
+        return form.join(map(show, value))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if form == "d" or isinstance(value, int):
@@ -78,6 +83,18 @@ def _seams_text(block: Block) -> str:
         f"{'seams between ' + seams if seams else 'no seam'}, "
         f"{'special rows ' + special if special else 'no special row'}"
     )
+
+
+def _sample(block: Block) -> list[str]:
+    """Say what the positions were laid beside."""
+    sample = block["sample"]
+    vectors = f"{sample['sampled']} {sample['kind']} vectors of mean norm "
+    vectors += f"{show(block['token_norm'])} (standard error {sample['standard_error']:.1%})"
+    shape = " × ".join(map(str, sample["shape"]))
+    return [
+        f"Laid beside {vectors}, from {sample['tensor']}, {shape}.",
+        f"{sample['note'][0].upper()}{sample['note'][1:]}.",
+    ]
 
 
 SECTIONS: tuple[Section, ...] = (
@@ -343,6 +360,35 @@ SECTIONS: tuple[Section, ...] = (
         ),
     ),
     Section(
+        key="scale",
+        title="Scale beside the tokens",
+        shows="How long positions are beside the vectors that they are added to.",
+        reading="Lengths are in units of the mean token. A position must be small enough not to "
+        "drown the token and far enough from the next position to be told from it.",
+        limits="Layer normalisation after the sum rescales both alike, so sizes say less than "
+        "ratios. Tokens count as equally likely at every position, and what projections make of "
+        "either is not looked at.",
+        source="The trade-off is described by AI Coffee Break (Positional embeddings in "
+        "transformers explained, 2021); the numbers are ours.",
+        figures={
+            "scale": _fact(
+                "Norms of positions beside norms of tokens: a ratio of {} of their means.", "ratio"
+            )
+        },
+        numbers=(
+            Number("mean position norm", "position_norm", "in the table's units"),
+            Number("mean token norm", "token_norm", "in the same units"),
+            Number("ratio", "ratio", "mean position norm over mean token norm"),
+            Number("beside long and short tokens", "ratio_band", "95th and 5th percentile", " to "),
+            Number("distance of neighbours", "neighbour_distance", "mean, in mean token norms"),
+            Number("smallest distance", "smallest_distance", "of any two, in mean token norms"),
+            Number("closest", "closest", "the positions so near each other", " and "),
+            Number("cosine of the means", "mean_cosine", "mean position with mean token"),
+            Number("share of variance", "variance_share", "of position in token plus position"),
+        ),
+        facts=_sample,
+    ),
+    Section(
         key="norms",
         title="Norms",
         shows="How long each position's vector is.",
@@ -401,3 +447,35 @@ VERDICT: tuple[Number, ...] = (
     Number("interaction", "grid.interaction_share", "variance that neither explains alone"),
     Number("power on the axes", "grid.axis_power_share", "in waves along one axis only"),
 )
+
+
+def _each(document: Block, key: str, form: str = ".3g") -> str:
+    """List a number of every table of a comparison, by label."""
+    found = ((table["label"], lookup(table, key)) for table in document["tables"])
+    return ", ".join(f"{label} {show(value, form)}" for label, value in found)
+
+
+def _distances_text(document: Block) -> str:
+    found = [pair["cka"] for pair in document["pairs"] if pair["cka"] is not None]
+    if not found:
+        return "Matrices of the pairwise distances; CKA is undefined."
+    between = show(sorted({min(found), max(found)}), " to ")
+    return f"Matrices of the pairwise distances: CKA {between}; all numbers stand in the table."
+
+
+#: Texts that stand for a comparison's figures, by name: functions of the document.
+COMPARED: Mapping[str, Callable[[Block], str]] = {
+    "similarity": lambda document: (
+        "Cosine matrices of all tables on one range from -1 to 1; mean centred cosine of "
+        f"neighbours: {_each(document, 'similarity.centered.neighbour_mean')}."
+    ),
+    "curves": lambda document: (
+        "Mean centred cosine by offset, and share of power by frequency; 90 % of the power lies "
+        f"below frequency: {_each(document, 'spectrum.edge_frequency')}."
+    ),
+    "variance": lambda document: (
+        "Running sum of explained variance; components that hold 90 %: "
+        f"{_each(document, 'pca.components_90', 'd')}."
+    ),
+    "distances": _distances_text,
+}

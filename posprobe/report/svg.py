@@ -82,9 +82,10 @@ def inline(svg: str, name: str, label: str) -> str:
     rest = rest.replace("url(#", f"url(#{name}-").replace('href="#', f'href="#{name}-')
     for color, variable in _THEME.items():
         rest = rest.replace(color, variable)
+    shown = float(width) * 4 / 3 * 1.25
     root = (
         f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {width} {height}" '
-        f'style="max-width:{float(width) * 4 / 3 * 1.25:.0f}px" role="img" '
+        f'style="--width:{shown:.0f}px;max-width:var(--width)" role="img" '
         f'aria-label="{escape(label, quote=True)}">'
     )
     return root + rest

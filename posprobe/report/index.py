@@ -1,0 +1,114 @@
+"""A folder of bundles: one page that lists them and leads to theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
+from posprobe.report.bundle import read_bundle
+from posprobe.report.embed import json_text
+from posprobe.report.page import fill
+
+#: How a page of ours begins: what begins otherwise is not overwritten.
+_OURS = '<meta name="generator" content="posprobe '
+_NAME = "index.html"
+
+
+def write_index(folder: Path) -> Path:
+    """Write ``index.html``, which lists the bundles in a folder, and return its path.
+
+    Raises
+    ------
+    UnknownReference
+        If no folder in it is a bundle.
+    OutputError
+        If the page cannot be written, or another's ``index.html`` stands there.
+    """
+    folder = folder.expanduser()
+    target = folder / _NAME
+    bundles, damaged = _bundles(folder)
+    scratch = folder / f".{_NAME}.part"
+    try:
+        if target.exists() and _OURS not in target.read_text("utf-8", "replace")[:2000]:
+            raise OutputError(
+                f"{target}: it is no page of posprobe and would be lost. Move it away first."
+            )
+        scratch.write_text(_index_page(folder, bundles, damaged), encoding="utf-8")
+        scratch.replace(target)
+    except OSError as error:
+        scratch.unlink(missing_ok=True)
+        raise OutputError(
+            f"{target}: it cannot be written ({error.strerror or error}). Make room or mend the "
+            "folder's permissions."
+        ) from error
+    return target
+
+
+def _bundles(folder: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+    try:
+        inside = sorted(path.parent for path in folder.glob("*/analysis.json"))
+    except OSError:
+        inside = []
+    bundles, damaged = [], []
+    for path in inside:
+        try:
+            bundles.append(_entry(path, read_bundle(path)))
+        except (InvalidCheckpoint, LookupError, TypeError, AttributeError) as error:
+            reason = str(error) if isinstance(error, InvalidCheckpoint) else "it lacks its blocks."
+            damaged.append((path.name, reason))
+    if not bundles:
+        raise UnknownReference(
+            f"{folder}: no bundle, it has no analysis.json, and no folder in it is one. "
+            "`posprobe analyze REF --out DIR` makes one."
+        )
+    return bundles, damaged
+
+
+def _entry(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
+    positions: int | None = None
+    findings: int | None = len(document.get("findings", ()))
+    if "tables" in document:
+        name = " · ".join(table["label"] for table in document["tables"])
+        kind = f"comparison of {len(document['tables'])} tables"
+        positions = document["length"]
+        findings = sum(len(table.get("findings", ())) for table in document["tables"])
+    elif "records" in document:
+        name = " · ".join(record["label"] for record in document["records"])
+        kind = f"comparison of {len(document['records'])} encodings"
+        positions, findings = document["length"], None
+    elif "schemes" in document:
+        name = document["name"]
+        schemes = dict.fromkeys(scheme["scheme"] for scheme in document["schemes"])
+        kind = f"encodings without a table: {', '.join(schemes)}"
+    else:
+        name, positions = document["table"]["name"], document["table"]["positions"]
+        layout = document["table"]["layout"]
+        kind = f"{document['table']['kind']} table"
+        if layout["type"] == "grid":
+            kind += f", {layout['height']} × {layout['width']} patches"
+    return {
+        "name": name,
+        "kind": kind,
+        "positions": positions,
+        "findings": findings,
+        "created": document["environment"]["created"],
+        "folder": path.name,
+        "href": quote(path.name.encode(errors="surrogateescape")),
+        "page": (path / "report.html").is_file(),
+    }
+
+
+def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple[str, str]]) -> str:
+    return fill(
+        "index.html",
+        name=folder.resolve().name or "bundles",
+        bundles=bundles,
+        damaged=damaged,
+        environment={"posprobe": version("posprobe")},
+        data=json_text({"bundles": bundles}),
+        cosines=None,
+    )
