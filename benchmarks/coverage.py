@@ -1,0 +1,151 @@
+"""Measure how often posprobe says rightly what a checkpoint knows about position.
+
+Every model type that transformers registers and every pretrained attention architecture of timm is
+built on the meta device. posprobe sees what would be in the file (names, shapes, dtypes and
+config.json); what it says is compared with what the library's own code does (`truth_rules`).
+
+    uv run --group test python benchmarks/coverage.py
+
+takes about five minutes. `--heads` takes the classes with a head instead of the bare models (and
+leaves timm out); `--markdown` prints the summary of docs/coverage.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from truth_grading import OUTCOMES, Case, Grade, grade
+
+#: Schemes in the table's order; `formula`, which no file holds, is counted apart.
+SCHEMES = ("learned", "fixed", "rotary", "relative", "alibi", "none", "formula")
+
+
+def summary(grades: list[Grade], markdown: bool) -> str:
+    """Make the table: scheme by outcome, for each library and together."""
+    lines = []
+    if markdown:
+        lines += [
+            "| | scheme | right | unknown | wrong | right, % |",
+            "| --- | --- " + "| ---: " * 4 + "|",
+        ]
+    for library in ("transformers", "timm", "together"):
+        chosen = [g for g in grades if library in (g.library, "together")]
+        total: Counter[str] = Counter()
+        for scheme in (*SCHEMES, "all but formula"):
+            if scheme in SCHEMES:
+                counts = Counter(g.outcome for g in chosen if g.scheme == scheme)
+                if scheme != "formula":
+                    total += counts
+            else:
+                counts = total
+            if not counts:
+                continue
+            cells = [counts[o] for o in OUTCOMES]
+            percent = 100 * counts["right"] / sum(cells)
+            if markdown:
+                row = [library, scheme, *map(str, cells), f"{percent:.1f}"]
+                lines.append(f"| {' | '.join(row)} |")
+            else:
+                row = [f"{library:13}{scheme:16}", *(f"{cell:8}" for cell in cells)]
+                lines.append("".join(row) + f"{percent:8.1f}")
+    if not markdown:
+        lines.insert(0, " " * 29 + "".join(f"{o:>8}" for o in OUTCOMES) + "       %")
+    return "\n".join(lines)
+
+
+def details(grades: list[Grade]) -> str:
+    """List every unknown and wrong with what was expected and what was seen."""
+    lines = []
+    for outcome in ("wrong", "unknown"):
+        for g in grades:
+            if g.outcome == outcome:
+                lines.append(f"{outcome} {g.library}:{g.name} {g.scheme}")
+                lines.append(f"    expected {g.expected}")
+                lines.append(f"    seen     {g.seen or 'nothing'}")
+    return "\n".join(lines)
+
+
+def build(
+    only: list[str], heads: bool = False
+) -> tuple[list[Case], list[dict[str, str]], list[dict[str, Any]]]:
+    """Build every model: its case, the models that are not tested and the undecided tensors."""
+    import truth_models
+    import truth_rules
+
+    truth_models.quiet()
+    chosen = set(only)
+
+    def wanted(name: str) -> bool:
+        return not chosen or name in chosen
+
+    cases, missing, undecided = [], [], []
+    sources = [truth_models.transformers_models(wanted, heads)]
+    if not heads:
+        sources.append(truth_models.timm_models(wanted))
+    for source in sources:
+        for built in source:
+            if isinstance(built, truth_models.NotBuilt):
+                missing.append(asdict(built))
+                continue
+            facts, open_questions = truth_rules.find_facts(built)
+            undecided += [asdict(question) for question in open_questions]
+            cases.append(
+                Case(
+                    built.library,
+                    built.name,
+                    type(built.model).__name__,
+                    built.config,
+                    built.stored,
+                    json.loads(json.dumps([asdict(fact) for fact in facts])),
+                    tuple(truth_rules.instead_of_positions(built)),
+                )
+            )
+    return cases, missing, undecided
+
+
+def versions() -> str:
+    """Name the libraries whose models are tested."""
+    from importlib.metadata import version
+
+    names = ("transformers", "timm", "torch", "posprobe")
+    return ", ".join(f"{name} {version(name)}" for name in names)
+
+
+def main() -> None:
+    """Build, ask, compare and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="model types or architectures; all by default")
+    parser.add_argument("--heads", action="store_true", help="classes with a head; without timm")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the full result")
+    parser.add_argument("--markdown", action="store_true", help="print the summary for the docs")
+    arguments = parser.parse_args()
+    cases, missing, undecided = build(arguments.names, arguments.heads)
+    grades = [g for case in cases for g in grade(case)]
+    if arguments.json:
+        result = {
+            "versions": versions(),
+            "grades": [asdict(g) for g in grades],
+            "facts": {f"{c.library}:{c.name}": c.facts for c in cases},
+            "instead": {f"{c.library}:{c.name}": c.instead for c in cases},
+            "not_tested": missing,
+            "undecided": undecided,
+        }
+        arguments.json.write_text(json.dumps(result, indent=1))
+    print(f"{len(cases)} checkpoints ({versions()}), {len(missing)} not tested\n")
+    print(summary(grades, arguments.markdown))
+    if arguments.markdown:
+        return
+    print("\n" + details(grades))
+    for each in missing:
+        print(f"not tested {each['library']}:{each['name']}: {each['reason']}")
+    for each in undecided:
+        print(f"undecided {each}")
+
+
+if __name__ == "__main__":
+    main()
