@@ -364,7 +364,7 @@ def _text_cases() -> Iterator[Case]:
             yield Case(name, family, model_type, build, save_pretrained)
     for model_type, name, table, config, pick in (
         ("layoutlmv3", "LayoutLMv3Model", BERT, _LAYOUT, "tokens"),
-        ("lilt", "LiltModel", BERT, _LILT, "tokens"),
+        ("lilt", "LiltModel", BERT, _LILT, BERT),
         ("luke", "LukeModel", BERT, _LUKE, "tokens"),
     ):
         build = partial(hf_text, name, table, **ids | config)

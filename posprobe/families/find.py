@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.parts import Part, part_for, parts_of
-from posprobe.families.registry import COMPUTED, FAMILIES, Family, TableRule
+from posprobe.families.registry import COMPUTED, FAMILIES, UNUSED, Family, TableRule
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
@@ -154,6 +154,8 @@ def _table(checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...]) ->
     if part.is_vision:
         rules = [pair for pair in rules if pair[1].grid] or rules
     types = [kind for kind in (parts[0].model_type, part.model_type) if kind]
+    if info.name.endswith(tuple(name for kind in types for name in UNUSED.get(kind, ()))):
+        return None
     for model_type in types:
         configured = [pair for pair in rules if model_type in pair[0].model_types]
         if configured:

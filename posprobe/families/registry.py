@@ -104,7 +104,12 @@ FAMILIES: tuple[Family, ...] = (
         ("roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "roberta-prelayernorm",
          "longformer", "data2vec-text", "altclip_text_model", "bridgetower_text_model",
          "clap_text_model", "esm", "ibert", "layoutlmv3", "lilt", "luke", "markuplm", "xmod"),
-        (TableRule(_BERT, name="tokens", reserved="padding"),),
+        (
+            TableRule(
+                (*_BERT, "layout_embeddings.box_position_embeddings.weight"), name="tokens",
+                reserved="padding",
+            ),
+        ),
         ("roberta", "longformer", "data2vec_text"),
         note="rows 0 to padding_idx are not positions",
     ),
@@ -213,6 +218,12 @@ FAMILIES: tuple[Family, ...] = (
         note="as many rows as exceed max_positions are not positions",
     ),
 )  # fmt: skip
+
+#: Tensors named like tables of positions that an architecture stores and never reads, by
+#: ``model_type``.
+UNUSED: Mapping[str, tuple[str, ...]] = {
+    "tvp": ("visual_embeddings.position_embeddings.weight",),
+}
 
 #: Architectures that compute their positions at run time, so that no file holds them, by
 #: ``model_type``.
