@@ -295,7 +295,9 @@ def test_what_is_undefined_has_a_reason(name: str, nulls: int, tmp_path: Path) -
     assert none == expected
     if nulls or name == "two rows":  # drawings take most of the time
         page = (comparison.save(tmp_path / "bundle") / "report.html").read_text("utf-8")
-        assert ("undefined" in page) == bool(expected)
+        # Drawings say in words what each table's numbers are, undefined ones as well.
+        text = re.sub(r"<script.*?</script>|<svg.*?</svg>", "", page, flags=re.DOTALL)
+        assert ("undefined" in text) == bool(expected)
         assert ("No null models were drawn" in page) == (nulls == 0)
 
 
@@ -428,7 +430,7 @@ def test_the_page_stands_alone(bundle: Path) -> None:
     page = (bundle / "report.html").read_text("utf-8")
     assert len(page.encode()) < 2_000_000
     assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?\s*(?:https?:)?//""", page)
-    assert "<script" not in page
+    assert page.count("<script>") == 1  # ours, the only one that the page's policy lets run
     addresses = set(re.findall(r"https?://[^\s\"'<>)]+", page))
     assert {address for address in addresses if "w3.org" not in address} == set()
 

@@ -243,7 +243,8 @@ def open_reference(
         return open_local(Path(source))
     kind, colon, name = source.partition(":")
     if colon and kind == "sample":
-        return open_local(samples.sample_path(name))
+        # Where the package is installed says nothing: a sample is its name.
+        return replace(open_local(samples.sample_path(name)), location=source)
     if colon:
         raise UnknownReference(
             f"{source}: no checkpoint. Before a colon stand `sample` or the name of a formula."

@@ -1,0 +1,95 @@
+"""Every command and every line of Python in the README does what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hub_server import serve
+from huggingface_hub import close_session, constants
+from safetensors.numpy import save, save_file
+
+from posprobe.cli import main
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    shlex.split(re.split(r"\s+#", line)[0])[3:]
+    for line in README.splitlines()
+    if line.startswith("uv run posprobe ")
+]
+TABLE = np.cumsum(np.random.default_rng(0).normal(size=(48, 16)), axis=0).astype(np.float32)
+
+
+def repository(tensors: dict[str, Any], **config: Any) -> dict[str, bytes]:
+    return {"config.json": json.dumps(config).encode(), "model.safetensors": save(tensors)}
+
+
+def bias(part: str) -> str:
+    return f"{part}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Publish small checkpoints under the names that the README uses."""
+    for name in ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
+    with serve() as server:
+        url = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+        close_session()
+        server.add("gpt2", repository({"wpe.weight": TABLE}, model_type="gpt2"))
+        words = {"embeddings.position_embeddings.weight": TABLE[::-1].copy()}
+        server.add("bert-base-uncased", repository(words, model_type="bert"))
+        parts = {f"model.{p}.embed_positions.weight": TABLE for p in ("encoder", "decoder")}
+        server.add("openai/whisper-tiny", repository(parts, model_type="whisper"))
+        biases = {bias(part): TABLE[:32, :4].copy() for part in ("encoder", "decoder")}
+        server.add("google-t5/t5-small", repository(biases, model_type="t5"))
+        llama = {"model_type": "llama", "head_dim": 16, "rope_theta": 5e5}
+        server.add("meta-llama/Llama-3.1-8B", repository({"lm_head.weight": TABLE}, **llama))
+        yield server
+        close_session()
+
+
+def test_every_command_of_the_readme_runs(
+    hub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert hub
+    assert len(COMMANDS) >= 12
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "path" / "to" / "checkpoint"
+    folder.mkdir(parents=True)
+    save_file({"wpe.weight": TABLE}, folder / "model.safetensors")
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    for words in COMMANDS:
+        fast = ["--nulls", "1"] if words[0] in ("analyze", "compare", "figure") else []
+        if "--nulls" in words:
+            fast = []
+        monkeypatch.setattr(sys, "argv", ["posprobe", *words, *fast])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code, (words, capsys.readouterr().err)
+    assert (tmp_path / "wpe.npy").exists()
+    assert (tmp_path / "fig1.pdf").exists()
+
+
+def test_the_python_of_the_readme_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - it is what a reader would type
+    assert (tmp_path / "reports" / "minilm" / "report.html").exists()
+    assert (tmp_path / "fig1.pdf").exists()
