@@ -1,0 +1,62 @@
+"""Draw docs/images/gallery-*.png and write docs/gallery.md: every kind of figure, from the samples.
+
+    uv run python tools/gallery.py
+
+Figures for papers are PDF or SVG at exact width; these are small images of them for a page.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import posprobe as pp
+
+DOCS = Path(__file__).parent.parent / "docs"
+MINILM, WHISPER = "sample:all-minilm-l6-v2", "sample:whisper-tiny-decoder"
+SINUSOID = "sinusoidal:512x384"
+#: Kind, references, span, and what it is for.
+FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...] = (
+    ("comparison", (MINILM, WHISPER, SINUSOID), "page", "the composite for a first page"),
+    ("similarity", (MINILM, "sample:rxnmapper-albert", SINUSOID), "page", "Wang & Chen's figure 1"),
+    ("mosaic", ("sample:digits-vit",), "column", "ViT's figure 7, every tile on one range"),
+    ("shift", (MINILM,), "column", "rotations of the learned step, with periods"),
+    ("spectrogram", (MINILM,), "page", "frequencies along the table"),
+    ("components", (MINILM,), "page", "scores against position"),
+    ("nulls", (MINILM,), "page", "headline numbers beside their null bands"),
+    ("trajectory", (WHISPER,), "column", "the path of the first components"),
+    ("heads", ("rotary:8192x128,base=500000",), "page", "a rotary ladder and its decay"),
+    ("heads", ("alibi:512x8",), "column", "ALiBi's slopes"),
+)
+HEAD = """# Gallery
+
+Drawn from the bundled samples by `tools/gallery.py` with `posprobe figure`; the command stands
+under each. Every figure comes with a caption that names table, rows, centring and source. More
+kinds: profile, variance, spectrum, table, norms.
+"""
+
+
+def main() -> None:
+    """Draw the figures and write the page."""
+    text = HEAD
+    for number, (kind, references, span, purpose) in enumerate(FIGURES):
+        records = [record for reference in references for record in load(reference)]
+        made = pp.paper_figure(
+            kind, *records, venue="neurips" if span == "page" else "acl", span=span
+        )
+        name = f"gallery-{number}-{kind}.png"
+        made.figure.savefig(DOCS / "images" / name, dpi=140, metadata={"Software": None})
+        command = f"posprobe figure {kind} {' '.join(references)} -o {kind}.pdf --span {span}"
+        text += f"\n## {kind}: {purpose}\n\n![{kind}: {purpose}](images/{name})\n\n    {command}\n"
+    (DOCS / "gallery.md").write_text(text, encoding="utf-8")
+
+
+def load(reference: str) -> list[pp.PositionTable | pp.RelativeBias | pp.Rotary | pp.LinearBias]:
+    """Load a table, or the encodings of a formula without one."""
+    if reference.startswith(("rotary", "alibi")):
+        return list(pp.load_schemes(reference))
+    return [pp.load(reference)]
+
+
+if __name__ == "__main__":
+    main()
