@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
 
 import pytest
 
+import posprobe as pp
 from posprobe.cli import app
-from posprobe.report import NAMES
+from posprobe.report import NAMES, read_bundle
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -51,3 +53,25 @@ def test_the_options_that_the_readme_shows_exist() -> None:
         if "posprobe " in line and line.startswith("uv run posprobe"):
             words = line.partition("#")[0]
             assert set(re.findall(r" (--[a-z]+)", words)) <= known, line
+
+
+def test_the_example_is_what_the_tool_makes_today() -> None:
+    kept = read_bundle(ROOT / "reports" / "digits-vit")
+    made = json.loads(json.dumps(pp.analyze(pp.load("sample:digits-vit"), nulls=0).to_dict()))
+    assert set(kept) == set(made)
+    for block in ("similarity", "pca", "spectrum", "grid", "norms"):
+        assert numbers(kept[block]) == pytest.approx(numbers(made[block]), rel=1e-6, abs=1e-9)
+    page = (ROOT / "reports" / "digits-vit" / "report.html").read_text(encoding="utf-8")
+    assert str(Path.home()) not in page
+
+
+def numbers(block: object) -> list[float]:
+    """Return every number in a block, in order."""
+    match block:
+        case dict():
+            return [x for key in sorted(block) for x in numbers(block[key])]
+        case list():
+            return [x for item in block for x in numbers(item)]
+        case float() | int():
+            return [float(block)]
+    return []
