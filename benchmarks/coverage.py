@@ -7,7 +7,7 @@ config.json); what it says is compared with what the library's own code does (`t
     uv run --group test python benchmarks/coverage.py
 
 takes about five minutes. `--heads` takes the classes with a head instead of the bare models (and
-leaves timm out); `--markdown` prints the summary of docs/coverage.md.
+leaves timm out); `--markdown` writes docs/coverage.md.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any
 
 from truth_grading import OUTCOMES, Case, Grade, grade
 
+#: Where `--markdown` writes.
+PAGE = Path(__file__).parent.parent / "docs" / "coverage.md"
 #: Schemes in the table's order; `formula`, which no file holds, is counted apart.
 SCHEMES = ("learned", "fixed", "rotary", "relative", "alibi", "none", "formula")
 
@@ -68,6 +70,59 @@ def details(grades: list[Grade]) -> str:
                 lines.append(f"    expected {g.expected}")
                 lines.append(f"    seen     {g.seen or 'nothing'}")
     return "\n".join(lines)
+
+
+def page(grades: list[Grade], cases: int, missing: list[dict[str, str]]) -> str:
+    """Write docs/coverage.md: the table, what was not recognised, what was not tested."""
+    seen = [g for g in grades if g.outcome != "right" and g.scheme != "formula"]
+    unknown = "".join(
+        f"| {g.library} | {g.name} | {g.scheme} | {g.outcome} | {_cell(g.expected)} |\n"
+        for g in seen
+    )
+    untested = ", ".join(f"`{each['name']}`" for each in missing)
+    return f"""# Coverage
+
+What `posprobe inspect` says, from names, shapes and configuration alone, about every model type
+that transformers registers (default configuration) and every pretrained architecture of timm with
+attention. Made by
+
+    uv run --group test python benchmarks/coverage.py --markdown
+
+with {versions()}: {cases} checkpoints.
+
+The truth does not come from posprobe: it is what the library's own code adds, indexes or rotates by
+position, taken from the modules by rule (`benchmarks/truth_rules.py`) and decided by reading the
+code where a rule cannot tell, one reason per entry (`benchmarks/coverage_reviewed.toml`). *Right*
+names exactly the tensors, with the rows that are positions; *unknown* says nothing, or says that it
+cannot tell and what was seen; *wrong* claims what is not there.
+
+{summary(grades, True)}
+
+*Formula* are positions that are computed at run time and stored nowhere, which no tensor can show;
+*fixed* are formulas stored in the file, which the values tell. Rotary and ALiBi are graded by
+presence; factored tables by their number of rows.
+
+## How far these numbers reach
+
+posprobe was improved on this very list, so they are no estimate for architectures that are not on
+it. `--heads` repeats the measurement on the classes with a head, whose tensors have other names.
+Some entries of the reviewed list were written after posprobe had disagreed with a rule; each says
+what the code does.
+
+## Not right
+
+| library | model | scheme | outcome | expected |
+| --- | --- | --- | --- | --- |
+{unknown}
+## Not tested
+
+{len(missing)} model types have no class of their own, need a package that is not installed, or fail
+to build from their default configuration: {untested}.
+"""
+
+
+def _cell(text: str) -> str:
+    return (text if len(text) < 120 else text[:117] + "...").replace("|", "/")
 
 
 def build(
@@ -122,7 +177,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="model types or architectures; all by default")
     parser.add_argument("--heads", action="store_true", help="classes with a head; without timm")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the full result")
-    parser.add_argument("--markdown", action="store_true", help="print the summary for the docs")
+    parser.add_argument("--markdown", action="store_true", help="write docs/coverage.md")
     arguments = parser.parse_args()
     cases, missing, undecided = build(arguments.names, arguments.heads)
     grades = [g for case in cases for g in grade(case)]
@@ -136,10 +191,11 @@ def main() -> None:
             "undecided": undecided,
         }
         arguments.json.write_text(json.dumps(result, indent=1))
+    if arguments.markdown:
+        PAGE.write_text(page(grades, len(cases), missing), encoding="utf-8")
+        return
     print(f"{len(cases)} checkpoints ({versions()}), {len(missing)} not tested\n")
     print(summary(grades, arguments.markdown))
-    if arguments.markdown:
-        return
     print("\n" + details(grades))
     for each in missing:
         print(f"not tested {each['library']}:{each['name']}: {each['reason']}")

@@ -57,7 +57,9 @@ def test_the_options_that_the_readme_shows_exist() -> None:
 
 def test_the_example_is_what_the_tool_makes_today() -> None:
     kept = read_bundle(ROOT / "reports" / "digits-vit")
-    made = json.loads(json.dumps(pp.analyze(pp.load("sample:digits-vit"), nulls=0).to_dict()))
+    table = pp.load("sample:digits-vit")
+    analysis = pp.analyze(table, nulls=0, tokens=pp.load_tokens(table))
+    made = json.loads(json.dumps(analysis.to_dict()))
     assert set(kept) == set(made)
     for block in ("similarity", "pca", "spectrum", "grid", "norms"):
         assert numbers(kept[block]) == pytest.approx(numbers(made[block]), rel=1e-6, abs=1e-9)
