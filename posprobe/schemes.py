@@ -47,6 +47,9 @@ class RelativeBias(Drawable):
         multiplied with the query (Shaw et al. 2018, SAM), which have no value without one.
     causal
         Whether a query sees no later key, so that positive offsets never occur.
+    computed
+        Whether the values follow from a smooth function (Swin v2's network, a formula), so that
+        smoothness says nothing of training.
     special
         Biases to and from special tokens by name, ``[heads]`` each (BEiT).
     notes
@@ -65,6 +68,7 @@ class RelativeBias(Drawable):
     family: str | None = None
     quantity: Quantity = "bias"
     causal: bool = False
+    computed: bool = False
     special: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -323,6 +327,7 @@ def facts(record: Scheme) -> dict[str, Any]:
                 "layout": describe_layout(record.layout),
                 "quantity": record.quantity,
                 "causal": record.causal,
+                "computed": record.computed,
                 "reach": _reach(record),
                 "special": sorted(record.special),
             }

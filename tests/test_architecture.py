@@ -41,7 +41,10 @@ ALLOWED: Mapping[str, set[str]] = {
         "report", "samples", "schemes",
     },
     # The public face names every home, and imports it on first use.
-    "": {*BASE, "analyses", "encodings", "families", "figures", "nulls", "report", "schemes"},
+    "": {
+        *BASE, "analyses", "encodings", "families", "figures", "forward", "nulls", "report",
+        "schemes",
+    },
 }  # fmt: skip
 
 #: The one door upwards: a result draws itself by looking its drawing up when asked.

@@ -19,6 +19,7 @@ from matplotlib.text import Text
 import posprobe as pp
 from posprobe import analyses
 from posprobe.analyses import Result
+from posprobe.analyses.mean_decomposition import mean_decomposition, moments
 from posprobe.encodings.sinusoidal import frequencies
 from posprobe.figures import bundle_figures, draw, style
 from posprobe.figures.draw import (
@@ -36,7 +37,7 @@ from posprobe.figures.draw import (
     score,
     variance,
 )
-from posprobe.table import Grid
+from posprobe.table import Grid, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -358,9 +359,15 @@ def test_every_result_has_a_drawing(
     schemes = pp.analyze_schemes(rotary(), window()).results
     others = (result for results in schemes for result in results.values())
     beside = analyses.scale(drawn["sequence"][0], np.ones((3, drawn["sequence"][0].dim)))
-    made = (*drawn["grid"][1].values(), *every.values(), *others, beside)
+    table = drawn["sequence"][0]
+    attending = analyses.head_logits(table, np.eye(table.dim), np.eye(table.dim), heads=1)
+    states = np.random.default_rng(0).normal(size=(2, 3, 5, 8))
+    sums = {layer: moments(batch) for layer, batch in enumerate(states)}
+    inside = (attending, mean_decomposition(sums, layout=Sequence(5)))
+    made = (*drawn["grid"][1].values(), *every.values(), *others, beside, *inside)
     examples = {type(result): result for result in made}
-    assert set(examples) == kinds
+    # Attention has to be measured: its drawing is tested with a running model.
+    assert set(examples) | {analyses.AttentionByOffset} == kinds
     for result in examples.values():
         axes = Figure().add_subplot()
         assert result.plot(axes) is axes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ from registry import package
 from safetensors.torch import save_file
 
 from posprobe.analyses.head_logits import HeadLogits, head_logits, position_logits
+from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
+from posprobe.families import open_reference
 from posprobe.families.weights import LayerHeads, load_heads
 from posprobe.table import Grid, PositionTable, Sequence, Source
 
@@ -411,6 +414,40 @@ def test_weights_that_do_not_fit_are_one_clear_error(change: dict[str, Any], mes
     arguments: dict[str, Any] = {"w_q": np.ones((6, 8)), "w_k": np.ones((6, 8)), "heads": 2}
     with pytest.raises(UsageError, match=message):
         head_logits(np.ones((4, 6)), **arguments | change)
+
+
+@pytest.mark.parametrize("name", ["BERT", "timm ViT"])
+def test_nothing_but_what_one_layer_needs_is_read(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(stirred(MODELS[name]()), tmp_path)
+    read: list[str] = []
+
+    def watched(*given: Any, **options: Any) -> Checkpoint:
+        checkpoint = open_reference(*given, **options)
+
+        def fetch(info: TensorInfo) -> bytes | memoryview[int]:
+            read.append(info.name)
+            return checkpoint.fetch(info)
+
+        return replace(checkpoint, fetch=fetch)
+
+    monkeypatch.setattr("posprobe.families.weights.open_reference", watched)
+    grid = (2, 3) if name == "timm ViT" else None
+    load_heads(folder, 1, content="none", grid=grid)
+    expected = {
+        "BERT": {
+            *(f"encoder.layer.1.attention.self.{part}" for part in (
+                "query.weight", "query.bias", "key.weight", "key.bias")),
+            "embeddings.LayerNorm.weight", "embeddings.LayerNorm.bias",
+        },
+        # Of queries, keys and values the first two thirds.
+        "timm ViT": {
+            f"blocks.1.attn.qkv.weight[0:{2 * WIDTH}]", "blocks.1.attn.qkv.bias",
+            "blocks.1.norm1.weight", "blocks.1.norm1.bias",
+        },
+    }  # fmt: skip
+    assert set(read) == expected[name]
 
 
 def test_too_many_positions_are_refused_before_memory_is_taken() -> None:

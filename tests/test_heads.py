@@ -66,7 +66,7 @@ def test_the_half_width_of_a_step_is_where_it_steps() -> None:
     assert heads(line(np.where(offsets < 7, 1.0, 0.0))).half_width[0] == 7
     rising = heads(line(offsets.astype(float)))
     assert np.isnan(rising.half_width[0])
-    assert "does not fall" in rising.summary()["undefined"]["half_width"]
+    assert "does not fall to a level" in rising.summary()["undefined"]["half_width"]
 
 
 def test_a_falling_curve_is_monotone_and_a_rising_one_is_not() -> None:

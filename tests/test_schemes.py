@@ -14,7 +14,13 @@ from safetensors.numpy import save_file
 
 from posprobe import load, load_schemes
 from posprobe.encodings import alibi_slopes, t5_buckets
-from posprobe.errors import InvalidCheckpoint, InvalidTable, NoPositionTable, UsageError
+from posprobe.errors import (
+    InvalidCheckpoint,
+    InvalidTable,
+    NoPositionTable,
+    UnknownReference,
+    UsageError,
+)
 from posprobe.families import inspect
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, facts
 from posprobe.table import Grid, Sequence, Source
@@ -523,3 +529,90 @@ def test_facts_are_json(tmp_path: Path) -> None:
     ]
     for record in records:
         assert json.loads(json.dumps(facts(record)))["scheme"] == record.scheme
+
+
+def test_deberta_v3_normalises_its_vectors(tmp_path: Path) -> None:
+    make: Any = transformers.DebertaV2Config
+    config = make(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        vocab_size=30, max_position_embeddings=64, relative_attention=True, position_buckets=8,
+        norm_rel_ebd="layer_norm", position_biased_input=False,
+    )  # fmt: skip
+    model: Any = transformers.DebertaV2Model(config)
+    (record,) = relative(saved(model, tmp_path))
+    vectors = numbers(model.encoder.get_rel_embedding())
+    index = numbers(model.encoder.get_rel_pos(torch.zeros(1, 40, 16)).float())[0].astype(int)
+    middle = vectors[8]
+    cosines = vectors @ middle / np.linalg.norm(vectors, axis=1) / np.linalg.norm(middle)
+    expected = cosines[np.clip(index + 8, 0, 15)]
+    np.testing.assert_allclose(record.kernel(40)[0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"rope_theta": 1e4, "head_dim": "128"}, "'128'"),
+        ({"rope_theta": 1e4, "head_dim": 0}, "head_dim as 0"),
+        ({"rope_theta": 0, "head_dim": 8}, "rope_theta as 0"),
+        ({"rope_theta": 1e4, "head_dim": 8, "max_position_embeddings": "512"}, "'512'"),
+        ({"rope_theta": 1e4, "head_dim": 8, "max_position_embeddings": 10**30}, "whole number"),
+        ({"rope_theta": 1e4, "head_dim": 10**9}, "head_dim"),
+        ({"model_type": "bloom", "n_head": 10**9}, "n_head"),
+        ({"model_type": "falcon", "alibi": "false"}, "true or false"),
+        ({"architecture": "vit_small_patch16_rope_224", "head_dim": 64}, "timm's code"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_never_replaced(
+    tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidCheckpoint, match=message):
+        from_config(tmp_path, **config)
+
+
+def test_a_scaling_of_no_rule_stretches_nothing(tmp_path: Path) -> None:
+    scaling = {"rope_type": None, "factor": 8.0}
+    record = from_config(tmp_path, rope_theta=1e4, head_dim=8, rope_scaling=scaling)
+    assert isinstance(record, Rotary)
+    assert record.rule == "default"
+
+
+def test_sliding_layers_are_judged_by_their_window(tmp_path: Path) -> None:
+    parameters = {"sliding_attention": {"rope_theta": 1e4}, "full_attention": {"rope_theta": 1e6}}
+    write_config(
+        tmp_path, head_dim=16, rope_parameters=parameters, sliding_window=512,
+        max_position_embeddings=8192,
+    )  # fmt: skip
+    records = load_schemes(str(tmp_path))
+    lengths = {
+        record.name: record.max_positions for record in records if isinstance(record, Rotary)
+    }
+    assert lengths == {"sliding_attention": 512, "full_attention": 8192}
+
+
+def test_mpt_states_its_length_in_its_own_way(tmp_path: Path) -> None:
+    config = {"model_type": "mpt", "n_heads": 4, "max_seq_len": 256}
+    record = from_config(tmp_path, **config, attn_config={"alibi": True})
+    assert isinstance(record, LinearBias)
+    assert record.max_positions == 256
+
+
+@pytest.mark.parametrize("formula", ["alibi:512x100000", "rotary:512x99999998", "t5:4x100000"])
+def test_a_formula_that_nothing_was_ever_built_of_is_refused(formula: str) -> None:
+    with pytest.raises(UsageError, match="go up to"):
+        load_schemes(formula)
+
+
+@pytest.mark.parametrize("name", ["alibi", "rotary", "counting"])
+def test_a_formula_without_sizes_says_which_it_needs(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name}:"):
+        load_schemes(name)
+
+
+def test_a_name_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
+    tensors = {
+        f"{part}.relative_attention_bias.weight": np.ones((32, 2), np.float32)
+        for part in ("encoder", "decoder")
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(UnknownReference, match=r"#encoder, #decoder|#decoder, #encoder"):
+        load_schemes(f"{tmp_path}/model.safetensors#nosuch")

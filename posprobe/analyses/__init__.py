@@ -1,7 +1,10 @@
 """A table becomes frozen results. Mathematics only: no file, no figure, no model."""
 
+from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.analyses.grid import Patches, grid
+from posprobe.analyses.head_logits import HeadLogits, head_logits
 from posprobe.analyses.heads import Heads, heads
+from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.norms import Norms, norms
 from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.probes import Probes, probes
@@ -18,10 +21,13 @@ from posprobe.analyses.timefreq import GramDCT, Spectrogram, gram_dct, spectrogr
 
 __all__ = [
     "PCA",
+    "AttentionByOffset",
     "Cosine",
     "GramDCT",
+    "HeadLogits",
     "Heads",
     "Line",
+    "MeanDecomposition",
     "Norms",
     "Patches",
     "Probes",
@@ -38,6 +44,7 @@ __all__ = [
     "against_sinusoid",
     "gram_dct",
     "grid",
+    "head_logits",
     "heads",
     "norms",
     "pca",

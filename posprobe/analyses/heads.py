@@ -66,7 +66,7 @@ class Heads(Result):
         elif np.isnan(self.asymmetry).any():
             undefined["asymmetry"] = "a head's curve is constant"
         if np.isnan(self.half_width).any():
-            undefined["half_width"] = "a head's curve does not fall with distance"
+            undefined["half_width"] = "a head's curve does not fall to a level"
         if np.isnan(self.monotone_fraction).any():
             undefined["monotone_fraction"] = "a head's curve is constant"
         return {

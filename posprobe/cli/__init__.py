@@ -14,6 +14,7 @@ from posprobe.cli.analyze import analyze
 from posprobe.cli.compare import compare
 from posprobe.cli.extract import extract
 from posprobe.cli.figure import figure
+from posprobe.cli.forward import forward
 from posprobe.cli.inspect import inspect
 from posprobe.cli.lists import families, samples
 from posprobe.cli.report import report
@@ -39,7 +40,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (analyze, compare, figure, inspect, extract, report, samples, families):
+for command in (analyze, compare, figure, forward, inspect, extract, report, samples, families):
     app.command()(command)
 
 

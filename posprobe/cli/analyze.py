@@ -68,6 +68,10 @@ def analyze(
     command = shlex.join(["posprobe", *sys.argv[1:]])
     analysis: Analysis | SchemeAnalysis
     if isinstance(loaded, tuple):
+        if nulls < 0:
+            raise UsageError(
+                f"--nulls {nulls}: no encoding without a table has null models to draw."
+            )
         if only is not None:
             raise UsageError(f"{ref}: --only picks among the analyses of tables; it has no table.")
         analysis = analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)

@@ -63,7 +63,7 @@ def compare(
 
     talk(quiet=quiet)
     formula = refs[0].partition(",")[0]
-    if formula in FORMULAS:
+    if formula in FORMULAS and not Path(refs[0]).exists():
         raise UsageError(
             f"{refs[0]}: alone it takes the first table's shape, so it cannot be the first. Put it "
             f"after a table, or name its sizes: {formula}:{'x'.join(FORMULAS[formula].sizes)}."

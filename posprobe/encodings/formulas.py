@@ -94,6 +94,9 @@ FORMULAS: Mapping[str, Formula] = {
     ),
 }
 
+#: Heads, buckets and widths beyond which nothing was ever built.
+_LIMITS = {"rotary": 2**16, "alibi": 2**12, "t5": 2**12}
+
 _NUMBER = re.compile(r"[0-9]{1,17}(\.[0-9]{1,17})?([eE][+-]?[0-9]{1,3})?")
 
 
@@ -113,7 +116,10 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     UsageError
         If sizes are missing or cannot be, or an option is unknown, repeated or no number.
     """
-    name, _, rest = source.partition(":")
+    name, colon, rest = source.partition(":")
+    if name in FORMULAS and not colon:
+        sizes = "x".join(size.upper() for size in FORMULAS[name].sizes)
+        raise UsageError(f"{source}: a formula needs its sizes: {name}:{sizes}.")
     if name not in FORMULAS:
         known = ", ".join(f"{key}:{'x'.join(item.sizes)}" for key, item in FORMULAS.items())
         raise UnknownReference(f"{source}: no formula is called {name!r}. Known are {known}.")
@@ -125,6 +131,9 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
             f"{source}: {name} takes {len(formula.sizes)} sizes, {' x '.join(formula.sizes)}: "
             f"write {name}:{'x'.join('512' for _ in formula.sizes)}, for example."
         )
+    limit = _LIMITS.get(name)
+    if limit is not None and int(numbers[1]) > limit:
+        raise UsageError(f"{source}: {formula.sizes[1]} go up to {limit}.")
     if 0 in map(int, numbers):
         raise UsageError(
             f"{source}: sizes must be positive: write {name}:"

@@ -11,16 +11,19 @@ from posprobe.families.read import (
 )
 from posprobe.families.registry import FAMILIES, Family, TableRule
 from posprobe.families.tokens import TokenSample, sample_tokens
+from posprobe.families.weights import LayerHeads, load_heads
 
 __all__ = [
     "FAMILIES",
     "Encoding",
     "Family",
+    "LayerHeads",
     "TableRule",
     "TokenSample",
     "find_encodings",
     "inspect",
     "load",
+    "load_heads",
     "load_schemes",
     "load_tokens",
     "open_reference",

@@ -116,7 +116,7 @@ def scheme_of_formula(source: str) -> Scheme:
     rank = bucket % (width // 2) if bidirectional else bucket
     return RelativeBias(
         -rank[None].astype(np.float64), Sequence(length), source, origin, family="formula",
-        causal=not bidirectional,
+        causal=not bidirectional, computed=True,
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from posprobe.families.rotary import (
     rotary_specs,
     says_alibi,
     says_rotary,
+    says_timm,
 )
 from posprobe.families.rows import Rows, count_rows, resolve_rows, stored_layout
 from posprobe.table import Sequence
@@ -86,7 +87,10 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
         table for name in names for table in _tables(checkpoint, checkpoint.tensors[name], parts)
     ]
     relative = list(_relative(checkpoint))
-    others = list(_configured(parts)) or list(_stored_rotary(checkpoint))
+    stored = list(_stored_rotary(checkpoint))
+    others = list(_configured(parts)) or stored
+    if stored and not isinstance(others[0].spec, RotarySpec):
+        others[0] = replace(others[0], tensor=stored[0].tensor)
     others += _computed(parts)
     if not tables and not relative and not others:
         tables = _bare_table(checkpoint)
@@ -312,6 +316,9 @@ def _configured(parts: tuple[Part, ...]) -> Iterator[Encoding]:
             yield from _specified("alibi", part, f"{where}{reason}", lambda p: (linear_spec(p),))
         elif reason := says_rotary(part):
             yield from _specified("rotary", part, f"{where}{reason}", rotary_specs)
+        elif reason := says_timm(part):
+            problem = "timm's configuration states no base, axes and units: they are in timm's code"
+            yield Encoding("rotary", part.name, reason, problem=problem)
 
 
 def _specified(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 #: What modules and configurations of one part of a model are called.
@@ -17,6 +18,8 @@ _ROLES: Mapping[str, tuple[str, ...]] = {
     "decoder": ("decoder",),
 }
 _DEPTH = 4
+#: More parts than any model has.
+_MOST = 64
 #: Nested settings that describe no part of the model.
 _NO_PARTS = ("attn_config", "pretrained_cfg", "quantization_config", "generation_config")
 
@@ -56,7 +59,7 @@ class Part:
 
 def parts_of(config: Mapping[str, Any]) -> tuple[Part, ...]:
     """List the whole configuration and the configurations nested in it, outermost first."""
-    return tuple(_walk("", config, _DEPTH))
+    return tuple(islice(_walk("", config, _DEPTH), _MOST))
 
 
 def _walk(path: str, config: Mapping[str, Any], depth: int) -> Iterator[Part]:

@@ -122,8 +122,11 @@ def load_schemes(
         return (scheme_of_formula(parsed.source),)
     checkpoint = open_reference(parsed, revision=revision, offline=offline)
     found = [e for e in find_encodings(checkpoint) if e.rule is None]
-    if parsed.table:
+    if parsed.table and found:
+        names = ", ".join(f"#{encoding.name}" for encoding in found if encoding.name)
         found = [encoding for encoding in found if encoding.name == parsed.table]
+        if not found:
+            raise UnknownReference(f"{reference}: it has no encoding of that name. It has {names}.")
     if not found:
         raise NoPositionTable(_nothing(checkpoint, find_encodings(checkpoint)))
     records, problems = [], []
@@ -353,7 +356,8 @@ def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
 
 def _is_formula(reference: Reference) -> bool:
     kind, colon, _ = reference.source.partition(":")
-    return bool(colon) and kind != "sample" and not reference.is_path
+    named = bool(colon) or reference.source in encodings.FORMULAS
+    return named and kind != "sample" and not reference.is_path
 
 
 def _title(reference: Reference, encoding: Encoding) -> str:

@@ -27,6 +27,8 @@ Kind: TypeAlias = Literal[
     "buckets", "window", "log window", "mirrored window", "two axes", "displacements", "distances",
     "log buckets", "projected",
 ]  # fmt: skip
+#: Largest distance, and widest window, that is laid out.
+_MOST, _WIDEST = 2**20, 64
 FloatArray: TypeAlias = NDArray[np.float64]
 #: Makes a record of values and layout; name and source are filled in.
 Make: TypeAlias = Callable[..., RelativeBias]
@@ -179,6 +181,8 @@ def read_relative(
     part = part_for(main.name, parts_of(checkpoint.config))
     stored = [checkpoint.read(info.name) for info in found.tensors]
     arrays = [tensor.values.astype(np.float64) for tensor in stored]
+    if found.rule.kind == "log buckets":
+        arrays = [_normalised(checkpoint, found, part, arrays[0])]
     make = partial(
         RelativeBias,
         name=name,
@@ -195,6 +199,26 @@ def read_relative(
         ),
     )
     return _laid_out(make, found, part, arrays)
+
+
+def _normalised(
+    checkpoint: Checkpoint, found: Relative, part: Part, vectors: FloatArray
+) -> FloatArray:
+    """Apply the layer normalisation that DeBERTa v2 puts on its vectors (``norm_rel_ebd``)."""
+    if "layer_norm" not in str(part.config.get("norm_rel_ebd", "none")):
+        return vectors
+    names = [f"{found.prefix.rpartition('.rel_embeddings')[0] or found.prefix}.LayerNorm.{kind}"
+             for kind in ("weight", "bias")]  # fmt: skip
+    if any(name not in checkpoint.tensors for name in names):
+        raise InvalidCheckpoint(
+            f"{found.tensors[0].file}: the configuration normalises {found.tensors[0].name} "
+            f"(norm_rel_ebd), and {names[0]} is not there. Mend config.json."
+        )
+    weight, bias = (checkpoint.read(name).values.astype(np.float64) for name in names)
+    epsilon = part.config.get("layer_norm_eps", 1e-7)
+    centered = vectors - vectors.mean(axis=1, keepdims=True)
+    scale = np.sqrt((centered**2).mean(axis=1, keepdims=True) + float(epsilon))
+    return np.asarray(centered / scale * weight + bias)
 
 
 def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray]) -> RelativeBias:
@@ -262,7 +286,14 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
 
 def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
     value = config.get(key)
-    return value if type(value) is int and value > 0 else default
+    if value is None or value == -1:  # -1 is how some configurations write "not set"
+        return default
+    if type(value) is not int or not 0 < value <= _MOST:
+        raise InvalidCheckpoint(
+            f"the configuration gives {key} as {value!r}; a whole number from 1 to {_MOST} is "
+            "expected. Mend config.json."
+        )
+    return int(value)
 
 
 def _window(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBias:
@@ -271,7 +302,7 @@ def _window(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBi
     if table.ndim != 2:
         raise InvalidCheckpoint(f"{where}: [displacements, heads] is expected.")
     grid, extra = _window_size(len(table), part)
-    if grid is None:
+    if grid is None or max(grid.height, grid.width) > _WIDEST:
         raise InvalidCheckpoint(
             f"{where}, shape {list(table.shape)}: {len(table)} rows are not the (2h - 1)(2w - 1) "
             "displacements of a window, with or without three for the CLS token. State window_size "
@@ -334,7 +365,8 @@ def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) ->
     values = continuous_bias(offsets.reshape(-1, 2), first, bias, second, index)
     by_displacement = np.asarray(values).reshape(-1, span, span)[:, ::-1, ::-1]
     note = f"computed from the network for a window of {window} x {window}"
-    return make(values=by_displacement, layout=Grid(window, window), notes=(note,))
+    grid = Grid(window, window)
+    return make(values=by_displacement, layout=grid, computed=True, notes=(note,))
 
 
 def _log_window_size(part: Part, where: str) -> tuple[int, tuple[int, int] | None]:
@@ -347,6 +379,10 @@ def _log_window_size(part: Part, where: str) -> tuple[int, tuple[int, int] | Non
         raise InvalidCheckpoint(
             f"{where}: the network can be asked for any window, and the configuration names none. "
             'Add "window_size" to config.json.'
+        )
+    if window > _WIDEST:
+        raise InvalidCheckpoint(
+            f"{where}: a window of {window} x {window} is wider than {_WIDEST}."
         )
     stage = re.search(r"layers[._](\d+)\.", where)
     image, patch = config.get("image_size"), config.get("patch_size")
@@ -449,9 +485,9 @@ def _log_buckets(make: Make, table: FloatArray, part: Part, where: str) -> Relat
         )
     longest = _whole(config, "max_relative_positions", 0)
     longest = longest or _whole(config, "max_position_embeddings", span)
-    buckets = config.get("position_buckets", -1)
+    buckets = _whole(config, "position_buckets", 0)
     offsets = np.arange(-longest + 1, longest)
-    if type(buckets) is int and buckets > 0:
+    if buckets:
         if buckets != span:
             raise InvalidCheckpoint(
                 f"{where}, shape {list(table.shape)}: the configuration says position_buckets = "

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from posprobe.errors import InvalidCheckpoint
+from posprobe.encodings import rotary_frequencies
+from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.parts import Part
 
 #: Architectures that rotate although their older configurations name no key of it.
@@ -29,7 +30,7 @@ _INTERLEAVED = {
 _AXIAL = re.compile(
     r"(?:qwen2(?:_5)?_vl|qwen3_vl)(?:_moe)?_vision|pixtral|dinov3_vit|gemma4_vision"
 )
-#: timm states an architecture and no numbers of its rotation, which are the same for all of these.
+#: timm's architectures that rotate.
 _TIMM = re.compile(
     r"eva02_(?!enormous)|deepseek_vit|gemma4_vit|qwen3_vit|vit_pe_|vit_.*(?:_rope_|dinov3|sapiens2|lingbot)"
 )
@@ -43,7 +44,12 @@ _HEADS = (
     "memory_attention_num_attention_heads",
 )  # fmt: skip
 _BASES = ("rope_theta", "rotary_emb_base", "rope_base", "global_rope_theta")
-_LENGTHS = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx")
+_LENGTHS = (
+    "max_position_embeddings", "n_positions", "max_sequence_length", "seq_length", "n_ctx",
+    "max_seq_len",
+)  # fmt: skip
+#: No model is larger; a configuration that says so is damaged.
+_WIDEST, _MOST_HEADS, _LONGEST, _MOST_LADDERS = 2**16, 2**12, 2**31, 64
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,7 @@ def says_rotary(part: Part) -> str | None:
     if any(config.get(key) == off for key, off in _OFF.items() if key in config):
         return None
     for key in ("rope_parameters", "rope_theta", "rope_scaling", "global_rope_theta"):
-        if config.get(key):
+        if config.get(key) not in (None, {}):
             return key
     for key in ("rotary_dim", "rotary_pct", "rotary_emb_base", "rotary_emb_fraction"):
         if config.get(key):
@@ -86,7 +92,12 @@ def says_rotary(part: Part) -> str | None:
         return "use_rotary_embedding"
     if part.model_type in _ROTATING:
         return f"model_type is {part.model_type}"
-    architecture = config.get("architecture")
+    return None
+
+
+def says_timm(part: Part) -> str | None:
+    """Name the timm architecture that rotates; its configuration states no number of it."""
+    architecture = part.config.get("architecture")
     rotates = isinstance(architecture, str) and _TIMM.match(architecture)
     return f"timm's architecture {architecture}" if rotates else None
 
@@ -108,6 +119,8 @@ def _specs(part: Part) -> Iterator[RotarySpec]:
     if not isinstance(stated, Mapping):
         raise InvalidCheckpoint(_bad(part, "rope_parameters", stated, "a mapping"))
     nested = {key: value for key, value in stated.items() if isinstance(value, Mapping)}
+    if len(nested) > _MOST_LADDERS:
+        raise InvalidCheckpoint(_bad(part, "rope_parameters", f"{len(nested)} ladders", "one"))
     if nested and not any(key in stated for key in ("rope_type", "type", "rope_theta")):
         for layers, parameters in nested.items():
             yield _spec(part, parameters, str(layers))
@@ -126,16 +139,22 @@ def _local_base(config: Mapping[str, Any]) -> Any:
 
 def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
     config = part.config
-    rule = str(stated.get("rope_type", stated.get("type", "default")))
+    rule = str(stated.get("rope_type") or stated.get("type") or "default")
     axes = 2 if rule == "axial" or _AXIAL.fullmatch(part.model_type or "") else 1
     axes = 3 if part.model_type == "vjepa2" else axes  # frames, rows and columns
-    base = stated.get("rope_theta") or next((config[k] for k in _BASES if config.get(k)), 10_000.0)
+    bases = [stated.get("rope_theta"), *(config.get(key) for key in _BASES)]
+    base = next((value for value in bases if value is not None), 10_000.0)
     head_dim = _head_dim(part)
-    longest = _number(part, _LENGTHS)
+    longest = _number(part, _LENGTHS, _LONGEST)
     original = stated.get("original_max_position_embeddings") or config.get(
         "original_max_position_embeddings"
     )
     notes = []
+    window = config.get("sliding_window", config.get("local_attention"))
+    if (layers == "local" or "sliding" in layers) and isinstance(window, int) and window > 0:
+        # These layers see no farther, whatever the context of the others is.
+        longest = original = min(window, longest or window)
+        notes.append(f"these layers see {window} positions")
     if sections := stated.get("mrope_section"):
         notes.append(
             f"the pairs turn with time, row and column in sections of {list(sections)}; text moves "
@@ -147,7 +166,7 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
     scaling = {} if rule in ("default", "axial", "mrope") else dict(stated)
     if scaling and original:
         scaling.setdefault("original_max_position_embeddings", original)
-    return RotarySpec(
+    spec = RotarySpec(
         head_dim=head_dim,
         base=_as_float(part, "rope_theta", base),
         partial=_partial(part, stated, head_dim),
@@ -159,12 +178,23 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
         layers=layers,
         notes=tuple(notes),
     )
+    try:
+        rotary_frequencies(
+            head_dim // axes // 2 * 2 if axes > 1 else head_dim,
+            base=spec.base,
+            partial=spec.partial,
+            scaling=spec.scaling,
+            max_positions=longest,
+        )
+    except UsageError as error:
+        raise InvalidCheckpoint(f"the configuration says: {error}") from error
+    return spec
 
 
 def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
     config = part.config
-    if isinstance(config.get("rotary_dim"), int):
-        return float(config["rotary_dim"]) / head_dim
+    if config.get("rotary_dim") is not None:
+        return float(_whole(part, "rotary_dim", _WIDEST)) / head_dim
     for key in ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"):
         for source in (stated, config):
             if source.get(key) is not None:
@@ -180,12 +210,14 @@ def _latent(config: Mapping[str, Any]) -> bool:
 def _head_dim(part: Part) -> int:
     config = part.config
     if _latent(config):
-        return int(config["qk_rope_head_dim"])
-    for key in _WIDTHS:
-        value = config.get(key)
-        if isinstance(value, int) and value > 0:
-            return value
-    hidden, heads = _number(part, _HIDDEN), _number(part, _HEADS)
+        return _whole(part, "qk_rope_head_dim", _WIDEST)
+    stated = _number(part, _WIDTHS, _WIDEST)
+    if stated is not None:
+        return stated
+    hidden, heads = (
+        _number(part, _HIDDEN, _WIDEST * _MOST_HEADS),
+        _number(part, _HEADS, _MOST_HEADS),
+    )
     if not hidden or not heads:
         where = f"{part.path}: " if part.path else ""
         raise InvalidCheckpoint(
@@ -200,14 +232,19 @@ def _head_dim(part: Part) -> int:
     return hidden // heads
 
 
-def _number(part: Part, keys: tuple[str, ...]) -> int | None:
+def _number(part: Part, keys: tuple[str, ...], most: int) -> int | None:
     for key in keys:
         value = part.config.get(key)
-        if type(value) is int:
-            if value < 0 or (value == 0 and keys is not _LENGTHS):
-                raise InvalidCheckpoint(_bad(part, key, value, "a positive whole number"))
-            return value or None
+        if value is not None:
+            return _whole(part, key, most)
     return None
+
+
+def _whole(part: Part, key: str, most: int) -> int:
+    value = part.config[key]
+    if type(value) is not int or not 0 < value <= most:
+        raise InvalidCheckpoint(_bad(part, key, value, f"a whole number from 1 to {most}"))
+    return int(value)
 
 
 def _as_float(part: Part, key: str, value: Any) -> float:
@@ -235,7 +272,10 @@ def says_alibi(part: Part) -> str | None:
         return "model_type is mpt"
     if part.model_type == "bloom":
         return "model_type is bloom"
-    return "alibi" if config.get("alibi") else None
+    stated = config.get("alibi")
+    if stated is not None and not isinstance(stated, bool):
+        raise InvalidCheckpoint(_bad(part, "alibi", stated, "true or false"))
+    return "alibi" if stated else None
 
 
 @dataclass(frozen=True)
@@ -261,7 +301,7 @@ def linear_spec(part: Part) -> LinearSpec:
     InvalidCheckpoint
         If the configuration does not say how many heads there are.
     """
-    heads = _number(part, _HEADS)
+    heads = _number(part, _HEADS, _MOST_HEADS)
     if not heads:
         raise InvalidCheckpoint(
             "it has a linear bias per head (ALiBi), and the configuration does not say how many "
@@ -269,7 +309,9 @@ def linear_spec(part: Part) -> LinearSpec:
         )
     attention = part.config.get("attn_config")
     most = attention.get("alibi_bias_max", 8) if isinstance(attention, Mapping) else 8
-    spec = LinearSpec(heads, _as_float(part, "alibi_bias_max", most), _number(part, _LENGTHS))
+    spec = LinearSpec(
+        heads, _as_float(part, "alibi_bias_max", most), _number(part, _LENGTHS, _LONGEST)
+    )
     if part.model_type != "falcon":
         return spec
     note = "Falcon adds the bias before it divides by the root of the head's width"

@@ -95,8 +95,8 @@ class LayerHeads:
         ``[d, heads * d_h]``: ``q = x W_Q + b_Q``, heads side by side.
     b_q, b_k
         ``[heads * d_h]``, or None where the layer has none.
-    heads, layer
-        How many heads, and which layer.
+    heads, layer, layers
+        How many heads, which layer, and how many there are.
     scale
         What the model multiplies products of queries and keys by.
     causal
@@ -113,6 +113,7 @@ class LayerHeads:
     b_k: NDArray[np.floating[Any]] | None
     heads: int
     layer: int
+    layers: int
     scale: float
     causal: bool
     notes: tuple[str, ...]
@@ -205,22 +206,14 @@ def load_heads(
         table=replace(table, values=values),
         content=added,
         w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k,
-        heads=number, layer=layer, scale=scale,
+        heads=number, layer=layer, layers=_count_layers(checkpoint, position), scale=scale,
         causal=rule.causal or bool(config.get("is_decoder")),
         notes=notes,
     )  # fmt: skip
 
 
-def count_layers(checkpoint: Checkpoint, position: str) -> int:
-    """Count the layers whose query weights stand beside a table of positions.
-
-    Parameters
-    ----------
-    checkpoint
-        The model.
-    position
-        Name of its table of positions.
-    """
+def _count_layers(checkpoint: Checkpoint, position: str) -> int:
+    """Count the layers whose query weights stand beside a table of positions."""
     found = 0
     for rule in _RULES:
         if not f".{position}".endswith(f".{rule.table}"):
@@ -238,7 +231,7 @@ def _rule(
 ) -> tuple[_Rule, str]:
     """Find the rule whose tensors are there, and the module that they stand in."""
     kind = config.get("model_type")
-    layers = count_layers(checkpoint, position)
+    layers = _count_layers(checkpoint, position)
     for rule in _RULES:
         module = position.removesuffix(rule.table)
         there = (

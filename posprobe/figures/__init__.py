@@ -12,7 +12,10 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import (
     PCA,
+    AttentionByOffset,
     GramDCT,
+    HeadLogits,
+    MeanDecomposition,
     Norms,
     Patches,
     Probes,
@@ -32,6 +35,7 @@ from posprobe.encodings import wavelengths
 from posprobe.figures import draw as drawing
 from posprobe.figures import (
     draw_compare,
+    draw_forward,
     draw_probes,
     draw_rotary,
     draw_scale,
@@ -103,6 +107,14 @@ def draw(result: Drawable, ax: Axes | None = None) -> Axes:
                 draw_rotary.ladder(ax, result.wavelength, result.unscaled, training, target)
             case Smoothness():
                 draw_schemes.smoothness(ax, result)
+            case HeadLogits():
+                image = draw_forward.head_profiles(ax, {0: result})
+                ax.figure.colorbar(image, ax=ax, label="share of the largest")
+            case AttentionByOffset():
+                image = draw_forward.attention_profiles(ax, result)
+                ax.figure.colorbar(image, ax=ax, label="attention")
+            case MeanDecomposition():
+                draw_forward.through_layers(ax, result)
             case PositionTable():
                 ax.figure.colorbar(drawing.matrix(ax, result), ax=ax, label="value")
             case RelativeBias(quantity=quantity, causal=causal):

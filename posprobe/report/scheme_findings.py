@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -17,7 +18,7 @@ Numbered: TypeAlias = list[tuple[int, Block]]
 def scheme_findings(document: Block) -> tuple[Finding, ...]:
     """Return what can be said of the encodings in a document's ``schemes``, scheme by scheme."""
     return tuple(
-        Finding(text[0].upper() + text[1:], keys)
+        Finding(text if "_" in text.partition(" ")[0] else text[0].upper() + text[1:], keys)
         for rule in (_rotary, _relative, _linear)
         for text, keys in rule(list(enumerate(document["schemes"])))
     )
@@ -53,14 +54,17 @@ def _relative(schemes: Numbered) -> Iterator[Sentence]:
         ("cosine", "have vectors of neighbouring distances more alike than permuted ones"),
     ):
         found = [pair for pair in relative if pair[1]["quantity"] == quantity]
-        if not found:
-            continue
+        found = [pair for pair in found if not pair[1]["computed"]]
         count = sum(scheme["smoothness"]["structured"] for _, scheme in found)
         total = sum(len(scheme["smoothness"]["correlation"]) for _, scheme in found)
+        # Of heads without structure one in twenty lies above its 95 %.
+        chance = 0.05 * total
+        if count <= chance + 2 * math.sqrt(0.95 * chance):
+            continue
         unit = "heads" if quantity == "bias" else "tables of vectors"
         where = f" in {len(found)} tables" if quantity == "bias" and len(found) > 1 else ""
         yield (
-            f"{count} of {total} {unit}{where} {what}",
+            f"{count} of {total} {unit}{where} {what} (by chance {chance:.2g})",
             tuple(f"schemes.{number}.smoothness.structured" for number, _ in found),
         )
     yield from _windows(relative)
@@ -70,8 +74,13 @@ def _linear(schemes: Numbered) -> Iterator[Sentence]:
     found = [pair for pair in schemes if pair[1]["scheme"] == "alibi"]
     for number, scheme in found:
         slopes = scheme["slopes"]
-        text = f"{len(slopes)} heads subtract from {min(slopes):.3g} to {max(slopes):.3g} logits"
-        yield f"{text} per position", (f"schemes.{number}.slopes",)
+        low, high = f"{min(slopes):.3g}", f"{max(slopes):.3g}"
+        who = (
+            f"{len(slopes)} heads subtract from {low} to {high}"
+            if low != high
+            else (f"{'the only head' if len(slopes) == 1 else 'every head'} subtracts {low}")
+        )
+        yield f"{who} logits per position", (f"schemes.{number}.slopes",)
     yield from _windows(found)
 
 
@@ -80,7 +89,7 @@ def _windows(schemes: Numbered) -> Iterator[Sentence]:
         value for _, scheme in schemes for value in scheme["heads"]["window"] if value is not None
     ]
     if windows:
-        low, high = f"{min(windows):.3g}", f"{max(windows):.3g}"
-        span = f"between {low} and {high} positions, by head" if low != high else f"{low} positions"
+        low, high = (f"{w:,.0f}" if w >= 100 else f"{w:.3g}" for w in (min(windows), max(windows)))
+        span = f"between {low} and {high} positions, by head" if low != high else f"{low} of them"
         keys = tuple(f"schemes.{number}.heads.window" for number, _ in schemes)
         yield f"by the bias alone a query attends to {span}", keys

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 LENGTH = 512
 #: Longest curve that is taken by default: beyond, a page shows no more.
 LONGEST = 4096
+#: Most positions that may be asked for.
+FARTHEST = 2**17
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +151,8 @@ def analyze_schemes(
     """
     if not records:
         raise UsageError("there is no encoding to analyse.")
+    if length is not None and length > FARTHEST:
+        raise UsageError(f"{length} positions are more than the {FARTHEST} that are looked at.")
     if length is not None and length < 2:
         raise UsageError(
             f"a length of {length} positions has nothing to compare. Choose two or more."
@@ -166,7 +170,10 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
                 "smoothness": smoothness(record.values, seed=seed),
             }
         case LinearBias():
-            return {"heads": heads(record.curves(_size(record, length)), causal=record.causal)}
+            line = heads(record.curves(_size(record, length)), causal=record.causal)
+            # A straight line has no level to fall half way to.
+            nowhere = np.full(record.heads, np.nan)
+            return {"heads": replace(line, half_width=nowhere)}
         case Rotary():
             target = length or record.max_positions
             measured = rotation(

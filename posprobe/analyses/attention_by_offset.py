@@ -1,0 +1,279 @@
+"""What attention does with distance, measured: means over contexts, locality and symmetry."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.head_logits import nearest_peak
+from posprobe.analyses.result import Result
+from posprobe.analyses.similarity import by_displacement
+from posprobe.arrays import Array, namespace, to_numpy
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, Layout, describe_layout
+
+
+@dataclass(frozen=True, eq=False)
+class LayerAttention:
+    """Attention of one layer's heads between positions, averaged over contexts.
+
+    Parameters
+    ----------
+    curves
+        ``[heads, 2 n - 1]``, or ``[heads, 2 h - 1, 2 w - 1]`` on a grid: mean attention at each
+        offset, key minus query.
+    peak
+        ``[heads, 1 or 2]``: offset of the largest mean among those that at least half of the
+        positions have.
+    first
+        ``[heads]``: mean attention that the other positions pay to the first; NaN on a grid.
+    locality
+        ``[heads]``, 0 to 1: mean of ``sum_j M_ij 2^-|i - j|`` over queries (Chen et al. 2023); NaN
+        on a grid.
+    symmetry
+        ``[heads]``, 0 to 1: share of the attention to either side that the other side matches, see
+        `symmetry`; NaN on a grid and where no attention leaves its own position.
+    translation_invariance
+        Share of the variance of the mean over heads, off the diagonal, that the offset explains;
+        None where there is none. Causal attention leaves out later keys.
+    """
+
+    curves: NDArray[np.float64]
+    peak: NDArray[np.int64]
+    first: NDArray[np.float64]
+    locality: NDArray[np.float64]
+    symmetry: NDArray[np.float64]
+    translation_invariance: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionByOffset(Result):
+    """Attention by offset, layer by layer.
+
+    Parameters
+    ----------
+    layers
+        By number, from 0.
+    contexts
+        How many were averaged.
+    layout
+        Of the positions.
+    name
+        Of the model.
+    notes
+        What a reader must know, such as that the run was stopped early.
+    """
+
+    layers: Mapping[int, LayerAttention]
+    contexts: int
+    layout: Layout
+    name: str
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers per layer and head; None is an undefined number."""
+        return {
+            "contexts": self.contexts,
+            "layout": describe_layout(self.layout),
+            "layers": [
+                {
+                    "layer": number,
+                    "peak": [row if len(row) > 1 else row[0] for row in layer.peak.tolist()],
+                    "first": _numbers(layer.first),
+                    "locality": _numbers(layer.locality),
+                    "symmetry": _numbers(layer.symmetry),
+                    "translation_invariance": layer.translation_invariance,
+                }
+                for number, layer in self.layers.items()
+            ],
+            "undefined": self._undefined(),
+        }
+
+    def _undefined(self) -> dict[str, str]:
+        if isinstance(self.layout, Grid):
+            return dict.fromkeys(("first", "locality", "symmetry"), "patches are not on a line")
+        why = {}
+        if any(np.isnan(layer.symmetry).any() for layer in self.layers.values()):
+            why["symmetry"] = "a head attends to nothing on either side"
+        if any(layer.translation_invariance is None for layer in self.layers.values()):
+            why["translation_invariance"] = "attention is the same everywhere"
+        return why
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionSums:
+    """Sums over contexts of one layer's attention; ``+`` joins those of different contexts.
+
+    ``total`` is ``[heads, n, n]``; ``locality``, ``symmetry`` and ``symmetric`` (the number of
+    contexts in which that is defined) are ``[heads]``.
+    """
+
+    contexts: int
+    total: Array
+    locality: Array
+    symmetry: Array
+    symmetric: Array
+
+    def __add__(self, other: AttentionSums) -> AttentionSums:
+        return AttentionSums(
+            self.contexts + other.contexts,
+            self.total + other.total,
+            self.locality + other.locality,
+            self.symmetry + other.symmetry,
+            self.symmetric + other.symmetric,
+        )
+
+
+def attention_sums(weights: Array) -> AttentionSums:
+    """Add up a layer's attention over some contexts.
+
+    Parameters
+    ----------
+    weights
+        ``[c, heads, n, n]`` between positions, queries before keys; NumPy or torch.
+
+    Raises
+    ------
+    InvalidTable
+        If the shape is another, or a weight is not finite.
+    """
+    if weights.ndim != 4 or 0 in weights.shape or weights.shape[2] != weights.shape[3]:
+        raise InvalidTable(
+            f"attention of shape {list(weights.shape)}: [contexts, heads, n, n] is expected."
+        )
+    xp = namespace(weights)
+    on_mps = getattr(weights.device, "type", "") == "mps"
+    weights = xp.astype(weights, xp.float32 if on_mps else xp.float64)
+    if not bool(xp.all(xp.isfinite(weights))):
+        raise InvalidTable("the attention holds NaN or infinity. Run the model in float32.")
+    even = symmetry(weights)
+    known = ~xp.isnan(even)
+    return AttentionSums(
+        contexts=weights.shape[0],
+        total=xp.sum(weights, axis=0),
+        locality=xp.sum(locality(weights), axis=0),
+        symmetry=xp.sum(xp.where(known, even, xp.zeros_like(even)), axis=0),
+        symmetric=xp.sum(xp.astype(known, weights.dtype), axis=0),
+    )
+
+
+def locality(weights: Array) -> Array:
+    """Return how near attention stays: the mean over queries of ``sum_j M_ij 2^-|i - j|``.
+
+    Chen et al. 2023 (EMNLP Findings). 1 is attention to oneself; uniform attention over 20
+    positions has 0.14.
+
+    Parameters
+    ----------
+    weights
+        ``[..., n, n]``, rows that add up to 1.
+    """
+    xp = namespace(weights)
+    place = xp.arange(weights.shape[-1], dtype=weights.dtype, device=weights.device)
+    near = 2.0 ** -xp.abs(place[:, None] - place[None, :])
+    return xp.sum(weights * near, axis=(-2, -1)) / weights.shape[-1]
+
+
+def symmetry(weights: Array) -> Array:
+    """Return how alike attention is to either side.
+
+    It is ``1 - sum |left - right| / sum (left + right)``, the sums over all queries and distances
+    that fit on both sides. Chen et al. 2023 (EMNLP
+    Findings) scale the differences of each row to run from 0 to 1 first. A row whose differences
+    are equal then counts as symmetric, so that their number is 0.82 for attention to the previous
+    token alone, and the smallest difference counts as much as the largest possible one. Here that
+    head has 0, and uniform attention 1.
+
+    Parameters
+    ----------
+    weights
+        ``[..., n, n]``.
+
+    Returns
+    -------
+    Array
+        ``[...]``; NaN where no attention leaves its own position on such pairs.
+    """
+    xp = namespace(weights)
+    n = weights.shape[-1]
+    apart = xp.zeros_like(weights[..., 0, 0])
+    both = xp.zeros_like(apart)
+    for distance in range(1, (n - 1) // 2 + 1):
+        right = xp.linalg.diagonal(weights, offset=distance)[..., distance:]
+        left = xp.linalg.diagonal(weights, offset=-distance)[..., : n - 2 * distance]
+        apart = apart + xp.sum(xp.abs(left - right), axis=-1)
+        both = both + xp.sum(left + right, axis=-1)
+    filled = xp.where(both > 0, both, xp.ones_like(both))
+    return xp.where(both > 0, 1 - apart / filled, xp.full_like(both, math.nan))
+
+
+def attention_by_offset(
+    sums: Mapping[int, AttentionSums],
+    *,
+    layout: Layout,
+    name: str = "model",
+    notes: tuple[str, ...] = (),
+) -> AttentionByOffset:
+    """Turn sums over contexts into attention by offset.
+
+    Parameters
+    ----------
+    sums
+        By layer, as `attention_sums` makes them, all of the same contexts.
+    layout, name, notes
+        As in `AttentionByOffset`.
+    """
+    return AttentionByOffset(
+        layers={number: _layer(found, layout) for number, found in sums.items()},
+        contexts=next(iter(sums.values())).contexts,
+        layout=layout,
+        name=name,
+        notes=notes,
+    )
+
+
+def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
+    mean = to_numpy(sums.total).astype(np.float64) / sums.contexts
+    grid = isinstance(layout, Grid)
+    n = layout.size
+    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, n)
+    count = np.rint(by_displacement(np.ones((n, n)), height, width, np))
+    curves = np.stack([by_displacement(head, height, width, np) for head in mean]) / count
+    peaks = np.array([nearest_peak(curve, count, n) for curve in curves])
+    peaks = peaks - [height - 1, width - 1]
+    known = np.full(len(mean), np.nan)
+    symmetric = to_numpy(sums.symmetric).astype(np.float64)
+    even = np.divide(to_numpy(sums.symmetry), symmetric, out=known.copy(), where=symmetric > 0)
+    return LayerAttention(
+        curves=curves if grid else curves[:, 0],
+        peak=peaks if grid else peaks[:, 1:],
+        first=known if grid or n < 2 else mean[:, 1:, 0].mean(axis=1),
+        locality=known if grid else to_numpy(sums.locality).astype(np.float64) / sums.contexts,
+        symmetry=known if grid else even,
+        translation_invariance=_invariance(mean.mean(axis=0), height, width),
+    )
+
+
+def _invariance(matrix: NDArray[np.float64], height: int, width: int) -> float | None:
+    pairs = ~np.eye(len(matrix), dtype=bool)
+    if not np.triu(matrix, 1).any():
+        pairs = np.tri(len(matrix), k=-1, dtype=bool)
+    if pairs.sum() < 2:
+        return None
+    level = matrix[pairs].mean()
+    rest = np.where(pairs, matrix - level, 0.0)
+    count = by_displacement(pairs.astype(np.float64), height, width, np)
+    total = by_displacement(rest, height, width, np)
+    spread = float((rest**2).sum())
+    if spread <= 1e-24 * float((matrix[pairs] ** 2).sum()):
+        return None
+    return float((total**2 / np.maximum(count, 1)).sum() / spread)
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

@@ -1,0 +1,279 @@
+"""What position alone adds to the attention logits of each head, from its weights.
+
+The position-to-position part of the logits, ``P W_Q W_Kᵀ Pᵀ / sqrt(d_h)``: Wennberg & Henter 2021
+(TISA) draw it, and Ke et al. 2021 (TUPE) single it out among the four terms of the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.analyses.similarity import by_displacement
+from posprobe.arrays import Array, Positions, namespace, positions
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.table import Grid, Layout, PositionTable, describe_layout
+
+#: Largest number of positions whose n x n logits are formed, one head at a time.
+MAX_POSITIONS = 16_384
+
+
+@dataclass(frozen=True, eq=False)
+class HeadLogits(Result):
+    """What each head's logits owe to the positions of query and key.
+
+    Logits split exactly into a constant, a term for each query, a term for each key and the
+    interaction of both. The first two change no attention. Biases are in the key terms and never
+    in the interaction.
+
+    Parameters
+    ----------
+    curves
+        ``[heads, 2 n - 1]``, or ``[heads, 2 h - 1, 2 w - 1]`` on a grid: mean interaction of the
+        pairs at each offset, key minus query; logits. Far offsets are means of few pairs. Offsets
+        that causal attention never meets are NaN.
+    offset_share
+        ``[heads]``: share of the interaction's variance, over the pairs that attention meets, that
+        the offset explains; NaN for a head without interaction.
+    key_share
+        ``[heads]``: share of the variance of a query's logits, over all keys, that is the same for
+        every query; NaN where all keys are alike.
+    peak
+        ``[heads, 1 or 2]``: offset of the largest mean interaction among those that at least half
+        of the positions have. -1 attends to the previous token, 1 to the next.
+    attention
+        ``[heads]``: mean attention at that offset, the softmax of the whole logits over the
+        positions.
+    uniform
+        ``[heads]``: what equal logits would give there.
+    layout
+        Of the positions.
+    causal
+        Whether queries see no later keys.
+    """
+
+    curves: NDArray[np.float64]
+    offset_share: NDArray[np.float64]
+    key_share: NDArray[np.float64]
+    peak: NDArray[np.int64]
+    attention: NDArray[np.float64]
+    uniform: NDArray[np.float64]
+    layout: Layout
+    causal: bool
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers per head."""
+        undefined = {}
+        if np.isnan(self.offset_share).any():
+            undefined["offset_share"] = "a head's logits do not depend on query and key together"
+        if np.isnan(self.key_share).any():
+            undefined["key_share"] = "a head's logits are the same for all keys"
+        return {
+            "heads": len(self.peak),
+            "layout": describe_layout(self.layout),
+            "causal": self.causal,
+            "peak": [row if len(row) > 1 else row[0] for row in self.peak.tolist()],
+            "attention": self.attention.tolist(),
+            "uniform": self.uniform.tolist(),
+            "offset_share": _numbers(self.offset_share),
+            "key_share": _numbers(self.key_share),
+            "undefined": undefined,
+        }
+
+
+def head_logits(
+    rows: PositionTable | Positions | Array,
+    w_q: Array,
+    w_k: Array,
+    b_q: Array | None = None,
+    b_k: Array | None = None,
+    *,
+    heads: int,
+    scale: float | None = None,
+    causal: bool = False,
+) -> HeadLogits:
+    """Measure the attention logits between positions, one head in memory at a time.
+
+    Parameters
+    ----------
+    rows
+        ``[n, d]``: each position as it enters the projections, so after the LayerNorm that stands
+        before them. `posprobe.families.load_heads` makes them out of a checkpoint.
+    w_q, w_k
+        ``[d, heads * d_h]``: ``q = x W_Q + b_Q``, heads side by side. A linear layer of torch
+        stores the transpose.
+    b_q, b_k
+        ``[heads * d_h]``, or None for none.
+    heads
+        Number of heads.
+    scale
+        What products are multiplied by: ``1 / sqrt(d_h)`` where None.
+    causal
+        Whether queries see no later keys.
+
+    Raises
+    ------
+    InvalidTable
+        If the rows are not ``[n, d]`` and finite, or more than `MAX_POSITIONS`.
+    UsageError
+        If the weights do not fit the rows or the heads, or hold NaN or infinity.
+    """
+    given = positions(rows)
+    n, width = given.values.shape
+    if n > MAX_POSITIONS:
+        raise InvalidTable(
+            f"{n} positions: the logits of one head would take {8 * n * n / 2**30:.0f} GiB. "
+            f"Keep up to {MAX_POSITIONS} with --rows A:B."
+        )
+    columns = _columns(width, heads, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
+    measured = [
+        _measure(
+            position_logits(
+                given.values, *(_part(array, cut) for array in (w_q, w_k, b_q, b_k)), scale=scale
+            ),
+            given.layout,
+            causal=causal,
+        )
+        for cut in (slice(h * columns, (h + 1) * columns) for h in range(heads))
+    ]
+    curves, offset_share, key_share, peak, attention, uniform = zip(*measured, strict=True)
+    return HeadLogits(
+        curves=np.stack(curves),
+        offset_share=np.array(offset_share),
+        key_share=np.array(key_share),
+        peak=np.stack(peak),
+        attention=np.array(attention),
+        uniform=np.array(uniform),
+        layout=given.layout,
+        causal=causal,
+    )
+
+
+def position_logits(
+    rows: PositionTable | Positions | Array,
+    w_q: Array,
+    w_k: Array,
+    b_q: Array | None = None,
+    b_k: Array | None = None,
+    *,
+    scale: float | None = None,
+) -> Array:
+    """Return one head's logits between all pairs of rows: ``[n, n]``, queries first.
+
+    Parameters
+    ----------
+    rows
+        ``[n, d]``, as for `head_logits`.
+    w_q, w_k, b_q, b_k
+        ``[d, d_h]`` and ``[d_h]``: the head's own columns.
+    scale
+        ``1 / sqrt(d_h)`` where None.
+
+    Raises
+    ------
+    InvalidTable, UsageError
+        As for `head_logits`.
+    """
+    given = positions(rows)
+    values = given.values
+    columns = _columns(values.shape[1], 1, w_q=w_q, w_k=w_k, b_q=b_q, b_k=b_k)
+    factor = 1 / math.sqrt(columns) if scale is None else scale
+    xp = given.xp
+    q = xp.matmul(values, _beside(w_q, values))
+    k = xp.matmul(values, _beside(w_k, values))
+    q = q if b_q is None else q + _beside(b_q, values)
+    k = k if b_k is None else k + _beside(b_k, values)
+    return factor * xp.matmul(q, k.T)
+
+
+def _columns(width: int, heads: int, **weights: Array | None) -> int:
+    """Check weights against the rows and each other; return the width of a head."""
+    if heads < 1:
+        raise UsageError(f"{heads} heads: attention has one or more.")
+    shapes = {name: tuple(w.shape) for name, w in weights.items() if w is not None}
+    told = ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+    columns = shapes["w_q"][-1] if shapes["w_q"] else 0
+    if shapes["w_q"] != (width, columns) or shapes["w_k"] != shapes["w_q"]:
+        raise UsageError(
+            f"{told}: rows of width {width} need w_q and w_k of [{width}, heads * d_h]. A linear "
+            "layer stores the transpose; keys that several queries share must be repeated."
+        )
+    if any(shapes.get(name, (columns,)) != (columns,) for name in ("b_q", "b_k")):
+        raise UsageError(f"{told}: biases are as long as the weights are wide.")
+    if columns == 0 or columns % heads:
+        raise UsageError(f"{told}: {columns} columns do not divide into {heads} heads.")
+    for name, array in weights.items():
+        if array is not None and not bool(namespace(array).all(namespace(array).isfinite(array))):
+            raise UsageError(f"{name} holds NaN or infinity: the checkpoint is damaged.")
+    return columns // heads
+
+
+def _part(array: Array | None, cut: slice) -> Array | None:
+    return None if array is None else array[..., cut]
+
+
+def _beside(array: Array, like: Array) -> Array:
+    """Bring an array to the library, dtype and device of another."""
+    xp = namespace(like)
+    if isinstance(array, np.ndarray):
+        return xp.asarray(array.astype(np.float64), dtype=like.dtype, device=like.device)
+    return xp.astype(array, like.dtype)
+
+
+def _measure(
+    logits: Array, layout: Layout, *, causal: bool
+) -> tuple[NDArray[np.float64], float, float, NDArray[np.int64], float, float]:
+    """Return one head's curve, shares, peak, attention there and what is uniform there."""
+    xp = namespace(logits)
+    n = logits.shape[0]
+    grid = isinstance(layout, Grid)
+    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, n)
+    by_key = xp.mean(logits, axis=0)
+    interaction = logits - by_key - xp.mean(logits, axis=1)[:, None] + xp.mean(by_key)
+    # What centring leaves of logits that do not interact is rounding.
+    rounding = 1e-13 * n**0.5 * float(xp.max(xp.abs(logits)))
+    interaction = interaction * float(bool(xp.max(xp.abs(interaction)) > rounding))
+    seen = xp.ones_like(logits)
+    if causal:
+        seen = xp.tril(seen)
+    count = np.rint(by_displacement(seen, height, width, xp))
+    total = by_displacement(interaction * seen, height, width, xp)
+    squares = by_displacement(interaction**2 * seen, height, width, xp)
+    mean = np.full(total.shape, np.nan)
+    np.divide(total, count, out=mean, where=count > 0)
+    spread = squares.sum() - total.sum() ** 2 / count.sum()
+    explained = np.nansum(total * mean) - total.sum() ** 2 / count.sum()
+    across = float(xp.sum(interaction**2)) / n
+    alike = float(xp.sum((by_key - xp.mean(by_key)) ** 2))
+    tiny = rounding**2 * n
+    weights = xp.exp(xp.where(seen > 0, logits - xp.max(logits, axis=1, keepdims=True), -math.inf))
+    weights = weights / xp.sum(weights, axis=1, keepdims=True)
+    flat = seen / xp.sum(seen, axis=1, keepdims=True)
+    place = nearest_peak(mean, count, n)
+    return (
+        mean if grid else mean[0],
+        float(explained / spread) if spread > tiny else math.nan,
+        alike / (alike + across) if alike + across > tiny else math.nan,
+        np.array([place[0] - height + 1, place[1] - width + 1])[0 if grid else 1 :],
+        float((by_displacement(weights, height, width, xp) / np.maximum(count, 1))[place]),
+        float((by_displacement(flat, height, width, xp) / np.maximum(count, 1))[place]),
+    )
+
+
+def nearest_peak(mean: NDArray[np.float64], count: NDArray[np.float64], n: int) -> tuple[int, ...]:
+    """Find the largest mean among offsets that half the positions have; of equals, the nearest."""
+    middle = np.array(mean.shape) // 2
+    apart = sum(np.abs(axis) for axis in np.indices(mean.shape) - middle.reshape(-1, 1, 1))
+    common = np.argwhere(count >= n / 2)
+    common = common[np.argsort(apart[tuple(common.T)], kind="stable")]
+    row, column = common[np.argmax(mean[tuple(common.T)])].tolist()
+    return row, column
+
+
+def _numbers(values: NDArray[np.float64]) -> list[float | None]:
+    return [None if np.isnan(value) else float(value) for value in values]

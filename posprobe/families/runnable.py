@@ -1,0 +1,33 @@
+"""Where a model lies that other libraries are to build."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from posprobe.errors import UnknownReference, UsageError
+from posprobe.reference import Reference
+from posprobe.samples import sample_path
+
+
+def model_source(reference: Reference) -> str:
+    """Return where the libraries find the model behind a reference: a folder or a Hub id.
+
+    Raises
+    ------
+    UnknownReference
+        If it is a path from which no model can be built, or no sample.
+    UsageError
+        If it is a formula.
+    """
+    if reference.is_path:
+        path = Path(reference.source).expanduser()
+        if not (path / "config.json").is_file():
+            why = "it has no config.json" if path.is_dir() else "a model is a folder with a config"
+            raise UnknownReference(f"{reference.text}: {why}, so no model can be built from it.")
+        return str(path)
+    kind, colon, name = reference.source.partition(":")
+    if colon and kind == "sample":
+        return str(sample_path(name))
+    if colon:
+        raise UsageError(f"{reference.text}: a formula is no model that can be run.")
+    return reference.source

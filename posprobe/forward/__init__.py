@@ -1,0 +1,30 @@
+"""Running a model: what position does to hidden states and attention.
+
+PyTorch, transformers and timm are imported on first use; they are the extra ``models``.
+"""
+
+from posprobe.forward.attend import attend
+from posprobe.forward.contexts import (
+    image_files,
+    random_images,
+    random_tokens,
+    repeated_tokens,
+    text_windows,
+)
+from posprobe.forward.decompose import decompose
+from posprobe.forward.models import load_model, load_preparation, load_tokenizer
+from posprobe.forward.permute import permutation_effect
+
+__all__ = [
+    "attend",
+    "decompose",
+    "image_files",
+    "load_model",
+    "load_preparation",
+    "load_tokenizer",
+    "permutation_effect",
+    "random_images",
+    "random_tokens",
+    "repeated_tokens",
+    "text_windows",
+]

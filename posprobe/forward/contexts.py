@@ -1,0 +1,202 @@
+"""Contexts to run a model on: windows of a text, images, or seeded random ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
+
+#: Ends of the names of pictures.
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
+
+
+def random_tokens(
+    config: Any, length: int, count: int, *, seed: int = 0, batch_size: int = 8
+) -> Iterator[NDArray[np.int64]]:
+    """Yield contexts of independent tokens, equally likely; special tokens are left out.
+
+    Parameters
+    ----------
+    config
+        Of a model of transformers.
+    length, count
+        Tokens per context, and contexts.
+    seed
+        Of the draw; contexts do not depend on how they are grouped.
+    batch_size
+        Contexts at a time.
+
+    Yields
+    ------
+    NDArray
+        ``[b, length]``.
+    """
+    allowed = _ordinary(config)
+    rng = np.random.default_rng(seed)
+    for size in _sizes(count, batch_size):
+        yield allowed[rng.integers(0, len(allowed), (size, length))]
+
+
+def repeated_tokens(
+    config: Any, length: int, count: int, *, seed: int = 0, batch_size: int = 8
+) -> Iterator[NDArray[np.int64]]:
+    """Yield contexts of one token repeated, a different one each (Wang et al. 2021, ICLR).
+
+    Parameters
+    ----------
+    config, length, seed, batch_size
+        As for `random_tokens`.
+    count
+        Contexts, no more than there are tokens; Wang et al. take 300.
+
+    Yields
+    ------
+    NDArray
+        ``[b, length]``.
+    """
+    allowed = _ordinary(config)
+    if count > len(allowed):
+        raise UsageError(f"{count} different tokens are asked for, and there are {len(allowed)}.")
+    chosen = np.random.default_rng(seed).permutation(allowed)[:count]
+    begin = 0
+    for size in _sizes(count, batch_size):
+        yield np.repeat(chosen[begin : begin + size, None], length, axis=1)
+        begin += size
+
+
+def random_images(
+    shape: tuple[int, int, int], count: int, *, seed: int = 0, batch_size: int = 8
+) -> Iterator[NDArray[np.float32]]:
+    """Yield images of independent normal pixels with mean 0 and variance 1.
+
+    Parameters
+    ----------
+    shape
+        Channels, height and width.
+    count, seed, batch_size
+        As for `random_tokens`.
+
+    Yields
+    ------
+    NDArray
+        ``[b, *shape]``.
+    """
+    rng = np.random.default_rng(seed)
+    for size in _sizes(count, batch_size):
+        yield rng.standard_normal((size, *shape)).astype(np.float32)
+
+
+def text_windows(
+    path: Path, tokenizer: Any, length: int, *, count: int | None = None, batch_size: int = 8
+) -> Iterator[NDArray[np.int64]]:
+    """Yield consecutive windows of a text's tokens, without special tokens and without overlap.
+
+    Parameters
+    ----------
+    path
+        Of a text in UTF-8.
+    tokenizer
+        Of transformers.
+    length
+        Tokens per window; what is left over at the end is not used.
+    count
+        Most windows that are taken; all where None.
+    batch_size
+        Windows at a time.
+
+    Yields
+    ------
+    NDArray
+        ``[b, length]``.
+
+    Raises
+    ------
+    UnknownReference
+        If the text cannot be read.
+    UsageError
+        If it is shorter than one window.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnknownReference(f"{path}: the text cannot be read ({error}).") from error
+    ids = np.array(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int64)
+    windows = len(ids) // length
+    if windows == 0:
+        raise UsageError(
+            f"{path}: it has {len(ids)} tokens, fewer than one context of {length}. Use a longer "
+            "text or shorter contexts."
+        )
+    windows = min(windows, count or windows)
+    contexts = ids[: windows * length].reshape(windows, length)
+    for begin in range(0, windows, batch_size):
+        yield contexts[begin : begin + batch_size]
+
+
+def image_files(
+    folder: Path, prepare: Callable[[Any], Any], *, count: int | None = None, batch_size: int = 8
+) -> Iterator[NDArray[np.float32]]:
+    """Yield the pictures of a folder, by name, as a model takes them.
+
+    Parameters
+    ----------
+    folder
+        Of PNG, JPEG, WebP, BMP, GIF or TIFF files; others in it are left out.
+    prepare
+        Turns a picture of Pillow into pixels ``[channels, h, w]``.
+    count
+        Most pictures that are taken; all where None.
+    batch_size
+        Pictures at a time.
+
+    Yields
+    ------
+    NDArray
+        ``[b, channels, h, w]``.
+
+    Raises
+    ------
+    UnknownReference
+        If the folder cannot be read, or holds no picture.
+    InvalidCheckpoint
+        If a picture is damaged.
+    """
+    from PIL import Image
+
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in PICTURES)[:count]
+    except OSError as error:
+        raise UnknownReference(
+            f"{folder}: the folder cannot be read ({error.strerror})."
+        ) from error
+    if not paths:
+        raise UnknownReference(f"{folder}: it holds no picture ({', '.join(PICTURES)}).")
+    for begin in range(0, len(paths), batch_size):
+        pixels = []
+        for path in paths[begin : begin + batch_size]:
+            try:
+                with Image.open(path) as picture:
+                    pixels.append(np.asarray(prepare(picture.convert("RGB")), dtype=np.float32))
+            except OSError as error:
+                raise InvalidCheckpoint(f"{path}: the picture cannot be read ({error}).") from error
+        yield np.stack(pixels)
+
+
+def _ordinary(config: Any) -> NDArray[np.int64]:
+    """List the token ids that are not special; padding alone would shift RoBERTa's positions."""
+    special = {
+        value
+        for key, value in config.to_dict().items()
+        if key.endswith("_token_id") and isinstance(value, int)
+    }
+    return np.array([token for token in range(config.vocab_size) if token not in special])
+
+
+def _sizes(count: int, batch_size: int) -> Iterator[int]:
+    for begin in range(0, count, batch_size):
+        yield min(batch_size, count - begin)

@@ -1,0 +1,264 @@
+"""A reference becomes a model that can be run; code that comes with a checkpoint is never run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from posprobe.arrays import Device
+from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, UsageError
+from posprobe.families.runnable import model_source
+from posprobe.forward.states import image_shape, is_timm
+from posprobe.reference import parse_reference
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+#: In which a model computes; sums are wider.
+Precision: TypeAlias = Literal["float64", "float32", "float16", "bfloat16"]
+
+
+def load_model(
+    reference: str,
+    *,
+    device: Device = "auto",
+    dtype: Precision = "float32",
+    head: bool = False,
+    revision: str | None = None,
+    offline: bool = False,
+) -> nn.Module:
+    """Build the model that a reference names, by transformers or timm, ready to be run.
+
+    Parameters
+    ----------
+    reference
+        A path, ``sample:NAME`` or a Hub id.
+    device
+        Where to run it; ``"auto"`` takes a GPU where there is one.
+    dtype
+        In which it computes.
+    head
+        Whether to build it with the head for the task that its configuration names. Models of timm
+        always have theirs.
+    revision
+        Branch, tag or commit of a Hub repository.
+    offline
+        Use local files only.
+
+    Raises
+    ------
+    MissingExtra
+        If PyTorch or transformers (timm) is not installed.
+    UsageError
+        If the device is not there, or the model would need code of its own to be run.
+    UnknownReference
+        If the reference leads nowhere.
+    InvalidCheckpoint
+        If the checkpoint lacks weights that the model needs, or cannot be read.
+    """
+    from safetensors import SafetensorError
+
+    torch = required("torch")
+    place = choose_device(device)
+    parsed = parse_reference(reference)
+    if parsed.table:
+        raise UsageError(f"{reference}: a model is run as a whole. Leave out #{parsed.table}.")
+    source = model_source(parsed)
+    kind = getattr(torch, dtype)
+    try:
+        if _says_timm(source):
+            built = _timm(source, revision or parsed.revision, offline=offline)
+        else:
+            built = _transformers(
+                source, kind, revision or parsed.revision, head=head, offline=offline
+            )
+        model: nn.Module = built.to(device=place, dtype=kind)
+    except (
+        OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, SafetensorError,
+    ) as error:  # fmt: skip
+        if "trust_remote_code" in str(error):
+            raise UsageError(
+                f"{reference}: this model needs Python code out of its checkpoint, which posprobe "
+                "never runs. `posprobe analyze` reads its positions without running it."
+            ) from error
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        missing = not Path(source).exists() and isinstance(error, OSError)
+        failure = UnknownReference if missing else InvalidCheckpoint
+        raise failure(f"{reference}: the model cannot be built ({first}).") from error
+    return model.requires_grad_(requires_grad=False).train(mode=False)
+
+
+def required(package: str) -> Any:
+    """Import a package of the extra ``models``.
+
+    Raises
+    ------
+    MissingExtra
+        If it is not installed.
+    """
+    if find_spec(package) is None:
+        raise MissingExtra(
+            f"running a model needs {package}, which is not installed. "
+            "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
+        )
+    return __import__(package)
+
+
+def choose_device(device: Device) -> str:
+    """Return the device to run on.
+
+    Raises
+    ------
+    UsageError
+        If PyTorch does not find it.
+    """
+    torch = required("torch")
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if device == "auto":
+        return next((name for name, found in there.items() if found), "cpu")
+    if not there.get(device, device == "cpu"):
+        raise UsageError(
+            f"--device {device}: PyTorch finds no such device here. Use --device cpu, or auto."
+        )
+    return device
+
+
+def load_tokenizer(reference: str, *, revision: str | None = None, offline: bool = False) -> Any:
+    """Load the tokenizer that lies beside a model.
+
+    Raises
+    ------
+    UsageError
+        If there is none.
+    """
+    parsed = parse_reference(reference)
+    try:
+        return required("transformers").AutoTokenizer.from_pretrained(
+            model_source(parsed),
+            revision=revision or parsed.revision or "main",
+            local_files_only=offline,
+            trust_remote_code=False,
+        )
+    except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(
+            f"{reference}: no tokenizer lies beside the model ({first}). Leave out --text to "
+            "run it on random tokens."
+        ) from error
+
+
+def load_preparation(
+    reference: str, model: Any, *, revision: str | None = None, offline: bool = False
+) -> Callable[[Any], Any]:
+    """Return what turns a picture of Pillow into the pixels ``[channels, h, w]`` of a model.
+
+    Raises
+    ------
+    UsageError
+        If nothing beside the model says how.
+    """
+    if is_timm(model):
+        data = __import__("timm.data").data
+        prepare: Callable[[Any], Any] = data.create_transform(
+            **data.resolve_data_config({"input_size": image_shape(model)}, model=model)
+        )
+        return prepare
+    parsed = parse_reference(reference)
+    try:
+        processor = required("transformers").AutoImageProcessor.from_pretrained(
+            model_source(parsed),
+            revision=revision or parsed.revision or "main",
+            local_files_only=offline,
+            trust_remote_code=False,
+        )
+    except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(
+            f"{reference}: nothing beside the model says how it takes pictures ({first}). Leave "
+            "out --images to run it on random pixels."
+        ) from error
+    return lambda picture: processor(picture, return_tensors="np")["pixel_values"][0]
+
+
+@contextmanager
+def at_rest(model: nn.Module) -> Iterator[torch.device]:
+    """Run a model without dropout and gradients; leave it in the mode in which it was found."""
+    torch = required("torch")
+    training = model.training
+    model.train(mode=False)
+    try:
+        with torch.no_grad():
+            yield next(model.parameters()).device
+    finally:
+        model.train(mode=training)
+
+
+def _says_timm(source: str) -> bool:
+    config = Path(source) / "config.json"
+    if not config.is_file():
+        return source.startswith("timm/")
+    try:
+        content: Any = json.loads(config.read_bytes())
+    except ValueError as error:
+        raise InvalidCheckpoint(f"{config}: it is no JSON ({error}).") from error
+    return isinstance(content, Mapping) and "architecture" in content
+
+
+def _timm(source: str, revision: str | None, *, offline: bool) -> Any:
+    create = required("timm").create_model
+    if not Path(source).is_dir():
+        from huggingface_hub import snapshot_download
+
+        source = snapshot_download(
+            source,
+            revision=revision,
+            local_files_only=offline,
+            allow_patterns=["config.json", "model.safetensors"],
+        )
+    return create(f"local-dir:{Path(source).resolve()}", pretrained=True)
+
+
+def _transformers(
+    source: str, dtype: object, revision: str | None, *, head: bool, offline: bool
+) -> Any:
+    transformers = required("transformers")
+    logs = transformers.utils.logging
+    level = logs.get_verbosity()
+    logs.set_verbosity_error()
+    # Nothing is fetched while weights are put in place, so that bar is over at once.
+    bars = logs.is_progress_bar_enabled()
+    logs.disable_progress_bar()
+    try:
+        options = {
+            "revision": revision or "main",
+            "local_files_only": offline,
+            "trust_remote_code": False,
+        }
+        kind = transformers.AutoModel
+        if head:
+            config = transformers.AutoConfig.from_pretrained(source, **options)
+            kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
+            del options["trust_remote_code"]  # a class of the library itself needs no consent
+        model, report = kind.from_pretrained(
+            source,
+            **options,
+            dtype=dtype,
+            output_loading_info=True,
+        )
+    finally:
+        logs.set_verbosity(level)
+        if bars:
+            logs.enable_progress_bar()
+    lost = [name for name in report["missing_keys"] if "pooler" not in name]
+    lost += [str(entry[0]) for entry in report["mismatched_keys"]]
+    if lost:
+        raise InvalidCheckpoint(
+            f"{source}: it lacks {len(lost)} of the model's tensors, such as {sorted(lost)[0]}. A "
+            "model with random weights in their place shows nothing; use the whole checkpoint."
+        )
+    return model
