@@ -80,6 +80,7 @@ if TYPE_CHECKING:
         PositionTable,
         Sequence,
         Source,
+        product,
     )
 
 _HOMES = {
@@ -121,6 +122,7 @@ _HOMES = {
     "pca": "analyses",
     "permutation_effect": "forward",
     "probes": "analyses",
+    "product": "table",
     "random_images": "forward",
     "random_tokens": "forward",
     "rotary_frequencies": "encodings",
@@ -179,6 +181,7 @@ __all__ = [
     "pca",
     "permutation_effect",
     "probes",
+    "product",
     "random_images",
     "random_tokens",
     "rotary_frequencies",

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+#: Positions of the largest product of two axes.
+MAX_PRODUCT = 2**16
+
 Kind: TypeAlias = Literal["learned", "fixed"]
 
 
@@ -301,6 +304,66 @@ class PositionTable(Drawable):
             for k, v in facts.items()
         )
         return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
+
+
+def product(
+    rows: PositionTable, columns: PositionTable, *, how: Literal["add", "concatenate"]
+) -> PositionTable:
+    """Combine the tables of two axes into the table of their grid.
+
+    Axial and factored encodings store one table for each axis: Reformer concatenates them (Kitaev
+    et al. 2020, released code), Pix2Struct, Gemma 4 and LayoutLM's x and y add them.
+
+    Parameters
+    ----------
+    rows, columns
+        ``[h, d1]`` and ``[w, d2]``, sequences.
+    how
+        ``"add"``: the widths are equal; ``"concatenate"``: the row's numbers come first.
+
+    Returns
+    -------
+    PositionTable
+        ``[h * w, d]``, row by row.
+
+    Raises
+    ------
+    UsageError
+        If one is a grid already, the widths differ where they are added, or the grid is too large.
+    """
+    import numpy as np
+
+    where = f"{rows.name} by {columns.name}"
+    if isinstance(rows.layout, Grid) or isinstance(columns.layout, Grid):
+        raise UsageError(f"{where}: the tables of two axes are sequences; one of these is a grid.")
+    if how == "add" and rows.dim != columns.dim:
+        raise UsageError(
+            f"{where}: widths {rows.dim} and {columns.dim} cannot be added. Concatenate them."
+        )
+    height, width = len(rows), len(columns)
+    if height * width > MAX_PRODUCT:
+        raise UsageError(
+            f"{where}: {height} x {width} positions are more than {MAX_PRODUCT}. Cut the tables "
+            "first, such as table[:64]."
+        )
+    down = np.repeat(rows.values, width, axis=0)
+    along = np.tile(columns.values, (height, 1))
+    values = down + along if how == "add" else np.concatenate([down, along], axis=1)
+    return PositionTable(
+        values,
+        Grid(height, width),
+        name=where,
+        source=Source(
+            reference=f"{rows.source.reference} by {columns.source.reference}",
+            resolved=rows.source.resolved,
+            revision=rows.source.revision,
+            file=rows.source.file,
+            tensor=", ".join(filter(None, (rows.source.tensor, columns.source.tensor))) or None,
+        ),
+        kind="fixed" if rows.kind == columns.kind == "fixed" else "learned",
+        family=rows.family,
+        notes=(f"product of two axes: {how}",),
+    )
 
 
 def _slice(rows: slice) -> str:

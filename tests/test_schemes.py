@@ -12,7 +12,7 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
-from posprobe import load, load_schemes
+from posprobe import load, load_schemes, product
 from posprobe.encodings import alibi_slopes, t5_buckets
 from posprobe.errors import (
     InvalidCheckpoint,
@@ -616,3 +616,49 @@ def test_a_name_that_is_not_there_lists_those_that_are(tmp_path: Path) -> None:
     save_file(tensors, tmp_path / "model.safetensors")
     with pytest.raises(UnknownReference, match=r"#encoder, #decoder|#decoder, #encoder"):
         load_schemes(f"{tmp_path}/model.safetensors#nosuch")
+
+
+# Factored tables
+
+
+def test_reformer_is_the_product_of_its_axes(tmp_path: Path) -> None:
+    from transformers.models.reformer.modeling_reformer import AxialPositionEmbeddings
+
+    config = transformers.ReformerConfig(
+        hidden_size=12, axial_pos_embds_dim=[4, 8], axial_pos_shape=[3, 5],
+        attn_layers=["local"], num_attention_heads=1, feed_forward_size=8, vocab_size=9,
+        max_position_embeddings=15, local_attn_chunk_length=5, attention_head_size=4,
+    )  # fmt: skip
+    reference = saved(transformers.ReformerModel(config), tmp_path)
+    names = [item["name"] for item in inspect(reference)]
+    assert len(names) == 2
+    rows, columns = (load(f"{reference}#{name}") for name in names)
+    table = product(rows, columns, how="concatenate")
+    assert table.layout == Grid(3, 5)
+    build: Any = AxialPositionEmbeddings
+    embedding = build(config).eval()
+    with torch.no_grad():
+        for weight, part in zip(embedding.weights, (rows, columns), strict=True):
+            weight.copy_(torch.tensor(np.array(part.values)).reshape(weight.shape))
+        expected = numbers(embedding(torch.arange(15)[None])[0])
+    np.testing.assert_array_equal(table.values, expected)
+
+
+def test_the_two_dimensional_sinusoid_is_a_product() -> None:
+    rows, columns = load("sinusoidal:3x8,halves"), load("sinusoidal:5x8,halves")
+    # MAE puts the column's numbers first.
+    made = product(rows, columns, how="concatenate").values
+    np.testing.assert_allclose(np.roll(made, 8, axis=1), load("sincos2d:3x5x16").values)
+
+
+def test_sums_need_one_width_and_grids_are_no_axes() -> None:
+    rows, columns = load("counting:3x2"), load("counting:4x2")
+    added = product(rows, columns, how="add")
+    expected = np.add.outer(np.arange(3), np.arange(4)).ravel()
+    np.testing.assert_array_equal(added.values[:, 0], expected)
+    with pytest.raises(UsageError, match="cannot be added"):
+        product(rows, load("counting:4x3"), how="add")
+    with pytest.raises(UsageError, match="is a grid"):
+        product(rows, load("sincos2d:2x2x4"), how="add")
+    with pytest.raises(UsageError, match="Cut the tables"):
+        product(load("counting:1000x1"), load("counting:1000x1"), how="add")

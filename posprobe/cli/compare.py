@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
     from posprobe.schemes import Scheme
 
 
+def named(schemes: tuple[Scheme, ...], ref: str) -> tuple[Scheme, ...]:
+    """Put the checkpoint's name before those of its encodings, where it has several."""
+    if len(schemes) == 1:
+        return schemes
+    checkpoint = Path(ref).name
+    return tuple(replace(scheme, name=f"{checkpoint}#{scheme.name}") for scheme in schemes)
+
+
 def compare(
     refs: Annotated[
         list[str],
@@ -53,8 +63,6 @@ def compare(
     Tables are compared number by number and against null models. Where one of the encodings has no
     table (rotary, relative, ALiBi), all are compared by the similarity of positions they induce.
     """
-    from pathlib import Path
-
     from posprobe.encodings import FORMULAS, of_shape
     from posprobe.errors import UsageError
     from posprobe.report import bundle_name, compare_kernels, to_json
@@ -73,7 +81,7 @@ def compare(
         first = records[0] if records else None
         table = of_shape(ref, first) if isinstance(first, PositionTable) else None
         loaded = table or load_any(ref, rows=rows, offline=offline)
-        records += loaded if isinstance(loaded, tuple) else (loaded,)
+        records += named(loaded, ref) if isinstance(loaded, tuple) else (loaded,)
         if not quiet:
             typer.echo(found(loaded), err=True)
     command = shlex.join(["posprobe", *sys.argv[1:]])

@@ -273,7 +273,7 @@ def _named(found: list[Encoding], alone: str = "") -> Iterator[Encoding]:
         yield replace(found[0], name=alone)
         return
     names = [_possible_names(encoding) for encoding in found]
-    count = Counter(name for possible in names for name in possible)
+    count = Counter(name for possible in names for name in set(possible))
     for encoding, possible in zip(found, names, strict=True):
         yield replace(encoding, name=next((n for n in possible if count[n] == 1), possible[-1]))
 
@@ -285,8 +285,19 @@ def _possible_names(encoding: Encoding) -> list[str]:
     words = re.split(r"[._/]", encoding.tensor.name)
     parts = stated or [part for part in _PARTS if part in words]
     if encoding.relative:
-        return [*parts, encoding.relative.prefix or encoding.tensor.name]
+        return [*parts, *_layer(encoding.relative.prefix), encoding.tensor.name]
     return [*parts, *_short_name(encoding.tensor.name), encoding.tensor.name]
+
+
+def _layer(module: str) -> list[str]:
+    """Shorten ``encoder.layers.0.attention.self`` to ``layers.0``, where it can."""
+    if not module:
+        return []
+    words = module.split(".")
+    numbers = [place for place, word in enumerate(words) if word.isdigit()]
+    if not numbers or numbers[0] == 0:
+        return [module]
+    return [".".join(words[numbers[0] - 1 : numbers[-1] + 1]), module]
 
 
 def _short_name(tensor: str) -> list[str]:
