@@ -90,6 +90,6 @@ def _windows(schemes: Numbered) -> Iterator[Sentence]:
     ]
     if windows:
         low, high = (f"{w:,.0f}" if w >= 100 else f"{w:.3g}" for w in (min(windows), max(windows)))
-        span = f"between {low} and {high} positions, by head" if low != high else f"{low} of them"
+        keys_seen = f"between {low} and {high} keys, by head" if low != high else f"{low} keys"
         keys = tuple(f"schemes.{number}.heads.window" for number, _ in schemes)
-        yield f"by the bias alone a query attends to {span}", keys
+        yield f"by the bias alone a query attends to {keys_seen}", keys
