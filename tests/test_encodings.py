@@ -829,3 +829,8 @@ def test_a_formula_has_no_tensor_grid_or_revision(options: dict[str, Any]) -> No
 def test_a_formula_has_no_table_name() -> None:
     with pytest.raises(UsageError, match="formula"):
         load("sinusoidal:12x8#encoder")
+
+
+def test_too_few_digits_are_noted() -> None:
+    assert any("rows repeat" in note for note in binary(256, 2).notes)
+    assert binary(256, 8).notes == ()

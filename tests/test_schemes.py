@@ -662,3 +662,13 @@ def test_sums_need_one_width_and_grids_are_no_axes() -> None:
         product(rows, load("sincos2d:2x2x4"), how="add")
     with pytest.raises(UsageError, match="Cut the tables"):
         product(load("counting:1000x1"), load("counting:1000x1"), how="add")
+
+
+def test_a_convolution_in_place_of_positions_is_named(tmp_path: Path) -> None:
+    write_config(tmp_path, model_type="wav2vec2")
+    tensor = {"encoder.pos_conv_embed.conv.weight_g": np.ones((1, 1, 8), np.float32)}
+    save_file(tensor, tmp_path / "model.safetensors")
+    with pytest.raises(
+        NoPositionTable, match=r"A convolution tells places apart: encoder\.pos_conv"
+    ):
+        load(str(tmp_path))

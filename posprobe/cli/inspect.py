@@ -63,4 +63,5 @@ def _line(item: dict[str, Any]) -> str:
     lines.append(f"         by {item['why']}")
     if item["problem"]:
         lines.append(f"         cannot be read: {item['problem']}")
-    return "\n".join(lines)
+    # A tensor's name may hold anything, line breaks included.
+    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines)

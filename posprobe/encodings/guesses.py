@@ -8,6 +8,8 @@ but has no linear shift. The `sinusoidal` table has all of it.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from posprobe.encodings.build import canonical, check_base, check_sizes, formula_table
@@ -81,7 +83,11 @@ def binary(length: int, dim: int, *, signed: bool = False) -> PositionTable:
     # No position has a digit beyond the 62nd, and a shift by more than 63 is undefined.
     digits = np.arange(length)[:, None] >> np.minimum(np.arange(dim), 62) & 1
     values = (2 * digits - 1 if signed else digits).astype(np.float64)
-    return formula_table(reference, values, Sequence(length))
+    table = formula_table(reference, values, Sequence(length))
+    if dim >= 63 or length <= 2**dim:
+        return table
+    note = f"{dim} digits tell {2**dim} positions apart: from there on rows repeat"
+    return replace(table, notes=(note,))
 
 
 def continuous_binary(length: int, dim: int) -> PositionTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -445,6 +446,10 @@ def _shape(info: TensorInfo | None) -> str:
     return f"{info.name}, {' x '.join(map(str, info.shape))}, {info.dtype}" if info else "no tensor"
 
 
+#: How wav2vec 2.0 and its kin, PVT v2 and XCiT name what stands in for positions.
+_CONVOLUTION = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
+
+
 def _nothing(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> str:
     others = {encoding.scheme: encoding for encoding in reversed(found)}
     model = checkpoint.config.get("model_type")
@@ -452,9 +457,12 @@ def _nothing(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> str:
         seen = f"among its {len(checkpoint.tensors)} tensors" + (
             f" (model_type {model})" if model else ""
         )
+        conv = next((name for name in checkpoint.tensors if _CONVOLUTION.search(name)), None)
+        instead = f" A convolution tells places apart: {conv}." if conv else ""
         return (
             f"{checkpoint.location}: no position table was found {seen}, and the configuration "
-            "names no other scheme. If a tensor holds positions, name it with --tensor NAME."
+            f"names no other scheme.{instead} If a tensor holds positions, name it with "
+            "--tensor NAME."
         )
     instead = "; ".join(f"{scheme} positions ({other.why})" for scheme, other in others.items())
     return (
