@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -81,6 +82,7 @@ class Request:
     target: str
     status: int = 0
     sent: int = 0
+    done: bool = False
 
 
 class Hub:
@@ -129,6 +131,10 @@ class Hub:
 
     def sent(self, part: str = "") -> int:
         """Bytes sent for requests whose path contains ``part``."""
+        # A client has the last bytes a moment before the server has counted them.
+        patience = time.monotonic() + 2
+        while not all(r.done for r in list(self.requests)) and time.monotonic() < patience:
+            time.sleep(0.002)
         return sum(request.sent for request in self.requests if part in request.path)
 
     def paths(self, part: str = "") -> list[str]:
@@ -222,6 +228,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         finally:
             self.request_.sent = counter.count - before
+            self.request_.done = True
 
     def _route(self) -> None:
         hub, path, fault = self.server.hub, self.request_.path, self.fault

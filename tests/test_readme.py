@@ -85,11 +85,14 @@ def test_every_command_of_the_readme_runs(
 
 
 def test_the_python_of_the_readme_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    import matplotlib as mpl
+    import matplotlib.pyplot as plt
 
-    mpl.use("agg")
+    plt.switch_backend("agg")
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - it is what a reader would type
+    try:
+        exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - it is what a reader would type
+    finally:
+        plt.close("all")
     assert (tmp_path / "reports" / "minilm" / "report.html").exists()
     assert (tmp_path / "fig1.pdf").exists()
