@@ -12,7 +12,7 @@ from posprobe.checkpoints import Checkpoint
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families.find import Encoding
 from posprobe.families.parts import parts_of
-from posprobe.families.relative import read_relative
+from posprobe.families.relative_layout import read_relative
 from posprobe.families.rotary import LinearSpec, RotarySpec
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Sequence, Source

@@ -1,0 +1,186 @@
+"""Ways of storing relative positions that the larger libraries use less: against their own code.
+
+Where a distance has a vector and no number, the library's own vector for every pair of positions is
+compared with the vector of distance 0.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import save_file
+
+from posprobe import RelativeBias, load_schemes
+from posprobe.errors import InvalidCheckpoint
+
+
+def read(folder: Path, tensors: dict[str, Any], **config: Any) -> RelativeBias:
+    folder.mkdir(exist_ok=True)
+    arrays = {name: np.ascontiguousarray(values, np.float32) for name, values in tensors.items()}
+    save_file(arrays, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(config))
+    (record,) = load_schemes(str(folder))
+    assert isinstance(record, RelativeBias)
+    return record
+
+
+def random(*shape: int) -> Any:
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
+
+
+def cosines(vectors: Any, middle: Any) -> Any:
+    """Cosine of each vector ``[..., d]`` with one; 0 where a vector is 0."""
+    length = np.linalg.norm(vectors, axis=-1) * np.linalg.norm(middle)
+    product = vectors @ middle
+    return np.divide(product, length, out=np.zeros_like(product), where=length > 0)
+
+
+def test_wavlm(tmp_path: Path) -> None:
+    from transformers.models.wavlm import modeling_wavlm
+
+    make: Any = modeling_wavlm.WavLMAttention
+    attention = make(16, 4, num_buckets=32, max_distance=80, has_relative_position_bias=True)
+    table = random(32, 4)
+    attention.rel_attn_embed.weight.data = torch.tensor(table)
+    name = "encoder.layers.0.attention.rel_attn_embed.weight"
+    record = read(tmp_path, {name: table}, num_buckets=32, max_bucket_distance=80)
+    expected = attention.compute_bias(100, 100).detach().numpy()
+    np.testing.assert_array_equal(record.kernel(100), expected)
+
+
+def test_layoutlmv3(tmp_path: Path) -> None:
+    from transformers.models.layoutlmv3 import modeling_layoutlmv3
+
+    config = transformers.LayoutLMv3Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
+        visual_embed=False, vocab_size=9,
+    )  # fmt: skip
+    make: Any = modeling_layoutlmv3.LayoutLMv3Encoder
+    encoder = make(config)
+    weight = random(4, 32)
+    encoder.rel_pos_bias.weight.data = torch.tensor(weight)
+    record = read(tmp_path, {"encoder.rel_pos_bias.weight": weight}, num_attention_heads=4)
+    expected = encoder._cal_1d_pos_emb(torch.arange(50)[None])[0].detach().numpy()
+    np.testing.assert_array_equal(record.kernel(50), expected)
+
+
+def test_speecht5(tmp_path: Path) -> None:
+    from transformers.models.speecht5 import modeling_speecht5
+
+    make: Any = modeling_speecht5.SpeechT5RelativePositionalEncoding
+    table = random(32, 8)
+    encoding = make(8, 16)
+    encoding.pe_k.weight.data = torch.tensor(table)
+    record = read(tmp_path, {"encoder.embed_positions.pe_k.weight": table})
+    vectors = encoding(torch.zeros(1, 40, 8)).detach().numpy()
+    np.testing.assert_allclose(record.kernel(40)[0], cosines(vectors, table[16]), atol=1e-6)
+
+
+def test_wav2vec2_bert(tmp_path: Path) -> None:
+    table = random(11, 4)
+    record = read(
+        tmp_path, {"encoder.layers.0.self_attn.distance_embedding.weight": table},
+        model_type="wav2vec2-bert", left_max_position_embeddings=8, right_max_position_embeddings=2,
+    )  # fmt: skip
+    position = np.arange(30)
+    index = np.clip(position - position[:, None], -8, 2) + 8  # as its forward pass computes it
+    np.testing.assert_allclose(record.kernel(30)[0], cosines(table[index], table[8]), atol=1e-6)
+
+
+def test_granite_speech(tmp_path: Path) -> None:
+    config = transformers.GraniteSpeechEncoderConfig(
+        num_layers=1, hidden_dim=16, num_heads=2, dim_head=8, context_size=12, max_pos_emb=16
+    )
+    from transformers.models.granite_speech import modeling_granite_speech
+
+    make: Any = modeling_granite_speech.GraniteSpeechCTCEncoder
+    table, index = random(33, 8), make(config).attention_dists.numpy()
+    record = read(tmp_path, {"encoder.layers.0.attn.rel_pos_emb.weight": table})
+    np.testing.assert_allclose(record.kernel(12)[0], cosines(table[index], table[16]), atol=1e-6)
+
+
+def test_vits_has_no_vector_beyond_its_window(tmp_path: Path) -> None:
+    from transformers.models.vits import modeling_vits
+
+    config = transformers.VitsConfig(hidden_size=16, num_attention_heads=2, window_size=4)
+    make: Any = modeling_vits.VitsAttention
+    attention, n = make(config), 20
+    table = random(1, 9, 8)
+    padded = attention._get_relative_embeddings(torch.tensor(table), n)[0]  # [2 n - 1, d]
+    by_pair = attention._relative_position_to_absolute_position(padded.T[:, None].expand(-1, n, -1))
+    vectors = by_pair.permute(1, 2, 0).numpy()
+    names = [f"text_encoder.encoder.layers.0.attention.emb_rel_{kind}" for kind in "kv"]
+    record = read(tmp_path, dict.fromkeys(names, table), model_type="vits")
+    np.testing.assert_allclose(record.kernel(n)[0], cosines(vectors, table[0, 4]), atol=1e-6)
+    assert record.kernel(n)[0, 0, 5] == 0.0
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_phi4_audio(tmp_path: Path, symmetric: bool) -> None:
+    from transformers.models.phi4_multimodal import modeling_phi4_multimodal
+
+    config = transformers.Phi4MultimodalAudioConfig(
+        num_attention_heads=3, bias_max_distance=8, bias_symmetric=symmetric
+    )
+    make: Any = modeling_phi4_multimodal.Phi4MultimodalAudioRelativeAttentionBias
+    bias = make(config)
+    table, n = random(8 if symmetric else 16, 3), 7 if symmetric else 20
+    bias.bias_values.weight.data = torch.tensor(table)
+    name = "encoder.relative_attention_bias_layer.bias_values.weight"
+    record = read(tmp_path, {name: table}, bias_symmetric=symmetric)
+    expected = bias(torch.zeros(1, n, 4))[0].detach().numpy()
+    np.testing.assert_array_equal(record.kernel(n), expected)
+
+
+def test_botnet_of_timm(tmp_path: Path) -> None:
+    from timm.layers.bottleneck_attn import PosEmbedRel
+
+    make: Any = PosEmbedRel
+    height, width, dim = 3, 5, 4
+    embedding = make((height, width), dim, scale=1.0)
+    rows, columns = random(2 * height - 1, dim), random(2 * width - 1, dim) + 1
+    record = read(
+        tmp_path, {"attn.pos_embed.height_rel": rows, "attn.pos_embed.width_rel": columns}
+    )
+    n = height * width
+    kernel = record.kernel(n)[0]
+    # A query that is one table's vector of distance 0, the other table being 0, meets that alone.
+    for name, table, other in (("height_rel", rows, columns), ("width_rel", columns, rows)):
+        middle = table[len(table) // 2]
+        setattr(embedding, name, torch.nn.Parameter(torch.tensor(table)))
+        zero = "width_rel" if name == "height_rel" else "height_rel"
+        setattr(embedding, zero, torch.nn.Parameter(torch.zeros(other.shape)))
+        query = torch.tensor(middle).expand(1, n, dim)
+        logits = embedding(query)[0].detach().numpy()
+        norms = np.linalg.norm(table, axis=1)
+        kernel = kernel - _cosine(logits, norms, middle, name, height, width) / 2
+    np.testing.assert_allclose(kernel, 0, atol=1e-6)
+
+
+def _cosine(logits: Any, norms: Any, middle: Any, name: str, height: int, width: int) -> Any:
+    """Divide the logits of every pair by the norms of query and vector."""
+    row, column = np.divmod(np.arange(height * width), width)
+    place, size = (row, height) if name == "height_rel" else (column, width)
+    return logits / norms[place - place[:, None] + size - 1] / np.linalg.norm(middle)
+
+
+def test_lambdanet_of_timm(tmp_path: Path) -> None:
+    from timm.layers.lambda_layer import rel_pos_indices
+
+    table = random(5, 9, 4)
+    record = read(tmp_path, {"stages.2.1.self_attn.pos_emb": table})
+    indices: Any = rel_pos_indices
+    rows, columns = indices((3, 5)).numpy()
+    vectors = table[rows, columns]
+    np.testing.assert_allclose(record.kernel(15)[0], cosines(vectors, table[2, 4]), atol=1e-6)
+
+
+def test_the_heads_of_the_configuration_are_those_of_the_tensor(tmp_path: Path) -> None:
+    with pytest.raises(InvalidCheckpoint, match="8 heads"):
+        read(tmp_path, {"encoder.relative_attention_bias.weight": random(32, 4)}, num_heads=8)
