@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,15 +21,11 @@ from posprobe.cli.options import (
     Rows,
     Seed,
     Tensor,
-    load_any,
+    load_records,
     scheme_length,
     talk,
 )
-from posprobe.cli.show import found
-
-if TYPE_CHECKING:
-    from posprobe.schemes import Scheme
-    from posprobe.table import PositionTable
+from posprobe.errors import UsageError
 
 #: `posprobe.report.paper.KINDS` and `posprobe.figures.venues.VENUES`, repeated so that help starts
 #: without NumPy; a test holds them.
@@ -81,30 +77,19 @@ def figure(
     similarity, profile, variance, spectrum and comparison take several tables; heads draws
     relative, rotary and linear encodings.
     """
-    from posprobe.encodings import of_shape
     from posprobe.report.paper import check_request, paper_figure
-    from posprobe.table import PositionTable
 
     talk(quiet=quiet)
     # What was asked for is checked before anything is fetched.
     check_request(kind, venue, output)
     if len(refs) > 1 and (tensor or grid or revision):
-        from posprobe.errors import UsageError
-
         raise UsageError(
             "--tensor, --grid and --revision are those of one reference. Write REF@REVISION for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
-    records: list[PositionTable | Scheme] = []
-    for ref in refs:
-        first = records[0] if records else None
-        alike = of_shape(ref, first) if isinstance(first, PositionTable) else None
-        loaded = alike or load_any(
-            ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-        )
-        records += loaded if isinstance(loaded, tuple) else (loaded,)
-        if not quiet:
-            typer.echo(found(loaded), err=True)
+    records = load_records(
+        refs, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline, quiet=quiet
+    )
     made = paper_figure(
         kind,
         *records,

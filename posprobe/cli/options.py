@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from posprobe.cli.show import found
 from posprobe.errors import UsageError
 
 if TYPE_CHECKING:
@@ -115,6 +117,46 @@ def load_any(
         if tensor or grid:
             raise
         return load_schemes(ref, revision=revision, offline=offline)
+
+
+def load_records(
+    refs: list[str],
+    *,
+    rows: str | None,
+    offline: bool,
+    quiet: bool,
+    tensor: str | None = None,
+    grid: str | None = None,
+    revision: str | None = None,
+) -> list[PositionTable | Scheme]:
+    """Load what several references name, and say what was found.
+
+    A formula without sizes takes the shape of the first table. Several encodings of one checkpoint
+    get the checkpoint's name before their own.
+    """
+    from posprobe.encodings import FORMULAS, of_shape
+    from posprobe.table import PositionTable
+
+    formula = refs[0].partition(",")[0]
+    if formula in FORMULAS and not Path(refs[0]).exists():
+        raise UsageError(
+            f"{refs[0]}: alone it takes the first table's shape, so it cannot be the first. Put it "
+            f"after a table, or name its sizes: {formula}:{'x'.join(FORMULAS[formula].sizes)}."
+        )
+    records: list[PositionTable | Scheme] = []
+    for ref in refs:
+        first = records[0] if records else None
+        alike = of_shape(ref, first) if isinstance(first, PositionTable) else None
+        loaded = alike or load_any(
+            ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
+        )
+        if not quiet:
+            typer.echo(found(loaded), err=True)
+        if isinstance(loaded, tuple) and len(refs) > 1 and len(loaded) > 1:
+            whose = Path(ref).name
+            loaded = tuple(replace(scheme, name=f"{whose}#{scheme.name}") for scheme in loaded)
+        records += loaded if isinstance(loaded, tuple) else (loaded,)
+    return records
 
 
 def load_sample(
