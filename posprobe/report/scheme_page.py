@@ -51,7 +51,8 @@ SECTIONS: Mapping[str, SchemeSection] = {
         "the bias less its mean over the head. The window is the number of keys that the bias "
         "alone would spread a query's attention over. Asymmetry is the share of variance that "
         "differs between before and after. A head whose neighbouring distances correlate more than "
-        "95 % of permutations has learned something smooth. Heads count from 0.",
+        "95 % of permutations is smooth; of heads without structure one in twenty is. Heads count "
+        "from 0.",
         limits=_NO_CONTENT + "Biases of distances that training never showed keep their initial "
         "value. Distances in one bucket share a number by construction, and are counted once in "
         "the correlation.",
