@@ -78,7 +78,7 @@ def resolve_rows(
     if rule.grid or grid is not None:
         return _patches(checkpoint, info, rule, rows, grid, config)
     if rule.tensors:
-        _check_promise(config, info, rows)
+        _check_promise(config, info, rows, more=2 if rule.reserved == "two" else 0)
     reserved, reason, notes = _reserved(config, info, rule, rows)
     if reserved >= rows:
         raise InvalidCheckpoint(
@@ -221,10 +221,10 @@ def _channels_first(info: TensorInfo) -> bool:
     return False
 
 
-def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int) -> None:
-    """Refuse a table that has neither as many rows as the configuration promises nor two more."""
+def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more: int) -> None:
+    """Refuse a table of another length than promised, counted with or without ``more`` rows."""
     promised = {key: config[key] for key in _PROMISES if type(config.get(key)) is int}
-    if promised and not any(rows - count in (0, 2) for count in promised.values()):
+    if promised and not any(rows - count in (0, more) for count in promised.values()):
         said = " and ".join(f"{key} = {count}" for key, count in promised.items())
         raise InvalidCheckpoint(
             f"{_where(info)}: the configuration says {said}. One of them is not this checkpoint's: "
