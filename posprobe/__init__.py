@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         smoothness,
         spectrogram,
         spectrum,
+        subspace_overlap,
     )
     from posprobe.encodings import (
         alibi_slopes,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         PosprobeError,
     )
     from posprobe.families import (
+        effective_table,
         load,
         load_heads,
         load_schemes,
@@ -52,16 +54,26 @@ if TYPE_CHECKING:
         style,
     )
     from posprobe.forward import (
-        attend,
-        decompose,
+        blank_images,
         load_model,
+        measure_heads,
         permutation_effect,
+        phase_shift,
         random_images,
         random_tokens,
+    )
+
+    # Their modules have the same names, and mypy takes one for the other in a cycle of imports.
+    from posprobe.forward.attend import attend
+    from posprobe.forward.decompose import decompose
+    from posprobe.measure import (
+        Contexts,
+        analyze_model,
     )
     from posprobe.report import (
         Analysis,
         Comparison,
+        ForwardAnalysis,
         PaperFigure,
         SchemeAnalysis,
         analyze,
@@ -86,6 +98,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Analysis": "report",
     "Comparison": "report",
+    "Contexts": "measure",
+    "ForwardAnalysis": "report",
     "Grid": "table",
     "LinearBias": "schemes",
     "PaperFigure": "report",
@@ -99,14 +113,17 @@ _HOMES = {
     "against_sinusoid": "analyses",
     "alibi_slopes": "encodings",
     "analyze": "report",
+    "analyze_model": "measure",
     "analyze_schemes": "report",
     "attend": "forward",
     "binary": "encodings",
+    "blank_images": "forward",
     "compare": "report",
     "compare_kernels": "report",
     "continuous_binary": "encodings",
     "counting": "encodings",
     "decompose": "forward",
+    "effective_table": "families",
     "gram_dct": "analyses",
     "grid": "analyses",
     "head_logits": "analyses",
@@ -116,11 +133,13 @@ _HOMES = {
     "load_model": "forward",
     "load_schemes": "families",
     "load_tokens": "families",
+    "measure_heads": "forward",
     "normalised_counting": "encodings",
     "norms": "analyses",
     "paper_figure": "report",
     "pca": "analyses",
     "permutation_effect": "forward",
+    "phase_shift": "forward",
     "probes": "analyses",
     "product": "table",
     "random_images": "forward",
@@ -138,6 +157,7 @@ _HOMES = {
     "spectrogram": "analyses",
     "spectrum": "analyses",
     "style": "figures",
+    "subspace_overlap": "analyses",
     "t5_buckets": "encodings",
     "translation_matrix": "encodings",
 }
@@ -145,6 +165,8 @@ _HOMES = {
 __all__ = [
     "Analysis",
     "Comparison",
+    "Contexts",
+    "ForwardAnalysis",
     "Grid",
     "LinearBias",
     "PaperFigure",
@@ -158,14 +180,17 @@ __all__ = [
     "against_sinusoid",
     "alibi_slopes",
     "analyze",
+    "analyze_model",
     "analyze_schemes",
     "attend",
     "binary",
+    "blank_images",
     "compare",
     "compare_kernels",
     "continuous_binary",
     "counting",
     "decompose",
+    "effective_table",
     "gram_dct",
     "grid",
     "head_logits",
@@ -175,11 +200,13 @@ __all__ = [
     "load_model",
     "load_schemes",
     "load_tokens",
+    "measure_heads",
     "normalised_counting",
     "norms",
     "paper_figure",
     "pca",
     "permutation_effect",
+    "phase_shift",
     "probes",
     "product",
     "random_images",
@@ -197,6 +224,7 @@ __all__ = [
     "spectrogram",
     "spectrum",
     "style",
+    "subspace_overlap",
     "t5_buckets",
     "translation_matrix",
 ]

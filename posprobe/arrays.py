@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 #: A NumPy array or a torch tensor.
 Array: TypeAlias = Any
 Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
+_Task = TypeVar("_Task")
+_Done = TypeVar("_Done")
 
 #: Below this many multiply-adds of n * n * d, moving a table to a GPU costs more than it saves.
 GPU_PAYS = 2**34
@@ -108,6 +113,23 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
 def to_numpy(array: Array) -> NDArray[Any]:
     """Bring an array to the host as NumPy."""
     return array if isinstance(array, np.ndarray) else np.asarray(array.detach().cpu())
+
+
+def in_parallel(
+    work: Callable[[_Task], _Done], tasks: Iterable[_Task], xp: ModuleType
+) -> Iterator[_Done]:
+    """Yield what ``work`` makes of each task, in the order of the tasks.
+
+    On NumPy tasks run side by side, one thread each: element-wise operations use no more, and a
+    product of its own threads would fight with the others. torch shares out each operation itself.
+    """
+    if xp is not np:
+        yield from map(work, tasks)
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(work, tasks)
 
 
 def _choose(shape: tuple[int, int], device: Device) -> Device:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.headline import headline, headline_curves, ruler, sinusoid_headline
+from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.errors import UsageError
 from posprobe.table import Grid, Layout, PositionTable
 
@@ -31,6 +32,8 @@ NULLS: Mapping[str, str] = {
 COLUMNS = 64
 #: Multiply-adds n * n * d below which one product does not fill a machine.
 SMALL = 2**31
+#: Numbers of all surrogates that are measured at a time where they are long: 32 bytes for each.
+AT_A_TIME = 2**26
 #: Surrogates larger than this many numbers in all are refused: they would take hours.
 MAX_NUMBERS = 2**36
 
@@ -149,12 +152,16 @@ def bands(
         rng = np.random.default_rng([seed, index, draw])
         return headline(surrogate(values, name, rng, table.layout), shared)
 
-    # Small products side by side use the cores better than threads within each of them.
+    # Small products side by side use the cores better than threads within each of them; and of
+    # long tables, it is transforms and sums that take the time, which have no threads.
     small = len(values) * values.size < SMALL
-    pool = ThreadPoolExecutor(max(1, (os.cpu_count() or 1) - 1) if small else 1)
+    workers = max(1, (os.cpu_count() or 1) - 1) if small else 1
+    if len(values) > MAX_ROWS:
+        workers = max(1, min(os.cpu_count() or 1, AT_A_TIME // values.size))
+    numbers = None if small else measure()
+    pool = ThreadPoolExecutor(workers)
     try:
-        with threadpool_limits(1 if small else None, "blas"):
-            numbers = None if small else measure()
+        with threadpool_limits(1 if small or workers > 1 else None, "blas"):
             pending = pool.submit(sinusoid_headline, shared)
             futures = [pool.submit(draw_one, task) for task in tasks]
             numbers = measure() if numbers is None else numbers

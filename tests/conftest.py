@@ -23,6 +23,17 @@ def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
         report.longrepr = f"Nothing is skipped in CI, and this was: {reason}"
 
 
+@pytest.fixture(params=["cpu", "cuda"])
+def device(request: pytest.FixtureRequest) -> str:
+    """Run a test on the CPU, and on a GPU where there is one."""
+    import torch
+
+    name: str = request.param
+    if name == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device is there")
+    return name
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield

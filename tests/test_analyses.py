@@ -18,7 +18,6 @@ from sklearn import decomposition
 from sklearn.metrics.pairwise import cosine_similarity
 
 import posprobe as pp
-from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.encodings.sinusoidal import frequencies
 from posprobe.errors import InvalidTable
 from posprobe.samples import samples
@@ -902,11 +901,6 @@ def test_a_straight_line_has_a_spectrum_only_as_long_as_its_trend_stays() -> Non
     values = np.arange(32.0)[:, None] * np.array([1.0, -2.0])
     assert pp.spectrum(values, detrend="linear").undefined
     assert not pp.spectrum(values, detrend="constant").undefined
-
-
-def test_a_table_with_too_many_rows_is_refused_before_the_matrix_is_formed() -> None:
-    with pytest.raises(InvalidTable, match=f"{MAX_ROWS + 1} positions.*--rows"):
-        pp.similarity(np.ones((MAX_ROWS + 1, 1)))
 
 
 @pytest.mark.parametrize("analysis", [pp.norms, pp.similarity, pp.pca, pp.spectrum])

@@ -36,14 +36,15 @@ ALLOWED: Mapping[str, set[str]] = {
     "forward": {*BASE, "analyses", "checkpoints", "families"},
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "report": {*BASE, "analyses", "encodings", "figures", "nulls", "schemes"},
+    "measure": {*BASE, "analyses", "families", "forward", "nulls", "report"},
     "cli": {
-        *BASE, "analyses", "checkpoints", "encodings", "families", "figures", "forward", "nulls",
-        "report", "samples", "schemes",
+        *BASE, "analyses", "checkpoints", "encodings", "families", "figures", "forward", "measure",
+        "nulls", "report", "samples", "schemes",
     },
     # The public face names every home, and imports it on first use.
     "": {
-        *BASE, "analyses", "encodings", "families", "figures", "forward", "nulls", "report",
-        "schemes",
+        *BASE, "analyses", "encodings", "families", "figures", "forward", "measure", "nulls",
+        "report", "schemes",
     },
 }  # fmt: skip
 
@@ -60,6 +61,7 @@ FOREIGN: Mapping[str, set[str]] = {
     "analyses": {"matplotlib", "jinja2", "safetensors", "huggingface_hub", "torch", "typer"},
     "figures": {"scipy", "sklearn", "torch", "array_api_compat", "jinja2", "typer"},
     "report": {"sklearn", "torch", "typer", "huggingface_hub"},
+    "measure": {"matplotlib", "torch", "typer", "huggingface_hub"},
     "families": {"matplotlib", "torch", "transformers", "timm", "huggingface_hub", "typer"},
     "checkpoints": {"matplotlib", "transformers", "timm", "typer"},
     "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},

@@ -1,8 +1,11 @@
-"""The document, figures and command of what is measured inside a model."""
+"""The bundle of a run of a model: document, findings, figures, page and what the terminal says."""
 
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
+from html import unescape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,190 +15,553 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import referencing
-import transformers
-import typer
-from PIL import Image
-from typer.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+from made_forward import (
+    HEADS,
+    RANDOM,
+    WIDTH,
+    attention_of,
+    forward_analysis,
+    heads_of,
+    results_of,
+    states_of,
+)
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
-from posprobe.analyses.attention_by_offset import attention_by_offset, attention_sums
-from posprobe.analyses.head_logits import HeadLogits, head_logits
-from posprobe.analyses.mean_decomposition import mean_decomposition, moments
-from posprobe.cli.forward import forward
-from posprobe.figures.styles import style
-from posprobe.report.forward import ForwardAnalysis
-from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
+import posprobe as pp
+from posprobe.analyses.attention_by_offset import (
+    AttentionByOffset,
+    LayerAttention,
+    attention_by_offset,
+    attention_sums,
+)
+from posprobe.analyses.head_logits import HeadLogits, HeadsByLayer
+from posprobe.analyses.mean_decomposition import (
+    LayerMeans,
+    MeanDecomposition,
+    mean_decomposition,
+    moments,
+)
+from posprobe.analyses.similarity import by_displacement
+from posprobe.cli.show import forward_summary
+from posprobe.errors import InvalidCheckpoint
+from posprobe.figures import forward_figures, style
+from posprobe.figures.draw_forward import MAX_ROWS, spread
+from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
+from posprobe.report.forward import NAMES
+from posprobe.report.forward_findings import _even_choice
+from posprobe.report.forward_page import layers_table
+from posprobe.report.forward_sections import SECTIONS
+from posprobe.report.index import write_index
+from posprobe.report.page import render
+from posprobe.table import Grid, Layout, Sequence, describe_layout
 
 mpl.use("agg")
-logs: Any = transformers.utils.logging
-logs.disable_progress_bar()
 
-ENVIRONMENT = {
-    "posprobe": "0", "python": "3", "numpy": "2", "device": "cpu", "seed": 0, "command": None,
-    "created": "2024-01-01T00:00:00+00:00",
-}  # fmt: skip
+LIMIT = 2_000_000
+LAYOUTS = [Sequence(24), Sequence(5), Grid(3, 4), Grid(18, 2)]
 
 
 def schema(name: str) -> Any:
     return json.loads((files("posprobe.report") / "schema" / name).read_text(encoding="utf-8"))
 
 
-def assert_valid(document: dict[str, Any]) -> None:
-    shared = schema("analysis-1.json")
+def problems(document: dict[str, Any]) -> list[str]:
+    shared, own = schema("analysis-1.json"), schema("forward-1.json")
+    jsonschema.Draft202012Validator.check_schema(own)
     registry: Any = referencing.Registry().with_resource(
         shared["$id"], referencing.Resource.from_contents(shared)
     )
-    validator = jsonschema.Draft202012Validator(schema("forward-1.json"), registry=registry)
-    assert list(validator.iter_errors(document)) == []
+    written = json.loads(json.dumps(document, allow_nan=False))
+    found = jsonschema.Draft202012Validator(own, registry=registry).iter_errors(written)
+    return [f"{error.json_path}: {error.message[:200]}" for error in found]
 
 
-def logits(layout: Layout, seed: int) -> HeadLogits:
-    rng = np.random.default_rng(seed)
-    table = PositionTable(rng.normal(size=(layout.size, 6)), layout, "made", Source("a", "a"))
-    return head_logits(table, rng.normal(size=(6, 8)), rng.normal(size=(6, 8)), heads=2)
+def page_of(made: ForwardAnalysis) -> str:
+    """The page without its drawings, which take most of the time."""
+    return render(made.to_dict(), {})
 
 
-def analysis(layout: Layout) -> ForwardAnalysis:
+def large(layers: int = 32, heads: int = 32, n: int = 512) -> ForwardAnalysis:
+    """A run of a model as large as Llama 2 7B but for its width."""
     rng = np.random.default_rng(0)
-    states = rng.normal(size=(5, layout.size, 4))
-    weights = rng.random((5, 2, layout.size, layout.size))
-    weights /= weights.sum(axis=-1, keepdims=True)
-    return ForwardAnalysis(
-        states=mean_decomposition({0: moments(states), 3: moments(states)}, layout=layout),
-        heads={0: logits(layout, 0), 1: logits(layout, 1)},
-        heads_missing="",
-        attention=attention_by_offset({0: attention_sums(weights)}, layout=layout),
-        contexts={"kind": "made", "seed": 0, "length": layout.size},
-        environment=ENVIRONMENT,
-    )
+    layout = Sequence(n)
+
+    def curves() -> Any:
+        found = rng.random((heads, 2 * n - 1)) / n
+        found[:, n:] = 0
+        return found
+
+    def peaks() -> Any:
+        return -rng.integers(0, 30, (heads, 1))
+
+    def share() -> Any:
+        return rng.random(heads)
+
+    def means() -> LayerMeans:
+        pos = np.cumsum(rng.normal(size=(n, WIDTH)), axis=0)
+        shares = {"position": 0.3, "context": 0.1, "rest": 0.6}
+        return LayerMeans(pos[0], pos - pos.mean(axis=0), pos / 9, 2.0, 7, 0.01, 0.4, shares)
+
+    attention = {
+        number: LayerAttention(curves(), peaks(), share(), np.zeros(heads), share(), share(), 0.5)
+        for number in range(layers)
+    }
+    logits = {
+        number: HeadLogits(
+            curves(), share(), share(), peaks(), share(), share(), layout, causal=True
+        )
+        for number in range(layers)
+    }
+    results = {
+        "states": MeanDecomposition(
+            {k: means() for k in range(layers + 1)}, 64, layout, 0, "large"
+        ),
+        "heads": HeadsByLayer(logits),
+        "attention": AttentionByOffset(attention, 64, layout, "large"),
+        "words": AttentionByOffset(attention, 64, layout, "large"),
+    }
+    return forward_analysis(layout, results=results)
 
 
-@pytest.mark.parametrize("layout", [Sequence(12), Sequence(50), Grid(3, 4)])
-def test_every_document_is_valid_and_every_figure_can_be_drawn(
-    layout: Layout, tmp_path: Path
+# The document.
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_document_follows_the_schema(layout: Layout, causal: bool) -> None:
+    document = forward_analysis(layout, causal=causal and not isinstance(layout, Grid)).to_dict()
+    assert problems(document) == []
+    assert document["contexts"]["used"] == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
+    layout: Layout = Grid(3, 4) if name == "blank" else Sequence(24)
+    results = results_of(layout)
+    alone = forward_analysis(layout, results={name: results[name]})
+    assert problems(alone.to_dict()) == []
+    assert {other for other in NAMES if alone.to_dict()[other] is not None} == {name}
+    headings = set(re.findall(r'<h2 id="(\w+)"', page_of(alone)))
+    assert headings == {"findings", "contexts", name, "provenance"}
+    without = {other: result for other, result in results.items() if other != name}
+    lacking = forward_analysis(layout, results=without, missing={name: "<b>no</b> reason"})
+    document = lacking.to_dict()
+    assert problems(document) == []
+    assert document[name] is None
+    page = page_of(lacking)
+    title = next(section.title for section in SECTIONS if section.key == name)
+    assert f"<dt>{title}</dt><dd>&lt;b&gt;no&lt;/b&gt; reason</dd>" in page
+
+
+def test_every_null_has_its_reason_beside_it() -> None:
+    states = np.ones((1, 24, WIDTH))
+    flat = mean_decomposition({0: moments(states), 4: moments(states)}, layout=Sequence(24))
+    document = forward_analysis(results=results_of(Sequence(24)) | {"states": flat}).to_dict()
+    assert problems(document) == []
+    for layer in document["states"]["layers"]:
+        nulls = {key for key, value in layer.items() if value is None}
+        nulls |= {key for key, value in layer["analyses"].items() if value is None}
+        assert nulls - {"shares", "relative_norm_frobenius"} <= set(document["states"]["undefined"])
+    assert "[0, 4]" in document["states"]["undefined"]["pca.stable_rank"]
+    for key in ("special", "accuracy"):
+        assert document["permutation"]["with_positions"][key] is None
+        assert document["permutation"]["undefined"][key]
+
+
+def test_what_only_a_line_has_is_undefined_on_a_grid_and_says_so() -> None:
+    document = forward_analysis(Grid(3, 4)).to_dict()
+    assert document["states"]["layers"][0]["analyses"]["shift.skill"] is None
+    assert document["states"]["undefined"]["shift.skill"] == "patches are not on a line"
+    assert document["attention"]["uniform_first"] is None
+    assert document["attention"]["undefined"]["first"]
+
+
+def test_of_repeated_words_the_first_layer_alone_is_reported() -> None:
+    made = forward_analysis()
+    document = made.to_dict()
+    assert [layer["layer"] for layer in document["attention"]["layers"]] == [0, 1]
+    assert [layer["layer"] for layer in document["words"]["layers"]] == [0]
+    assert {key for key in made.arrays() if key.endswith("_words")} == {"0_words"}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_that_attend_evenly_pay_the_first_position_what_is_called_uniform(
+    causal: bool,
 ) -> None:
-    made = analysis(layout)
-    assert_valid(made.to_dict())
-    json.dumps(made.to_dict(), allow_nan=False)
+    layout = Sequence(11)
+    seen = np.tri(11) if causal else np.ones((11, 11))
+    weights = np.broadcast_to(seen / seen.sum(axis=1, keepdims=True), (2, 3, 11, 11))
+    found = attention_by_offset({0: attention_sums(weights, layout)}, layout=layout)
+    block = forward_analysis(layout, results={"attention": found}).to_dict()["attention"]
+    assert block["causal"] is causal
+    assert block["layers"][0]["first"] == pytest.approx([block["uniform_first"]] * 3)
+
+
+def test_arrays_hold_what_positions_add_and_every_curve() -> None:
+    made = forward_analysis(Sequence(24))
     arrays = made.arrays()
-    assert arrays["3_pos"].shape == (layout.size, 4)
-    assert set(arrays) == {
-        *(f"{n}_{part}" for n in (0, 3) for part in ("pos", "error", "mean")),
-        "0_logits", "1_logits", "0_attention",
-    }  # fmt: skip
-    figures = made.figures()
-    assert set(figures) == {"layers", "heads", "peaks", "attention"}
-    for name, make in figures.items():
-        with style():
-            make().savefig(tmp_path / f"{name}.svg")
-        assert (tmp_path / f"{name}.svg").stat().st_size > 5000
+    states = made.results["states"]
+    assert isinstance(states, MeanDecomposition)
+    for number, layer in states.layers.items():
+        np.testing.assert_allclose(arrays[f"{number}_pos"], layer.pos, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(arrays[f"{number}_error"] ** 2, (layer.error**2).sum(axis=1))
+    assert arrays["1_logits"].shape == arrays["1_attention"].shape == (HEADS, 47)
+    assert arrays["effective"].shape == (24, WIDTH)
+    assert arrays["overlap"].shape == (WIDTH,)
+    assert forward_analysis(Grid(3, 4)).arrays()["2_blank_noise"].shape == (3, 4)
 
 
-def test_a_figure_shows_the_curve_of_each_head_around_the_offset_0() -> None:
-    made = analysis(Sequence(50))
-    with style():
-        ax = made.figures()["heads"]().axes[0]
-    drawn = np.asarray(ax.images[0].get_array())
-    curve = made.heads[1].curves[0, 49 - 16 : 49 + 17]
-    curve = curve - curve.mean()
-    np.testing.assert_allclose(drawn[2], curve / np.abs(curve).max())
-    assert list(ax.images[0].get_extent())[:2] == [-16.5, 16.5]
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["0.0", "0.1", "1.0", "1.1"]
+def test_bundles_of_different_references_have_different_names(tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    names = {
+        "gpt2": "gpt2-forward",
+        "sample:digits-vit": "digits-vit-forward",
+        "openai/whisper-tiny@main#decoder": "whisper-tiny-main-decoder-forward",
+        str(tmp_path / "a b") + "/": "a-b-forward",
+    }
+    assert {text: forward_name(text) for text in names} == names
 
 
-def run(*arguments: str) -> Result:
-    app = typer.Typer()
-    app.command()(forward)
-    return CliRunner().invoke(app, [*arguments, "--device", "cpu", "--offline"])
+# Findings.
 
 
-def document(*arguments: str) -> dict[str, Any]:
-    ran = run(*arguments, "--json", "--quiet")
-    assert ran.exit_code == 0, ran.exception
-    found: dict[str, Any] = json.loads(ran.stdout)
-    assert_valid(found)
-    return found
+def resolved(document: Any, key: str) -> Any:
+    """Follow a dotted path; what a headline number is called holds dots itself."""
+    for part in key.split("."):
+        document = document[int(part)] if isinstance(document, list) else document[part]
+    return document
 
 
-def test_the_command_runs_a_vision_transformer_on_random_pixels_and_says_so() -> None:
-    found = document("sample:digits-vit", "--contexts", "12", "--attention", "--seed", "3")
-    assert found["contexts"] == {
-        "kind": "random pixels, independent and normal", "shape": [1, 8, 8], "seed": 3, "used": 12,
-    }  # fmt: skip
-    assert [layer["layer"] for layer in found["hidden_states"]["layers"]] == [0, 1, 2]
-    assert [layer["heads"] for layer in found["heads"]] == [4, 4]
-    assert len(found["attention"]["layers"]) == 2
-    again = document("sample:digits-vit", "--contexts", "12", "--attention", "--seed", "3")
-    for key in ("hidden_states", "heads", "attention"):
-        assert found[key] == again[key]
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_every_finding_rests_on_numbers_of_the_document(layout: Layout) -> None:
+    made = forward_analysis(layout)
+    document = made.to_dict()
+    assert len(document["findings"]) >= 8
+    assert [finding["text"] for finding in document["findings"]] == [
+        finding.text for finding in made.findings
+    ]
+    for finding in document["findings"]:
+        assert finding["text"].endswith(".")
+        assert "None" not in finding["text"]
+        assert "nan" not in finding["text"]
+        assert finding["keys"]
+        for key in finding["keys"]:
+            assert resolved(document, key) is not None
 
 
-def test_the_command_runs_a_text_model_on_random_tokens_at_the_positions_asked_for(
-    tmp_path: Path,
-) -> None:
-    config = transformers.GPT2Config(n_embd=12, n_layer=2, n_head=3, vocab_size=30, n_positions=20)
-    transformers.GPT2Model(config).save_pretrained(tmp_path)
-    found = document(str(tmp_path), "--rows", "1:10", "--layers", "0,2", "--contexts", "5")
-    states = found["hidden_states"]
-    assert found["contexts"]["length"] == 20
-    assert (states["start"], states["layout"]) == (1, {"type": "sequence", "length": 9})
-    assert [layer["layer"] for layer in states["layers"]] == [0, 2]
-    assert found["heads"][0]["layout"]["length"] == 9
-    assert found["attention"] is None
-    plain = run(str(tmp_path), "--contexts", "4")
-    assert plain.exit_code == 0, plain.exception
-    assert "random tokens" in plain.stdout
-    assert "relative norm" in plain.stdout
-
-
-def test_models_without_a_table_are_run_and_the_document_says_why_heads_are_missing(
-    tmp_path: Path,
-) -> None:
-    config = transformers.LlamaConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
-        vocab_size=30, max_position_embeddings=64,
-    )  # fmt: skip
-    transformers.LlamaModel(config).save_pretrained(tmp_path)
-    found = document(str(tmp_path), "--contexts", "4", "--length", "16")
-    assert found["heads"] == []
-    assert "rotary" in found["heads_missing"]
-
-
-def test_the_command_runs_on_pictures(tmp_path: Path) -> None:
-    model, pictures = tmp_path / "model", tmp_path / "pictures"
-    pictures.mkdir()
-    config = transformers.ViTConfig(
-        hidden_size=12, num_hidden_layers=1, num_attention_heads=3, intermediate_size=8,
-        image_size=14, patch_size=7,
-    )  # fmt: skip
-    transformers.ViTModel(config).save_pretrained(model)
-    transformers.ViTImageProcessor(size={"height": 14, "width": 14}).save_pretrained(model)
-    rng = np.random.default_rng(0)
-    for number in range(3):
-        picture = Image.fromarray(rng.integers(0, 256, (9, 9, 3), np.uint8))
-        picture.save(pictures / f"{number}.png")
-    found = document(str(model), "--images", str(pictures))
-    assert found["contexts"]["used"] == 3
-    assert found["contexts"]["seed"] is None
+def said(made: ForwardAnalysis, word: str) -> list[str]:
+    return [finding.text for finding in made.findings if word in finding.text]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--text", "a.txt"], "images"),
-        (["--length", "9"], "images"),
-        (["--text", "a.txt", "--images", "b"], "one of them"),
-        (["--layers", "0,x"], "--layers"),
-        (["--layers", "7"], "0 to 2"),
-        (["--rows", "60:70"], None),
-        (["--rows", "9:3"], "nothing is left"),
-    ],
+    ("kind", "note"),
+    [(RANDOM, "no text"), ("random pixels, independent and normal", "no pictures"), ("x.txt", "")],
 )
-def test_arguments_that_cannot_mean_anything_are_one_clear_error(
-    arguments: list[str], message: str | None
+def test_random_contexts_are_called_what_they_are_not(kind: str, note: str) -> None:
+    made = forward_analysis(kind=kind)
+    (share,) = said(made, "variance of the hidden states")
+    (offsets,) = said(made, "attention measured on contexts")
+    page = page_of(made)
+    assert ("Not real input" in page) == bool(note)
+    for text in (share, offsets):
+        assert note in text
+        assert ("are no" in text) == bool(note)
+
+
+def test_what_is_mostly_noise_is_said_to_be_and_nothing_else_is_said_of_it() -> None:
+    layout = Sequence(24)
+    noise = moments(states_of(layout, contexts=3, signal=0.0))
+    results = {"states": mean_decomposition({0: noise, 1: noise}, layout=layout)}
+    made = forward_analysis(layout, results=results)
+    assert len(said(made, "At 2 of 2 layers (0 and 1) more than half")) == 1
+    assert not said(made, "CKA")
+    assert not said(made, "translation invariance")
+    clear = moments(states_of(layout, contexts=40, signal=3.0))
+    results = {"states": mean_decomposition({0: clear}, layout=layout)}
+    assert not said(forward_analysis(layout, results=results), "more than half")
+
+
+@pytest.mark.parametrize("planted", [True, False])
+def test_what_positions_add_is_called_close_to_the_sinusoid_only_beyond_random_walks(
+    planted: bool,
 ) -> None:
-    ran = run("sample:digits-vit", "--contexts", "2", *arguments)
-    if message is None:
-        assert ran.exit_code == 0, ran.exception  # the last four of 64 patches
-        return
-    assert type(ran.exception).__name__ == "UsageError"
-    assert message in str(ran.exception)
+    layout = Sequence(60)
+    rng = np.random.default_rng(3)
+    walk = np.cumsum(rng.normal(size=(60, WIDTH)), axis=0)
+    pos = np.asarray(pp.sinusoidal(60, WIDTH).values) if planted else walk
+    contexts = pos + 0.01 * rng.normal(size=(9, 60, WIDTH))
+    sums = {number: moments(contexts) for number in range(5)}
+    results = {"states": mean_decomposition(sums, layout=layout)}
+    made = forward_analysis(layout, results=results)
+    assert bool(said(made, "At 5 of 5 layers what positions add is closer")) == planted
+    assert bool(said(made, "closer to the sinusoid")) == planted
+
+
+def test_a_planted_share_of_variance_is_stated() -> None:
+    layout = Sequence(24)
+    pos = np.where(np.arange(24) % 2, 1.0, -1.0)[:, None] * np.ones(WIDTH)
+    rest = np.random.default_rng(0).permutation(np.repeat([1.0, -1.0], 20))
+    states = pos + rest[:, None, None] * np.where(np.arange(24) < 12, 1, -1)[:, None]
+    found = mean_decomposition({2: moments(states)}, layout=layout)
+    (text,) = said(forward_analysis(layout, results={"states": found}), "variance")
+    assert "50.0 % at layer 2" in text
+
+
+@given(layout=st.builds(Sequence, st.integers(2, 40)), causal=st.booleans())
+def test_an_even_choice_is_among_the_offsets_that_a_peak_is_looked_for(
+    layout: Sequence, causal: bool
+) -> None:
+    n = layout.length
+    pairs = np.tri(n) if causal else np.ones((n, n))
+    count = np.rint(by_displacement(pairs, 1, n, np))
+    block = {"layout": describe_layout(layout), "causal": causal}
+    assert _even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
+
+
+@given(height=st.integers(1, 9), width=st.integers(1, 9))
+def test_an_even_choice_on_a_grid_is_among_displacements(height: int, width: int) -> None:
+    n = height * width
+    count = np.rint(by_displacement(np.ones((n, n)), height, width, np))
+    block = {"layout": describe_layout(Grid(height, width)), "causal": False}
+    assert _even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
+
+
+def test_heads_that_all_look_back_one_are_counted() -> None:
+    layout = Sequence(9)
+    back = np.eye(9, k=-1)
+    back[0, 0] = 1
+    weights = np.broadcast_to(back, (2, 3, 9, 9))
+    found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
+    made = forward_analysis(layout, results={"attention": found})
+    assert said(made, "all 3 heads prefer previous token")
+
+
+@pytest.mark.parametrize("without", [1e-7, 0.4])
+def test_order_is_unknown_without_positions_only_where_it_makes_no_difference(
+    without: float,
+) -> None:
+    results = results_of(Sequence(24))
+    effect: Any = results["permutation"]
+    zero = replace(effect.without_positions, tokens=without)
+    results["permutation"] = replace(effect, without_positions=zero)
+    (text,) = said(forward_analysis(results=results), "Permuting")
+    assert ("makes no difference" in text) == (without < 1e-3)
+    assert ("knows order without" in text) == (without > 1e-3)
+
+
+# Figures.
+
+FIGURES = {
+    "states": {"layers", "cosines", "paths"}, "heads": {"heads", "peaks"},
+    "effective": {"effective"}, "subspaces": {"overlap"}, "attention": {"attention", "first"},
+    "words": {"words"}, "permutation": {"permutation"}, "shift": {"shift"}, "blank": {"blank"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_figure_is_drawn_where_its_result_is_there(layout: Layout, tmp_path: Path) -> None:
+    made = forward_analysis(layout)
+    figures = made.figures()
+    assert set(figures) == {name for key in made.results for name in FIGURES[key]}
+    assert set(figures) == {
+        name for section in SECTIONS if section.key in made.results for name in section.figures
+    }
+    for name, make in figures.items():
+        with style():
+            make().savefig(tmp_path / f"{name}.svg")
+    assert all(path.stat().st_size > 5000 for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_result_draws_itself(name: str) -> None:
+    result = results_of(Grid(3, 4) if name == "blank" else Sequence(24))[name]
+    ax = Figure().add_subplot()
+    assert result.plot(ax) is ax
+    assert ax.has_data()
+
+
+def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
+    flat = mean_decomposition({0: moments(np.ones((2, 9, WIDTH)))}, layout=Sequence(9))
+    figures = forward_figures({"states": flat}, {})
+    assert set(figures) == {"layers"}
+    figures["layers"]()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_row_shows_the_curve_of_its_head_around_the_offset_0(causal: bool) -> None:
+    found = heads_of(Sequence(50), 2, causal=causal)
+    with style():
+        ax = forward_figures({"heads": found}, {})["heads"]().axes[0]
+    drawn = np.asarray(ax.images[0].get_array())
+    before, after = (32, 0) if causal else (16, 16)
+    curve = found.layers[1].curves[1, 49 - before : 49 + after + 1]
+    curve = curve - curve.mean()
+    np.testing.assert_allclose(drawn[HEADS + 1], curve / np.abs(curve).max())
+    assert list(ax.images[0].get_extent())[:2] == [-before - 0.5, after + 0.5]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        f"{layer}.{head}" for layer in range(2) for head in range(HEADS)
+    ]
+
+
+def test_a_tile_shows_the_map_of_its_head_with_the_query_in_the_middle() -> None:
+    layout = Grid(3, 4)
+    found = attention_by_offset(
+        {number: attention_sums(attention_of(layout, seed=number), layout) for number in range(2)},
+        layout=layout,
+    )
+    with style():
+        ax = forward_figures({"words": found}, {})["words"]().axes[0]
+    drawn = np.asarray(ax.images[0].get_array())
+    for layer, head in ((0, 0), (1, 2)):
+        tile = drawn[layer * 6 : layer * 6 + 5, head * 8 : head * 8 + 7]
+        np.testing.assert_allclose(tile, found.layers[layer].curves[head])
+
+
+def test_bars_are_as_long_as_what_changes() -> None:
+    with style():
+        figure = forward_analysis(Grid(3, 4)).figures()["permutation"]()
+    widths = [
+        [bar.get_width() for bar in ax.patches if isinstance(bar, Rectangle)] for ax in figure.axes
+    ]
+    assert widths == [[0.8, 0.3, 1e-7, 0.0], [0.9, 0.1, 0.2, 0.1]]
+
+
+def test_the_perplexity_beside_the_loss_is_its_exponential() -> None:
+    with style():
+        figure = forward_analysis().figures()["shift"]()
+        figure.draw_without_rendering()
+    loss = figure.axes[1]
+    (right,) = loss.child_axes
+    np.testing.assert_allclose(np.log(right.get_ylim()), loss.get_ylim())
+
+
+def test_layers_of_a_large_model_are_chosen_and_the_figure_says_so() -> None:
+    with style():
+        ax = large(n=64).figures()["heads"]().axes[0]
+    assert np.asarray(ax.images[0].get_array()).shape == (MAX_ROWS, 33)
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert (labels[0], labels[-1], len(labels)) == ("0", "31", 8)
+    assert "8 of 32 shown" in ax.get_ylabel()
+
+
+@given(count=st.integers(1, 200), most=st.integers(2, 40))
+def test_items_are_spread_from_the_first_to_the_last(count: int, most: int) -> None:
+    found = spread(range(count), most)
+    assert len(found) == min(count, most)
+    assert (found[0], found[-1]) == (0, count - 1)
+    steps = np.diff(found)
+    assert (steps >= 1).all()
+    assert not len(steps) or steps.max() - steps.min() <= 1
+
+
+# The page and the terminal.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return forward_analysis().save(tmp_path_factory.mktemp("page") / "bundle")
+
+
+def test_the_page_is_rendered_again_from_the_folder_alone(folder: Path) -> None:
+    page = (folder / "report.html").read_text("utf-8")
+    assert render_bundle(folder).read_text("utf-8") == page
+    assert page.count("<figure>") == len(list((folder / "figures").glob("*.svg")))
+    document = read_bundle(folder)
+    assert document == json.loads((folder / "analysis.json").read_text("utf-8"))
+    shown = unescape(page)
+    for finding in document["findings"]:
+        assert f"<li>{finding['text']}</li>" in shown
+    for section in SECTIONS:
+        if document[section.key] is not None:
+            for text in (section.title, section.reading, section.limits, section.source):
+                assert text in shown
+
+
+def test_a_bundle_that_lost_its_figures_says_to_run_the_model_again(tmp_path: Path) -> None:
+    folder = forward_analysis(results={"heads": heads_of(Sequence(9))}).save(tmp_path / "bundle")
+    for path in (folder / "figures").iterdir():
+        path.unlink()
+    with pytest.raises(InvalidCheckpoint, match="Run the model again"):
+        render_bundle(folder)
+
+
+def test_a_folder_of_bundles_lists_it(tmp_path: Path) -> None:
+    states = results_of(Grid(3, 4))["states"]
+    forward_analysis(Grid(3, 4), results={"states": states}).save(tmp_path / "grid")
+    forward_analysis(results={"heads": heads_of(Sequence(9))}).save(tmp_path / "heads")
+    page = write_index(tmp_path).read_text("utf-8")
+    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", page, flags=re.DOTALL)
+    assert "run of a model on 12 contexts" in rows[0]
+    assert '<td class="value">12</td>' in rows[0]
+    assert "run of a model" in rows[1]
+    assert '<td class="value">–</td>' in rows[1]
+
+
+def test_the_table_of_layers_stands_above_the_sinusoid_and_the_walks() -> None:
+    document = forward_analysis().to_dict()
+    table = layers_table(document)
+    assert [row[0] for row in table["rows"]] == ["0", "1", "3"]
+    assert [row[0] for row in table["foot"]] == ["sinusoid", "random walks"]
+    assert {len(row) for row in (*table["rows"], *table["foot"])} == {len(table["columns"])}
+    layer = document["states"]["layers"][1]
+    assert table["rows"][1][1] == f"{100 * layer['shares']['position']:.1f} %"
+    assert table["rows"][1][8] == f"{layer['analyses']['pca.stable_rank']:.3g}"
+    bare = forward_analysis(beside={"sinusoid": {}, "walk": {}, "draws": 0, "seed": 0}).to_dict()
+    assert problems(bare) == []
+    assert layers_table(bare)["foot"] == []
+
+
+def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> None:
+    made = large()
+    folder = made.save(tmp_path / "bundle")
+    assert (folder / "report.html").stat().st_size < LIMIT
+    document = read_bundle(folder)
+    assert problems(document) == []
+    assert sum(layer["heads"] for layer in document["heads"]["layers"]) == 1024
+    lines = forward_summary(document).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 90
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_the_summary_says_findings_layers_heads_and_what_is_missing(layout: Layout) -> None:
+    made = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
+    text = forward_summary(made.to_dict())
+    joined = " ".join(text.split())
+    for finding in made.findings[:12]:
+        assert finding.text in joined
+    for part in ("note: it was stopped", "random walks", "by weights", "words: a reason"):
+        assert part in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+HOSTILE = "<img src=x onerror=alert(1)>'\"&"
+
+
+def test_hostile_names_are_shown_as_text() -> None:
+    made = forward_analysis(
+        name=HOSTILE, kind=HOSTILE, notes=(HOSTILE,), missing={"words": HOSTILE},
+        model={"class": HOSTILE, "parameters": 1, "dtype": "float32", "device": "cpu"},
+    )  # fmt: skip
+    page = page_of(made)
+    assert "<img src=x" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    card = made._repr_html_()
+    assert "<img src=x" not in card
+    assert "&lt;img" in card
+
+
+def test_the_notebook_card_shows_findings_and_layers() -> None:
+    made = forward_analysis()
+    card = unescape(made._repr_html_())
+    for finding in made.findings:
+        assert finding.text in card
+    assert "<th>relative norm</th>" in card
+    assert "random walks" in card
+    assert "<table>" not in forward_analysis(results={"heads": heads_of(Sequence(9))})._repr_html_()
+
+
+def test_the_public_face_names_it() -> None:
+    assert pp.ForwardAnalysis is ForwardAnalysis

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from made_forward import forward_analysis
 from made_schemes import buckets, linear, rotary, window
 from made_tables import as_table, gaussian, patches, walk, waves
 from registry import package
@@ -22,6 +23,7 @@ from test_report_page import HOSTILE, named, with_special_rows
 import posprobe as pp
 from posprobe.report.index import write_index
 from posprobe.report.kernels import compare_kernels
+from posprobe.table import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,6 +63,8 @@ BUNDLES: dict[str, Callable[[], Any]] = {
     "patches": lambda: pp.analyze(patches(20, 18, 12), nulls=1),
     "comparison": lambda: pp.compare(as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1),
     "schemes": lambda: pp.analyze_schemes(rotary(), linear(112), buckets(3), window()),
+    "run": lambda: forward_analysis(missing={"blank": "it takes no images"}, notes=("a note",)),
+    "run on images": lambda: forward_analysis(Grid(4, 5)),
     "kernels": lambda: compare_kernels(as_table(walk(40, 6)), rotary(), linear(), seed=3),
 }
 #: Pages of every kind.

@@ -17,6 +17,7 @@ from posprobe.analyses.similarity import Cosine, Similarity, similarity
 from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
 from posprobe.analyses.smoothness import Smoothness, smoothness
 from posprobe.analyses.spectrum import Line, Spectrum, spectrum
+from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.timefreq import GramDCT, Spectrogram, gram_dct, spectrogram
 
 __all__ = [
@@ -57,4 +58,5 @@ __all__ = [
     "smoothness",
     "spectrogram",
     "spectrum",
+    "subspace_overlap",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,9 @@ class LayerAttention:
         positions have.
     first
         ``[heads]``: mean attention that the other positions pay to the first; NaN on a grid.
+    special
+        ``[heads]``: mean attention that positions pay to tokens that are none, such as CLS of an
+        image model: what is missing in the curves.
     locality
         ``[heads]``, 0 to 1: mean of ``sum_j M_ij 2^-|i - j|`` over queries (Chen et al. 2023); NaN
         on a grid.
@@ -46,6 +49,7 @@ class LayerAttention:
     curves: NDArray[np.float64]
     peak: NDArray[np.int64]
     first: NDArray[np.float64]
+    special: NDArray[np.float64]
     locality: NDArray[np.float64]
     symmetry: NDArray[np.float64]
     translation_invariance: float | None
@@ -85,6 +89,7 @@ class AttentionByOffset(Result):
                     "layer": number,
                     "peak": [row if len(row) > 1 else row[0] for row in layer.peak.tolist()],
                     "first": _numbers(layer.first),
+                    "special": _numbers(layer.special),
                     "locality": _numbers(layer.locality),
                     "symmetry": _numbers(layer.symmetry),
                     "translation_invariance": layer.translation_invariance,
@@ -109,57 +114,82 @@ class AttentionByOffset(Result):
 class AttentionSums:
     """Sums over contexts of one layer's attention; ``+`` joins those of different contexts.
 
-    ``total`` is ``[heads, n, n]``; ``locality``, ``symmetry`` and ``symmetric`` (the number of
-    contexts in which that is defined) are ``[heads]``.
+    ``curves`` is ``[heads, 2 h - 1, 2 w - 1]``, of the pairs at each offset; ``mean`` ``[n, n]``,
+    averaged over heads; ``first``, ``special``, ``locality``, ``symmetry`` and ``symmetric`` (the
+    number of contexts in which that is defined) are ``[heads]``.
     """
 
     contexts: int
-    total: Array
+    curves: NDArray[np.float64]
+    mean: Array
+    first: Array
+    special: Array
     locality: Array
     symmetry: Array
     symmetric: Array
 
     def __add__(self, other: AttentionSums) -> AttentionSums:
         return AttentionSums(
-            self.contexts + other.contexts,
-            self.total + other.total,
-            self.locality + other.locality,
-            self.symmetry + other.symmetry,
-            self.symmetric + other.symmetric,
+            *(getattr(self, field.name) + getattr(other, field.name) for field in fields(self))
         )
 
 
-def attention_sums(weights: Array) -> AttentionSums:
-    """Add up a layer's attention over some contexts.
+def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
+    """Add up a layer's attention over some contexts; no matrix of a single head is kept.
 
     Parameters
     ----------
     weights
-        ``[c, heads, n, n]`` between positions, queries before keys; NumPy or torch.
+        ``[c, heads, m, m]``, queries before keys; NumPy or torch. The last tokens are the positions
+        and those before them special.
+    layout
+        Of the positions.
 
     Raises
     ------
     InvalidTable
         If the shape is another, or a weight is not finite.
     """
-    if weights.ndim != 4 or 0 in weights.shape or weights.shape[2] != weights.shape[3]:
+    n = layout.size
+    if weights.ndim != 4 or 0 in weights.shape or not n <= weights.shape[2] == weights.shape[3]:
         raise InvalidTable(
-            f"attention of shape {list(weights.shape)}: [contexts, heads, n, n] is expected."
+            f"attention of shape {list(weights.shape)}: [contexts, heads, m, m] is expected, with "
+            f"m at least {n}."
         )
     xp = namespace(weights)
     on_mps = getattr(weights.device, "type", "") == "mps"
-    weights = xp.astype(weights, xp.float32 if on_mps else xp.float64)
-    if not bool(xp.all(xp.isfinite(weights))):
+    wide = xp.float32 if on_mps else xp.float64
+    if weights.dtype != wide:
+        weights = xp.astype(weights, xp.float32)
+    before = weights.shape[2] - n
+    special = xp.sum(weights[:, :, before:, :before], axis=(0, 2, 3)) / n
+    weights = weights[:, :, before:, before:]
+    total = xp.sum(weights, axis=0)
+    if not bool(xp.isfinite(xp.sum(total) + xp.sum(special))):
         raise InvalidTable("the attention holds NaN or infinity. Run the model in float32.")
     even = symmetry(weights)
     known = ~xp.isnan(even)
+    height, width = _sides(layout)
+    others = total[:, 1:, 0]
     return AttentionSums(
-        contexts=weights.shape[0],
-        total=xp.sum(weights, axis=0),
-        locality=xp.sum(locality(weights), axis=0),
-        symmetry=xp.sum(xp.where(known, even, xp.zeros_like(even)), axis=0),
-        symmetric=xp.sum(xp.astype(known, weights.dtype), axis=0),
+        weights.shape[0],
+        by_displacement(total, height, width, xp),
+        *(
+            xp.astype(part, wide)
+            for part in (
+                xp.mean(total, axis=0),
+                xp.sum(others, axis=1) / max(n - 1, 1),
+                special,
+                xp.sum(locality(weights), axis=0),
+                xp.sum(xp.where(known, even, xp.zeros_like(even)), axis=0),
+                xp.sum(xp.astype(known, weights.dtype), axis=0),
+            )
+        ),
     )
+
+
+def _sides(layout: Layout) -> tuple[int, int]:
+    return (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.size)
 
 
 def locality(weights: Array) -> Array:
@@ -238,24 +268,29 @@ def attention_by_offset(
 
 
 def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
-    mean = to_numpy(sums.total).astype(np.float64) / sums.contexts
     grid = isinstance(layout, Grid)
     n = layout.size
-    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, n)
+    height, width = _sides(layout)
     count = np.rint(by_displacement(np.ones((n, n)), height, width, np))
-    curves = np.stack([by_displacement(head, height, width, np) for head in mean]) / count
+    curves = sums.curves / sums.contexts / count
     peaks = np.array([nearest_peak(curve, count, n) for curve in curves])
     peaks = peaks - [height - 1, width - 1]
-    known = np.full(len(mean), np.nan)
-    symmetric = to_numpy(sums.symmetric).astype(np.float64)
-    even = np.divide(to_numpy(sums.symmetry), symmetric, out=known.copy(), where=symmetric > 0)
+    unknown = np.full(len(curves), np.nan)
+    mean, first, special, near, even, symmetric = (
+        to_numpy(part).astype(np.float64)
+        for part in (
+            sums.mean, sums.first, sums.special, sums.locality, sums.symmetry, sums.symmetric,
+        )
+    )  # fmt: skip
+    even = np.divide(even, symmetric, out=unknown.copy(), where=symmetric > 0)
     return LayerAttention(
         curves=curves if grid else curves[:, 0],
         peak=peaks if grid else peaks[:, 1:],
-        first=known if grid or n < 2 else mean[:, 1:, 0].mean(axis=1),
-        locality=known if grid else to_numpy(sums.locality).astype(np.float64) / sums.contexts,
-        symmetry=known if grid else even,
-        translation_invariance=_invariance(mean.mean(axis=0), height, width),
+        first=unknown if grid or n < 2 else first / sums.contexts,
+        special=special / sums.contexts,
+        locality=unknown if grid else near / sums.contexts,
+        symmetry=unknown if grid else even,
+        translation_invariance=_invariance(mean / sums.contexts, height, width),
     )
 
 

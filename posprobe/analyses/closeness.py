@@ -44,7 +44,7 @@ class Cloud:
         depends on; all zero for a constant table.
     left, singular
         ``[n, k]`` and ``[k]``: singular vectors in position space, and values, where they are
-        known; None computes them on first use.
+        known, be it the leading ones alone; None computes them on first use.
     """
 
     points: Floats
@@ -104,7 +104,8 @@ def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
     table
         ``[n, d]``. A cloud is returned as it is.
     decomposition
-        The table's principal components, where they are known already: they save an SVD.
+        The table's principal components, where they are known already: they save an SVD. Of the
+        leading ones alone, the points stay the table's own.
 
     Raises
     ------
@@ -113,19 +114,23 @@ def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
     """
     if isinstance(table, Cloud):
         return table
+    left = singular = None
+    largest = 0.0
     if decomposition is not None and not decomposition.undefined:
         # Squares of the points must neither overflow nor vanish.
         largest = float(decomposition.singular_values[0])
-        points = decomposition.scores / largest
+        scores = decomposition.scores / largest
         singular = decomposition.singular_values / largest
-        return Cloud(points, points / np.maximum(singular, np.finfo(np.float64).tiny), singular)
+        left = scores / np.maximum(singular, np.finfo(np.float64).tiny)
+        if decomposition.method == "exact":
+            return Cloud(scores, left, singular)
     values = to_numpy(positions(table).values).astype(np.float64, copy=False)
-    points = values / (float(np.abs(values).max()) or 1.0)
+    points = values / (largest or float(np.abs(values).max()) or 1.0)
     points = points - points.mean(axis=0)
     # What centring leaves of equal rows is rounding, not variance.
     if np.abs(points).max() <= 1e-13 * len(values):
         points = np.zeros_like(points)
-    return Cloud(points)
+    return Cloud(points, left, singular)
 
 
 def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:

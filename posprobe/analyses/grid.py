@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,13 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.analyses.similarity import Similarity, similarity
 from posprobe.analyses.spectrum import grid_power
+from posprobe.analyses.unit_rows import unit_rows
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.table import Grid, PositionTable
+
+#: Most tiles along a side of a mosaic.
+TILES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +30,8 @@ class Patches(Result):
     ----------
     mosaic
         ``[h, w, h, w]``: ``mosaic[r, c]`` is the map of raw cosines of patch ``(r, c)`` with every
-        patch. Rows of special tokens take no part.
+        patch. Rows of special tokens take no part. Of more than `similarity.MAX_ROWS` patches only
+        every ``every``-th along both sides has a map.
     neighbour_right, neighbour_below
         Mean centred cosine with the patch to the right, and with the one below.
     own_row, own_column
@@ -41,6 +48,8 @@ class Patches(Result):
         Share of the power on the two axes, that is in waves along rows or columns only.
     layout
         The grid.
+    every
+        Patches from one that has a map to the next, 1 where all have one.
     """
 
     mosaic: NDArray[np.float64]
@@ -55,6 +64,7 @@ class Patches(Result):
     power: NDArray[np.float64]
     axis_power_share: float | None
     layout: Grid
+    every: int = 1
 
     def summary(self) -> dict[str, Any]:
         """Return the scalars."""
@@ -108,8 +118,14 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
     shares = _two_way(values, layout)
     power = grid_power(values, layout, xp).sum(axis=1).reshape(height, width)
     whole = power.sum()
+    every = 1
+    if cosines.raw.pooled == 1:
+        mosaic = cosines.raw.matrix.reshape(height, width, height, width)
+    else:
+        every = math.ceil(max(height, width) / TILES)
+        mosaic = _maps(values, layout, every, xp)
     return Patches(
-        mosaic=cosines.raw.matrix.reshape(height, width, height, width),
+        mosaic=mosaic,
         neighbour_right=over((down == 0) & (right == 1)),
         neighbour_below=over((down == 1) & (right == 0)),
         own_row=over((down == 0) & (right != 0)),
@@ -121,7 +137,19 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
         power=np.fft.fftshift(power),
         axis_power_share=float((power[0].sum() + power[1:, 0].sum()) / whole) if whole else None,
         layout=layout,
+        every=every,
     )
+
+
+def _maps(values: Array, layout: Grid, every: int, xp: ModuleType) -> NDArray[np.float64]:
+    """Return the maps of cosines of every so many-th patch: ``[h / every, w / every, h, w]``."""
+    units, there = unit_rows(values, xp, centered=False)
+    units = xp.where(there[:, None], units, xp.nan)
+    cells = xp.reshape(units, (layout.height, layout.width, -1))
+    anchors = cells[::every, ::every]
+    maps = xp.clip(xp.matmul(xp.reshape(anchors, (-1, anchors.shape[-1])), units.T), -1.0, 1.0)
+    shape = (*anchors.shape[:2], layout.height, layout.width)
+    return to_numpy(maps).astype(np.float64, copy=False).reshape(shape)
 
 
 def _two_way(values: Array, layout: Grid) -> tuple[float | None, float | None, float | None]:

@@ -7,6 +7,8 @@ The position-to-position part of the logits, ``P W_Q W_Kᵀ Pᵀ / sqrt(d_h)``: 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +68,11 @@ class HeadLogits(Result):
     layout: Layout
     causal: bool
 
+    @property
+    def names(self) -> list[str]:
+        """The peaks in words, head by head."""
+        return [peak_name(row, self.layout) for row in self.peak.tolist()]
+
     def summary(self) -> dict[str, Any]:
         """Return the numbers per head."""
         undefined = {}
@@ -78,12 +85,68 @@ class HeadLogits(Result):
             "layout": describe_layout(self.layout),
             "causal": self.causal,
             "peak": [row if len(row) > 1 else row[0] for row in self.peak.tolist()],
+            "peak_name": self.names,
             "attention": self.attention.tolist(),
             "uniform": self.uniform.tolist(),
             "offset_share": _numbers(self.offset_share),
             "key_share": _numbers(self.key_share),
             "undefined": undefined,
         }
+
+
+@dataclass(frozen=True, eq=False)
+class HeadsByLayer(Result):
+    """What every layer's heads make of positions by their weights alone.
+
+    Parameters
+    ----------
+    layers
+        By number from 0. Where all layers share their weights, the first stands for all.
+    notes
+        What the rows are that meet the weights, in words.
+    """
+
+    layers: Mapping[int, HeadLogits]
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers per layer and head, and how many heads have each peak."""
+        names = Counter(name for found in self.layers.values() for name in found.names)
+        return {
+            "heads": names.total(),
+            "peaks": dict(names.most_common()),
+            "layers": [{"layer": number, **f.summary()} for number, f in self.layers.items()],
+            "notes": list(self.notes),
+        }
+
+
+def peak_name(offset: Sequence[int], layout: Layout) -> str:
+    """Say in words where an offset leads, from the query to the key.
+
+    Parameters
+    ----------
+    offset
+        ``[1]``, or ``[rows, columns]`` on a grid, key minus query.
+    layout
+        Of the positions.
+    """
+    if not isinstance(layout, Grid):
+        (step,) = offset
+        near = {0: "same token", -1: "previous token", 1: "next token"}
+        return near.get(step, f"{abs(step)} tokens {'before' if step < 0 else 'after'}")
+    down, right = offset
+    rows = _steps(down, "row", "up", "down")
+    columns = _steps(right, "column", "left", "right")
+    if down and right:
+        return f"{rows}, {columns}"
+    if abs(down) > 1 or abs(right) > 1:
+        return f"same column, {rows}" if down else f"same row, {columns}"
+    return rows or columns or "same patch"
+
+
+def _steps(count: int, unit: str, back: str, forth: str) -> str:
+    many = f"one {unit}" if abs(count) == 1 else f"{abs(count)} {unit}s"
+    return f"{many} {back if count < 0 else forth}" if count else ""
 
 
 def head_logits(

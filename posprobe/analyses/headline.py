@@ -2,31 +2,43 @@
 
 The definitions are those of the analyses, and the tests hold both to the same values. Here one Gram
 matrix serves all of them, in float32 for surrogates, and leading components come from a block
-Krylov iteration, so that twenty surrogates cost no more than one complete analysis. One number
-differs by design: the shift's skill looks at the `COMPONENTS` leading components only.
+Krylov iteration, so that twenty surrogates cost no more than one complete analysis. Of tables too
+long for a Gram matrix of the rows, the rows' factors and the Gram matrix of the columns tell the
+same. One number differs by design: the shift's skill looks at the `COMPONENTS` leading components
+only.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.gram import (
+    Floats,
+    centre,
+    cosines,
+    directions,
+    grams,
+    lengths,
+    sum_of_squared_entries,
+)
 from posprobe.analyses.ladder import Ladder, ladder
 from posprobe.analyses.shift import MIN_ROWS, shift_rank, shift_skill
-from posprobe.analyses.similarity import by_displacement, monotone_fraction, offset_numbers
+from posprobe.analyses.similarity import (
+    MAX_ROWS,
+    by_displacement,
+    monotone_fraction,
+    offset_numbers,
+)
 from posprobe.analyses.spectrum import EDGE, MIN_LENGTH, rings
+from posprobe.analyses.unit_rows import autocorrelation, falling_share, sum_of_squares
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.table import Grid, Layout, PositionTable
 
-Floats: TypeAlias = NDArray[np.floating[Any]]
-
 #: Steps of the block Krylov iteration: leading eigenvalues within 0.4 % even of a flat spectrum.
 STEPS = 6
-#: Power of the mean row over that of the rest from which subtraction would leave too few digits.
-LARGE_MEAN = 100
 #: Leading components of a surrogate. More would cost time and hardly change the skill: what a null
 #: model's shift predicts at all, its strongest components predict.
 COMPONENTS = 16
@@ -130,13 +142,32 @@ def headline(values: Floats, shared: Ruler) -> dict[str, float | None]:
     dict
         Numbers by their key path in ``analysis.json``; None where undefined.
     """
-    table, gram, centered = _grams(values)
-    numbers = {
-        **_similarity("raw", gram, _lengths(values), shared),
-        **_similarity("centered", centered, _lengths(table), shared),
-        **_components(centered, min(COMPONENTS, *table.shape), shared),
+    table, ladder = centre(values), shared.ladder
+    count = min(COMPONENTS, *table.shape)
+    beside: tuple[float | None, float | None] = None, None
+    if len(values) > MAX_ROWS:
+        columns = table.T @ table
+        numbers = {
+            **_similarity_of_rows("raw", values, shared),
+            **_similarity_of_rows("centered", table, shared),
+            **_components(columns, count, shared, table),
+        }
+        if ladder is not None:
+            beside = ladder.from_rows(table, sum_of_squared_entries(columns))
+    else:
+        gram, centered = grams(values, table)
+        numbers = {
+            **_similarity("raw", gram, lengths(values), shared),
+            **_similarity("centered", centered, lengths(table), shared),
+            **_components(centered, count, shared),
+        }
+        if ladder is not None:
+            beside = ladder.from_gram(centered)
+    on_grid = isinstance(shared.layout, Grid)
+    numbers |= {
+        "sinusoid.cka": beside[0],
+        "sinusoid.ladder_share": None if on_grid else beside[1],
         **_spectrum(table, shared),
-        **_sinusoid(centered, shared),
         **_patches(table, shared),
     }
     return {key: None if value is None else float(value) for key, value in numbers.items()}
@@ -164,55 +195,29 @@ def headline_curves(values: Floats, shared: Ruler) -> dict[str, NDArray[np.float
         Centred offset ``profile`` ``[n]``, ``spectrum`` as shares of its power ``[f]``, and the
         running sum of explained ``variance`` ``[16]`` (fewer where there are fewer components).
     """
-    table, _, centered = _grams(values)
+    table = centre(values)
     _, width = shared.shape
-    sums = by_displacement(_cosines(centered, _lengths(table))[0], 1, width, np)
+    gram: Floats
+    if len(values) > MAX_ROWS:
+        gram = table.T @ table
+        sums = autocorrelation(directions(table)[0], 1, width, np)
+    else:
+        _, gram = grams(values, table)
+        sums = by_displacement(cosines(gram, lengths(table))[0], 1, width, np)
     count = min(COMPONENTS, *table.shape)
-    leading = leading_components(centered, count)[0].astype(np.float64)
+    leading = leading_components(gram, count)[0].astype(np.float64)
     return {
         "profile": (sums / shared.count)[0, width - 1 :],
         "spectrum": _power_share(table, shared),
-        "variance": np.cumsum(leading) / float(np.trace(centered, dtype=np.float64)),
+        "variance": np.cumsum(leading) / float(np.trace(gram, dtype=np.float64)),
     }
-
-
-def _grams(values: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the centred table, and the Gram matrices of the rows as they are and centred."""
-    mean = values.mean(axis=0, dtype=np.float64).astype(values.dtype)
-    table = values - mean
-    # What centring leaves of equal rows is rounding.
-    if np.abs(table).max() <= 32 * np.finfo(values.dtype).eps * np.abs(mean).max():
-        table = np.zeros_like(table)
-    gram = values @ values.T
-    if len(values) * np.dot(mean, mean) > LARGE_MEAN * np.vdot(table, table):
-        return table, gram, table @ table.T
-    along = gram.mean(axis=1)
-    return table, gram, gram - along[:, None] - along[None, :] + along.mean()
-
-
-def _lengths(rows: Floats) -> Floats:
-    lengths: Floats = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    return lengths
-
-
-def _cosines(gram: Floats, length: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return cosines, and which rows have a direction; the others' entries are 0."""
-    eps = np.finfo(gram.dtype).eps
-    there = length > 8 * eps * length.max()
-    inverse = np.divide(1, length, out=np.zeros_like(length), where=there)
-    cosine: Floats = gram * inverse[:, None]
-    cosine *= inverse[None, :]
-    np.fill_diagonal(cosine, there)
-    # Rounding must not order cosines that are equal to 1.
-    np.clip(cosine, 32 * eps - 1, 1 - 32 * eps, out=cosine)
-    return cosine, there
 
 
 def _similarity(
     variant: str, gram: Floats, length: Floats, shared: Ruler
 ) -> dict[str, float | None]:
     height, width = shared.shape
-    cosine, there = _cosines(gram, length)
+    cosine, there = cosines(gram, length)
     rows = int(there.sum())
     count = shared.count
     if rows < len(there):
@@ -220,34 +225,69 @@ def _similarity(
     total = by_displacement(cosine, height, width, np)
     own = np.diagonal(cosine).astype(np.float64)
     squares = float(np.einsum("ij,ij->i", cosine, cosine).sum(dtype=np.float64) - own @ own)
-    numbers = offset_numbers(total, count, squares, height, width)
-    # Equal cosines differ by rounding only, and then nothing is there to explain.
-    spread = squares - (total.sum() - own.sum()) ** 2 / max(rows * (rows - 1), 1)
-    if spread <= 10 * np.finfo(cosine.dtype).eps * squares:
-        numbers["translation_invariance"] = None
-    prefix = f"similarity.{variant}."
-    found = {prefix + name: value for name, value in numbers.items()}
+    eps = float(np.finfo(cosine.dtype).eps)
+    found = _offset_numbers(variant, total, count, squares, rows, eps, shared)
     if variant == "raw":
         if rows < len(there):
             cosine[~there], cosine[:, ~there] = np.nan, np.nan
-        found[prefix + "monotone_fraction"] = monotone_fraction(cosine, height, width)
+        fraction = monotone_fraction(cosine, height, width)
+        found["similarity.raw.monotone_fraction"] = fraction
     return found
 
 
-def _components(gram: Floats, count: int, shared: Ruler) -> dict[str, float | None]:
+def _similarity_of_rows(variant: str, rows: Floats, shared: Ruler) -> dict[str, float | None]:
+    """Compute the same numbers without a matrix of all pairs."""
+    height, width = shared.shape
+    units, there = directions(rows)
+    known = int(there.sum())
+    count = shared.count
+    if known < len(there):
+        column = there[:, None].astype(np.float64)
+        count = np.rint(autocorrelation(column, height, width, np))
+    total = autocorrelation(units, height, width, np)
+    squares = sum_of_squares(units) - known
+    eps = float(np.finfo(units.dtype).eps)
+    found = _offset_numbers(variant, total, count, squares, known, eps, shared)
+    if variant == "raw":
+        fraction = falling_share(units, there, height, width, np)
+        found["similarity.raw.monotone_fraction"] = fraction
+    return found
+
+
+def _offset_numbers(
+    variant: str,
+    total: NDArray[np.float64],
+    count: NDArray[np.float64],
+    squares: float,
+    rows: int,
+    eps: float,
+    shared: Ruler,
+) -> dict[str, float | None]:
+    numbers = offset_numbers(total, count, squares, *shared.shape)
+    # Equal cosines differ by rounding only, and then nothing is there to explain.
+    spread = squares - (total.sum() - rows) ** 2 / max(rows * (rows - 1), 1)
+    if spread <= 10 * eps * squares:
+        numbers["translation_invariance"] = None
+    return {f"similarity.{variant}.{name}": value for name, value in numbers.items()}
+
+
+def _components(
+    gram: Floats, count: int, shared: Ruler, table: Floats | None = None
+) -> dict[str, float | None]:
+    """Compute what the eigenvalues say; a Gram matrix of the columns comes with its table."""
     total = float(np.trace(gram, dtype=np.float64))
-    flat = gram.ravel()
     if total <= 0:
         names = ("pca.top3", "pca.stable_rank", "pca.participation_ratio", "shift.skill")
         return dict.fromkeys(names)
     leading, vectors = leading_components(gram, count)
     # Directions of rounding would be taken for noise to predict.
     kept = leading > 32 * np.finfo(gram.dtype).eps * leading[0]
+    scores = vectors * np.sqrt(np.maximum(leading, 0)) if table is None else table @ vectors
     return {
         "pca.top3": float(leading[:3].sum()) / total,
         "pca.stable_rank": total / float(leading[0]),
-        "pca.participation_ratio": total**2 / float(np.dot(flat, flat)),
-        "shift.skill": _skill((vectors * np.sqrt(np.maximum(leading, 0)))[:, kept], shared),
+        "pca.participation_ratio": total**2 / sum_of_squared_entries(gram),
+        "shift.skill": _skill(scores[:, kept], shared),
     }
 
 
@@ -309,12 +349,6 @@ def _power_share(centered: Floats, shared: Ruler) -> NDArray[np.float64]:
         power[1 : (n + 1) // 2] *= 2
     share: NDArray[np.float64] = power / max(power.sum(), np.finfo(np.float64).tiny)
     return share
-
-
-def _sinusoid(centered: Floats, shared: Ruler) -> dict[str, float | None]:
-    closeness, share = shared.ladder.from_gram(centered) if shared.ladder else (None, None)
-    on_grid = isinstance(shared.layout, Grid)
-    return {"sinusoid.cka": closeness, "sinusoid.ladder_share": None if on_grid else share}
 
 
 def _grid_power(centered: Floats, shared: Ruler) -> NDArray[np.float64]:

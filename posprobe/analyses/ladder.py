@@ -85,19 +85,50 @@ class Ladder:
         tuple
             None for a number that is undefined.
         """
-        power = np.diagonal(gram).astype(np.float64)
-        squared = float(np.vdot(gram, gram))
-        if squared <= 0:
-            return None, None
         single = gram.dtype == np.float32
         reference, projector = self._single if single else (self.cloud.gram, self.projector)
+        return self._beside(
+            power=np.diagonal(gram).astype(np.float64),
+            squared=float(np.vdot(gram, gram)),
+            cross=float(np.vdot(reference, gram)),
+            inside=float(np.vdot(projector, gram)),
+            rounding=len(gram) * float(np.finfo(gram.dtype).eps),
+        )
+
+    def from_rows(
+        self, table: NDArray[np.floating[Any]], squared: float
+    ) -> tuple[float | None, float | None]:
+        """Return the same numbers of a table too long for its Gram matrix.
+
+        Parameters
+        ----------
+        table
+            ``[n, d]``, centred, float32 or float64.
+        squared
+            Sum of the squares of its Gram matrix.
+        """
+        basis = self.basis.astype(table.dtype, copy=False)
+        along = np.square(basis.T @ table, dtype=np.float64).sum(axis=1)
+        return self._beside(
+            power=np.square(table, dtype=np.float64).sum(axis=1),
+            squared=squared,
+            cross=float(np.square(self.singular) @ along),
+            inside=float(along.sum()),
+            rounding=table.shape[1] * float(np.finfo(table.dtype).eps),
+        )
+
+    def _beside(
+        self, *, power: Floats, squared: float, cross: float, inside: float, rounding: float
+    ) -> tuple[float | None, float | None]:
+        """Reduce sums over both tables' Gram matrices to the two numbers."""
+        if squared <= 0:
+            return None, None
         own = unbiased(squared, power, power)
         other = unbiased(self.cloud.squared_gram, self.cloud.power, self.cloud.power)
-        cross = unbiased(float(np.vdot(reference, gram)), self.cloud.power, power)
-        share = None if self.spans_all else float(np.vdot(projector, gram) / power.sum())
+        hsic = unbiased(cross, self.cloud.power, power)
+        share = None if self.spans_all else inside / float(power.sum())
         # Off the diagonal, nothing but rounding tells the positions apart.
-        rounding = len(gram) * float(np.finfo(gram.dtype).eps) * squared
-        return float(cross / np.sqrt(own * other)) if own > rounding else None, share
+        return float(hsic / np.sqrt(own * other)) if own > rounding * squared else None, share
 
 
 @lru_cache(maxsize=4)

@@ -19,6 +19,13 @@ from posprobe.arrays import Array, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.table import Layout, PositionTable, Source, describe_layout
 
+#: Hidden states of a layer whose products ``[d, d]`` are added up: enough to know the largest
+#: variance to a percent or so, and few beside those of a long run, in which they would cost more
+#: than all other sums.
+PRODUCTS = 2**15
+#: Below this width the largest eigenvalue is found by reducing the whole matrix.
+SMALL = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Moments:
@@ -37,8 +44,13 @@ class Moments:
         ``[t, d]``: of each state less the mean of its context, and of the square of that.
     context, context_squares
         ``[d]`` and a number: of the means of contexts less the origin, and of their squared norm.
-    gram
-        ``[d, d]``: of the products of a state, less the origin, with itself.
+    first
+        How many contexts, the first ones, have their products in ``gram``.
+    first_context, gram
+        Of these: ``[d]``, as ``context``, and ``[d, d]``, of the products of a state, less the
+        origin, with itself.
+    eps
+        Of the floats in which a batch is added up.
     """
 
     contexts: int
@@ -47,9 +59,13 @@ class Moments:
     within_squares: Array
     context: Array
     context_squares: Array
+    first: int
+    first_context: Array
     gram: Array
+    eps: float
 
     def __add__(self, other: Moments) -> Moments:
+        more = other.first > 0  # adding zeros to a [d, d] matrix takes time, too
         return Moments(
             self.contexts + other.contexts,
             self.origin,
@@ -57,52 +73,70 @@ class Moments:
             self.within_squares + other.within_squares,
             self.context + other.context,
             self.context_squares + other.context_squares,
-            self.gram + other.gram,
+            self.first + other.first,
+            self.first_context + other.first_context if more else self.first_context,
+            self.gram + other.gram if more else self.gram,
+            self.eps,
         )
 
 
-def moments(states: Array, origin: Array | None = None) -> Moments:
+def moments(states: Array, before: Moments | None = None) -> Moments:
     """Add up the hidden states of one layer over some contexts.
+
+    Each batch is added up in float32, or in float64 where states are that, and batches in float64
+    (on MPS in float32).
 
     Parameters
     ----------
     states
-        ``[c, t, d]``: contexts, positions, width; NumPy or torch, of any float type. Sums are
-        float64, on MPS float32.
-    origin
-        ``[d]``, as returned in the moments that these will be added to; the mean where None.
+        ``[c, t, d]``: contexts, positions, width; NumPy or torch, of any float type.
+    before
+        What these will be added to, whose origin they share; None for the first.
 
     Raises
     ------
     InvalidTable
-        If the shape is another, or a state is not finite.
+        If the shape is another.
     """
     if states.ndim != 3 or 0 in states.shape:
         raise InvalidTable(
             f"hidden states of shape {list(states.shape)}: [contexts, positions, width] are needed."
         )
     xp = namespace(states)
-    on_mps = getattr(states.device, "type", "") == "mps"
-    states = xp.astype(states, xp.float32 if on_mps else xp.float64)
-    if not bool(xp.all(xp.isfinite(states))):
-        raise InvalidTable(
-            "the hidden states hold NaN or infinity: the model overflowed. Run it in float32."
-        )
-    if origin is None:
-        origin = xp.mean(states, axis=(0, 1))
-    states = states - origin
+    count, t, d = states.shape
+    wide = xp.float32 if getattr(states.device, "type", "") == "mps" else xp.float64
+    if states.dtype != wide:
+        states = xp.astype(states, xp.float32)
+    origin = xp.mean(states, axis=(0, 1)) if before is None else before.origin
+    states = states - xp.astype(origin, states.dtype)
     means = xp.mean(states, axis=1)
     within = states - means[:, None, :]
-    flat = xp.reshape(states, (-1, states.shape[2]))
+    # As many contexts as hold the states wanted, however contexts are grouped.
+    needed = -(-PRODUCTS // t)
+    first = max(0, min(count, needed - (0 if before is None else before.first)))
+    if first:
+        flat = xp.reshape(states[:first], (-1, d))
+        gram = xp.astype(xp.matmul(flat.T, flat), wide)
+    else:
+        gram = xp.empty((0, 0), dtype=wide, device=states.device)
     return Moments(
-        contexts=states.shape[0],
-        origin=origin,
-        within=xp.sum(within, axis=0),
-        within_squares=xp.sum(within**2, axis=0),
-        context=xp.sum(means, axis=0),
-        context_squares=xp.sum(means**2),
-        gram=xp.matmul(flat.T, flat),
+        contexts=count,
+        origin=xp.astype(origin, wide),
+        within=xp.astype(xp.sum(within, axis=0), wide),
+        within_squares=xp.astype(xp.sum(within * within, axis=0), wide),
+        context=xp.astype(xp.sum(means, axis=0), wide),
+        context_squares=xp.astype(xp.sum(means**2), wide),
+        first=first,
+        first_context=xp.astype(xp.sum(means[:first], axis=0), wide),
+        gram=gram,
+        eps=float(xp.finfo(states.dtype).eps),
     )
+
+
+def is_finite(sums: Moments) -> Array:
+    """Tell, as an array of no dimensions, whether all states that were added up are finite."""
+    xp = namespace(sums.within_squares)
+    return xp.isfinite(xp.sum(sums.within_squares) + sums.context_squares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +153,19 @@ class LayerMeans:
         ``[t, d]``: standard error of ``pos``, from the spread over contexts; NaN for one context.
     stable_rank
         Of ``pos``: sum of squared singular values over the largest; None where ``pos`` is 0.
+    rank
+        Singular values of ``pos`` above what sampling noise alone can reach,
+        ``sqrt(t v / c) + max_t |error_t|`` with ``v`` the largest variance of the states along any
+        direction once positions are taken out: the norm of a random matrix whose rows have that
+        covariance (Vershynin, High-Dimensional Probability, 2018, section 4.4). With more
+        contexts weaker directions stand out. None for one context, and where ``pos`` is 0.
+    noise_share
+        Share of ``pos`` that is sampling noise: the sum of its squared errors over that of its
+        squares; None for one context, and where ``pos`` is 0.
     relative_norm
         Largest singular value of ``pos``, repeated for every context, over that of all states less
-        their mean: the definition in Song & Zhong's code, which samples contexts for the latter.
+        their mean, as in Song & Zhong's code. The latter is of the first contexts that hold
+        `PRODUCTS` states, or of all where there are fewer.
     shares
         Of the states' variance: ``position``, ``context`` and ``rest``; they add up to 1.
     """
@@ -130,6 +174,8 @@ class LayerMeans:
     pos: NDArray[np.float64]
     error: NDArray[np.float64]
     stable_rank: float | None
+    rank: int | None
+    noise_share: float | None
     relative_norm: float | None
     shares: Mapping[str, float] | None
 
@@ -188,6 +234,10 @@ class MeanDecomposition(Result):
             undefined["relative_norm"] = f"all hidden states are equal at the layers {flat}"
         if alike:
             undefined["stable_rank"] = f"positions add nothing at the layers {alike}"
+        if self.contexts == 1:
+            undefined["rank"] = undefined["noise_share"] = "one context has no sampling error"
+        elif alike:
+            undefined["rank"] = undefined["noise_share"] = undefined["stable_rank"]
         return {
             "contexts": self.contexts,
             "layout": describe_layout(self.layout),
@@ -196,6 +246,8 @@ class MeanDecomposition(Result):
                 {
                     "layer": number,
                     "stable_rank": layer.stable_rank,
+                    "rank": layer.rank,
+                    "noise_share": layer.noise_share,
                     "relative_norm": layer.relative_norm,
                     "relative_norm_frobenius": math.sqrt(layer.shares["position"])
                     if layer.shares
@@ -238,7 +290,7 @@ def mean_decomposition(
                 f"layer {number}: {found.within.shape[0]} positions do not fill a {layout}."
             )
     return MeanDecomposition(
-        layers={number: _layer(found) for number, found in sums.items()},
+        layers={number: _layer(sums[number]) for number in sorted(sums)},
         contexts=next(iter(sums.values())).contexts,
         layout=layout,
         start=start,
@@ -248,32 +300,49 @@ def mean_decomposition(
 
 
 def _layer(sums: Moments) -> LayerMeans:
-    c = sums.contexts
-    origin, within, squares, context, gram = (
+    c, first = sums.contexts, sums.first
+    origin, within, squares, context, first_context, gram = (
         to_numpy(array).astype(np.float64)
-        for array in (sums.origin, sums.within, sums.within_squares, sums.context, sums.gram)
-    )
+        for array in (
+            sums.origin, sums.within, sums.within_squares, sums.context, sums.first_context,
+            sums.gram,
+        )
+    )  # fmt: skip
     t = len(within)
     pos = within / c
     error = np.full_like(pos, np.nan)
     if c > 1:
         error = np.sqrt(np.maximum(squares / c - pos**2, 0.0) / (c - 1))
     away = context / c
-    centred = gram - c * t * np.outer(away, away)
-    total = float(np.trace(centred))
+    context_squares = float(sums.context_squares)
     by_position = c * float((pos**2).sum())
-    by_context = t * max(float(sums.context_squares) - c * float(away @ away), 0.0)
-    singular = np.linalg.svd(pos, compute_uv=False)
+    by_context = t * max(context_squares - c * float(away @ away), 0.0)
+    inside = float(squares.sum())
+    total = inside + by_context
+    centred = gram - t / first * np.outer(first_context, first_context)
+    square = pos @ pos.T if t < len(origin) else pos.T @ pos
+    powers = np.linalg.eigvalsh(square)
+    spectral = float(powers[-1])
     # What centring leaves of equal states is rounding.
-    scale = float(np.trace(gram)) + c * t * float(origin @ origin)
-    varies, moves = total > 1e-24 * scale, by_position > 1e-24 * scale
-    rest = max(total - by_position - by_context, 0.0)
+    scale = inside + t * context_squares + c * t * float(origin @ origin)
+    rounding = (16 * sums.eps) ** 2 * scale
+    varies, moves = total > rounding, by_position > rounding
+    rest = max(inside - by_position, 0.0)
+    rank = None
+    if moves and c > 1:
+        spread = max(_largest(centred - first * pos.T @ pos), 0.0) / (first * c)
+        noise = math.sqrt(spread) + float(np.linalg.norm(error, axis=1).max())
+        rank = int(np.count_nonzero(powers > noise**2))
     return LayerMeans(
         mean=origin + away,
         pos=pos,
         error=error,
-        stable_rank=float((singular**2).sum() / singular[0] ** 2) if moves else None,
-        relative_norm=math.sqrt(c) * float(singular[0]) / math.sqrt(_largest(centred))
+        stable_rank=float(np.trace(square)) / spectral if moves else None,
+        rank=rank,
+        noise_share=min(1.0, c * float((error**2).sum()) / by_position)
+        if moves and c > 1
+        else None,
+        relative_norm=math.sqrt(first * spectral / _largest(centred))
         if varies
         else None,
         shares={
@@ -289,6 +358,12 @@ def _layer(sums: Moments) -> LayerMeans:
 def _largest(matrix: NDArray[np.float64]) -> float:
     """Return the largest eigenvalue of a symmetric matrix that has no negative ones."""
     from scipy.linalg import eigvalsh
+    from scipy.sparse.linalg import eigsh
 
     last = len(matrix) - 1
-    return float(eigvalsh(matrix, subset_by_index=[last, last])[0])
+    if last < SMALL:
+        return float(eigvalsh(matrix, subset_by_index=[last, last])[0])
+    # Lanczos needs products alone; reducing the whole matrix would take minutes per model. The
+    # start is fixed, so that results repeat.
+    start = np.random.default_rng(0).standard_normal(len(matrix))
+    return float(eigsh(matrix, k=1, which="LA", v0=start, return_eigenvectors=False)[0])

@@ -188,6 +188,9 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         )
     if components.undefined:
         return _none(given, components.undefined)
+    if components.method != "exact":
+        why = f"only the {len(components.singular_values)} leading components are computed"
+        return _none(given, f"{why}, and the map's rank is chosen among all; try fewer --rows")
     # Squares of very small or large units must not leave the range of the numbers.
     scores = components.scores / components.singular_values[0]
     rank = shift_rank(scores)

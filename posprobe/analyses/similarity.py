@@ -7,6 +7,7 @@ definition: the offset of two positions is their displacement ``(rows, columns)`
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -15,16 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
+from posprobe.analyses.tiles import displacement_sums, minimum_and_squares
+from posprobe.analyses.unit_rows import (
+    WINDOW,
+    autocorrelation,
+    falling_share,
+    pooled_cosines,
+    sum_of_squares,
+    unit_rows,
+)
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.table import Layout, PositionTable, Sequence
 
-#: Offsets looked at by the monotone fraction.
-WINDOW = 64
-#: Rows of a matrix whose diagonals are summed at a time.
-BLOCK = 64
-#: Largest table whose n x n matrix is formed.
-MAX_ROWS = 16_384
+#: Largest table whose n x n matrices are formed: each of the two takes half a gigabyte.
+MAX_ROWS = 8192
+#: Largest table whose cosines are computed at all.
+LARGEST = 131_072
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +42,12 @@ class Cosine:
     Parameters
     ----------
     matrix
-        ``[n, n]``; NaN in the row and column of a zero row.
+        ``[n, n]``; NaN in the row and column of a zero row. Of more than `MAX_ROWS` rows
+        ``[m, m]``, means over blocks of ``pooled x pooled`` pairs; NaN where none is defined.
     offset_mean, offset_std, offset_count
         Mean, standard deviation and number of pairs by displacement: ``[n]`` for the offsets 0 to
         n - 1 of a sequence, ``[2h - 1, 2w - 1]`` for a grid, no displacement in the middle. NaN
-        where no pair is defined.
+        where no pair is defined. Where the matrix is pooled, deviations below 3e-4 are rounding.
     neighbour_mean
         Mean over neighbouring positions (right and lower neighbours on a grid).
     far_mean
@@ -53,6 +62,8 @@ class Cosine:
         falls.
     undefined
         Reason for each number that is None.
+    pooled
+        Positions along a side of the matrix's cells: 1 where it is whole.
     """
 
     matrix: NDArray[np.float64]
@@ -65,9 +76,18 @@ class Cosine:
     translation_invariance: float | None
     monotone_fraction: float | None
     undefined: dict[str, str]
+    pooled: int = 1
+
+    @property
+    def positions(self) -> int:
+        """Number of positions n, however coarse the matrix is."""
+        offsets = self.offset_mean.shape
+        return (
+            math.prod((extent + 1) // 2 for extent in offsets) if len(offsets) > 1 else offsets[0]
+        )
 
     def summary(self) -> dict[str, Any]:
-        """Return the headline numbers and the offset profile."""
+        """Return the headline numbers and the offset profile, which a large table's npz has."""
         profile = np.where(np.isnan(self.offset_mean), None, self.offset_mean)  # type: ignore[call-overload]
         return {
             "neighbour_mean": self.neighbour_mean,
@@ -75,7 +95,8 @@ class Cosine:
             "minimum": self.minimum,
             "translation_invariance": self.translation_invariance,
             "monotone_fraction": self.monotone_fraction,
-            "offset_profile": profile.tolist(),
+            "offset_profile": profile.tolist() if self.pooled == 1 else None,
+            "pooled": self.pooled,
             "undefined": self.undefined,
         }
 
@@ -118,6 +139,10 @@ class Similarity(Result):
 def similarity(table: PositionTable | Positions | Array) -> Similarity:
     """Compute the cosine similarity of every pair of positions.
 
+    Up to `MAX_ROWS` rows the matrices are formed. Above, one product of tiles in single precision
+    gives the minimum and the standard deviations, and all other numbers follow from the rows in
+    double precision, as exactly as for a small table.
+
     Parameters
     ----------
     table
@@ -126,111 +151,139 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
     Raises
     ------
     InvalidTable
-        If the table is not ``[n, d]`` and finite, or has more than `MAX_ROWS` rows.
+        If the table is not ``[n, d]`` and finite, or has more than `LARGEST` rows.
     """
     given = positions(table)
-    values, layout, xp = given.values, given.layout, given.xp
-    n = values.shape[0]
-    if n > MAX_ROWS:
-        raise InvalidTable(
-            f"{n} positions: the {n} x {n} similarity matrix would take "
-            f"{8 * n * n / 2**30:.0f} GiB. Analyse up to {MAX_ROWS} positions with --rows A:B."
-        )
-    raw = _cosine(values, layout, xp)
-    centered = _cosine(
-        values - xp.mean(values, axis=0), layout, xp, scale=float(xp.max(xp.abs(values)))
-    )
+    within_reach(given.values.shape[0])
+    raw, there = _cosine(given, centered=False)
+    centered, _ = _cosine(given, centered=True)
     return Similarity(
-        raw,
-        centered,
-        layout,
-        given.start,
-        tuple(np.flatnonzero(np.isnan(np.diagonal(raw.matrix))).tolist()),
+        raw, centered, given.layout, given.start, tuple(np.flatnonzero(~there).tolist())
     )
 
 
-def _cosine(values: Array, layout: Layout, xp: ModuleType, scale: float = 0.0) -> Cosine:
-    length = xp.linalg.vector_norm(values, axis=1)
-    # What centring leaves of equal rows is rounding, and has no direction.
-    defined = length > 1e-13 * scale * values.shape[1] ** 0.5
-    units = values / xp.where(defined, length, 1.0)[:, None]
-    units = xp.where(defined[:, None], units, 0.0)
-    # Rounding must not leave the domain of the arc cosine.
-    matrix = xp.clip(xp.matmul(units, units.T), -1.0, 1.0)
-    valid = xp.astype(defined, matrix.dtype)
+def within_reach(n: int) -> None:
+    """Refuse a table of more than `LARGEST` rows, whose pairs would take hours.
+
+    Raises
+    ------
+    InvalidTable
+        If it has more.
+    """
+    if n > LARGEST:
+        raise InvalidTable(
+            f"{n} positions: cosines are computed of up to {LARGEST}. Choose that many with "
+            "--rows A:B, or analyses that need none with --only."
+        )
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What one way or the other of computing cosines leaves."""
+
+    matrix: NDArray[np.float64]
+    pooled: int
+    total: NDArray[np.float64]  # by displacement, as the next two
+    squares: NDArray[np.float64]
+    count: NDArray[np.float64]
+    sum_of_squares: float  # off the diagonal
+    minimum: float
+    monotone_fraction: float | None
+
+
+def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bool_]]:
+    """Return the cosines of one variant, and which rows have a direction."""
+    layout, xp = given.layout, given.xp
+    units, there = unit_rows(given.values, xp, centered=centered)
     height, width = (
         (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
     )
-    total = by_displacement(matrix, height, width, xp)
-    squares = by_displacement(matrix**2, height, width, xp)
-    count = by_displacement(valid[:, None] * valid[None, :], height, width, xp)
+    sums = (_whole if len(units) <= MAX_ROWS else _tiled)(units, there, height, width, xp)
+    total, count = sums.total, sums.count
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
-        variance = np.where(count > 0, np.maximum(squares / count - mean**2, 0.0), np.nan)
-    host = to_numpy(matrix).astype(np.float64, copy=True)
-    missing = to_numpy(~defined)
-    host[missing, :] = np.nan
-    host[:, missing] = np.nan
-    numbers, undefined = _numbers(host, total, squares, count, height, width)
-    if not count.all():
-        undefined["offset_profile"] = "no pair of rows with a direction is that far apart"
+        variance = np.where(count > 0, np.maximum(sums.squares / count - mean**2, 0.0), np.nan)
+    known = to_numpy(there)
+    pairs = np.count_nonzero(known) > 1
+    numbers = offset_numbers(total, count, sums.sum_of_squares, height, width) | {
+        "minimum": sums.minimum if pairs else None,
+        "monotone_fraction": sums.monotone_fraction,
+    }
+    reason = "no pair of rows with a direction is that far apart"
+    undefined = {name: reason for name, value in numbers.items() if value is None}
+    if "translation_invariance" in undefined and pairs:
+        undefined["translation_invariance"] = "the cosines do not vary"
     if isinstance(layout, Sequence):
         mean, variance, count = (a[0, width - 1 :] for a in (mean, variance, count))
+    if sums.pooled > 1:
+        shape = " x ".join(map(str, mean.shape))
+        undefined["offset_profile"] = f"too long for this file: arrays.npz has all {shape} numbers"
+    elif not sums.count.all():
+        undefined["offset_profile"] = reason
     return Cosine(
-        host,
+        sums.matrix,
         mean,
         np.sqrt(variance),
         np.rint(count).astype(np.int64),
         **numbers,
         undefined=undefined,
+        pooled=sums.pooled,
+    ), known
+
+
+def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Sums:
+    # Rounding must not leave the domain of the arc cosine.
+    cosines = xp.clip(xp.matmul(units, units.T), -1.0, 1.0)
+    valid = xp.astype(there, cosines.dtype)
+    squares = by_displacement(cosines**2, height, width, xp)
+    matrix = to_numpy(cosines).astype(np.float64, copy=True)
+    missing = to_numpy(~there)
+    matrix[missing, :] = np.nan
+    matrix[:, missing] = np.nan
+    return _Sums(
+        matrix=matrix,
+        pooled=1,
+        total=by_displacement(cosines, height, width, xp),
+        squares=squares,
+        count=by_displacement(valid[:, None] * valid[None, :], height, width, xp),
+        sum_of_squares=float(squares.sum() - squares[height - 1, width - 1]),
+        # No cosine with itself is smaller than one with another row.
+        minimum=float(np.min(matrix, where=~np.isnan(matrix), initial=1.0)),
+        monotone_fraction=monotone_fraction(matrix, height, width),
+    )
+
+
+def _tiled(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Sums:
+    matrix, pooled = pooled_cosines(units, there, xp)
+    valid = xp.astype(there, units.dtype)
+    count = np.rint(autocorrelation(valid[:, None], height, width, xp))
+    total = np.clip(autocorrelation(units, height, width, xp), -count, count)
+    everything = sum_of_squares(units)
+    falling = falling_share(units, there, height, width, xp)
+    single = xp.astype(units, xp.float32)
+    minimum, squares = minimum_and_squares(single, there, height, width, xp)
+    return _Sums(
+        matrix=matrix,
+        pooled=pooled,
+        total=total,
+        squares=squares,
+        count=count,
+        sum_of_squares=everything - float(xp.sum(valid)),
+        minimum=min(max(minimum, -1.0), 1.0),
+        monotone_fraction=falling,
     )
 
 
 def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
-    """Sum an ``[n, n]`` matrix over the pairs at each displacement: ``[2h - 1, 2w - 1]``."""
-    blocks = xp.reshape(matrix, (height, width, height, width))
-    by_rows = _diagonal_sums(xp.permute_dims(blocks, (1, 3, 0, 2)), xp)
-    return to_numpy(_diagonal_sums(xp.permute_dims(by_rows, (2, 0, 1)), xp)).astype(np.float64)
+    """Sum matrices ``[..., n, n]`` over the pairs at each displacement.
 
-
-def _diagonal_sums(matrices: Array, xp: ModuleType) -> Array:
-    """Sum matrices ``[..., n, n]`` along diagonals: ``[..., 2n - 1]``, the main one in the middle.
-
-    Read with rows one element shorter, a block of rows that is padded by its height is sheared by
-    one column per row, so that its diagonals stand upright. Blocks keep the padding small.
+    Returns
+    -------
+    NDArray
+        ``[..., 2h - 1, 2w - 1]``, no displacement in the middle; a sequence has height 1.
     """
-    *batch, n, _ = matrices.shape
-    sums = xp.zeros((*batch, 2 * n - 1), dtype=matrices.dtype, device=matrices.device)
-    for first in range(0, n, BLOCK):
-        rows = xp.flip(matrices[..., first : first + BLOCK, :], axis=-2)
-        height = rows.shape[-2]
-        padded = xp.concat([rows, xp.zeros_like(rows[..., :height])], axis=-1)
-        sheared = xp.reshape(padded, (*batch, height * (n + height)))[..., :-height]
-        upright = xp.reshape(sheared, (*batch, height, n + height - 1))
-        begin = n - first - height
-        sums[..., begin : begin + n + height - 1] += xp.sum(upright, axis=-2)
-    return sums
-
-
-def _numbers(
-    matrix: NDArray[np.float64],
-    total: NDArray[np.float64],
-    squares: NDArray[np.float64],
-    count: NDArray[np.float64],
-    height: int,
-    width: int,
-) -> tuple[dict[str, float | None], dict[str, str]]:
-    pairs = ~np.eye(len(matrix), dtype=bool) & ~np.isnan(matrix)
-    middle = squares[height - 1, width - 1]
-    numbers = offset_numbers(total, count, float(squares.sum() - middle), height, width) | {
-        "minimum": float(matrix[pairs].min()) if pairs.any() else None,
-        "monotone_fraction": monotone_fraction(matrix, height, width),
-    }
-    reason = "no pair of rows with a direction is that far apart"
-    undefined = {name: reason for name, value in numbers.items() if value is None}
-    if "translation_invariance" in undefined and pairs.any():
-        undefined["translation_invariance"] = "the cosines do not vary"
-    return numbers, undefined
+    sums = displacement_sums(matrix, (height, height), width, xp)
+    return to_numpy(sums).astype(np.float64)
 
 
 def offset_numbers(

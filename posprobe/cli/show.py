@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
 #: Encodings of one checkpoint, and findings, that are printed in full; the page has all.
 SHOWN = 12
+#: Columns of what positions add that fit into a terminal, and their widths.
+_WIDTHS = {1: 10, 2: 10, 4: 15, 5: 6, 6: 14, 8: 12}
 
 
 def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
@@ -187,6 +191,68 @@ def _kernels(document: Mapping[str, Any]) -> str:
         cells = f"{show(walk['correlation']):>12}{show(walk['alignment']):>12}"
         lines.append(f"{'two random walks, 95 % of draws below':<44}{cells}")
     return "\n".join(lines)
+
+
+def forward_summary(document: Mapping[str, Any]) -> str:
+    """Print a run of a model: the findings, what positions add by layer, what heads prefer."""
+    from posprobe.report.forward_page import run_notes
+
+    contexts = document["contexts"]
+    run = f", {contexts['used']} contexts, {contexts['kind']}" if contexts["used"] else ""
+    what = f"{document['model']['class']}{run}"
+    lines = [_wrapped(f"{document['name']}: {what}")]
+    lines += [_wrapped(f"note: {note}", 6) for note in run_notes(document)]
+    texts = [finding["text"] for finding in document["findings"]]
+    lines += [_wrapped(f"* {text}", 2) for text in texts[:SHOWN]]
+    lines += _more(len(texts), "findings")
+    if document["states"]:
+        lines += ["", *_layers(document)]
+    for name, title in (("heads", "by weights"), ("attention", "in measured attention")):
+        if document[name]:
+            lines += ["", *_preferred(document[name]["layers"], title)]
+    if document["missing"]:
+        lines += ["", "not measured"]
+        lines += [_wrapped(f"  {name}: {why}", 4) for name, why in document["missing"].items()]
+    return "\n".join(lines)
+
+
+def _layers(document: Mapping[str, Any]) -> list[str]:
+    """Tabulate what positions add, at some of many layers."""
+    from posprobe.figures.draw_forward import spread
+    from posprobe.report.forward_page import layers_table
+
+    table = layers_table(document)
+    rows = spread(table["rows"], SHOWN)
+    labels = [column["label"] for column in table["columns"]]
+    lines = [
+        f"{row[0]:<13}" + "".join(f"{row[k]:>{width}}" for k, width in _WIDTHS.items())
+        for row in (labels, *rows, *table["foot"])
+    ]
+    return [f"what positions add{_of(rows, table['rows'])}", *lines]
+
+
+def _preferred(layers: Sequence[Mapping[str, Any]], title: str) -> list[str]:
+    """Count the heads of each layer, of many layers at some, by the offset that they prefer."""
+    from posprobe.figures.draw_forward import spread
+
+    shown = spread(layers, SHOWN)
+    lines = [f"what most heads prefer, {title}{_of(shown, layers)}"]
+    for layer in shown:
+        common = Counter(layer["peak_name"]).most_common(3)
+        text = "; ".join(f"{name} ({count})" for name, count in common)
+        lines.append(_wrapped(f"layer {layer['layer']:<4}{text}", 10))
+    return lines
+
+
+def _wrapped(text: str, indent: int = 0) -> str:
+    """Break a text into lines of a terminal; names and paths stay whole."""
+    return fill(
+        text, 80, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _of(shown: Sequence[Any], every: Sequence[Any]) -> str:
+    return f" ({len(shown)} of {len(every)} layers)" if len(shown) < len(every) else ""
 
 
 def written(folder: Path) -> str:

@@ -1,17 +1,17 @@
 """A checkpoint becomes tables of positions: which tensors, which rows, what layout."""
 
+from posprobe.families.effective import effective_table, open_model
 from posprobe.families.find import Encoding, find_encodings
 from posprobe.families.read import (
     inspect,
     load,
     load_schemes,
-    load_tokens,
     open_reference,
     read_table,
 )
 from posprobe.families.registry import FAMILIES, Family, TableRule
-from posprobe.families.tokens import TokenSample, sample_tokens
-from posprobe.families.weights import LayerHeads, load_heads
+from posprobe.families.tokens import TokenSample, load_tokens, sample_tokens
+from posprobe.families.weights import LayerHeads, load_heads, read_heads
 
 __all__ = [
     "FAMILIES",
@@ -20,13 +20,16 @@ __all__ = [
     "LayerHeads",
     "TableRule",
     "TokenSample",
+    "effective_table",
     "find_encodings",
     "inspect",
     "load",
     "load_heads",
     "load_schemes",
     "load_tokens",
+    "open_model",
     "open_reference",
+    "read_heads",
     "read_table",
     "sample_tokens",
 ]

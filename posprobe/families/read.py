@@ -25,7 +25,6 @@ from posprobe.families.build import build_scheme, scheme_of_formula
 from posprobe.families.find import Encoding, find_encodings
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
-from posprobe.families.tokens import TokenSample, sample_tokens
 from posprobe.reference import Reference, parse_reference
 from posprobe.schemes import Scheme
 from posprobe.table import Grid, PositionTable, Source, cut, describe_layout
@@ -140,36 +139,6 @@ def load_schemes(
     if not records:
         raise problems[0]
     return tuple(records)
-
-
-def load_tokens(table: PositionTable, *, seed: int = 0, offline: bool = False) -> TokenSample:
-    """Sample the token or patch embeddings that a table's positions are added to.
-
-    Rows are read by range; from a Hub repository this costs about twenty requests and a megabyte.
-
-    Parameters
-    ----------
-    table
-        As `load` returned it.
-    seed
-        Of the sample.
-    offline
-        Use local files only.
-
-    Raises
-    ------
-    UsageError
-        If the checkpoint holds no such embeddings, or they cannot be read; the message says why.
-    """
-    source = table.source
-    if source.tensor is None:
-        raise UsageError(f"{table.name}: a formula is added to no particular tokens.")
-    parsed = parse_reference(source.reference)
-    checkpoint = open_reference(replace(parsed, revision=source.revision), offline=offline)
-    sample = sample_tokens(checkpoint, checkpoint.tensors[source.tensor], seed)
-    if isinstance(sample, str):
-        raise UsageError(f"{table.name}: {sample}")
-    return sample
 
 
 def inspect(

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
-from posprobe.errors import PosprobeError
+from posprobe.errors import PosprobeError, UsageError
 from posprobe.families.parts import part_for, parts_of
+from posprobe.families.read import open_reference
+from posprobe.reference import parse_reference
+from posprobe.table import PositionTable
 
 Kind: TypeAlias = Literal["token", "white-noise patch"]
 
-#: Numbers that a sample of token rows holds at most: 1 MB in F32, 341 rows of width 768.
+#: Numbers that a sample of token rows holds unless more rows are asked for: 1 MB in F32, 341 rows
+#: of width 768.
 SAMPLE = 2**18
 #: Runs of rows that it is made of: on the Hub each is one request. Vocabularies are in order, so
 #: runs count for more than rows: 8 give the mean norm of MiniLM's tokens to 3 %, 16 to 1.5 %.
 RUNS = 16
-#: White-noise patches that are drawn.
-PATCHES = 512
+#: White-noise patches that are drawn at least, and numbers that they hold at most: 512 MB.
+PATCHES, DRAWN = 512, 2**26
 
 #: Beyond this, squares of numbers leave the range of the arithmetic.
 LARGEST = 1e140
@@ -97,20 +101,60 @@ class TokenSample:
         }
 
 
-def sample_tokens(checkpoint: Checkpoint, position: TensorInfo, seed: int = 0) -> TokenSample | str:
+def load_tokens(
+    table: PositionTable, *, rows: int | None = None, seed: int = 0, offline: bool = False
+) -> TokenSample:
+    """Sample the token or patch embeddings that a table's positions are added to.
+
+    Rows are read by range; from a Hub repository this costs about twenty requests and, unless more
+    rows are asked for, a megabyte.
+
+    Parameters
+    ----------
+    table
+        As `load` returned it.
+    rows
+        At least so many vectors, or all that there are (of patches, up to `DRAWN` numbers): for
+        directions take several times as many as the table is wide.
+    seed
+        Of the sample.
+    offline
+        Use local files only.
+
+    Raises
+    ------
+    UsageError
+        If the checkpoint holds no such embeddings, or they cannot be read; the message says why.
+    """
+    source = table.source
+    if source.tensor is None:
+        raise UsageError(f"{table.name}: a formula is added to no particular tokens.")
+    if rows is not None and rows < 1:
+        raise UsageError(f"rows={rows}: a sample has one row or more.")
+    parsed = parse_reference(source.reference)
+    checkpoint = open_reference(replace(parsed, revision=source.revision), offline=offline)
+    sample = sample_tokens(checkpoint, checkpoint.tensors[source.tensor], seed, rows=rows)
+    if isinstance(sample, str):
+        raise UsageError(f"{table.name}: {sample}")
+    return sample
+
+
+def sample_tokens(
+    checkpoint: Checkpoint, position: TensorInfo, seed: int = 0, *, rows: int | None = None
+) -> TokenSample | str:
     """Sample what a checkpoint adds a table of positions to.
 
     Token embeddings are read in `RUNS` runs of consecutive rows, equally spaced from a random first
     one, since the order of a vocabulary is no accident (special tokens and characters first, then
-    by frequency); never more than `SAMPLE` numbers in all. A small matrix is read whole. The
-    standard error is that of systematic samples, from the differences of successive runs' means
-    (Wolter, Introduction to Variance Estimation, 2007, section 8.2, estimator v2).
+    by frequency); `SAMPLE` numbers in all, or as many rows as are asked for. A small matrix is
+    read whole. The standard error is that of systematic samples, from the differences of successive
+    runs' means (Wolter, Introduction to Variance Estimation, 2007, section 8.2, estimator v2).
 
     For patches a checkpoint has a projection of pixels and no rows: ``e = W x + b``. For pixels
     that are independent with mean 0 and variance 1 the squared norm has mean ``|W|² + |b|²``
-    (``E[x xᵀ] = I``); `PATCHES` of them are drawn. Pixels of a photograph are not independent:
-    neighbours are nearly equal, and filters that add them up answer with longer vectors. The note
-    states the norm for the other end too, patches of one colour.
+    (``E[x xᵀ] = I``); `PATCHES` of them are drawn, or more where asked for. Pixels of a photograph
+    are not independent: neighbours are nearly equal, and filters that add them up answer with
+    longer vectors. The note states the norm for the other end too, patches of one colour.
 
     Parameters
     ----------
@@ -120,6 +164,8 @@ def sample_tokens(checkpoint: Checkpoint, position: TensorInfo, seed: int = 0) -
         Its table of positions, as stored.
     seed
         Of the choice of rows, or of the pixels.
+    rows
+        At least so many vectors, or all that there are.
 
     Returns
     -------
@@ -135,8 +181,8 @@ def sample_tokens(checkpoint: Checkpoint, position: TensorInfo, seed: int = 0) -
             )
         info = checkpoint.tensors[found]
         if found.endswith(_PROJECTIONS):
-            return _patches(checkpoint, position, info, seed)
-        return _tokens(checkpoint, position, info, seed)
+            return _patches(checkpoint, position, info, seed, rows or 0)
+        return _tokens(checkpoint, position, info, seed, rows or 0)
     except PosprobeError as error:  # positions are analysed also where these cannot be had
         return str(error)
 
@@ -161,7 +207,7 @@ def _modules(inner: str) -> Iterator[str]:
 
 
 def _tokens(
-    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int
+    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, least: int
 ) -> TokenSample | str:
     width = position.shape[-1]
     if len(info.shape) != 2 or info.shape[1] != width:
@@ -169,7 +215,7 @@ def _tokens(
             f"{info.name}, shape {list(info.shape)}, is not as wide as the positions ({width}): "
             "a projection lies between them"
         )
-    blocks = _blocks(*info.shape, seed)
+    blocks = _blocks(*info.shape, seed, least)
     if not blocks:
         return f"{info.name}, shape {list(info.shape)}, has no rows"
     rows = np.concatenate([np.arange(*block) for block in blocks])
@@ -187,9 +233,9 @@ def _tokens(
     return TokenSample(factor * stored, "token", info, blocks, seed, factor, error, note)
 
 
-def _blocks(rows: int, width: int, seed: int) -> tuple[tuple[int, int], ...]:
+def _blocks(rows: int, width: int, seed: int, least: int = 0) -> tuple[tuple[int, int], ...]:
     """Choose the stored rows: all of a small matrix, else equally spaced runs from a random one."""
-    length = max(1, SAMPLE // (RUNS * max(1, width)))
+    length = max(1, SAMPLE // (RUNS * max(1, width)), -(-least // RUNS))
     if rows <= RUNS * length:
         return ((0, rows),) if rows else ()
     spacing = rows / RUNS
@@ -223,7 +269,7 @@ def _factor(checkpoint: Checkpoint, position: TensorInfo, width: int) -> tuple[f
 
 
 def _patches(
-    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int
+    checkpoint: Checkpoint, position: TensorInfo, info: TensorInfo, seed: int, least: int
 ) -> TokenSample | str:
     width = position.shape[-1]
     if len(info.shape) != 4 or info.shape[1] not in (1, 3) or info.shape[0] != width:
@@ -239,7 +285,8 @@ def _patches(
     if bias.shape != (width,):
         return f"{name}, shape {list(bias.shape)}: no bias of a projection to width {width}"
     flat = weight.reshape(width, -1)
-    pixels = np.random.default_rng(seed).standard_normal((PATCHES, flat.shape[1]))
+    count = max(PATCHES, min(least, DRAWN // max(flat.shape)))
+    pixels = np.random.default_rng(seed).standard_normal((count, flat.shape[1]))
     white = math.hypot(float(np.linalg.norm(weight)), float(np.linalg.norm(bias)))
     plain = math.hypot(float(np.linalg.norm(weight.sum(axis=(2, 3)))), float(np.linalg.norm(bias)))
     note = (
@@ -249,7 +296,7 @@ def _patches(
     )
     drawn = pixels @ flat.T + bias
     norms = np.linalg.norm(drawn, axis=1)
-    error = float(norms.std() / norms.mean()) / math.sqrt(PATCHES) if norms.any() else 0.0
+    error = float(norms.std() / norms.mean()) / math.sqrt(count) if norms.any() else 0.0
     return TokenSample(drawn, "white-noise patch", info, (), seed, 1.0, error, note)
 
 

@@ -27,14 +27,19 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
+from posprobe.analyses.effective import EffectiveTable
+from posprobe.analyses.experiments import BlankImages, PermutationEffect, PhaseShift
+from posprobe.analyses.head_logits import HeadsByLayer
 from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.probes import AbsoluteProbe
 from posprobe.analyses.rotation import Rotation
 from posprobe.analyses.smoothness import Smoothness
+from posprobe.analyses.subspaces import SubspaceOverlap
 from posprobe.encodings import wavelengths
 from posprobe.figures import draw as drawing
 from posprobe.figures import (
     draw_compare,
+    draw_experiments,
     draw_forward,
     draw_probes,
     draw_rotary,
@@ -42,8 +47,10 @@ from posprobe.figures import (
     draw_schemes,
     draw_shift,
     draw_sinusoid,
+    draw_subspaces,
     draw_timefreq,
 )
+from posprobe.figures.forward import NUMBERS, forward_figures
 from posprobe.figures.schemes import kernel_figures, scheme_figures
 from posprobe.figures.styles import new_figure, printable, style
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary
@@ -110,11 +117,25 @@ def draw(result: Drawable, ax: Axes | None = None) -> Axes:
             case HeadLogits():
                 image = draw_forward.head_profiles(ax, {0: result})
                 ax.figure.colorbar(image, ax=ax, label="share of the largest")
+            case HeadsByLayer():
+                image = draw_forward.head_profiles(ax, result.layers)
+                ax.figure.colorbar(image, ax=ax, label="share of the largest")
+            case SubspaceOverlap():
+                draw_subspaces.overlap_curve(ax, result)
             case AttentionByOffset():
                 image = draw_forward.attention_profiles(ax, result)
                 ax.figure.colorbar(image, ax=ax, label="attention")
             case MeanDecomposition():
                 draw_forward.through_layers(ax, result)
+            case EffectiveTable():
+                draw_forward.effective_numbers(ax, result, NUMBERS)
+            case PermutationEffect():
+                draw_experiments.changes(ax, result)
+            case PhaseShift():
+                draw_experiments.shift_change(ax, result)
+            case BlankImages():
+                draw_experiments.blank_alignment(ax, result)
+                ax.legend(loc="best")
             case PositionTable():
                 ax.figure.colorbar(drawing.matrix(ax, result), ax=ax, label="value")
             case RelativeBias(quantity=quantity, causal=causal):
@@ -366,6 +387,7 @@ __all__ = [
     "bundle_figures",
     "comparison_figures",
     "draw",
+    "forward_figures",
     "kernel_figures",
     "scheme_figures",
     "style",

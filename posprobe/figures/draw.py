@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.grid import TILES
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, MUTED, ONE_SIDED, RED
 from posprobe.table import Grid, PositionTable
 
@@ -23,13 +24,17 @@ if TYPE_CHECKING:
 #: Cells per side beyond which a heat map is averaged in blocks: more are finer than any page.
 MAX_CELLS = 512
 #: Tiles per side of a mosaic; on larger grids every second, third … patch has one.
-MAX_TILES = 16
+MAX_TILES = TILES
+#: Cells per side of a tile, beyond which it is averaged in blocks.
+MAX_TILE = 64
+#: Points of an area's edge: more are finer than any page, and an area is stored point by point.
+MAX_EDGE = 2048
 
 
 def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
-    """Draw the ``[n, n]`` cosine matrix on fixed limits from -1 to 1."""
+    """Draw the cosine matrix on fixed limits from -1 to 1, its axes in positions."""
     matrix, block = pooled(cosine.matrix)
-    n = len(cosine.matrix)
+    n, block = cosine.positions, block * cosine.pooled
     image = ax.imshow(
         matrix,
         cmap=DIVERGING,
@@ -71,12 +76,35 @@ def profile(ax: Axes, similarity: Similarity) -> None:
         ax.plot(offset, cosine.offset_mean, color=color, linestyle=dash, label=label)
         if label == "centred":
             low, high = (cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1))
-            ax.fill_between(offset, low, high, color=color, alpha=0.15, linewidth=0, label="± 1 sd")
+            area(ax, (offset, low, high), color=color, alpha=0.15, label="± 1 sd")
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.set(
         xlabel="offset (positions)", ylabel="cosine", xlim=(0, len(offset) - 1), ylim=(-1.02, 1.02)
     )
     ax.legend(loc="upper right", ncols=3)
+
+
+def area(ax: Axes, edges: tuple[NDArray[Any], ...], *, log: bool = False, **look: Any) -> None:
+    """Fill between two curves, of many points with the extremes of neighbouring ones.
+
+    Parameters
+    ----------
+    ax
+        To draw into.
+    edges
+        Places, lower and upper values, each ``[k]``.
+    log
+        Whether the places, positive and rising, are drawn on a logarithmic axis.
+    look
+        Of the area.
+    """
+    at, low, high = edges
+    if len(at) > MAX_EDGE:
+        spaced = (np.geomspace if log else np.linspace)(at[0], at[-1], MAX_EDGE)
+        first = np.unique(np.searchsorted(at, spaced))
+        at = at[first]
+        low, high = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
+    ax.fill_between(at, low, high, linewidth=0, **look)
 
 
 def _displacement_map(ax: Axes, cosine: Cosine, layout: Grid) -> None:
@@ -236,8 +264,18 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
     """Draw one tile per patch: its cosine with every patch (Dosovitskiy et al. 2021, figure 7)."""
     height, width = result.layout.height, result.layout.width
     every = math.ceil(max(height, width) / MAX_TILES)
-    tiles = result.mosaic[::every, ::every]
-    down, across = tiles.shape[:2]
+    block = tile_block(result.layout)
+    step = every // result.every
+    tiles = result.mosaic[::step, ::step]
+    if block > 1:
+        edges = [np.arange(0, side, block) for side in (height, width)]
+        sums = np.add.reduceat(np.add.reduceat(tiles, edges[0], axis=2), edges[1], axis=3)
+        sizes = [
+            np.diff(np.append(edge, side))
+            for edge, side in zip(edges, (height, width), strict=True)
+        ]
+        tiles = sums / np.outer(*sizes)
+    down, across, height, width = tiles.shape
     gap = 1
     canvas = np.full((down * (height + gap) - gap, across * (width + gap) - gap), np.nan)
     for r in range(down):
@@ -255,8 +293,14 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
     )
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set(xlabel="column of the patch", ylabel="row of the patch")
+    cells = f" (cells: means of {block} x {block})" if block > 1 else ""
+    ax.set(xlabel=f"column of the patch{cells}", ylabel="row of the patch")
     return image
+
+
+def tile_block(layout: Grid) -> int:
+    """Return the side in patches of the blocks that a mosaic's tiles are averaged in."""
+    return math.ceil(max(layout.height, layout.width) / MAX_TILE)
 
 
 def plane_power(ax: Axes, result: Patches) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import heat_map, plain
+from posprobe.figures.draw import area, heat_map, plain
 from posprobe.figures.styles import DIVERGING, LINES, MUTED
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def spectra(ax: Axes, results: Mapping[str, Spectrum], band: Band | None) -> Non
     frequency = next(iter(results.values())).frequency
     if band is not None and len(band[0]) == len(frequency):
         low, high = (np.maximum(edge[1:], 1e-12) for edge in band)
-        ax.fill_between(frequency[1:], low, high, color=MUTED, alpha=0.25, linewidth=0, label=_BAND)
+        area(ax, (frequency[1:], low, high), log=True, color=MUTED, alpha=0.25, label=_BAND)
     for (label, result), (color, dash) in _styled(results):
         share = result.power[1:] / result.power.sum()
         ax.plot(result.frequency[1:], share, color=color, linestyle=dash, label=label)
@@ -103,7 +103,7 @@ _BAND = "random walk, 5 to 95 %"
 def _band(ax: Axes, band: Band | None, *, first: int) -> None:
     if band is not None:
         at = np.arange(first, first + len(band[0]))
-        ax.fill_between(at, *band, color=MUTED, alpha=0.25, linewidth=0, label=_BAND)
+        area(ax, (at, *band), color=MUTED, alpha=0.25, label=_BAND)
 
 
 def _styled(results: Mapping[str, _Drawn]) -> Iterator[tuple[tuple[str, _Drawn], _Style]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from posprobe.figures import draw_compare, draw_nulls, draw_path, draw_shift, draw_timefreq
-from posprobe.figures.draw import MAX_TILES, heat_map
+from posprobe.figures.draw import MAX_TILES, heat_map, tile_block
 from posprobe.figures.draw import ladder as draw_ladder
 from posprobe.figures.draw import matrix as draw_matrix
 from posprobe.figures.draw import mosaic as draw_mosaic
@@ -84,7 +84,7 @@ def _matrices(
         ax = axes.flat[number]
         image = heat_map(ax, cosine, result.start)
         ax.set_title(shortened(title, fit), pad=3, fontsize="medium")
-        ends = [result.start, result.start + len(cosine.matrix) - 1]
+        ends = [result.start, result.start + cosine.positions - 1]
         # The matrix is symmetric: one axis of numbers is enough beside another panel.
         first = number % shape[1] == 0
         ax.set(xticks=ends, yticks=ends, yticklabels=ends if first else ["", ""])
@@ -133,9 +133,11 @@ def _one_tile(ax: Axes, whole: Axes, result: Patches, every: int) -> None:
     height, width = result.layout.height, result.layout.width
     row, column = (size // 3 // every * every for size in (height, width))
     frame: dict[str, Any] = {"fill": False, "edgecolor": INK, "linewidth": 1.0}
-    left, top = (cell // every * (size + 1) - 1 for cell, size in ((column, width), (row, height)))
-    whole.add_patch(Rectangle((left, top), width + 1, height + 1, **frame))
-    ax.imshow(result.mosaic[row, column], cmap=DIVERGING, vmin=-1, vmax=1)
+    wide, tall = (math.ceil(size / tile_block(result.layout)) for size in (width, height))
+    left, top = (cell // every * (size + 1) - 1 for cell, size in ((column, wide), (row, tall)))
+    whole.add_patch(Rectangle((left, top), wide + 1, tall + 1, **frame))
+    tile = result.mosaic[row // result.every, column // result.every]
+    ax.imshow(tile, cmap=DIVERGING, vmin=-1, vmax=1)
     ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **frame))
     ax.set(xlabel="column of the other patch", ylabel="row of the other patch")
     ax.set_title(f"the tile of row {row}, column {column}\n(framed cell: itself)", pad=4)

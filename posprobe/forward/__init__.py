@@ -4,6 +4,7 @@ PyTorch, transformers and timm are imported on first use; they are the extra ``m
 """
 
 from posprobe.forward.attend import attend
+from posprobe.forward.blank import blank_images
 from posprobe.forward.contexts import (
     image_files,
     random_images,
@@ -12,17 +13,22 @@ from posprobe.forward.contexts import (
     text_windows,
 )
 from posprobe.forward.decompose import decompose
+from posprobe.forward.heads import measure_heads
 from posprobe.forward.models import load_model, load_preparation, load_tokenizer
 from posprobe.forward.permute import permutation_effect
+from posprobe.forward.shift import phase_shift
 
 __all__ = [
     "attend",
+    "blank_images",
     "decompose",
     "image_files",
     "load_model",
     "load_preparation",
     "load_tokenizer",
+    "measure_heads",
     "permutation_effect",
+    "phase_shift",
     "random_images",
     "random_tokens",
     "repeated_tokens",

@@ -27,8 +27,8 @@ def attend(model: Any, batches: Iterable[Array], *, name: str | None = None) -> 
     """Measure the mean attention at each offset, for every layer and head.
 
     Each layer's attention is reduced when it is computed and then given up; what is kept is one
-    ``[n, n]`` matrix per head. Attention to tokens that are no positions, such as CLS of an image
-    model, is left out, and what remains is not scaled up.
+    ``[n, n]`` matrix per layer, the mean over heads. Attention to tokens that are no positions,
+    such as CLS of an image model, is counted apart, and what remains is not scaled up.
 
     With contexts of one word repeated (`posprobe.forward.contexts.repeated_tokens`) the first layer
     sees positions alone: the identical-word probing of Wang et al. 2021 (ICLR).
@@ -59,9 +59,8 @@ def attend(model: Any, batches: Iterable[Array], *, name: str | None = None) -> 
                 return
             last[:] = [weights]
             layout = positions_of(model, batch, weights.shape[-1])
-            before = weights.shape[-1] - layout.size
             layouts[:] = [layout]
-            found[len(found)] = attention_sums(weights[:, :, before:, before:])
+            found[len(found)] = attention_sums(weights, layout)
 
         with hooks(_attention_modules(model), look):
             if is_timm(model):

@@ -52,7 +52,7 @@ def repeated_tokens(
     config, length, seed, batch_size
         As for `random_tokens`.
     count
-        Contexts, no more than there are tokens; Wang et al. take 300.
+        Most contexts; there is one for each token that is not special. Wang et al. take 300.
 
     Yields
     ------
@@ -60,13 +60,9 @@ def repeated_tokens(
         ``[b, length]``.
     """
     allowed = _ordinary(config)
-    if count > len(allowed):
-        raise UsageError(f"{count} different tokens are asked for, and there are {len(allowed)}.")
     chosen = np.random.default_rng(seed).permutation(allowed)[:count]
-    begin = 0
-    for size in _sizes(count, batch_size):
-        yield np.repeat(chosen[begin : begin + size, None], length, axis=1)
-        begin += size
+    for begin in range(0, len(chosen), batch_size):
+        yield np.repeat(chosen[begin : begin + batch_size, None], length, axis=1)
 
 
 def random_images(

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 from posprobe.analyses.mean_decomposition import (
     MeanDecomposition,
     Moments,
+    is_finite,
     mean_decomposition,
     moments,
 )
 from posprobe.arrays import Array
-from posprobe.errors import UsageError
-from posprobe.forward.states import hidden_states, positions_of
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.forward.models import required
+from posprobe.forward.states import Place, find_states, positions_of, visit_states
 from posprobe.forward.streaming import stream
 from posprobe.table import Layout, cut
 
@@ -62,27 +64,40 @@ def decompose(
         If hidden states are not finite.
     """
     title = name or type(model).__name__
+    places: list[Sequence[Place]] = []
 
     def measure(
         batch: torch.Tensor, sums: Mapping[int, Moments]
     ) -> tuple[tuple[Layout, int], dict[int, Moments]]:
-        states = hidden_states(model, batch)
-        tokens = states[0].shape[1]
-        whole = positions_of(model, batch, tokens)
-        first, stop, layout = cut(whole, positions or slice(None), title)
-        inside = slice(tokens - whole.size + first, tokens - whole.size + stop)
-        return (layout, first), {
-            number: moments(states[number][:, inside], sums[number].origin if sums else None)
-            for number in _chosen(layers, len(states), title)
-        }
+        if not places:
+            places.append(find_states(model, batch))
+        views: list[tuple[Layout, int]] = []
+        found: dict[int, Moments] = {}
+
+        def look(number: int, state: torch.Tensor) -> None:
+            if layers is not None and number not in layers:
+                return
+            tokens = state.shape[1]
+            whole = positions_of(model, batch, tokens)
+            first, stop, layout = cut(whole, positions or slice(None), title)
+            inside = slice(tokens - whole.size + first, tokens - whole.size + stop)
+            views[:] = [(layout, first)]
+            found[number] = moments(state[:, inside], sums.get(number))
+
+        _check_layers(layers, visit_states(model, batch, places[0], look), title)
+        # One question for all layers, since a GPU has to be waited for.
+        flags = [is_finite(sums).to(batch.device) for sums in found.values()]
+        if not bool(required("torch").stack(flags).all()):
+            raise InvalidTable(
+                f"{title}: hidden states hold NaN or infinity: the model overflowed. Run it in "
+                "float32."
+            )
+        return views[0], found
 
     (layout, start), sums, notes = stream(model, batches, measure, title)
     return mean_decomposition(sums, layout=layout, start=start, name=title, notes=notes)
 
 
-def _chosen(layers: Sequence[int] | None, count: int, title: str) -> list[int]:
-    if layers is None:
-        return list(range(count))
-    if not layers or not all(0 <= layer < count for layer in layers):
+def _check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:
+    if layers is not None and (not layers or not all(0 <= layer < count for layer in layers)):
         raise UsageError(f"{title}: layers {list(layers)}: choose some of 0 to {count - 1}.")
-    return sorted(set(layers))

@@ -1,4 +1,4 @@
-"""A reference becomes a model that can be run; code that comes with a checkpoint is never run."""
+"""A reference becomes a model that can be run; code of a checkpoint is run only when told to."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ def load_model(
     device: Device = "auto",
     dtype: Precision = "float32",
     head: bool = False,
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
     revision: str | None = None,
     offline: bool = False,
 ) -> nn.Module:
@@ -37,7 +39,8 @@ def load_model(
     Parameters
     ----------
     reference
-        A path, ``sample:NAME`` or a Hub id.
+        A path, ``sample:NAME`` or a Hub id. ``#encoder``, ``#decoder``, ``#text`` or ``#vision``
+        takes that part of a model that has several.
     device
         Where to run it; ``"auto"`` takes a GPU where there is one.
     dtype
@@ -45,6 +48,11 @@ def load_model(
     head
         Whether to build it with the head for the task that its configuration names. Models of timm
         always have theirs.
+    device_map
+        How transformers spreads a model that outgrows one device, such as ``"auto"``: over all GPUs
+        first, then main memory. ``device`` must then be ``"auto"``.
+    trust_remote_code
+        Whether Python code that comes with the checkpoint may be run. It can do what you can.
     revision
         Branch, tag or commit of a Hub repository.
     offline
@@ -53,9 +61,10 @@ def load_model(
     Raises
     ------
     MissingExtra
-        If PyTorch or transformers (timm) is not installed.
+        If PyTorch or transformers (timm) is not installed, or accelerate for a device map.
     UsageError
-        If the device is not there, or the model would need code of its own to be run.
+        If the device is not there or too small, there is no such part, or the model would need code
+        of its own to be run.
     UnknownReference
         If the reference leads nowhere.
     InvalidCheckpoint
@@ -64,33 +73,81 @@ def load_model(
     from safetensors import SafetensorError
 
     torch = required("torch")
+    if device_map is not None:
+        required("accelerate")
+        if device != "auto":
+            raise UsageError(
+                f"--device {device} and --device-map {device_map}: the map chooses the devices. "
+                "Leave one of them out."
+            )
     place = choose_device(device)
     parsed = parse_reference(reference)
-    if parsed.table:
-        raise UsageError(f"{reference}: a model is run as a whole. Leave out #{parsed.table}.")
+    if parsed.table and parsed.table not in _PARTS:
+        raise UsageError(f"{reference}: the parts of a model are {', '.join(_PARTS)}.")
     source = model_source(parsed)
     kind = getattr(torch, dtype)
     try:
         if _says_timm(source):
+            if device_map is not None:
+                raise UsageError(f"{reference}: a model of timm is run on one device.")
             built = _timm(source, revision or parsed.revision, offline=offline)
         else:
             built = _transformers(
-                source, kind, revision or parsed.revision, head=head, offline=offline
+                source,
+                dtype=kind,
+                head=head,
+                device_map=device_map,
+                revision=revision or parsed.revision or "main",
+                local_files_only=offline,
+                trust_remote_code=trust_remote_code,
             )
-        model: nn.Module = built.to(device=place, dtype=kind)
+        if parsed.table:
+            built = _part(built, parsed.table, reference)
+        model: nn.Module = built if device_map else built.to(device=place, dtype=kind)
     except (
         OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, SafetensorError,
     ) as error:  # fmt: skip
         if "trust_remote_code" in str(error):
             raise UsageError(
-                f"{reference}: this model needs Python code out of its checkpoint, which posprobe "
-                "never runs. `posprobe analyze` reads its positions without running it."
+                f"{reference}: this model needs Python code out of its checkpoint, which is not "
+                "run unless you say --trust-remote-code (trust_remote_code=True). `posprobe "
+                "analyze` reads its positions without running it."
+            ) from error
+        if is_out_of_memory(error):
+            raise UsageError(
+                f"{reference}: the model does not fit into the memory of {place}. Use --dtype "
+                "bfloat16, or --device-map auto to spread it."
             ) from error
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         missing = not Path(source).exists() and isinstance(error, OSError)
         failure = UnknownReference if missing else InvalidCheckpoint
         raise failure(f"{reference}: the model cannot be built ({first}).") from error
     return model.requires_grad_(requires_grad=False).train(mode=False)
+
+
+#: Parts of a model that can be run by themselves, and how transformers reaches them.
+_PARTS: Mapping[str, str] = {
+    "encoder": "get_encoder", "decoder": "get_decoder", "text": "text_model",
+    "vision": "vision_model",
+}  # fmt: skip
+
+
+def _part(model: Any, name: str, reference: str) -> Any:
+    found = getattr(model, _PARTS[name], None)
+    part = found() if name in ("encoder", "decoder") and found is not None else found
+    if part is None or part is model:
+        raise UsageError(
+            f"{reference}: {type(model).__name__} has no such part. Leave out #{name}."
+        )
+    return part
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error of PyTorch or Python means that memory ran out."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(
+        sign in text for sign in ("out of memory", "not enough memory", "can't allocate memory")
+    )
 
 
 def required(package: str) -> Any:
@@ -128,8 +185,14 @@ def choose_device(device: Device) -> str:
     return device
 
 
-def load_tokenizer(reference: str, *, revision: str | None = None, offline: bool = False) -> Any:
-    """Load the tokenizer that lies beside a model.
+def load_tokenizer(
+    reference: str,
+    *,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    offline: bool = False,
+) -> Any:
+    """Load the tokenizer that lies beside a model; parameters as for `load_model`.
 
     Raises
     ------
@@ -137,19 +200,23 @@ def load_tokenizer(reference: str, *, revision: str | None = None, offline: bool
         If there is none.
     """
     parsed = parse_reference(reference)
+    why = "it knows no words"
     try:
-        return required("transformers").AutoTokenizer.from_pretrained(
+        found = required("transformers").AutoTokenizer.from_pretrained(
             model_source(parsed),
             revision=revision or parsed.revision or "main",
             local_files_only=offline,
-            trust_remote_code=False,
+            trust_remote_code=trust_remote_code,
         )
     except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
-        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        found, why = None, (str(error).strip() or type(error).__name__).splitlines()[0]
+    # Where its files are missing, transformers makes one to which every word is unknown.
+    if found is None or len(found) <= len(found.all_special_tokens):
         raise UsageError(
-            f"{reference}: no tokenizer lies beside the model ({first}). Leave out --text to "
-            "run it on random tokens."
-        ) from error
+            f"{reference}: no tokenizer lies beside the model ({why}). Leave out --text to run it "
+            "on random tokens."
+        )
+    return found
 
 
 def load_preparation(
@@ -185,6 +252,20 @@ def load_preparation(
     return lambda picture: processor(picture, return_tensors="np")["pixel_values"][0]
 
 
+def first_device(model: nn.Module) -> torch.device:
+    """Return where a model takes its input; what is kept on disk has no device of its own."""
+    devices = (parameter.device for parameter in model.parameters())
+    found = next((device for device in devices if device.type != "meta"), None)
+    return found or required("torch").device("cpu")
+
+
+def device_name(device: torch.device) -> str:
+    """Return a device's name for the record: of a GPU, which one it is."""
+    if device.type != "cuda":
+        return device.type
+    return f"cuda ({required('torch').cuda.get_device_name(device)})"
+
+
 @contextmanager
 def at_rest(model: nn.Module) -> Iterator[torch.device]:
     """Run a model without dropout and gradients; leave it in the mode in which it was found."""
@@ -193,7 +274,7 @@ def at_rest(model: nn.Module) -> Iterator[torch.device]:
     model.train(mode=False)
     try:
         with torch.no_grad():
-            yield next(model.parameters()).device
+            yield first_device(model)
     finally:
         model.train(mode=training)
 
@@ -224,7 +305,7 @@ def _timm(source: str, revision: str | None, *, offline: bool) -> Any:
 
 
 def _transformers(
-    source: str, dtype: object, revision: str | None, *, head: bool, offline: bool
+    source: str, *, dtype: object, head: bool, device_map: str | None, **options: Any
 ) -> Any:
     transformers = required("transformers")
     logs = transformers.utils.logging
@@ -234,21 +315,15 @@ def _transformers(
     bars = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
     try:
-        options = {
-            "revision": revision or "main",
-            "local_files_only": offline,
-            "trust_remote_code": False,
-        }
+        config = transformers.AutoConfig.from_pretrained(source, **options)
         kind = transformers.AutoModel
-        if head:
-            config = transformers.AutoConfig.from_pretrained(source, **options)
-            kind = getattr(transformers, (config.architectures or ["AutoModel"])[0])
-            del options["trust_remote_code"]  # a class of the library itself needs no consent
+        named = (getattr(config, "architectures", None) or [""])[0] if head else ""
+        if hasattr(transformers, named):
+            kind = getattr(transformers, named)
+            # a class of the library itself needs no consent
+            options = {key: value for key, value in options.items() if key != "trust_remote_code"}
         model, report = kind.from_pretrained(
-            source,
-            **options,
-            dtype=dtype,
-            output_loading_info=True,
+            source, **options, dtype=dtype, device_map=device_map, output_loading_info=True
         )
     finally:
         logs.set_verbosity(level)

@@ -11,78 +11,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses import Result
+from posprobe.analyses.experiments import Change, PermutationEffect
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.families.find import is_named_position
 from posprobe.forward.models import required
-from posprobe.forward.states import hidden_states, positions_of
+from posprobe.forward.states import final_states, positions_of, squared_norms
 from posprobe.forward.streaming import stream
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True)
-class Change:
-    """What changes when a model's tokens are permuted.
-
-    Parameters
-    ----------
-    tokens
-        Relative change of the last hidden states, each compared with that of the same token at its
-        new place: 0 where the model knows no order.
-    special
-        Relative change of the last hidden states of tokens that stay, such as CLS of an image
-        model; None where there are none.
-    accuracy, scrambled_accuracy
-        Share of the contexts that are classified right, as they are and permuted; None without
-        labels.
-    """
-
-    tokens: float
-    special: float | None
-    accuracy: float | None
-    scrambled_accuracy: float | None
-
-
-@dataclass(frozen=True)
-class PermutationEffect(Result):
-    """The experiment on a model as it is and on the same model with its position table set to 0.
-
-    Parameters
-    ----------
-    with_positions, without_positions
-        What changes.
-    contexts
-        How many were permuted, each in its own way.
-    seed
-        Of the permutations.
-    table
-        Name of the parameter that was set to 0.
-    """
-
-    with_positions: Change
-    without_positions: Change
-    contexts: int
-    seed: int
-    table: str
-
-    def summary(self) -> dict[str, Any]:
-        """Return the numbers of both models."""
-        return {
-            "contexts": self.contexts,
-            "seed": self.seed,
-            "table": self.table,
-            "with_positions": vars(self.with_positions),
-            "without_positions": vars(self.without_positions),
-        }
+    from torch import nn
 
 
 def permutation_effect(
     model: Any,
-    batches: Sequence[Array],
+    batches: Iterable[Array],
     *,
     labels: Sequence[int] | NDArray[np.integer[Any]] | None = None,
     seed: int = 0,
@@ -99,7 +44,8 @@ def permutation_effect(
     model
         Of transformers or timm, with one learned table of positions. The table is restored.
     batches
-        As for `decompose`, and read twice.
+        As for `decompose`. Each is run four times: as it is and permuted, with the table and
+        without.
     labels
         ``[contexts]``: the right class of each, for models with a head that classifies
         (``load_model(..., head=True)``).
@@ -115,6 +61,35 @@ def permutation_effect(
         `decompose`.
     """
     title = name or type(model).__name__
+    path, table = position_table(model, title)
+    known = None if labels is None else np.asarray(labels)
+
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
+        done = sums[0].contexts if sums else 0
+        wanted = None if known is None else known[done : done + len(batch)]
+        found = {0: _measure(model, batch, done, wanted, seed, title)}
+        with _zeroed(table):
+            found[1] = _measure(model, batch, done, wanted, seed, title)
+        return None, found
+
+    _, sums, notes = stream(model, batches, measure, title)
+    contexts = sums[0].contexts
+    if known is not None and len(known) != contexts and not notes:
+        raise UsageError(f"{title}: {len(known)} labels for {contexts} contexts.")
+    with_positions, without_positions = (
+        _change(sums[key], classified=known is not None) for key in (0, 1)
+    )
+    return PermutationEffect(with_positions, without_positions, contexts, seed, path, notes)
+
+
+def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
+    """Return the name of a model's only table of positions, and the table.
+
+    Raises
+    ------
+    UsageError
+        If it has none, or several.
+    """
     tables = [
         (path, parameter)
         for path, parameter in model.named_parameters()
@@ -123,12 +98,7 @@ def permutation_effect(
     if len(tables) != 1:
         found = ", ".join(path for path, _ in tables) or "none"
         raise UsageError(f"{title}: one table of positions is expected, and it has {found}.")
-    ((path, table),) = tables
-    known = None if labels is None else np.asarray(labels)
-    with_positions, contexts = _measure(model, batches, known, seed, title)
-    with _zeroed(table):
-        without_positions, _ = _measure(model, batches, known, seed, title)
-    return PermutationEffect(with_positions, without_positions, contexts, seed, path)
+    return tables[0]
 
 
 @dataclass(frozen=True)
@@ -151,54 +121,45 @@ class _Sums:
 
 def _measure(
     model: Any,
-    batches: Iterable[Array],
+    batch: torch.Tensor,
+    done: int,
     labels: NDArray[Any] | None,
     seed: int,
     title: str,
-) -> tuple[Change, int]:
-    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
-        done = sums[0].contexts if sums else 0
-        before = hidden_states(model, batch)[-1]
-        layout = positions_of(model, batch, before.shape[1])
-        # A permutation belongs to its context, however contexts are grouped.
-        orders = np.stack(
-            [
-                np.random.default_rng([seed, done + row]).permutation(layout.size)
-                for row in range(len(batch))
-            ]
-        )
-        moved = _permuted(batch, layout if isinstance(layout, Grid) else None, orders)
-        after = hidden_states(model, moved)[-1]
-        first = before.shape[1] - layout.size
-        expected = before[:, first:].gather(
-            1, _on(batch, orders)[:, :, None].expand(-1, -1, before.shape[2])
-        )
-        right = np.zeros(2)
-        if labels is not None:
-            wanted = labels[done : done + len(batch)]
-            right = np.array([_right(model, given, wanted, title) for given in (batch, moved)])
-        return None, {
-            0: _Sums(
-                len(batch),
-                _norms(expected, after[:, first:]),
-                _norms(before[:, :first], after[:, :first]),
-                right,
-            )
-        }
+) -> _Sums:
+    before = final_states(model, batch)
+    layout = positions_of(model, batch, before.shape[1])
+    # A permutation belongs to its context, however contexts are grouped.
+    orders = np.stack(
+        [
+            np.random.default_rng([seed, done + row]).permutation(layout.size)
+            for row in range(len(batch))
+        ]
+    )
+    moved = _permuted(batch, layout if isinstance(layout, Grid) else None, orders)
+    after = final_states(model, moved)
+    first = before.shape[1] - layout.size
+    expected = before[:, first:].gather(
+        1, _on(batch, orders)[:, :, None].to(before.device).expand(-1, -1, before.shape[2])
+    )
+    right = np.zeros(2)
+    if labels is not None:
+        right = np.array([_right(model, given, labels, title) for given in (batch, moved)])
+    return _Sums(
+        len(batch),
+        squared_norms(expected, after[:, first:]),
+        squared_norms(before[:, :first], after[:, :first]),
+        right,
+    )
 
-    _, sums, _ = stream(model, batches, measure, title)
-    found = sums[0]
-    if labels is not None and len(labels) != found.contexts:
-        raise UsageError(f"{title}: {len(labels)} labels for {found.contexts} contexts.")
-    accuracy = [None, None] if labels is None else (found.right / found.contexts).tolist()
-    return (
-        Change(
-            tokens=math.sqrt(found.tokens[1] / found.tokens[0]) if found.tokens[0] else 0.0,
-            special=math.sqrt(found.special[1] / found.special[0]) if found.special[0] else None,
-            accuracy=accuracy[0],
-            scrambled_accuracy=accuracy[1],
-        ),
-        found.contexts,
+
+def _change(sums: _Sums, *, classified: bool) -> Change:
+    accuracy = (sums.right / sums.contexts).tolist() if classified else [None, None]
+    return Change(
+        tokens=math.sqrt(sums.tokens[1] / sums.tokens[0]) if sums.tokens[0] else 0.0,
+        special=math.sqrt(sums.special[1] / sums.special[0]) if sums.special[0] else None,
+        accuracy=accuracy[0],
+        scrambled_accuracy=accuracy[1],
     )
 
 
@@ -219,11 +180,6 @@ def _permuted(batch: torch.Tensor, grid: Grid | None, orders: NDArray[np.int64])
 def _on(batch: torch.Tensor, orders: NDArray[np.int64]) -> torch.Tensor:
     order: torch.Tensor = required("torch").as_tensor(orders, device=batch.device)
     return order
-
-
-def _norms(before: torch.Tensor, after: torch.Tensor) -> NDArray[np.float64]:
-    pair = [before.cpu().double(), (after - before).cpu().double()]
-    return np.array([float((part**2).sum()) for part in pair])
 
 
 def _right(model: Any, batch: torch.Tensor, wanted: NDArray[Any], title: str) -> int:

@@ -1,24 +1,77 @@
-"""The hidden states that a model computes for a batch, layer by layer."""
+"""The hidden states that a model computes for a batch, looked at layer by layer as they appear."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from posprobe.errors import UsageError
-from posprobe.table import Grid, Layout, Sequence
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.table import Grid, Layout
+from posprobe.table import Sequence as Line
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
 
-def hidden_states(model: Any, batch: torch.Tensor) -> list[torch.Tensor]:
-    """Run a model and return its hidden states: what enters the first layer, what leaves each.
+@dataclass(frozen=True)
+class Place:
+    """Where in a forward pass a hidden state can be seen.
 
-    For models of transformers these are its ``hidden_states``, of which the last is often behind a
-    final LayerNorm; for timm's vision transformers what the blocks themselves pass on.
+    Parameters
+    ----------
+    module
+        Which takes or returns it.
+    call
+        Which of the module's calls, from 0: ALBERT calls one layer many times.
+    key
+        Of the positional or named input, or of the part of what is returned; None where that is the
+        state itself.
+    returned
+        Whether it is returned, not taken.
+    """
+
+    module: nn.Module
+    call: int
+    key: int | str | None
+    returned: bool
+
+
+def final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
+    """Run a model and return its last hidden states ``[b, tokens, d]``.
+
+    Those of transformers are often behind a final LayerNorm; for vision transformers of timm they
+    are what the last block passes on.
+
+    Raises
+    ------
+    UsageError
+        If the model returns none.
+    """
+    found: list[Any] = []
+    if is_timm(model):
+        with hooks([model.blocks[-1]], lambda _, __, output: found.append(output)):
+            model.forward_features(batch)
+    else:
+        found = [getattr(_output(model, batch), "last_hidden_state", None)]
+    if getattr(found[0], "ndim", 0) != 3:
+        raise UsageError(f"{type(model).__name__}: it returns no hidden states, one per token.")
+    final: torch.Tensor = found[0]
+    return final
+
+
+def find_states(model: Any, batch: torch.Tensor) -> Sequence[Place]:
+    """Find where a model's hidden states appear, by a run on a single context.
+
+    For models of transformers these are its ``hidden_states``: what enters the first layer, what
+    leaves each, of which the last is often behind a final LayerNorm. For vision transformers of
+    timm they are what the blocks themselves take and pass on.
 
     Parameters
     ----------
@@ -29,23 +82,102 @@ def hidden_states(model: Any, batch: torch.Tensor) -> list[torch.Tensor]:
 
     Returns
     -------
-    list
-        One ``[b, tokens, d]`` per layer, and one more.
+    Sequence
+        One place per hidden state; empty where no module takes or returns one of them, so that
+        `visit_states` has to keep all of them until the end of each batch.
 
     Raises
     ------
     UsageError
         If the model returns no hidden states of one shape.
     """
-    states = _of_blocks(model, batch) if is_timm(model) else _returned(model, batch)
-    shapes = {tuple(state.shape) for state in states}
-    if len(shapes) != 1 or len(next(iter(shapes))) != 3:
-        raise UsageError(
-            f"{type(model).__name__}: its hidden states have the shapes "
-            f"{', '.join(str(list(shape)) for shape in sorted(shapes))}: one vector per token, the "
-            "same tokens at every layer, is expected."
-        )
-    return states
+    if is_timm(model):
+        first = Place(model.blocks[0], 0, 0, returned=False)
+        return [first, *(Place(block, 0, None, returned=True) for block in model.blocks)]
+    seen: dict[int, Place] = {}
+    kept: list[object] = []  # while it lives, no other tensor gets its id
+
+    def note(place: Place, part: Any) -> None:
+        kept.append(part)
+        # What is returned is final; what is taken may be written over.
+        if place.returned or id(part) not in seen:
+            seen[id(part)] = place
+
+    with _watched(list(model.modules()), note):
+        states = _returned(model, batch[:1])
+    places = [seen[id(state)] for state in states if id(state) in seen]
+    found: dict[int, torch.Tensor] = {}
+    if len(places) == len(states):
+        visit_states(model, batch[:1], places, found.__setitem__)
+    same = len(found) == len(states) and all(
+        states[number].allclose(state, rtol=1e-2, atol=1e-4) for number, state in found.items()
+    )
+    return places if same else []
+
+
+def visit_states(
+    model: Any,
+    batch: torch.Tensor,
+    places: Sequence[Place],
+    look: Callable[[int, torch.Tensor], None],
+) -> int:
+    """Run a model, show each hidden state as soon as it is there, and return how many there are.
+
+    Parameters
+    ----------
+    model, batch
+        As for `find_states`.
+    places
+        Which `find_states` found.
+    look
+        Called with the number of the state, from 0, and the state ``[b, tokens, d]``. Where the
+        model goes on with that tensor it must not be written to.
+    """
+    if not places:
+        states = _returned(model, batch)
+        for number, state in enumerate(states):
+            look(number, state)
+        return len(states)
+    numbers = {place: number for number, place in enumerate(places)}
+
+    def show(place: Place, part: Any) -> None:
+        if place in numbers:
+            look(numbers[place], part)
+
+    with _watched(list(dict.fromkeys(place.module for place in places)), show):
+        if is_timm(model):
+            model.forward_features(batch)
+        else:
+            _output(model, batch)
+    return len(places)
+
+
+@contextmanager
+def _watched(modules: list[nn.Module], show: Callable[[Place, Any], None]) -> Iterator[None]:
+    """Show every tensor of three axes that modules take and return; stop whatever happens."""
+    calls: Counter[nn.Module] = Counter()
+
+    def each(module: nn.Module, parts: Mapping[Any, Any], *, returned: bool) -> None:
+        for key, part in parts.items():
+            if getattr(part, "ndim", 0) == 3:
+                show(Place(module, calls[module], key, returned), part)
+
+    def before(module: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> None:
+        each(module, dict(enumerate(given)) | named, returned=False)
+
+    def after(module: nn.Module, _: object, output: object) -> None:
+        each(module, _parts(output), returned=True)
+        calls[module] += 1
+
+    handles = []
+    try:
+        for module in modules:
+            handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+            handles.append(module.register_forward_hook(after))
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
@@ -54,7 +186,7 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     Parameters
     ----------
     model, batch
-        As for `hidden_states`.
+        As for `find_states`.
     tokens
         How many hidden states a layer has.
 
@@ -64,7 +196,7 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
         If the patches cannot be told from the other tokens.
     """
     if batch.ndim == 2:
-        return Sequence(tokens)
+        return Line(tokens)
     size = getattr(getattr(model, "config", None), "patch_size", None)
     if is_timm(model):
         size = model.patch_embed.patch_size
@@ -75,6 +207,23 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     if not 0 < grid.size <= tokens:
         raise UsageError(f"{type(model).__name__}: {tokens} tokens hold no {grid} of patches.")
     return grid
+
+
+def squared_norms(before: torch.Tensor, after: torch.Tensor) -> NDArray[np.float64]:
+    """Return the squared norm of hidden states and that of their change.
+
+    Raises
+    ------
+    InvalidTable
+        If one is not finite.
+    """
+    first = before.float() if before.device.type == "mps" else before.double()
+    found = np.array([float((part**2).sum()) for part in (first, after.to(first.dtype) - first)])
+    if not np.isfinite(found).all():
+        raise InvalidTable(
+            "hidden states hold NaN or infinity: the model overflowed. Run it in float32."
+        )
+    return found
 
 
 @contextmanager
@@ -120,20 +269,15 @@ def is_timm(model: Any) -> bool:
     return hasattr(model, "forward_features") and hasattr(model, "blocks")
 
 
-def _of_blocks(model: Any, batch: torch.Tensor) -> list[torch.Tensor]:
-    states: list[Any] = []
-
-    def look(_: nn.Module, inputs: Any, output: object) -> None:
-        if not states:
-            states.append(inputs[0])
-        states.append(output)
-
-    with hooks(list(model.blocks), look):
-        model.forward_features(batch)
-    return states
+def _parts(output: object) -> Mapping[Any, object]:
+    """Name the parts of what a module returned; None names a part that is the whole."""
+    if isinstance(output, tuple | list):
+        return dict(enumerate(output))
+    return dict(output) if isinstance(output, Mapping) else {None: output}
 
 
-def _returned(model: Any, batch: torch.Tensor) -> list[torch.Tensor]:
+def _output(model: Any, batch: torch.Tensor, **options: Any) -> Any:
+    """Run a model of transformers; what it cannot take is the caller's mistake."""
     name = type(model).__name__
     if not hasattr(model, "config"):
         raise UsageError(
@@ -142,13 +286,26 @@ def _returned(model: Any, batch: torch.Tensor) -> list[torch.Tensor]:
     body = getattr(model, "base_model", model)
     if hasattr(body, "encoder") and hasattr(body, "decoder"):
         raise UsageError(
-            f"{name}: it has an encoder and a decoder. Pass one of them: model.get_encoder()."
+            f"{name}: it has an encoder and a decoder. Name one of them: REF#encoder, or "
+            "model.get_encoder()."
         )
     try:
-        output = run(model, batch, output_hidden_states=True)
+        return run(model, batch, **options)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name}: it does not take such input ({error}).") from error
-    states = getattr(output, "hidden_states", None)
+
+
+def _returned(model: Any, batch: torch.Tensor) -> list[torch.Tensor]:
+    """Return all hidden states of a model of transformers."""
+    name = type(model).__name__
+    states = getattr(_output(model, batch, output_hidden_states=True), "hidden_states", None)
     if not states:
         raise UsageError(f"{name}: it returns no hidden states.")
+    shapes = {tuple(state.shape) for state in states}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 3:
+        raise UsageError(
+            f"{name}: its hidden states have the shapes "
+            f"{', '.join(str(list(shape)) for shape in sorted(shapes))}: one vector per token, the "
+            "same tokens at every layer, is expected."
+        )
     return list(states)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.models import at_rest, required
+from posprobe.forward.models import at_rest, is_out_of_memory, required
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +31,8 @@ _V = TypeVar("_V")
 _T = TypeVar("_T")
 _K = TypeVar("_K")
 
+#: What the notes of a result say that was cut short.
+INTERRUPTED = "the run was interrupted"
 #: Whose positions start at ``padding_idx + 1``, so that as many fewer tokens fit.
 _SHIFTED = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
@@ -97,7 +99,7 @@ def stream(
         if not sums:
             raise
         done = next(iter(sums.values())).contexts
-        notes = (f"the run was interrupted: means are over the {done} contexts until then",)
+        notes = (f"{INTERRUPTED}: means are over the {done} contexts until then",)
         logger.warning("Interrupted: the result is over the %d contexts until then.", done)
     if not sums:
         raise UsageError(f"{title}: there are no contexts to run it on.")
@@ -140,10 +142,13 @@ def _check_ids(batch: torch.Tensor, model: Any) -> None:
 def context_length(config: Any) -> int | None:
     """Return how many tokens a model of transformers has positions for, None where unlimited."""
     longest = getattr(config, "max_position_embeddings", None)
-    if not isinstance(longest, int):
-        return None
+    return longest - first_position(config) if isinstance(longest, int) else None
+
+
+def first_position(config: Any) -> int:
+    """Return the number that a model of transformers gives the first position of a text."""
     padding = getattr(config, "pad_token_id", None) or 0
-    return longest - (padding + 1 if getattr(config, "model_type", "") in _SHIFTED else 0)
+    return padding + 1 if getattr(config, "model_type", "") in _SHIFTED else 0
 
 
 def _fitting(
@@ -155,7 +160,7 @@ def _fitting(
         try:
             return measure(batch[:size], sums), size
         except (RuntimeError, MemoryError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             if size == 1:
                 raise UsageError(
@@ -166,10 +171,3 @@ def _fitting(
         logger.warning("Out of memory: going on with batches of %d.", size)
         if batch.device.type == "cuda":
             required("torch").cuda.empty_cache()
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(
-        sign in text for sign in ("out of memory", "not enough memory", "can't allocate memory")
-    )

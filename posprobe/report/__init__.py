@@ -3,6 +3,7 @@
 from posprobe.report.analysis import NAMES, Analysis, analyze, describe
 from posprobe.report.bundle import (
     bundle_name,
+    forward_name,
     read_bundle,
     render_bundle,
     to_json,
@@ -10,6 +11,7 @@ from posprobe.report.bundle import (
 )
 from posprobe.report.comparison import Comparison, compare
 from posprobe.report.export import write_table
+from posprobe.report.forward import ForwardAnalysis
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
@@ -18,6 +20,7 @@ __all__ = [
     "NAMES",
     "Analysis",
     "Comparison",
+    "ForwardAnalysis",
     "PaperFigure",
     "SchemeAnalysis",
     "analyze",
@@ -26,6 +29,7 @@ __all__ = [
     "compare",
     "compare_kernels",
     "describe",
+    "forward_name",
     "paper_figure",
     "read_bundle",
     "render_bundle",

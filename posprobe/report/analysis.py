@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from posprobe import analyses
 from posprobe.analyses import PCA, Norms, Patches, Result, Similarity, Spectrum
 from posprobe.analyses.headline import HEADLINES
+from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Device, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS, bands
@@ -193,7 +194,7 @@ def analyze(
     Raises
     ------
     InvalidTable
-        If the table has a single row.
+        If the table has a single row, or too many for an analysis.
     UsageError
         If a name is unknown, an analysis does not apply, or the device is not there.
     """
@@ -208,6 +209,8 @@ def analyze(
             f"{table.name}: its numbers reach {largest:.1e}, and sums of their squares leave the "
             "range of the arithmetic. Scale the table first: only the norms depend on its units."
         )
+    if {"similarity", "grid"} & set(names):
+        within_reach(len(table))
     given = positions(table, device)
     results: dict[str, Result] = {}
     steps: dict[str, Callable[[], Result]] = {
@@ -256,8 +259,10 @@ def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _cosines(result: Result | None) -> NDArray[np.float64] | None:
-    defined = isinstance(result, Similarity) and not np.isnan(result.centered.matrix).any()
-    return result.centered.matrix if isinstance(result, Similarity) and defined else None
+    if not isinstance(result, Similarity) or result.centered.pooled > 1:
+        return None
+    matrix = result.centered.matrix
+    return None if np.isnan(matrix).any() else matrix
 
 
 def _as_pca(result: Result | None) -> PCA | None:

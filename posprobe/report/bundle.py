@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
+from posprobe.reference import parse_reference
 from posprobe.report.page import render
 from posprobe.report.svg import smaller_images
 from posprobe.table import PositionTable
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 
     from posprobe.schemes import Scheme
 
-#: Of the three kinds of bundle.
+#: Of the four kinds of bundle.
 ANALYSIS, COMPARISON = "posprobe.analysis/1", "posprobe.comparison/1"
-KERNELS = "posprobe.kernels/1"
-SCHEMAS = (ANALYSIS, COMPARISON, KERNELS)
+KERNELS, FORWARD = "posprobe.kernels/1", "posprobe.forward/1"
+SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD)
+#: What helps where a bundle is damaged.
+_AGAIN = "Analyse the table again."
 #: Everything a bundle holds.
 MEMBERS = ("analysis.json", "arrays.npz", "figures", "report.html")
 
@@ -50,6 +53,14 @@ def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
         begin, end = table.rows
         name += f"-rows-{begin}-{end}"
     return _safe(name)
+
+
+def forward_name(reference: str) -> str:
+    """Name the bundle of a run of a model, which stands beside that of the model's table."""
+    parsed = parse_reference(reference)
+    place = Path(parsed.source).expanduser().resolve() if parsed.is_path else Path(parsed.source)
+    parts = (place.name.rpartition(":")[2], parsed.revision, parsed.table, "forward")
+    return _safe("-".join(part for part in parts if part))
 
 
 def _safe(name: str) -> str:
@@ -124,14 +135,11 @@ def read_bundle(folder: Path) -> dict[str, Any]:
             "`posprobe analyze REF --out DIR` makes one."
         ) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidCheckpoint(
-            f"{path}: it cannot be read ({error}). Analyse the table again."
-        ) from error
+        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {_AGAIN}") from error
     found = document.get("schema") if isinstance(document, dict) else None
     if found not in SCHEMAS:
         raise InvalidCheckpoint(
-            f"{path}: its schema is {found!r} and one of {', '.join(SCHEMAS)} is needed. "
-            "Analyse the table again."
+            f"{path}: its schema is {found!r} and one of {', '.join(SCHEMAS)} is needed. {_AGAIN}"
         )
     return dict(document)
 
@@ -150,28 +158,27 @@ def render_bundle(folder: Path) -> Path:
 
     folder = folder.expanduser()
     document = read_bundle(folder)
-    drawings = _drawings(folder / "figures")
+    again = "Run the model again." if document["schema"] == FORWARD else _AGAIN
+    drawings = _drawings(folder / "figures", again)
     if not drawings:
         raise InvalidCheckpoint(
-            f"{folder / 'figures'}: the bundle has lost its figures, which the page shows. "
-            "Analyse the table again."
+            f"{folder / 'figures'}: the bundle has lost its figures, which the page shows. {again}"
         )
     try:
         with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
             page = render(document, drawings, arrays)
     except FileNotFoundError as error:
         raise InvalidCheckpoint(
-            f"{folder / 'arrays.npz'}: the bundle has lost its arrays, whose cosines the page "
-            "carries. Analyse the table again."
+            f"{folder / 'arrays.npz'}: the bundle has lost its arrays. {again}"
         ) from error
     except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidCheckpoint(
-            f"{folder / 'arrays.npz'}: it cannot be read ({error}). Analyse the table again."
+            f"{folder / 'arrays.npz'}: it cannot be read ({error}). {again}"
         ) from error
     except (LookupError, TypeError, AttributeError, ValueError, TemplateError) as error:
         raise InvalidCheckpoint(
             f"{folder / 'analysis.json'}: it lacks what the report shows "
-            f"({type(error).__name__}: {error}). Analyse the table again."
+            f"({type(error).__name__}: {error}). {again}"
         ) from error
     target = folder / "report.html"
     scratch = folder / ".report.html.part"
@@ -233,7 +240,7 @@ def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
     return drawing
 
 
-def _drawings(folder: Path) -> dict[str, str]:
+def _drawings(folder: Path, again: str) -> dict[str, str]:
     if not folder.is_dir():
         return {}
     drawings = {}
@@ -241,11 +248,9 @@ def _drawings(folder: Path) -> dict[str, str]:
         try:
             drawings[path.stem] = path.read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
-            raise InvalidCheckpoint(
-                f"{path}: it cannot be read ({error}). Analyse the table again."
-            ) from error
+            raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
         if "<svg" not in drawings[path.stem]:
-            raise InvalidCheckpoint(f"{path}: it is no drawing. Analyse the table again.")
+            raise InvalidCheckpoint(f"{path}: it is no drawing. {again}")
     return drawings
 
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from posprobe.analyses.similarity import WINDOW
+from posprobe.analyses.unit_rows import WINDOW
+from posprobe.figures.draw import tile_block
 from posprobe.nulls import NULLS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, PositionTable, Source
@@ -106,6 +107,7 @@ def similarity(results: Mapping[str, Similarity], blocks: Mapping[str, int]) -> 
 
 def mosaic(result: Patches, every: int) -> str:
     """Say how to read a mosaic."""
+    block = tile_block(result.layout)
     tiles = "each patch" if every == 1 else f"every {_ordinal(every)} patch of a row and column"
     return (
         f"Similarity of position embeddings of patches. One tile for {tiles}, arranged as in the "
@@ -115,6 +117,7 @@ def mosaic(result: Patches, every: int) -> str:
         f"{_number(result.neighbour_below)} with the one below, {_number(result.elsewhere)} with "
         "patches of other rows and columns. The tiles show rows "
         "as stored, not centred."
+        + (f" Cells are means of {block} × {block} patches." if block > 1 else "")
     )
 
 
@@ -147,11 +150,17 @@ def variance(results: Mapping[str, PCA]) -> str:
         else "Running sum of the share of variance over principal components"
     )
     numbers = "; ".join(
-        f"{name} stable rank {_number(result.stable_rank)}, {result.components_for(0.90)} "
-        f"components for 90 % and {result.components_for(0.99)} for 99 %"
+        f"{name} stable rank {_number(result.stable_rank)}, {_needed(result, 0.90)} "
+        f"components for 90 % and {_needed(result, 0.99)} for 99 %"
         for name, result in results.items()
     )
     return f"{text}, columns centred: {numbers}."
+
+
+def _needed(result: PCA, share: float) -> str:
+    count = result.components_for(share)
+    beyond = "undefined" if result.undefined else f"more than {len(result.singular_values)}"
+    return beyond if count is None else str(count)
 
 
 def scores(result: PCA, drawn: int) -> str:

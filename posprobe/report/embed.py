@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import pooled
+from posprobe.figures.draw import MAX_TILE, pooled
 
 #: Cosines are rounded to this many levels on either side of 0: to less than 0.004.
 LEVELS = 127
@@ -41,14 +41,15 @@ def cosines(arrays: Mapping[str, NDArray[Any]], room: int) -> dict[str, Any] | N
     Parameters
     ----------
     arrays
-        ``similarity`` and ``similarity_centered``, both ``[n, n]``.
+        ``similarity`` and ``similarity_centered``, both ``[n, n]``, or pooled already.
     room
         Characters that both may take.
 
     Returns
     -------
     dict or None
-        ``block``, ``levels``, ``undefined``, ``raw`` and ``centred``; None without both matrices.
+        ``block`` (in cells of the matrices), ``levels``, ``undefined``, ``raw``, ``centred``, and
+        the largest side of a mosaic's ``tile`` in cells; None without both matrices.
     """
     found = [arrays[name] for name in ("similarity", "similarity_centered") if name in arrays]
     if len(found) < 2:
@@ -70,6 +71,7 @@ def cosines(arrays: Mapping[str, NDArray[Any]], room: int) -> dict[str, Any] | N
         "undefined": UNDEFINED,
         "raw": raw,
         "centred": centered,
+        "tile": MAX_TILE,
     }
 
 

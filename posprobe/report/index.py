@@ -84,6 +84,12 @@ def _entry(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
         name = document["name"]
         schemes = dict.fromkeys(scheme["scheme"] for scheme in document["schemes"])
         kind = f"encodings without a table: {', '.join(schemes)}"
+    elif "contexts" in document:
+        name, contexts = document["name"], document["contexts"]
+        kind = f"run of a model on {contexts['used']} contexts"
+        if document["states"]:
+            layout = document["states"]["layout"]
+            positions = layout.get("length") or layout["height"] * layout["width"]
     else:
         name, positions = document["table"]["name"], document["table"]["positions"]
         layout = document["table"]["layout"]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from posprobe.figures.draw import MAX_TILES
 from posprobe.nulls import NULLS
 from posprobe.report.embed import cosines, json_text, script
+from posprobe.report.forward_page import forward_context
 from posprobe.report.scheme_page import kernel_context, scheme_context
 from posprobe.report.sections import (
     COMPARED,
@@ -102,6 +103,8 @@ def _content(document: Block, drawings: Mapping[str, str]) -> tuple[str, dict[st
         return "schemes.html", scheme_context(document, drawings)
     if "records" in document:
         return "kernels.html", kernel_context(document, drawings)
+    if "contexts" in document:
+        return "forward.html", forward_context(document, drawings)
     return "report.html", _analysis_context(document, drawings)
 
 

@@ -97,6 +97,29 @@ def _sample(block: Block) -> list[str]:
     ]
 
 
+def _coarse(block: Block) -> list[str]:
+    """Say of a large table's cosines what the matrices are and what the numbers are."""
+    side = block["raw"].get("pooled", 1)
+    fact = (
+        f"The matrices are means over blocks of {side} × {side} pairs. All numbers are those of "
+        "single pairs."
+    )
+    return [fact] if side > 1 else []
+
+
+def _leading(block: Block) -> list[str]:
+    """Say how many components there are where they are not all."""
+    ratios = block["explained_variance_ratio"]
+    if block.get("method", "exact") == "exact" or ratios is None:
+        return []
+    fact = (
+        f"Of so large a table the {len(ratios)} leading components are computed, by a randomised "
+        "singular value decomposition (Halko, Martinsson & Tropp 2011). Their shares are of the "
+        "whole variance."
+    )
+    return [fact]
+
+
 SECTIONS: tuple[Section, ...] = (
     Section(
         key="grid",
@@ -183,6 +206,7 @@ SECTIONS: tuple[Section, ...] = (
                 "share of steps away from a position at which the cosine falls",
             ),
         ),
+        facts=_coarse,
     ),
     Section(
         key="pca",
@@ -214,6 +238,7 @@ SECTIONS: tuple[Section, ...] = (
             Number("components for 95 %", "components_95", "of the variance", "d"),
             Number("components for 99 %", "components_99", "of the variance", "d"),
         ),
+        facts=_leading,
     ),
     Section(
         key="spectrum",

@@ -193,9 +193,9 @@
   async function crosshair() {
     const packed = embedded("cosines");
     if (!packed || typeof DecompressionStream === "undefined") return;
-    const { positions: n, rows: [start], layout } = embedded("analysis").table;
+    const { table: { positions: n, rows: [start], layout }, similarity } = embedded("analysis");
     const grid = layout.type === "grid" ? layout : null;
-    const block = packed.block;
+    const block = packed.block * (similarity.raw.pooled ?? 1); // in positions
     const side = Math.ceil(n / block);
     const matrices = [await unpack(packed.raw, side), await unpack(packed.centred, side)];
     const cell = (levels, a, b) => {
@@ -313,8 +313,10 @@
     if (tiles && grid) {
       const { height, width } = grid;
       const every = Math.ceil(Math.max(height, width) / packed.tiles);
-      const across = Math.ceil(width / every) * (width + 1) - 1;
-      const down = Math.ceil(height / every) * (height + 1) - 1;
+      const each = Math.ceil(Math.max(height, width) / packed.tile); // patches along a cell
+      const [wide, tall] = [Math.ceil(width / each), Math.ceil(height / each)];
+      const across = Math.ceil(width / every) * (wide + 1) - 1;
+      const down = Math.ceil(height / every) * (tall + 1) - 1;
       const patch = (row, column) => clamp(row, height) * width + clamp(column, width);
       const move = ([rows, columns], whole) => {
         const step = whole ? every : 1;
@@ -326,18 +328,19 @@
       reader(tiles.closest("svg"), [{
         image: tiles,
         pair(x, y) {
-          const [row, inner] = [Math.floor((y * down) / (height + 1)), Math.floor((y * down) % (height + 1))];
-          const [column, beside] = [Math.floor((x * across) / (width + 1)), Math.floor((x * across) % (width + 1))];
-          return [patch(row * every, column * every), patch(inner, beside)];
+          const [row, inner] = [Math.floor((y * down) / (tall + 1)), Math.floor((y * down) % (tall + 1))];
+          const [column, beside] = [Math.floor((x * across) / (wide + 1)), Math.floor((x * across) % (wide + 1))];
+          return [patch(row * every, column * every), patch(inner * each, beside * each)];
         },
         mark(box, i, j) {
           const x = (at) => box.x + (at * box.width) / across;
           const y = (at) => box.y + (at * box.height) / down;
-          const left = Math.floor((i % width) / every) * (width + 1);
-          const top = Math.floor(Math.floor(i / width) / every) * (height + 1);
-          const [column, row] = [left + (j % width) + 0.5, top + Math.floor(j / width) + 0.5];
-          return `M${x(left)} ${y(top)}H${x(left + width)}V${y(top + height)}H${x(left)}Z`
-            + `M${x(column)} ${y(top)}V${y(top + height)}M${x(left)} ${y(row)}H${x(left + width)}`;
+          const left = Math.floor((i % width) / every) * (wide + 1);
+          const top = Math.floor(Math.floor(i / width) / every) * (tall + 1);
+          const cell = (at) => Math.floor(at / each) + 0.5;
+          const [column, row] = [left + cell(j % width), top + cell(Math.floor(j / width))];
+          return `M${x(left)} ${y(top)}H${x(left + wide)}V${y(top + tall)}H${x(left)}Z`
+            + `M${x(column)} ${y(top)}V${y(top + tall)}M${x(left)} ${y(row)}H${x(left + wide)}`;
         },
       }], move);
     }

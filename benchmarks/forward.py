@@ -1,0 +1,142 @@
+"""What measuring costs beside running: `decompose` against the bare forward pass.
+
+    uv run --group test python benchmarks/forward.py                  # BERT-base, on the CPU
+    uv run --group test python benchmarks/forward.py --size 1b --dtype bfloat16 --device cuda
+
+Both run the same model on the same batches, in turns, so that what else the machine does falls on
+both. Weights are random: their values take no time. On a GPU the peak memory of both is compared
+too, and with `--beside-cpu` the rate of the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import transformers
+
+from posprobe.forward import attend, decompose, random_tokens
+from posprobe.forward.states import run
+
+Contexts = list[Any]
+
+#: By name: configuration, tokens of a context and contexts at a time.
+SIZES: dict[str, Callable[[], Any]] = {
+    "bert-base": lambda: transformers.BertConfig(),
+    "gpt2": lambda: transformers.GPT2Config(),
+    # As large as TinyLlama, and as Llama 2 7B.
+    "1b": lambda: transformers.LlamaConfig(
+        hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32,
+        num_key_value_heads=4, max_position_embeddings=2048,
+    ),
+    "7b": lambda: transformers.LlamaConfig(),
+}  # fmt: skip
+
+
+def build(size: str, device: str, dtype: str) -> Any:
+    """Build a model with random weights where it is to be run."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(getattr(torch, dtype))
+    try:
+        with torch.device(device):
+            model = transformers.AutoModel.from_config(SIZES[size]())
+    finally:
+        torch.set_default_dtype(before)
+    model.requires_grad_(requires_grad=False)
+    return model.train(mode=False)
+
+
+def bare(model: Any, batches: Contexts) -> None:
+    """Run a model and look at nothing."""
+    device = next(model.parameters()).device
+    with torch.no_grad():
+        for batch in batches:
+            run(model, torch.as_tensor(batch, device=device))
+
+
+def seconds(task: Callable[[], object], device: str) -> float:
+    """Time a task, what it left a GPU to do included."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    task()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def peak(task: Callable[[], object]) -> float:
+    """Return the GiB of device memory that a task and what was there before take at most."""
+    torch.cuda.reset_peak_memory_stats()
+    task()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() / 2**30
+
+
+def in_turns(tasks: dict[str, Callable[[], object]], rounds: int, device: str) -> dict[str, float]:
+    """Return the median time of each task, after one round that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for number in range(rounds + 1):
+        for name, task in tasks.items():
+            spent = seconds(task, device)
+            if number:
+                times[name].append(spent)
+    return {name: statistics.median(spent) for name, spent in times.items()}
+
+
+def report(size: str, device: str, dtype: str, options: argparse.Namespace) -> Iterator[str]:
+    """Measure and yield lines to print."""
+    model = build(size, device, dtype)
+    count = options.batches * options.batch_size
+    batches = list(
+        random_tokens(model.config, options.length, count, batch_size=options.batch_size)
+    )
+    where = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    yield (
+        f"{size}: {parameters / 1e9:.2f}e9 parameters, {dtype}, {device} ({where}), "
+        f"{options.batches} batches of {options.batch_size} x {options.length} tokens"
+    )
+    tasks: dict[str, Callable[[], object]] = {
+        "bare": lambda: bare(model, batches),
+        "decompose": lambda: decompose(model, batches),
+    }
+    if options.attention:
+        tasks["attend"] = lambda: attend(model, batches)
+    spent = in_turns(tasks, options.rounds, device)
+    tokens = count * options.length
+    for name, time_taken in spent.items():
+        yield (
+            f"{name:>12}: {tokens / time_taken:10.0f} tokens/s, "
+            f"{spent['bare'] / time_taken:.2f} of the bare pass"
+        )
+    if device == "cuda":
+        memory = {name: peak(task) for name, task in tasks.items()}
+        for name, most in memory.items():
+            yield f"{name:>12}: {most:7.2f} GiB at most, {most / memory['bare']:.2f} of the bare pass"
+
+
+def main() -> None:
+    """Read the options, measure and print."""
+    parser = argparse.ArgumentParser(description="What measuring costs beside running.")
+    parser.add_argument("--size", choices=SIZES, default="bert-base")
+    parser.add_argument("--device", choices=("cpu", "cuda", "mps"), default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--attention", action="store_true", help="time `attend`, too")
+    parser.add_argument("--beside-cpu", action="store_true", help="and the same on the CPU")
+    options = parser.parse_args()
+    for device in dict.fromkeys([options.device, *(["cpu"] if options.beside_cpu else [])]):
+        for line in report(options.size, device, options.dtype, options):
+            print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

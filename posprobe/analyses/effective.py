@@ -1,0 +1,50 @@
+"""The table as attention sees it, beside the table as it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from posprobe.analyses.result import Result
+from posprobe.table import PositionTable
+
+
+@dataclass(frozen=True, eq=False)
+class EffectiveTable(Result):
+    """Headline numbers of a table before and after what stands between it and attention.
+
+    Parameters
+    ----------
+    raw
+        Of the table as stored, keyed as in `posprobe.analyses.headline.HEADLINES`; None where a
+        number is undefined.
+    effective
+        The same of ``table``.
+    notes
+        Which content was added and which normalisation applied.
+    table
+        The rows that enter the first layer's queries and keys, `posprobe.effective_table`.
+    """
+
+    raw: Mapping[str, float | None]
+    effective: Mapping[str, float | None]
+    notes: tuple[str, ...]
+    table: PositionTable
+
+    def summary(self) -> dict[str, Any]:
+        """Return both sets of numbers."""
+        lacking = [
+            key
+            for key in self.raw
+            if self.raw[key] is None or self.effective.get(key, None) is None
+        ]
+        return {
+            "positions": len(self.table),
+            "raw": dict(self.raw),
+            "effective": {key: self.effective.get(key) for key in self.raw},
+            "notes": list(self.notes),
+            "undefined": dict.fromkeys(
+                lacking, "too few positions or rows too alike in one of the two tables"
+            ),
+        }

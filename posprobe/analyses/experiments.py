@@ -1,0 +1,199 @@
+"""What experiments on a running model found: tokens permuted, positions shifted, images blank.
+
+The experiments themselves are in `posprobe.forward`; here is what they return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.table import Grid, describe_layout
+
+
+@dataclass(frozen=True)
+class Change:
+    """What changes when a model's tokens are permuted.
+
+    Parameters
+    ----------
+    tokens
+        Relative change of the last hidden states, each compared with that of the same token at its
+        new place: 0 where the model knows no order.
+    special
+        Relative change of the last hidden states of tokens that stay, such as CLS of an image
+        model; None where there are none.
+    accuracy, scrambled_accuracy
+        Share of the contexts that are classified right, as they are and permuted; None without
+        labels.
+    """
+
+    tokens: float
+    special: float | None
+    accuracy: float | None
+    scrambled_accuracy: float | None
+
+
+@dataclass(frozen=True)
+class PermutationEffect(Result):
+    """The experiment on a model as it is and on the same model with its position table set to 0.
+
+    Parameters
+    ----------
+    with_positions, without_positions
+        What changes.
+    contexts
+        How many were permuted, each in its own way.
+    seed
+        Of the permutations.
+    table
+        Name of the parameter that was set to 0.
+    notes
+        What a reader must know, such as that the run was stopped early.
+    """
+
+    with_positions: Change
+    without_positions: Change
+    contexts: int
+    seed: int
+    table: str
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers of both models."""
+        return {
+            "contexts": self.contexts,
+            "seed": self.seed,
+            "table": self.table,
+            "with_positions": vars(self.with_positions),
+            "without_positions": vars(self.without_positions),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class PhaseShift(Result):
+    """The same contexts with all positions counted from a later one (Sinha et al. 2022).
+
+    Parameters
+    ----------
+    shifts
+        ``[s]``, rising from 0: position of the first token.
+    change
+        ``[s]``: relative change of the last hidden states against those at shift 0. Where only
+        distances count it is rounding.
+    loss
+        ``[s]``: mean cross-entropy per predicted token, in nats; its exponential is the perplexity.
+        None for a model without a language-modelling head.
+    task
+        What the loss is of: ``"next token"``, ``"masked token"`` or empty.
+    contexts
+        How many were run.
+    notes
+        What a reader must know, such as that the run was stopped early.
+    """
+
+    shifts: NDArray[np.int64]
+    change: NDArray[np.float64]
+    loss: NDArray[np.float64] | None
+    task: str
+    contexts: int
+    notes: tuple[str, ...] = ()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers at every shift."""
+        return {
+            "contexts": self.contexts,
+            "shifts": self.shifts.tolist(),
+            "change": self.change.tolist(),
+            "loss": None if self.loss is None else self.loss.tolist(),
+            "task": self.task or None,
+            "undefined": {} if self.loss is not None else {"loss": "the model predicts no tokens"},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """What differs between the patches of one image without content, at one layer.
+
+    Parameters
+    ----------
+    share
+        Squared norm of the states less their mean over patches, over that of the states.
+    alignment
+        Mean over patches of the cosine of a patch's state with the row of its position in the
+        table, both less their means over patches; None where either has no direction.
+    cka
+        Debiased linear CKA of states and table, which a rotation between the two leaves as it is;
+        None where either is constant.
+    norms
+        ``[h, w]``: norm of each patch's state less the mean of all.
+    """
+
+    share: float | None
+    alignment: float | None
+    cka: float | None
+    norms: NDArray[np.float64]
+
+    def summary(self) -> dict[str, float | None]:
+        """Return the numbers."""
+        return {"share": self.share, "alignment": self.alignment, "cka": self.cka}
+
+
+@dataclass(frozen=True, eq=False)
+class BlankImages(Result):
+    """Hidden states of images without content, which only positions can tell apart.
+
+    Yang et al. 2024 (Denoising Vision Transformers) find the grid pattern of such images in the
+    features of ordinary ones.
+
+    Parameters
+    ----------
+    constant
+        By layer, 0 being what enters the first: an image of zeros, the mean grey.
+    noise
+        By layer: one image of independent normal pixels.
+    layout
+        Of the patches.
+    seed
+        Of the noise.
+    table
+        Name of the parameter that states are compared with.
+    """
+
+    constant: Mapping[int, Pattern]
+    noise: Mapping[int, Pattern]
+    layout: Grid
+    seed: int
+    table: str
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers per layer."""
+        patterns = [*self.constant.values(), *self.noise.values()]
+        undefined = {}
+        if any(pattern.alignment is None for pattern in patterns):
+            undefined["alignment"] = (
+                "the patches' states or rows are all alike, or their widths differ"
+            )
+        if any(pattern.cka is None for pattern in patterns):
+            undefined["cka"] = "the patches' states or rows are all alike, or there are too few"
+        if any(pattern.share is None for pattern in patterns):
+            undefined["share"] = "all hidden states are 0"
+        return {
+            "layout": describe_layout(self.layout),
+            "seed": self.seed,
+            "table": self.table,
+            "layers": [
+                {
+                    "layer": number,
+                    "constant": pattern.summary(),
+                    "noise": self.noise[number].summary(),
+                }
+                for number, pattern in self.constant.items()
+            ],
+            "undefined": undefined,
+        }

@@ -1,0 +1,283 @@
+"""Where positions lie among the directions that tokens use.
+
+In GPT-2 the leading directions of the positions are those that tokens use least, and few
+coordinates carry each (James Simon 2024, blog, "GPT-2's positional encodings"). Single coordinates
+that dominate a table make all its rows alike (Luo, Kulmizev & Mao, ACL 2021).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.errors import UsageError
+from posprobe.table import PositionTable
+
+#: Percentiles that a band of chance goes between.
+BAND = (5, 95)
+#: Dimensions whose absence changes the mean cosine most, in the summary.
+SHOWN = 3
+#: Rows without one of their dimensions that are held at a time.
+_BLOCK = 4096
+#: What is left of a row's squared length without one dimension is rounding below this share.
+_ROUNDING = 1e-10
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share beside what a random subspace of the same rank has.
+
+    Parameters
+    ----------
+    value
+        None where it is undefined.
+    expected
+        Mean over all subspaces of that rank.
+    band
+        5 and 95 % of them, by the beta distribution of that mean and its exact variance.
+    """
+
+    value: float | None
+    expected: float
+    band: tuple[float, float]
+
+    def summary(self) -> dict[str, Any]:
+        """Return all three."""
+        return {"value": self.value, "expected": self.expected, "band": list(self.band)}
+
+
+@dataclass(frozen=True, eq=False)
+class SubspaceOverlap(Result):
+    """The subspace of the leading position directions beside the directions of the tokens.
+
+    Directions are right singular vectors, of positions and of tokens each less their mean:
+    ``u_i`` and ``v_j``, largest singular value first.
+
+    Parameters
+    ----------
+    matrix
+        ``[rank, m]``: ``(u_i . v_j)²``.
+    overlap
+        ``[m]``: squared length of the projection of ``v_j`` onto the position subspace.
+    position_share
+        ``[rank]``: share of each direction in the variance of the positions.
+    token_share
+        ``[m]``: the same for tokens.
+    loadings
+        ``[rank]``: number of coordinates that carry each position direction, ``1 / Σ u⁴``; about
+        ``(d + 2) / 3`` for a random direction, 1 for a coordinate.
+    chance
+        ``overlap`` of one direction with a random subspace of that rank: mean ``rank / d``, and the
+        band.
+    top, bottom
+        Share of the position subspace within the tenth of all directions that tokens use most, and
+        within the tenth that they use least.
+    variance
+        Share of the tokens' variance within the position subspace.
+    mean_cosine
+        Mean cosine of two positions as stored; None where fewer than two have a direction.
+    cosine_change
+        ``[d]``: what leaving one dimension out adds to it; NaN where rows lie along that dimension
+        alone.
+    tokens
+        How many vectors stand for all tokens.
+    undefined
+        Reason for each number that is None.
+    """
+
+    matrix: NDArray[np.float64]
+    overlap: NDArray[np.float64]
+    position_share: NDArray[np.float64]
+    token_share: NDArray[np.float64]
+    loadings: NDArray[np.float64]
+    chance: Share
+    top: Share
+    bottom: Share
+    variance: Share
+    mean_cosine: float | None
+    cosine_change: NDArray[np.float64]
+    tokens: int
+    undefined: dict[str, str]
+
+    @property
+    def rank(self) -> int:
+        """Dimensions of the position subspace."""
+        return len(self.position_share)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the numbers; ``loadings`` stand beside what a random direction has."""
+        width = len(self.cosine_change)
+        change = np.where(np.isnan(self.cosine_change), 0.0, self.cosine_change)
+        strongest = np.argsort(-np.abs(change), kind="stable")[: SHOWN if np.any(change) else 0]
+        return {
+            "rank": self.rank,
+            "width": width,
+            "tokens": self.tokens,
+            "token_directions": len(self.token_share),
+            "chance": {"expected": self.chance.expected, "band": list(self.chance.band)},
+            "top": self.top.summary(),
+            "bottom": self.bottom.summary(),
+            "variance": self.variance.summary(),
+            "position_share": self.position_share.tolist(),
+            "loadings": self.loadings.tolist(),
+            "loadings_expected": (width + 2) / 3,
+            "mean_cosine": self.mean_cosine,
+            "outlier_dimensions": [
+                {"dimension": int(k), "change": float(change[k])} for k in strongest
+            ],
+            "undefined": dict(self.undefined),
+        }
+
+
+def subspace_overlap(
+    table: PositionTable | Positions | Array, tokens: Array, *, rank: int = 30
+) -> SubspaceOverlap:
+    """Measure where the leading directions of positions lie among those of the tokens.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``.
+    tokens
+        ``[k, d]``: token embeddings as the model adds them to positions, or a sample. Directions
+        that tokens use least are there only where ``k`` exceeds ``d``, and settled only where it
+        does so several times: ``load_tokens(table, rows=4 * table.dim)``.
+    rank
+        Position directions to take, at most as many as the positions span. Simon takes 30.
+
+    Raises
+    ------
+    InvalidTable
+        If either is not two-dimensional and finite.
+    UsageError
+        If their widths differ, or the rank is not positive.
+    """
+    given, beside = positions(table), positions(tokens)
+    width, (count, other) = given.values.shape[1], beside.values.shape
+    if other != width:
+        raise UsageError(
+            f"positions are {width} wide and tokens {other}: only vectors of one width are added. "
+            "Pass the embeddings at the width of the positions."
+        )
+    if rank < 1:
+        raise UsageError(f"rank={rank}: a subspace has one direction or more.")
+    position_share, u = _directions(given)
+    token_share, v = _directions(beside)
+    kept, found, tenth = min(rank, len(u)), len(v), max(1, round(width / 10))
+    matrix = (u[:kept] @ v.T) ** 2
+    overlap = matrix.sum(axis=0)
+
+    undefined: dict[str, str] = {}
+    if not (kept and found):
+        reason = f"all {'tokens' if kept else 'positions'} are alike"
+        undefined = dict.fromkeys(("top", "bottom", "variance"), reason)
+    elif found < width:
+        span = f"the {count} tokens span {found} of {width} directions"
+        more = "" if count > width else f": more than {width} are needed"
+        undefined = {"bottom": f"{span}{more}"} | ({"top": span} if found < tenth else {})
+
+    def share(name: str, value: float, weights: NDArray[np.float64]) -> Share:
+        return Share(None if name in undefined else value, *_by_chance(weights, kept, width))
+
+    each = np.full(tenth, 1 / max(kept, 1))
+    mean, change = _without_each(given)
+    if mean is None:
+        undefined["mean_cosine"] = "fewer than two positions have a direction"
+    return SubspaceOverlap(
+        matrix=matrix,
+        overlap=overlap,
+        position_share=position_share[:kept],
+        token_share=token_share,
+        loadings=1 / (u[:kept] ** 4).sum(axis=1),
+        chance=Share(None, *_by_chance(np.ones(1), kept, width)),
+        top=share("top", float(overlap[:tenth].sum() * each[0]), each),
+        bottom=share("bottom", float(overlap[-tenth:].sum() * each[0]), each),
+        variance=share("variance", float(overlap @ token_share), token_share),
+        mean_cosine=mean,
+        cosine_change=change,
+        tokens=count,
+        undefined=undefined,
+    )
+
+
+def _directions(given: Positions) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the shares of variance and the right singular vectors of the centred rows.
+
+    Directions whose singular value is rounding are left out.
+    """
+    xp = given.xp
+    largest = float(xp.max(xp.abs(given.values)))
+    scaled = given.values / (largest or 1.0)  # squares stay within the range of the arithmetic
+    rounding = float(xp.linalg.vector_norm(scaled)) * float(xp.finfo(scaled.dtype).eps)
+    centered = scaled - xp.mean(scaled, axis=0)
+    if centered.shape[0] > centered.shape[1]:
+        centered = xp.linalg.qr(centered)[1]
+    _, singular, vectors = xp.linalg.svd(centered, full_matrices=False)
+    size = to_numpy(singular).astype(np.float64)
+    kept = size > max(given.values.shape) * rounding
+    squares = size[kept] ** 2
+    return squares / (squares.sum() or 1.0), to_numpy(vectors).astype(np.float64)[kept]
+
+
+def _by_chance(
+    weights: NDArray[np.float64], rank: int, width: int
+) -> tuple[float, tuple[float, float]]:
+    """Return mean and band of a weighted sum of overlaps with a random subspace.
+
+    The squared lengths of orthonormal directions' projections onto it are beta distributed with
+    parameters ``rank / 2`` and ``(width - rank) / 2``, correlated alike, and sum to the rank, which
+    gives mean and variance of any weighted sum. Its distribution is taken for the beta distribution
+    of these; for a single direction it is.
+    """
+    from scipy.special import betaincinv
+
+    total, squares = float(weights.sum()), float((weights**2).sum())
+    if not (total and rank):
+        return 0.0, (0.0, 0.0)
+    mean = rank / width
+    single = 2 * mean * (1 - mean) / (width + 2)
+    spread = width * squares / total**2 - 1
+    variance = single * spread / max(width - 1, 1)
+    if variance <= 1e-15 * mean**2:
+        return total * mean, (total * mean, total * mean)
+    size = mean * (1 - mean) / variance - 1
+    low, high = betaincinv(size * mean, size * (1 - mean), np.array(BAND) / 100) * total
+    return total * mean, (float(low), float(high))
+
+
+def _without_each(given: Positions) -> tuple[float | None, NDArray[np.float64]]:
+    """Return the mean cosine of two rows, and what leaving out each dimension adds to it.
+
+    Rows without direction are left out. The sum over all pairs is the squared length of the sum of
+    the unit rows, so that no pair is looked at.
+    """
+    xp, width = given.xp, given.values.shape[1]
+    values = given.values / (float(xp.max(xp.abs(given.values))) or 1.0)
+    values = values[xp.sum(values * values, axis=1) > 0]
+    n = values.shape[0]
+    if n < 2:
+        return None, np.full(width, np.nan)
+    whole, sums = np.zeros(width), np.zeros((width, width))
+    alone = np.zeros(width, dtype=bool)
+    for begin in range(0, n, _BLOCK):
+        rows = values[begin : begin + _BLOCK]
+        squares = rows * rows
+        length = xp.sum(squares, axis=1)[:, None]
+        rows, squares = rows / length**0.5, squares / length
+        rest = 1 - squares
+        alone |= to_numpy(xp.any(rest < _ROUNDING, axis=0))
+        whole += to_numpy(xp.sum(rows, axis=0))
+        # Column k: the sum of the rows, each divided by its length without dimension k.
+        sums += to_numpy(
+            xp.matmul(rows.T, xp.where(rest < _ROUNDING, xp.ones_like(rest), rest) ** -0.5)
+        )
+    pairs = n * (n - 1)
+    mean = float((whole @ whole - n) / pairs)
+    lengths = (sums**2).sum(axis=0) - np.diagonal(sums) ** 2
+    change = (lengths - n) / pairs - mean
+    return mean, np.where(alone, np.nan, change)

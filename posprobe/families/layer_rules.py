@@ -1,0 +1,186 @@
+"""Where architectures keep what leads from a table of positions to a layer's attention.
+
+This is data. What bears one of these architectures' names and computes in another way is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from posprobe.checkpoints import Checkpoint
+from posprobe.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where an architecture keeps what leads from its table to queries and keys.
+
+    Names are relative to the module of the table, ``{}`` is the layer; without it all layers share
+    their weights. ``fused`` says how one tensor holds queries, keys and values: below each other as
+    linear layers store them, or side by side as GPT-2's Conv1D does. ``first_norm`` stands between
+    the sum of the embeddings and the first layer, ``projection`` after it (a question mark: in some
+    models), and ``norm`` before the attention of each layer (pre-LN).
+    """
+
+    table: str
+    query: str
+    key: str = ""
+    fused: Literal["", "rows", "columns"] = ""
+    norm: str = ""
+    first_norm: str = ""
+    projection: str = ""
+    token_type: str = ""
+    eps: float = 1e-12
+    causal: bool = False
+    heads: tuple[str, ...] = ("num_attention_heads",)
+    model_types: tuple[str, ...] = ()
+
+    @property
+    def shared(self) -> bool:
+        """Whether all layers have the same weights."""
+        return "{}" not in self.query
+
+
+_BERT = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "data2vec-text")
+_VIT = ("vit", "deit", "dinov2", "dinov2_with_registers")
+_TABLE = "embeddings.position_embeddings.weight"
+_NORM, _TYPES = "embeddings.LayerNorm", "embeddings.token_type_embeddings.weight"
+_ALBERT = "encoder.albert_layer_groups.0.albert_layers.0.attention"
+
+RULES = (
+    Rule(
+        _TABLE, "encoder.layer.{}.attention.self.query", "encoder.layer.{}.attention.self.key",
+        first_norm=_NORM, projection="embeddings_project?", token_type=_TYPES, model_types=_BERT,
+    ),
+    Rule(
+        _TABLE, f"{_ALBERT}.query", f"{_ALBERT}.key", first_norm=_NORM, token_type=_TYPES,
+        projection="encoder.embedding_hidden_mapping_in", model_types=("albert",),
+    ),
+    Rule(
+        _TABLE, "transformer.layer.{}.attention.q_lin", "transformer.layer.{}.attention.k_lin",
+        first_norm=_NORM, heads=("n_heads",), model_types=("distilbert",),
+    ),
+    Rule(
+        "wpe.weight", "h.{}.attn.c_attn", fused="columns", norm="h.{}.ln_1", eps=1e-5, causal=True,
+        heads=("n_head", "num_attention_heads"), model_types=("gpt2",),
+    ),
+    *(
+        Rule(
+            f"{part}.embed_positions.weight", f"{part}.layers.{{}}.self_attn.q_proj",
+            f"{part}.layers.{{}}.self_attn.k_proj", eps=1e-5, causal=part == "decoder",
+            norm="" if kinds == ("bart",) else f"{part}.layers.{{}}.self_attn_layer_norm",
+            first_norm="" if "opt" in kinds else f"{part}.layernorm_embedding",
+            heads=(f"{part}_attention_heads", "num_attention_heads"), model_types=kinds,
+        )
+        for part in ("encoder", "decoder")
+        for kinds in (("bart",), ("mbart",), ("opt", "whisper"))
+    ),
+    *(
+        Rule(
+            "embeddings.position_embeddings", f"{layer}.{query}", f"{layer}.{key}",
+            norm=f"{layer}.{norm}", model_types=_VIT,
+        )
+        for layer, query, key in (
+            ("encoder.layer.{}", "attention.attention.query", "attention.attention.key"),
+            # as transformers names them from version 5 on, when it writes what it computes with
+            ("layers.{}", "attention.q_proj", "attention.k_proj"),
+            ("encoder.layer.{}", "attention.q_proj", "attention.k_proj"),
+        )
+        for norm in ("layernorm_before", "norm1")
+    ),
+    Rule(
+        "pos_embed", "blocks.{}.attn.qkv", fused="rows", norm="blocks.{}.norm1",
+        first_norm="norm_pre?", eps=1e-6, heads=("num_heads", "num_attention_heads"),
+    ),
+)  # fmt: skip
+
+_KNOWN = (
+    "Known are BERT, RoBERTa, ELECTRA, ALBERT, DistilBERT, GPT-2, OPT, BART, mBART, Whisper, ViT, "
+    "DeiT, DINOv2 and timm's ViT."
+)
+
+
+def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) -> Rule:
+    """Find the one rule whose tensors are there."""
+    kind = config.get("model_type")
+    found = []
+    for rule in RULES:
+        module = position.removesuffix(rule.table)
+        if (
+            f".{position}".endswith(f".{rule.table}")
+            and f"{module}{rule.query.format(0)}.weight" in checkpoint.tensors
+            and (not rule.norm or norm_part(checkpoint, module + rule.norm.format(0), "weight"))
+            and kind in (None, *rule.model_types)
+        ):
+            found.append(rule)
+    if len(found) == 1:
+        _refuse_variants(checkpoint, config)
+        return found[0]
+    why = f"how its heads read {position} is not known" + (f" (model_type {kind})" if kind else "")
+    known = (r for r in RULES if kind in r.model_types and f".{position}".endswith(f".{r.table}"))
+    if not found and (meant := next(known, None)):
+        module = position.removesuffix(meant.table)
+        names = (f"{module}{name.format(0)}.weight" for name in (meant.query, meant.norm) if name)
+        raise UsageError(
+            f"{checkpoint.location}: the weights that {position} meets are not in this checkpoint: "
+            f"{next(name for name in names if name not in checkpoint.tensors)} is missing. Use the "
+            "whole model."
+        )
+    if found:
+        why = (
+            f"several architectures have these names beside {position}, and no model_type in "
+            "config.json says which this is"
+        )
+    raise UsageError(f"{checkpoint.location}: {why}. {_KNOWN}")
+
+
+def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+    """Refuse what bears a known architecture's names and computes in another way."""
+    groups = (config.get("num_hidden_groups", 1), config.get("inner_group_num", 1))
+    if groups != (1, 1):
+        raise UsageError(
+            f"{checkpoint.location}: its layers share {groups[0]} groups of {groups[1]} sets of "
+            "weights, which is not followed: all must share one set."
+        )
+    if re.search(r"_rpn(_|$)", name := str(config.get("architecture", ""))):
+        raise UsageError(
+            f"{checkpoint.location}: {name} normalises after its attention, which is not followed."
+        )
+
+
+def count_layers(checkpoint: Checkpoint, module: str, rule: Rule, config: Mapping[str, Any]) -> int:
+    """Count the layers whose query weights stand beside the table, or that share one set."""
+    if rule.shared:
+        stated = config.get("num_hidden_layers")
+        return stated if isinstance(stated, int) and stated > 0 else 1
+    found = 1
+    while f"{module}{rule.query.format(found)}.weight" in checkpoint.tensors:
+        found += 1
+    return found
+
+
+def full_name(checkpoint: Checkpoint, module: str, stated: str) -> str:
+    """Return the full name of what a rule states, empty where this model goes without."""
+    name = module + stated.removesuffix("?")
+    there = not stated.endswith("?") or norm_part(checkpoint, name, "weight")
+    return name if stated and there else ""
+
+
+def norm_part(checkpoint: Checkpoint, name: str, part: Literal["weight", "bias"]) -> str | None:
+    """Find a part of a LayerNorm; checkpoints converted from TensorFlow say gamma and beta."""
+    other = {"weight": "gamma", "bias": "beta"}[part]
+    names = (f"{name}.{part}", f"{name}.{other}")
+    return next((name for name in names if name in checkpoint.tensors), None)
+
+
+def epsilon(checkpoint: Checkpoint, rule: Rule, module: str, config: Mapping[str, Any]) -> float:
+    """Return what a model's LayerNorms add to variances."""
+    for key in ("layer_norm_eps", "layer_norm_epsilon"):
+        if isinstance(config.get(key), int | float):
+            return float(config[key])
+    # Of timm's models only CLIP's normalise before the first layer, and they use 1e-5 throughout.
+    is_clip = rule.first_norm == "norm_pre?" and full_name(checkpoint, module, rule.first_norm)
+    return 1e-5 if is_clip else rule.eps

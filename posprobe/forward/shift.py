@@ -1,0 +1,190 @@
+"""Phase shift: the same contexts with all positions counted from a later one."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.experiments import PhaseShift
+from posprobe.arrays import Array
+from posprobe.errors import UsageError
+from posprobe.families.find import is_named_position
+from posprobe.forward.models import required
+from posprobe.forward.states import run, squared_norms
+from posprobe.forward.streaming import context_length, first_position, stream
+
+if TYPE_CHECKING:
+    import torch
+
+#: Share of the tokens that a masked model has to guess (Devlin et al. 2019, section 3.1).
+MASKED = 0.15
+
+
+def phase_shift(
+    model: Any,
+    batches: Iterable[Array],
+    *,
+    shifts: Sequence[int] | None = None,
+    seed: int = 0,
+    name: str | None = None,
+) -> PhaseShift:
+    """Run contexts with positions that start later, and measure what changes.
+
+    Sinha et al. 2022 (The Curious Case of Absolute Position Embeddings): a model that knew only
+    distances would not mind. One with a table has learned each position for itself.
+
+    Parameters
+    ----------
+    model
+        Of transformers, for text. With a language-modelling head (``load_model(..., head=True)``)
+        the loss is measured too: of the next token, or of masked tokens.
+    batches
+        Token ids ``[b, t]``, as for `decompose`; t must leave room for the shifts. Each is run once
+        per shift.
+    shifts
+        Positions of the first token, rising; 0 is added. Where None, five equal steps over what the
+        table leaves, or up to 4 t where positions have no end.
+    seed
+        Of the choice of masked tokens.
+    name
+        Of the model, for messages.
+
+    Raises
+    ------
+    UsageError
+        If the model takes no positions, contexts leave no room for a shift, or as for `decompose`.
+    """
+    title = name or type(model).__name__
+    body = getattr(model, "base_model", model)
+    if "position_ids" not in inspect.signature(body.forward).parameters:
+        raise UsageError(
+            f"{title}: {type(body).__name__} takes no position_ids, so its positions cannot be "
+            "shifted."
+        )
+    chosen: list[NDArray[np.int64]] = []
+
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
+        if batch.ndim != 2:
+            raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
+        if not chosen:
+            chosen.append(_shifts(model, batch.shape[1], shifts, title))
+        done = sums[0].contexts if sums else 0
+        given, wanted = _task(model, batch, seed, done)
+        found: dict[int, _Sums] = {}
+        still = None
+        for shift in chosen[0].tolist():
+            state, loss = _run(model, given, wanted, shift)
+            still = state if still is None else still
+            found[shift] = _Sums(len(batch), squared_norms(still, state), loss)
+        return None, found
+
+    _, sums, notes = stream(model, batches, measure, title)
+    losses = np.array([found.loss for found in sums.values()])
+    predicts = bool(losses[:, 1].all())
+    return PhaseShift(
+        shifts=chosen[0],
+        change=np.array(
+            [math.sqrt(s.norms[1] / s.norms[0]) if s.norms[0] else 0.0 for s in sums.values()]
+        ),
+        loss=losses[:, 0] / losses[:, 1] if predicts else None,
+        task=_kind(model) if predicts else "",
+        contexts=sums[0].contexts,
+        notes=notes,
+    )
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Squared norms of states and of their changes; sum of losses and number of predictions."""
+
+    contexts: int
+    norms: NDArray[np.float64]
+    loss: NDArray[np.float64]
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(
+            self.contexts + other.contexts, self.norms + other.norms, self.loss + other.loss
+        )
+
+
+def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -> NDArray[np.int64]:
+    longest = context_length(model.config)
+    has_table = any(is_named_position(path) for path, _ in model.named_parameters())
+    room = longest - length if longest and has_table else 4 * length
+    if shifts is None:
+        shifts = [round(room * step / 5) for step in range(6)]
+    found = np.unique([0, *shifts])
+    if len(found) < 2 or found[0] < 0 or found[-1] > room:
+        raise UsageError(
+            f"{title}: contexts of {length} tokens can be shifted by 1 to {room} positions, not by "
+            f"{', '.join(map(str, shifts))}. Use shorter contexts."
+        )
+    return found.astype(np.int64)
+
+
+def _kind(model: Any) -> str:
+    """Say what a model with a language-modelling head predicts; empty for another."""
+    name = type(model).__name__
+    if name.endswith("ForMaskedLM"):
+        return "masked token"
+    return "next token" if name.endswith(("LMHeadModel", "ForCausalLM")) else ""
+
+
+def _task(
+    model: Any, batch: torch.Tensor, seed: int, done: int
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Return what the model is given, and ``[b, t]`` the tokens it has to predict, -100 for none.
+
+    A predicted token stands at the place whose output predicts it.
+    """
+    pt = required("torch")
+    kind = _kind(model)
+    if kind == "next token":
+        nothing = pt.full_like(batch[:, :1], -100)
+        return batch, pt.cat([batch[:, 1:], nothing], dim=1)
+    mask = getattr(model.config, "mask_token_id", None)
+    if kind != "masked token" or mask is None:
+        return batch, None
+    # The choice belongs to its context, however contexts are grouped.
+    hidden = pt.as_tensor(
+        np.stack(
+            [
+                np.random.default_rng([seed, done + row]).random(batch.shape[1]) < MASKED
+                for row in range(len(batch))
+            ]
+        ),
+        device=batch.device,
+    )
+    return batch.masked_fill(hidden, mask), batch.masked_fill(~hidden, -100)
+
+
+def _run(
+    model: Any, batch: torch.Tensor, wanted: torch.Tensor | None, shift: int
+) -> tuple[torch.Tensor, NDArray[np.float64]]:
+    pt = required("torch")
+    start = first_position(model.config) + shift
+    places = pt.arange(start, start + batch.shape[1], device=batch.device).expand(len(batch), -1)
+    kept: list[Any] = []
+    body = getattr(model, "base_model", model)
+    handle = body.register_forward_hook(lambda _, __, output: kept.append(output))
+    try:
+        if wanted is None:
+            run(model, batch, position_ids=places)
+        else:
+            output = model(input_ids=batch, position_ids=places)
+    finally:
+        handle.remove()
+    state = kept[0].last_hidden_state
+    if wanted is None:
+        return state, np.zeros(2)
+    logits = output.logits.float()
+    losses = pt.nn.functional.cross_entropy(
+        logits.flatten(0, 1), wanted.to(logits.device).flatten(), reduction="sum"
+    )
+    return state, np.array([float(losses), float((wanted != -100).sum())])

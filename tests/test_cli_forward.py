@@ -1,0 +1,251 @@
+"""``posprobe forward`` as a user runs it: what it writes, what it refuses, how it is stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from made_models import LENGTH, bert, gpt2, vit
+from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from posprobe.cli import main
+from posprobe.report import read_bundle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def cli(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    """Run ``posprobe forward`` in this process and an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["posprobe", "forward", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def saved(folder: Path, *, tokenizer: bool = False) -> Path:
+    gpt2().save_pretrained(folder)
+    if tokenizer:
+        words = Tokenizer(WordLevel({f"w{k}": k for k in range(40)}, unk_token="w0"))  # noqa: S106
+        words.pre_tokenizer = Whitespace()
+        made: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=words)
+        made.save_pretrained(folder)
+    return folder
+
+
+def test_a_run_writes_a_bundle_and_prints_what_it_found(cli: Any, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "gpt2")
+    code, out, err = cli(folder, "--contexts", 8, "--nulls", 2)
+    assert code == 0, err
+    made = tmp_path / "reports/gpt2-forward"
+    assert {path.name for path in made.iterdir()} == {
+        "analysis.json", "arrays.npz", "figures", "report.html",
+    }  # fmt: skip
+    document = read_bundle(made)
+    assert document["schema"] == "posprobe.forward/1"
+    assert document["contexts"]["length"] == LENGTH
+    assert document["contexts"]["used"] == 8
+    assert "random tokens" in out
+    assert "random tokens" in (made / "report.html").read_text()
+    assert str(made.relative_to(tmp_path)) in err
+
+
+def test_json_goes_to_stdout_and_quiet_leaves_nothing_else(cli: Any, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "gpt2")
+    code, out, err = cli(
+        folder, "--contexts", 4, "--only", "states,shift", "--length", 4, "--layers", "0,2",
+        "--rows", "1:4", "--nulls", 0, "--json", "--quiet", "--out", "there",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    document = json.loads(out)
+    assert [layer["layer"] for layer in document["states"]["layers"]] == [0, 2]
+    assert document["states"]["start"] == 1
+    assert document["attention"] is None
+    assert document["shift"]["shifts"][-1] == LENGTH - 4
+    assert (tmp_path / "there/report.html").exists()
+
+
+def test_two_runs_with_one_seed_are_identical(cli: Any, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "gpt2")
+    bundles = []
+    for name in ("one", "other"):
+        options = ("--contexts", 6, "--nulls", 2, "--seed", 3, "--quiet", "--out", name)
+        assert cli(folder, *options)[0] == 0
+        document = read_bundle(tmp_path / name)
+        del document["environment"]
+        arrays = dict(np.load(tmp_path / name / "arrays.npz"))
+        bundles.append((document, arrays))
+    assert bundles[0][0] == bundles[1][0]
+    for name, array in bundles[0][1].items():
+        np.testing.assert_array_equal(array, bundles[1][1][name])
+
+
+def test_a_text_is_read_by_the_model_s_own_tokenizer(cli: Any, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "gpt2", tokenizer=True)
+    (tmp_path / "text.txt").write_text(" ".join(f"w{k % 40}" for k in range(200)))
+    options = ("--text", "text.txt", "--length", 4, "--contexts", 10, "--nulls", 0)
+    code, out, err = cli(folder, *options, "--out", "made", "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["contexts"]["kind"] == "windows of text.txt"
+    assert document["contexts"]["used"] == 10
+    assert document["shift"]["task"] == "next token"
+    assert all(loss > 0 for loss in document["shift"]["loss"])
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
+    "no tokenizer": (("gpt2", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
+    "no words": (("bert", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
+    "text too short": (("words", "--text", "short.txt"), 2, "fewer than one context of 9"),
+    "no text": (("words", "--text", "none.txt"), 3, "none.txt: the text cannot be read"),
+    "longer than the model": (("gpt2", "--length", "10"), 2, "longer than the 9 positions"),
+    "corrupt picture": (("vit", "--images", "pictures"), 4, "1.png: the picture cannot be read"),
+    "no pictures": (("vit", "--images", "empty"), 3, "it holds no picture"),
+    "text for images": (("vit", "--text", "long.txt"), 2, "this model takes images"),
+    "images for text": (("gpt2", "--images", "pictures"), 2, "this model takes text"),
+    "no hidden states": (("t5",), 2, "#encoder"),
+    "its own code": (("mine", "--offline"), 2, "--trust-remote-code"),
+    "unknown name": (("gpt2", "--only", "states,magic"), 2, "'magic'"),
+    "nothing chosen": (("gpt2", "--only", ""), 2, "states"),
+    "unknown layer": (("gpt2", "--layers", "7"), 2, "choose some of 0 to 2"),
+    "layers in words": (("gpt2", "--layers", "all"), 2, "such as 0,6,12"),
+    "rows outside": (("gpt2", "--rows", "30:40"), 2, "nothing is left"),
+    "blank text": (("gpt2", "--only", "blank"), 2, "takes no images"),
+    "a formula": (("sinusoidal:16x8",), 2, "formula"),
+    "nowhere": (("./nowhere",), 3, "nowhere"),
+    "too many walks": (("gpt2", "--nulls", "-1"), 2, "--nulls -1"),
+    "two places": (("gpt2", "--device", "cpu", "--device-map", "auto"), 2, "--device-map"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    saved(folder / "gpt2")
+    saved(folder / "words", tokenizer=True)
+    bert().save_pretrained(folder / "bert")
+    vit().save_pretrained(folder / "vit")
+    transformers.ViTImageProcessor(size={"height": 14, "width": 21}).save_pretrained(folder / "vit")
+    config = transformers.T5Config(
+        vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
+    )
+    transformers.T5Model(config).save_pretrained(folder / "t5")
+    (folder / "mine").mkdir()
+    mine = {"model_type": "mine", "auto_map": {"AutoConfig": "m.M", "AutoModel": "m.N"}}
+    (folder / "mine/config.json").write_text(json.dumps(mine))
+    (folder / "mine/m.py").write_text(f"open({str(folder / 'ran')!r}, 'w')\n")
+    (folder / "long.txt").write_text("w1 w2 w3 " * 100)
+    (folder / "short.txt").write_text("w1 w2 w3")
+    (folder / "empty").mkdir()
+    (folder / "pictures").mkdir()
+    Image.new("RGB", (20, 20)).save(folder / "pictures/0.png")
+    (folder / "pictures/1.png").write_bytes(b"no picture")
+    return folder
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing_behind(
+    case: str, cli: Any, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, code, message = REFUSED[case]
+    monkeypatch.chdir(models)
+    before = sorted(models.rglob("*"))
+    # A path with a dot names a folder and nothing on the Hub.
+    known = arguments[0] in ("gpt2", "words", "bert", "vit", "t5", "mine")
+    found, out, err = cli(f"./{arguments[0]}" if known else arguments[0], *arguments[1:])
+    assert (found, out) == (code, ""), err
+    last = err.strip().splitlines()[-1]
+    assert message in last
+    assert last.startswith("posprobe: ")
+    assert "Traceback" not in err
+    assert sorted(models.rglob("*")) == before
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here")
+def test_a_gpu_that_is_not_there_is_one_clear_error(cli: Any, models: Path) -> None:
+    code, _, err = cli(models / "gpt2", "--device", "cuda")
+    assert code == 2
+    assert "PyTorch finds no such device" in err
+
+
+def long_run(models: Path, out: Path, *, terminal: int | None = None) -> subprocess.Popen[bytes]:
+    command = [
+        sys.executable, "-c", "from posprobe.cli import main; main()", "forward", str(models / "gpt2"), "--contexts", "2000000",
+        "--nulls", "0", "--out", str(out),
+    ]  # fmt: skip
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE if terminal is None else terminal,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def test_ctrl_c_keeps_what_was_measured_and_the_bar_shows_rate_and_time_left(
+    models: Path, tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    process = long_run(models, tmp_path / "made", terminal=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while shown.count(b"hidden states") < 4:
+            shown += os.read(ours, 4096)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        while True:
+            try:
+                shown += os.read(ours, 4096)
+            except OSError:  # the other end is closed
+                break
+        out, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+        os.close(ours)
+    assert process.returncode == 0, shown.decode()
+    text = shown.decode()
+    assert "contexts/s" in text
+    assert "<" in text  # spent<left
+    document = read_bundle(tmp_path / "made")
+    assert 0 < document["contexts"]["used"] < 2_000_000
+    assert any("interrupted" in note for note in document["notes"])
+    assert "interrupted" in document["missing"]["attention"]
+    assert document["heads"] is not None
+    assert b"interrupted" in out
+
+
+def test_bert_is_run_whole_by_its_name(cli: Any, tmp_path: Path) -> None:
+    bert().save_pretrained(tmp_path / "bert")
+    code, _, err = cli("./bert", "--contexts", 4, "--nulls", 0, "--batch-size", 3)
+    assert code == 0, err
+    assert read_bundle(tmp_path / "reports/bert-forward")["permutation"]["contexts"] == 4

@@ -1,0 +1,248 @@
+"""Experiments on running models: permuted tokens, shifted positions, images without content."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from made_models import (
+    LENGTH,
+    VOCABULARY,
+    WIDTH,
+    bert,
+    digits,
+    gpt2,
+    in_batches,
+    pixels,
+    timm_vit,
+    tokens,
+    vit,
+)
+
+from posprobe.errors import (
+    UsageError,
+)
+from posprobe.forward import blank_images, load_model, permutation_effect, phase_shift
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def test_without_positions_a_vision_transformer_does_not_see_that_digits_are_scrambled() -> None:
+    images, labels = digits()
+    model = load_model("sample:digits-vit", device="cpu", head=True)
+    kept = model.get_parameter("vit.embeddings.position_embeddings").clone()
+    found = permutation_effect(model, list(in_batches(images, 100)), labels=labels)
+    assert found.contexts == 400
+    assert found.table == "vit.embeddings.position_embeddings"
+    without, seeing = found.without_positions, found.with_positions
+    assert without.special is not None
+    assert seeing.special is not None
+    assert without.special < 1e-5
+    assert without.tokens < 1e-5
+    assert without.accuracy == without.scrambled_accuracy
+    assert seeing.special > 0.1
+    assert seeing.accuracy is not None
+    assert seeing.scrambled_accuracy is not None
+    assert seeing.accuracy > 0.95
+    assert seeing.scrambled_accuracy < 0.5
+    assert torch.equal(kept, model.get_parameter("vit.embeddings.position_embeddings"))
+
+
+@pytest.mark.parametrize(("build", "knows"), [(bert, False), (gpt2, True)])
+def test_without_positions_a_causal_mask_alone_knows_the_order(build: Any, knows: bool) -> None:
+    found = permutation_effect(build().double(), [tokens(6)])
+    assert found.with_positions.tokens > 0.1
+    assert (found.without_positions.tokens > 0.05) == knows
+    if not knows:
+        assert found.without_positions.tokens < 1e-6  # attention's softmax may be float32
+    assert found.with_positions.special is None
+
+
+def test_permutations_do_not_depend_on_how_contexts_are_grouped(device: str) -> None:
+    model, contexts = timm_vit().double().to(device), pixels(6).astype(np.float64)
+    one, other = (
+        permutation_effect(model, list(in_batches(contexts, size)), seed=2) for size in (2, 6)
+    )
+    assert one.with_positions.tokens == pytest.approx(other.with_positions.tokens, rel=1e-9)
+    assert one.without_positions.tokens < 1e-9
+
+
+def test_permutations_that_cannot_be_measured_are_one_clear_error() -> None:
+    with pytest.raises(UsageError, match="one table of positions"):
+        permutation_effect(torch.nn.Linear(4, 4), [tokens(2)])
+    images, labels = digits()
+    with pytest.raises(UsageError, match="head=True"):
+        permutation_effect(
+            load_model("sample:digits-vit", device="cpu"), [images[:4]], labels=labels[:4]
+        )
+    model = load_model("sample:digits-vit", device="cpu", head=True)
+    for wrong in (labels[:3], labels[:5]):
+        with pytest.raises(UsageError, match="labels"):
+            permutation_effect(model, [images[:4]], labels=wrong)
+
+
+def test_ctrl_c_keeps_the_contexts_that_both_models_have_seen() -> None:
+    model, contexts = bert().double(), tokens(9)
+
+    def interrupted() -> Iterator[NDArray[Any]]:
+        yield contexts[:4]
+        raise KeyboardInterrupt
+
+    found = permutation_effect(model, interrupted())
+    whole = permutation_effect(model, [contexts[:4]])
+    assert found.contexts == 4
+    assert "interrupted" in found.notes[0]
+    assert found.with_positions == whole.with_positions
+    assert found.without_positions == whole.without_positions
+
+
+# Phase shift.
+
+
+def language_model(kind: str) -> Any:
+    found: Any
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "intermediate_size": 16, "initializer_range": 0.5,
+        "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2,
+    }  # fmt: skip
+    if kind == "gpt2":
+        config = transformers.GPT2Config(
+            n_embd=WIDTH, n_layer=2, n_head=3, vocab_size=VOCABULARY, n_positions=32,
+            initializer_range=0.5, bos_token_id=0, eos_token_id=0,
+        )  # fmt: skip
+        return transformers.GPT2LMHeadModel(config).train(mode=False)
+    if kind == "llama":
+        return transformers.LlamaForCausalLM(
+            transformers.LlamaConfig(**sizes, num_key_value_heads=3)
+        ).train(mode=False)
+    found = transformers.RobertaConfig(**sizes, max_position_embeddings=34)
+    found.mask_token_id = 5
+    return transformers.RobertaForMaskedLM(found).train(mode=False)
+
+
+def test_a_shift_is_a_table_whose_rows_are_moved(device: str) -> None:
+    model, contexts = language_model("gpt2").double().to(device), tokens(7)
+    found = phase_shift(model, in_batches(contexts, 3), shifts=[4, 20])
+    assert found.shifts.tolist() == [0, 4, 20]
+    assert found.change[0] == 0
+    assert found.task == "next token"
+    assert found.loss is not None
+    table = model.transformer.wpe.weight.data
+    whole = table.clone()
+    given = torch.from_numpy(contexts).to(device)
+    expected = []
+    with torch.no_grad():
+        for shift in (0, 4, 20):
+            table[:LENGTH] = whole[shift : shift + LENGTH]
+            expected.append((float(model(given, labels=given).loss), model.transformer(given)[0]))
+    still = expected[0][1]
+    for number, (loss, state) in enumerate(expected):
+        assert found.loss[number] == pytest.approx(loss, rel=1e-6)  # its softmax is float32
+        assert found.change[number] == pytest.approx(
+            float((state - still).norm() / still.norm()), rel=1e-9
+        )
+
+
+def test_a_model_that_knows_distances_alone_does_not_mind_a_shift(device: str) -> None:
+    found = phase_shift(language_model("llama").double().to(device), [tokens(4)])
+    assert found.shifts[-1] == 4 * LENGTH
+    # The rotation's own angles are float32.
+    assert found.change.max() < 1e-5
+    assert found.loss is not None
+    assert np.ptp(found.loss) < 1e-5
+
+
+def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
+    model, contexts = language_model("roberta").double(), tokens(8)
+    contexts = np.where(contexts < 6, 6, contexts)
+    one, other = (phase_shift(model, in_batches(contexts, size), seed=3) for size in (1, 8))
+    assert one.task == "masked token"
+    assert one.loss is not None
+    assert other.loss is not None
+    np.testing.assert_allclose(one.loss, other.loss, rtol=1e-6)
+    np.testing.assert_allclose(one.change, other.change, rtol=1e-9)
+    # RoBERTa's first position is row padding_idx + 1 of the table.
+    with torch.no_grad():
+        given = torch.from_numpy(contexts)
+        plain = model.base_model(given).last_hidden_state
+        first = phase_shift(model.base_model, [contexts], shifts=[1])
+        moved = model.base_model(
+            given, position_ids=torch.arange(3, 3 + LENGTH).expand(8, -1)
+        ).last_hidden_state
+    assert first.loss is None
+    assert first.summary()["undefined"]
+    assert first.change[1] == pytest.approx(float((moved - plain).norm() / plain.norm()), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shifts", "message"),
+    [
+        ("gpt2", [24], "by 1 to 23"),
+        ("gpt2", [-1], "by 1 to 23"),
+        ("gpt2", [0], "Use shorter contexts"),
+        ("roberta", [24], "by 1 to 23"),
+    ],
+)
+def test_shifts_beyond_the_table_are_one_clear_error(
+    kind: str, shifts: list[int], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        phase_shift(language_model(kind), [tokens(2)], shifts=shifts)
+
+
+def test_models_whose_positions_cannot_be_shifted_are_one_clear_error() -> None:
+    for model, contexts in ((vit(), pixels(2)), (timm_vit(), pixels(2))):
+        with pytest.raises(UsageError, match="position_ids"):
+            phase_shift(model, [contexts])
+
+
+# Images without content.
+
+
+@pytest.mark.parametrize("build", [vit, timm_vit])
+def test_patches_of_a_constant_image_differ_by_their_rows_alone(build: Any, device: str) -> None:
+    model = build().double().to(device)
+    found = blank_images(model, seed=1)
+    assert found.layout == Grid(2, 3)
+    assert list(found.constant) == list(found.noise) == [0, 1, 2]
+    first = found.constant[0]
+    assert first.alignment == pytest.approx(1)
+    assert first.cka == pytest.approx(1)
+    ((path, table),) = ((n, p) for n, p in model.named_parameters() if "pos" in n)
+    assert found.table == path
+    rows = table[0, 1:].detach().cpu().numpy()
+    expected = np.linalg.norm(rows - rows.mean(axis=0), axis=1)
+    np.testing.assert_allclose(first.norms.ravel(), expected, rtol=1e-9)
+    assert found.noise[0].alignment is not None
+    assert found.noise[0].alignment < 1
+    json.dumps(found.summary(), allow_nan=False)
+
+
+def test_without_positions_a_constant_image_is_constant() -> None:
+    model = vit().double()
+    model.embeddings.position_embeddings.data.zero_()
+    model.embeddings.patch_embeddings.projection.bias.data.normal_()
+    found = blank_images(model)
+    for pattern in found.constant.values():
+        assert pattern.share == pytest.approx(0, abs=1e-12)
+        assert pattern.alignment is None
+    assert found.summary()["undefined"]
+    # What noise shows then is content, not the table.
+    assert found.noise[2].share is not None
+    assert found.noise[2].share > 0.01
+
+
+def test_models_without_images_or_tables_are_one_clear_error() -> None:
+    with pytest.raises(UsageError, match="takes no images"):
+        blank_images(bert())
+    with pytest.raises(UsageError, match="one table of positions"):
+        blank_images(timm_vit(pos_embed="none"))

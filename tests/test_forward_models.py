@@ -1,0 +1,277 @@
+"""References that become models, and the contexts that they are run on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+import transformers
+from made_models import (
+    LENGTH,
+    VOCABULARY,
+    WIDTH,
+    bert,
+    gpt2,
+    in_batches,
+    minilm,
+    pixels,
+    timm_vit,
+    tokens,
+    vit,
+)
+from PIL import Image
+
+from posprobe.errors import (
+    InvalidCheckpoint,
+    MissingExtra,
+    UnknownReference,
+    UsageError,
+)
+from posprobe.forward import (
+    decompose,
+    image_files,
+    load_model,
+    load_preparation,
+    load_tokenizer,
+    random_images,
+    random_tokens,
+    text_windows,
+)
+from posprobe.table import Grid, Sequence
+
+
+def test_a_saved_model_is_built_again(tmp_path: Path) -> None:
+    model = gpt2()
+    model.save_pretrained(tmp_path)
+    built = load_model(str(tmp_path), device="cpu", dtype="float64", offline=True)
+    assert not built.training
+    one, other = (decompose(m.double(), [tokens(4)]) for m in (model, built))
+    np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-12)
+
+
+def test_a_model_of_timm_is_built_again(tmp_path: Path) -> None:
+    model = timm_vit()
+    timm.models.save_for_hf(
+        model, str(tmp_path), model_args={
+            "embed_dim": WIDTH, "depth": 2, "num_heads": 3, "img_size": (14, 21), "patch_size": 7,
+            "num_classes": 0,
+        },
+    )  # fmt: skip
+    built = load_model(str(tmp_path), device="cpu")
+    one, other = (decompose(m, [pixels(3)]) for m in (model, built))
+    np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-6)
+
+
+def test_the_sample_of_digits_is_a_whole_model() -> None:
+    found = decompose(
+        load_model("sample:digits-vit", device="cpu"), [np.zeros((2, 1, 8, 8), np.float32)]
+    )
+    assert found.layout == Grid(8, 8)
+
+
+def test_a_checkpoint_without_all_weights_is_not_filled_up_with_random_ones() -> None:
+    with pytest.raises(InvalidCheckpoint, match="lacks"):
+        load_model("sample:all-minilm-l6-v2", device="cpu")
+
+
+def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
+    config = {
+        "model_type": "homemade",
+        "auto_map": {"AutoConfig": "mine.Mine", "AutoModel": "mine.Model"},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    trace = tmp_path / "ran"
+    (tmp_path / "mine.py").write_text(f"open({str(trace)!r}, 'w')\n")
+    with pytest.raises(UsageError, match="--trust-remote-code"):
+        load_model(str(tmp_path), device="cpu", offline=True)
+    assert not trace.exists()
+
+
+HOMEMADE = """
+from transformers import BertConfig, BertModel
+
+class Mine(BertConfig):
+    model_type = "homemade"
+
+class Model(BertModel):
+    config_class = Mine
+"""
+
+
+def test_code_of_a_checkpoint_is_run_when_told_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "m"))
+    monkeypatch.syspath_prepend(str(tmp_path / "m"))
+    folder = tmp_path / "homemade"
+    bert().save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    mine = {
+        "model_type": "homemade",
+        "auto_map": {"AutoConfig": "mine.Mine", "AutoModel": "mine.Model"},
+    }
+    (folder / "config.json").write_text(json.dumps(config | mine))
+    (folder / "mine.py").write_text(HOMEMADE)
+    with pytest.raises(UsageError, match="--trust-remote-code"):
+        load_model(str(folder), device="cpu", offline=True)
+    built = load_model(str(folder), device="cpu", offline=True, trust_remote_code=True)
+    assert type(built).__name__ == "Model"
+    one, other = (decompose(m, [tokens(4)]) for m in (bert(), built))
+    np.testing.assert_allclose(one.layers[2].pos, other.layers[2].pos, atol=1e-6)
+
+
+def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
+    model = bert()
+    model.save_pretrained(tmp_path / "model")
+    expected = decompose(model, [tokens(6)])
+    spread = load_model(str(tmp_path / "model"), device_map="auto")
+    # Layers that are on disk until they are needed, as on a machine without room for them.
+    kept: Any = transformers.AutoModel.from_pretrained(
+        tmp_path / "model",
+        device_map={"embeddings": "disk", "encoder.layer.0": "cpu", "encoder.layer.1": "disk",
+                    "pooler": "cpu"},
+        offload_folder=tmp_path / "off",
+    )  # fmt: skip
+    assert next(kept.parameters()).device.type == "meta"
+    for other in (spread, kept):
+        found = decompose(other, in_batches(tokens(6), 4))
+        for number, layer in expected.layers.items():
+            np.testing.assert_allclose(found.layers[number].pos, layer.pos, atol=1e-5)
+    for options in ({"device": "cpu", "device_map": "auto"}, {"device_map": "nonsense"}):
+        with pytest.raises((UsageError, InvalidCheckpoint), match="map"):
+            load_model(str(tmp_path / "model"), **options)
+
+
+def test_a_part_of_a_model_is_run_by_its_name(tmp_path: Path) -> None:
+    config = transformers.T5Config(
+        vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=2, num_heads=2
+    )
+    transformers.T5Model(config).save_pretrained(tmp_path / "t5")
+    with pytest.raises(UsageError, match="#encoder"):
+        decompose(load_model(str(tmp_path / "t5")), [tokens(2)])
+    found = decompose(load_model(f"{tmp_path / 't5'}#encoder"), [tokens(2)])
+    assert list(found.layers) == [0, 1, 2]
+    sizes = {
+        "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 3,
+        "intermediate_size": 16,
+    }  # fmt: skip
+    clip = transformers.CLIPConfig(
+        text_config=sizes | {"vocab_size": VOCABULARY, "max_position_embeddings": LENGTH},
+        vision_config=sizes | {"image_size": 14, "patch_size": 7},
+    )
+    transformers.CLIPModel(clip).save_pretrained(tmp_path / "clip")
+    vision = load_model(f"{tmp_path / 'clip'}#vision")
+    assert decompose(vision, random_images((3, 14, 14), 2)).layout == Grid(2, 2)
+    text = load_model(f"{tmp_path / 'clip'}#text")
+    assert decompose(text, [tokens(2)]).layout == Sequence(LENGTH)
+
+
+@pytest.mark.parametrize(
+    ("reference", "failure", "message"),
+    [
+        ("sinusoidal:16x8", UsageError, "formula"),
+        ("sample:digits-vit#text", UsageError, "no such part"),
+        ("./nowhere", UnknownReference, "Check the path"),
+        (str(Path(__file__).parent), UnknownReference, "no config.json"),
+        (__file__, UnknownReference, "a folder with a config"),
+        ("posprobe-tests/no-such-model", UnknownReference, "cannot be built"),
+        ("timm/no-such-model", UnknownReference, "cannot be built"),
+    ],
+)
+def test_references_that_are_no_model_are_one_clear_error(
+    reference: str, failure: type[Exception], message: str
+) -> None:
+    with pytest.raises(failure, match=message):
+        load_model(reference, device="cpu", offline=True)
+
+
+def test_a_damaged_checkpoint_is_one_clear_error(tmp_path: Path) -> None:
+    bert().save_pretrained(tmp_path)
+    whole = (tmp_path / "model.safetensors").read_bytes()
+    (tmp_path / "model.safetensors").write_bytes(whole[:-100])
+    with pytest.raises(InvalidCheckpoint, match="cannot be built"):
+        load_model(str(tmp_path), device="cpu")
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(InvalidCheckpoint, match="cannot be built"):
+        load_model(str(tmp_path), device="cpu")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InvalidCheckpoint, match="JSON"):
+        load_model(str(tmp_path), device="cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA is here")
+def test_a_gpu_that_is_not_there_is_one_clear_error() -> None:
+    with pytest.raises(UsageError, match="--device cpu"):
+        load_model("sample:digits-vit", device="cuda")
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posprobe.forward.models.find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"posprobe\[models\]"):
+        load_model("sample:digits-vit")
+
+
+def test_random_contexts_do_not_depend_on_how_they_are_grouped_and_hold_no_special_token() -> None:
+    config = transformers.RobertaConfig(vocab_size=20)
+    one = np.concatenate(list(random_tokens(config, 50, 9, seed=3, batch_size=4)))
+    other = np.concatenate(list(random_tokens(config, 50, 9, seed=3, batch_size=9)))
+    np.testing.assert_array_equal(one, other)
+    assert one.shape == (9, 50)
+    assert set(one.ravel().tolist()) == set(range(20)) - {0, 1, 2}
+    images = np.concatenate(list(random_images((3, 4, 5), 7, batch_size=2)))
+    assert images.shape == (7, 3, 4, 5)
+    np.testing.assert_array_equal(images, next(random_images((3, 4, 5), 7, batch_size=7)))
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_a_text_is_cut_into_windows_of_its_own_tokens(tmp_path: Path) -> None:
+    tokenizer: Any = transformers.AutoTokenizer.from_pretrained(minilm())
+    path = tmp_path / "text.txt"
+    path.write_text("Where a word stands changes what it says. " * 20)
+    windows = np.concatenate(list(text_windows(path, tokenizer, 16, batch_size=3)))
+    ids = tokenizer(path.read_text(), add_special_tokens=False)["input_ids"]
+    assert windows.ravel().tolist() == ids[: len(ids) // 16 * 16]
+    assert len(next(text_windows(path, tokenizer, 16, count=2))) == 2
+    with pytest.raises(UsageError, match="fewer than one context"):
+        next(text_windows(path, tokenizer, 512))
+    with pytest.raises(UnknownReference, match="cannot be read"):
+        next(text_windows(tmp_path / "none.txt", tokenizer, 512))
+
+
+def test_a_folder_of_pictures_is_prepared_as_the_model_s_library_does(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    pictures = [Image.fromarray(rng.integers(0, 256, (20, 30, 3), np.uint8)) for _ in range(3)]
+    for number, picture in enumerate(pictures):
+        picture.save(folder / f"{number}.png")
+    (folder / "notes.txt").write_text("no picture")
+    processor = transformers.ViTImageProcessor(size={"height": 14, "width": 21})
+    processor.save_pretrained(tmp_path)
+    vit().save_pretrained(tmp_path)
+    prepare = load_preparation(str(tmp_path), vit())
+    found = np.concatenate(list(image_files(folder, prepare, batch_size=2)))
+    expected = processor(pictures, return_tensors="np")["pixel_values"]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    own = load_preparation("", timm_vit())
+    assert next(image_files(folder, own, count=1)).shape == (1, 3, 14, 21)
+    (folder / "0.png").write_bytes(b"nothing")
+    with pytest.raises(InvalidCheckpoint, match="cannot be read"):
+        next(image_files(folder, own))
+    for empty in (tmp_path / "nowhere", Path(__file__).parent):
+        with pytest.raises(UnknownReference):
+            next(image_files(empty, own))
+
+
+def test_what_lies_not_beside_a_model_is_one_clear_error(tmp_path: Path) -> None:
+    vit().save_pretrained(tmp_path)
+    with pytest.raises(UsageError, match="--images"):
+        load_preparation(str(tmp_path), vit(), offline=True)
+    with pytest.raises(UsageError, match="--text"):
+        load_tokenizer(str(tmp_path), offline=True)

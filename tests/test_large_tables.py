@@ -1,0 +1,452 @@
+"""Tables whose n x n matrix is never formed: tiles and factors say what the matrix would."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_tables import as_table, gaussian, patches, walk
+from sklearn.utils.extmath import randomized_svd
+
+import posprobe as pp
+from posprobe.analyses.headline import headline, ruler
+from posprobe.analyses.tiles import displacement_sums
+from posprobe.arrays import Positions
+from posprobe.cli import main
+from posprobe.errors import InvalidTable
+from posprobe.figures.draw import MAX_EDGE, MAX_TILES, area, heat_map, mosaic, tile_block
+from posprobe.report.embed import cosines
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from posprobe.analyses import Cosine
+    from posprobe.table import PositionTable
+
+# By name, as the functions of the package hide the modules that they stand in.
+SIMILARITY, TILES = (
+    import_module("posprobe.analyses.similarity"),
+    import_module("posprobe.analyses.tiles"),
+)
+UNITS, COMPONENTS = (
+    import_module("posprobe.analyses.unit_rows"),
+    import_module("posprobe.analyses.pca"),
+)
+HEADLINE, NULLS = import_module("posprobe.analyses.headline"), import_module("posprobe.nulls")
+
+few = settings(max_examples=25, deadline=None, derandomize=True, database=None)
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
+DEVICES = ["numpy", "cpu", pytest.param("cuda", marks=needs_cuda)]
+
+TABLES: dict[str, Any] = {
+    "walk": lambda: as_table(walk(301, 7)),
+    "noise": lambda: as_table(gaussian(256, 40)),
+    "shared row": lambda: as_table(gaussian(200, 8) + 5),
+    "sinusoid": lambda: pp.sinusoidal(300, 64),
+    "zero rows": lambda: as_table(walk(150, 6) * (np.arange(150) % 7 > 0)[:, None]),
+    "a block of zero rows": lambda: as_table(walk(150, 6) * (np.arange(150) > 20)[:, None]),
+    "tall grid": lambda: patches(13, 9, 5),
+    "wide grid": lambda: patches(5, 31, 6),
+    "one column of patches": lambda: patches(60, 1, 6),
+    "grid with zero rows": lambda: as_table(
+        patches(8, 11, 4).values * (np.arange(88) % 5 > 0)[:, None], Grid(8, 11)
+    ),
+    "constant": lambda: as_table(np.ones((64, 5))),
+    "one direction": lambda: as_table(np.arange(1.0, 65)[:, None] * np.arange(1, 4)),
+}
+NUMBERS = ("neighbour_mean", "far_mean", "translation_invariance", "monotone_fraction")
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tables of a few dozen rows count as large, with tiles and blocks that fit nothing."""
+    for module in (SIMILARITY, HEADLINE, NULLS):
+        monkeypatch.setattr(module, "MAX_ROWS", 10)
+    for name in ("SIDE", "TORCH_SIDE"):
+        monkeypatch.setattr(TILES, name, 37)
+    monkeypatch.setattr(UNITS, "POOLED_SIDE", 24)
+    monkeypatch.setattr(UNITS, "_LINE", 19)
+    monkeypatch.setattr(UNITS, "_TRANSFORMED", 512)
+
+
+def on(table: PositionTable, device: str) -> PositionTable | Positions:
+    if device == "numpy":
+        return table
+    values = torch.from_numpy(np.array(table.values, dtype=np.float64)).to(device)
+    return Positions(values, table.layout, table.start, device)
+
+
+def agree(found: float | None, expected: float | None, tolerance: float, what: str) -> None:
+    if expected is None:
+        assert found is None, what
+    else:
+        assert found == pytest.approx(expected, rel=tolerance, abs=tolerance), what
+
+
+def variants(table: PositionTable | Positions) -> dict[str, Cosine]:
+    found = pp.similarity(table)
+    return {"raw": found.raw, "centred": found.centered}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", TABLES)
+def test_tiles_say_what_the_matrix_says(
+    name: str, device: str, request: pytest.FixtureRequest
+) -> None:
+    table = TABLES[name]()
+    expected = variants(table)
+    zero_rows = pp.similarity(table).zero_rows
+    request.getfixturevalue("small_limits")
+    found = variants(on(table, device))
+    assert pp.similarity(on(table, device)).zero_rows == zero_rows
+    for variant, whole in expected.items():
+        large = found[variant]
+        for number in NUMBERS:
+            agree(getattr(large, number), getattr(whole, number), 1e-11, number)
+        agree(large.minimum, whole.minimum, 1e-6, "minimum")
+        assert {k: v for k, v in large.undefined.items() if k != "offset_profile"} == {
+            k: v for k, v in whole.undefined.items() if k != "offset_profile"
+        }
+        np.testing.assert_array_equal(large.offset_count, whole.offset_count)
+        np.testing.assert_allclose(large.offset_mean, whole.offset_mean, rtol=0, atol=1e-11)
+        # The root of a difference: its square is what single precision leaves.
+        np.testing.assert_allclose(large.offset_std**2, whole.offset_std**2, rtol=0, atol=5e-7)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", TABLES)
+def test_a_pooled_matrix_is_the_mean_of_what_is_defined(
+    name: str, device: str, request: pytest.FixtureRequest
+) -> None:
+    table = TABLES[name]()
+    n = len(table)
+    expected = variants(table)
+    request.getfixturevalue("small_limits")
+    for variant, large in variants(on(table, device)).items():
+        whole, block = expected[variant].matrix, large.pooled
+        assert block == -(-n // 24)
+        assert large.positions == n
+        edges = [slice(first, first + block) for first in range(0, n, block)]
+        assert large.matrix.shape == (len(edges), len(edges))
+        for i, rows in enumerate(edges):
+            for j, columns in enumerate(edges):
+                pairs = whole[rows, columns]
+                defined = pairs[~np.isnan(pairs)]
+                mean = defined.mean() if defined.size else np.nan
+                assert large.matrix[i, j] == pytest.approx(mean, abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_two_runs_give_the_same_bits() -> None:
+    table = as_table(gaussian(400, 33))
+    one, two = variants(table), variants(table)
+    for variant, first in one.items():
+        second = two[variant]
+        assert first.summary() == second.summary()
+        for name in ("matrix", "offset_mean", "offset_std"):
+            np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+
+
+@few
+@given(
+    heights=st.tuples(st.integers(1, 6), st.integers(1, 6)),
+    width=st.integers(1, 9),
+    seed=st.integers(0, 2**31),
+)
+def test_a_part_of_a_matrix_is_summed_pair_by_pair(
+    heights: tuple[int, int], width: int, seed: int
+) -> None:
+    p, q = heights
+    part = np.random.default_rng(seed).standard_normal((2, p * width, q * width))
+    expected = np.zeros((2, p + q - 1, 2 * width - 1))
+    for i in range(p * width):
+        for j in range(q * width):
+            down, right = j // width - i // width, j % width - i % width
+            expected[:, down + p - 1, right + width - 1] += part[:, i, j]
+    found = displacement_sums(part, heights, width, np)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@few
+@given(
+    height=st.integers(1, 7), width=st.integers(1, 7), d=st.integers(1, 5), seed=st.integers(0, 99)
+)
+def test_an_autocorrelation_is_the_sum_of_all_inner_products(
+    height: int, width: int, d: int, seed: int
+) -> None:
+    rows = gaussian(height * width, d, seed)
+    found = UNITS.autocorrelation(rows, height, width, np)
+    expected = displacement_sums(rows @ rows.T, (height, height), width, np)
+    np.testing.assert_allclose(found, expected, atol=1e-11)
+    assert UNITS.sum_of_squares(rows) == pytest.approx(np.square(rows @ rows.T).sum(), rel=1e-12)
+
+
+def test_a_long_sinusoid_has_its_closed_form() -> None:
+    n, d = 20_001, 16
+    found = pp.similarity(pp.sinusoidal(n, d))
+    assert found.raw.pooled == -(-n // 1024)
+    # Vaswani et al. 2017: the cosine at offset k is the mean of cos(w_i k).
+    frequencies = 10_000.0 ** (-2 * np.arange(d // 2) / d)
+    closed = np.cos(np.outer(np.arange(n), frequencies)).mean(axis=1)
+    np.testing.assert_allclose(found.raw.offset_mean, closed, rtol=0, atol=1e-9)
+    assert found.raw.translation_invariance == pytest.approx(1, abs=1e-10)
+    assert found.raw.minimum == pytest.approx(closed.min(), abs=1e-6)
+    assert found.raw.offset_std.max() < 1e-3
+    fall = np.diff(closed[:65]) < 0
+    assert found.raw.monotone_fraction == pytest.approx(fall.mean(), abs=1e-12)
+    block = found.raw.pooled
+    apart = np.abs(np.arange(block)[:, None] - np.arange(5 * block, 6 * block))
+    assert found.raw.matrix[0, 5] == pytest.approx(closed[apart].mean(), abs=1e-10)
+    assert found.centered.translation_invariance is not None
+    assert found.centered.translation_invariance < 1
+
+
+def test_a_large_grid_keeps_the_identity_of_its_axes() -> None:
+    found = pp.similarity(pp.sincos2d(96, 100, 16)).raw
+    middle = found.offset_mean[95, 99]
+    assert middle == pytest.approx(1, abs=1e-12)
+    # C(down, right) = C(down, 0) + C(0, right) - 1.
+    down, right = found.offset_mean[:, 99:100], found.offset_mean[95:96, :]
+    np.testing.assert_allclose(found.offset_mean, down + right - 1, rtol=0, atol=1e-9)
+    assert found.translation_invariance == pytest.approx(1, abs=1e-10)
+
+
+def test_more_rows_than_can_be_compared_are_refused_at_once() -> None:
+    n = SIMILARITY.LARGEST + 1
+    with pytest.raises(InvalidTable, match=f"{n} positions.*--rows A:B.*--only"):
+        pp.similarity(np.ones((n, 1), dtype=np.float32))
+    table = as_table(np.ones((n, 1), dtype=np.float32))
+    with pytest.raises(InvalidTable, match="--rows A:B"):
+        pp.analyze(table)
+    assert set(pp.analyze(table, only=["norms"], nulls=0).results) == {"norms"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 5e-5), (np.float64, 1e-8)])
+def test_headline_numbers_need_no_gram_matrix_of_the_rows(
+    name: str, dtype: type, tolerance: float, request: pytest.FixtureRequest
+) -> None:
+    table = TABLES[name]()
+    values = np.asarray(table.values, dtype=np.float64)
+    values = (values / np.abs(values).max()).astype(dtype)
+    shared = ruler(table.layout, table.dim)
+    expected = headline(values, shared)
+    request.getfixturevalue("small_limits")
+    found = headline(values, shared)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        agree(found[key], value, tolerance, key)
+
+
+# Components.
+
+
+@pytest.fixture
+def randomised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(COMPONENTS, "EXACT", 1)
+    monkeypatch.setattr(COMPONENTS, "LEADING", 12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(
+    "values",
+    [walk(300, 80), gaussian(200, 50) * 0.8 ** np.arange(50), walk(40, 200, seed=1)],
+    ids=["walk", "falling", "more columns than rows"],
+)
+def test_randomised_components_are_the_leading_exact_ones(
+    values: Any, device: str, request: pytest.FixtureRequest
+) -> None:
+    table = as_table(values)
+    exact = pp.pca(table)
+    request.getfixturevalue("randomised")
+    found = pp.pca(on(table, device))
+    assert (exact.method, found.method) == ("exact", "randomised")
+    k = len(found.singular_values)
+    assert k == 12
+    np.testing.assert_allclose(found.singular_values, exact.singular_values[:k], rtol=1e-5)
+    np.testing.assert_allclose(
+        found.explained_variance_ratio, exact.explained_variance_ratio[:k], rtol=1e-5
+    )
+    np.testing.assert_allclose(found.components[:6], exact.components[:6], atol=1e-4)
+    np.testing.assert_allclose(
+        found.scores[:, :6], exact.scores[:, :6], atol=1e-4 * exact.singular_values[0]
+    )
+    for number in ("stable_rank", "participation_ratio"):
+        assert getattr(found, number) == pytest.approx(getattr(exact, number), rel=1e-9)
+    assert found.effective_rank is None
+    assert "only the 12 leading" in found.summary()["undefined"]["effective_rank"]
+
+
+@pytest.mark.usefixtures("randomised")
+def test_randomised_components_are_as_close_as_those_of_sklearn() -> None:
+    values = gaussian(500, 120) * 0.95 ** np.arange(120)
+    centered = values - values.mean(axis=0)
+    ours = pp.pca(values).singular_values
+    exact = np.linalg.svd(centered, compute_uv=False)[:12]
+    _, theirs, _ = randomized_svd(centered, 12, random_state=0)
+    assert np.abs(ours - exact).max() <= np.abs(theirs - exact).max()
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+
+
+@pytest.mark.usefixtures("randomised")
+def test_randomised_components_are_repeatable() -> None:
+    values = gaussian(300, 40)
+    np.testing.assert_array_equal(pp.pca(values).scores, pp.pca(values).scores)
+
+
+@pytest.mark.usefixtures("randomised")
+def test_shares_that_the_leading_components_do_not_reach_are_undefined() -> None:
+    found = pp.pca(gaussian(400, 100))
+    numbers = found.summary()
+    assert found.explained_variance_ratio.sum() < 0.5
+    assert numbers["components_90"] is None
+    assert "leading" in numbers["undefined"]["components_90"]
+    assert numbers["top3"] == pytest.approx(found.explained_variance_ratio[:3].sum())
+    nearly = pp.pca(gaussian(400, 3) @ gaussian(3, 100) + 1e-3 * gaussian(400, 100))
+    assert nearly.components_for(0.99) == 3
+
+
+@pytest.mark.usefixtures("randomised")
+@pytest.mark.parametrize("unit", [1e-120, 1e120])
+def test_units_do_not_matter_to_randomised_components(unit: float) -> None:
+    values = walk(100, 40)
+    one, other = pp.pca(values), pp.pca(values * unit)
+    for number in ("stable_rank", "participation_ratio"):
+        assert getattr(other, number) == pytest.approx(getattr(one, number), rel=1e-9)
+
+
+@pytest.mark.usefixtures("randomised")
+def test_a_constant_table_has_no_randomised_components_either() -> None:
+    found = pp.pca(np.ones((64, 32)))
+    assert found.stable_rank is None
+    assert found.components_for(0.9) is None
+    assert "all rows are equal" in found.summary()["undefined"]["stable_rank"]
+
+
+def test_comparisons_take_the_whole_table_where_components_are_the_leading_ones(
+    request: pytest.FixtureRequest,
+) -> None:
+    table = as_table(walk(200, 60) + 3 * gaussian(200, 60))
+    exact = pp.analyze(table, only=["pca", "sinusoid", "shift"], nulls=0)
+    request.getfixturevalue("randomised")
+    found = pp.analyze(table, only=["pca", "sinusoid", "shift"], nulls=0).to_dict()
+    expected = exact.to_dict()
+    for name in ("cka", "cka_biased", "procrustes", "ladder_share", "subspace_overlap"):
+        assert found["sinusoid"][name] == pytest.approx(expected["sinusoid"][name], rel=1e-4), name
+    assert found["shift"]["skill"] is None
+    assert "leading components" in found["shift"]["undefined"]["skill"]
+
+
+# What is made of it.
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_a_heat_map_of_a_pooled_matrix_has_its_axes_in_positions() -> None:
+    from matplotlib.figure import Figure
+
+    found = pp.similarity(as_table(walk(301, 7))).raw
+    ax = Figure().subplots()
+    image = heat_map(ax, found, start=7)
+    assert list(image.get_extent()) == [6.5, 307.5, 307.5, 6.5]
+    assert ax.get_xlabel() == "position (mean of 13 x 13 cells)"
+
+
+def test_a_mosaic_of_a_large_grid_shows_the_cosines_of_single_patches() -> None:
+    from matplotlib.figure import Figure
+
+    table = pp.sincos2d(95, 90, 8)
+    patches_found = pp.grid(table)
+    assert patches_found.every == 6
+    assert patches_found.mosaic.shape == (16, 15, 95, 90)
+    rows = table.values / np.linalg.norm(table.values, axis=1, keepdims=True)
+    anchor = rows[(12 * 90) + 18]
+    np.testing.assert_allclose(
+        patches_found.mosaic[2, 3], (rows @ anchor).reshape(95, 90), atol=1e-12
+    )
+    block = tile_block(Grid(95, 90))
+    assert block == 2
+    ax = Figure().subplots()
+    drawn = np.asarray(mosaic(ax, patches_found).get_array())
+    assert drawn.shape == (16 * 49 - 1, 15 * 46 - 1)
+    tile = drawn[2 * 49 : 2 * 49 + 48, 3 * 46 : 3 * 46 + 45]
+    np.testing.assert_allclose(
+        tile[:47], patches_found.mosaic[2, 3][:94].reshape(47, 2, 45, 2).mean(axis=(1, 3))
+    )
+    np.testing.assert_allclose(tile[47], patches_found.mosaic[2, 3][94].reshape(45, 2).mean(axis=1))
+    assert "means of 2 x 2" in ax.get_xlabel()
+    assert MAX_TILES == 16
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_an_area_of_many_points_keeps_their_extremes(log: bool) -> None:
+    from matplotlib.figure import Figure
+
+    n = 50_000
+    at = np.arange(1.0, n + 1)
+    low = -np.ones(n)
+    low[31_415] = -9
+    ax = Figure().subplots()
+    area(ax, (at, low, -low), log=log, label="band")
+    (path,) = ax.collections[0].get_paths()
+    corners = np.asarray(path.vertices)
+    assert len(corners) <= 2 * MAX_EDGE + 3
+    assert corners[:, 1].min() == -9
+    assert corners[:, 1].max() == 9
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_a_page_finds_a_pair_in_a_pooled_matrix() -> None:
+    analysis = pp.analyze(as_table(walk(301, 7)), only=["similarity"], nulls=0)
+    document, arrays = analysis.to_dict(), analysis.arrays()
+    block = document["similarity"]["raw"]["pooled"]
+    packed = cosines(arrays, 10**6)
+    assert packed is not None
+    # As the script counts: cells of so many positions each fill the matrix's side.
+    assert -(-301 // (block * packed["block"])) == -(-len(arrays["similarity"]) // packed["block"])
+    coarser = cosines(arrays, 300)
+    assert coarser is not None
+    assert coarser["block"] > packed["block"] == 1
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_the_profile_of_a_large_table_is_in_the_arrays_and_not_in_the_json() -> None:
+    analysis = pp.analyze(as_table(walk(301, 7)), only=["similarity"], nulls=0)
+    block = analysis.to_dict()["similarity"]["raw"]
+    assert block["offset_profile"] is None
+    assert "arrays.npz" in block["undefined"]["offset_profile"]
+    assert analysis.arrays()["offset_profile"].shape == (301,)
+    assert block["pooled"] == 13
+
+
+@pytest.mark.parametrize("reference", ["sinusoidal:9000x16", "sincos2d:92x94x8"])
+def test_a_large_table_becomes_a_whole_bundle(
+    reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "bundle"
+    command = ["posprobe", "analyze", reference, "--nulls", "1", "--out", str(out), "--quiet"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    document = json.loads((out / "analysis.json").read_text(encoding="utf-8"))
+    n = document["table"]["positions"]
+    assert document["similarity"]["raw"]["pooled"] == -(-n // 1024)
+    invariance = document["similarity"]["raw"]["translation_invariance"]
+    assert invariance == pytest.approx(1, abs=1e-9)
+    numbers = document["nulls"]["numbers"]["similarity.raw.translation_invariance"]
+    assert numbers["sinusoid"] == pytest.approx(1, abs=1e-9)
+    assert numbers["permuted"]["p50"] < 0.5
+    with np.load(out / "arrays.npz") as arrays:
+        assert max(arrays["similarity"].shape) <= 1024
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "means over blocks of 9 × 9 pairs" in page
+    assert 'id="cosines"' in page
+    assert len(page.encode()) < 2_000_000

