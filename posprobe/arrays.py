@@ -25,8 +25,9 @@ Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 _Task = TypeVar("_Task")
 _Done = TypeVar("_Done")
 
-#: Below this many multiply-adds of n * n * d, moving a table to a GPU costs more than it saves.
-GPU_PAYS = 2**34
+#: Below this many multiply-adds of n * n * d, moving a table to a GPU costs more than it saves: two
+#: cores take about as long for their cosines as torch takes to start.
+GPU_PAYS = 2**36
 
 
 def namespace(array: Array) -> ModuleType:

@@ -58,8 +58,12 @@ def test_measured_attention_is_the_mean_of_the_library_s_own(build: Any, device:
     for number, layer in found.layers.items():
         mean = expected[number].mean(axis=0)
         for head, matrix in enumerate(mean):
-            diagonals = [np.diagonal(matrix, o).mean() for o in range(1 - LENGTH, LENGTH)]
-            np.testing.assert_allclose(layer.curves[head], diagonals, atol=1e-7)
+            # Without the first token as a key.
+            later = matrix.copy()
+            later[:, 0] = np.nan
+            diagonals = [np.nanmean(np.diagonal(later, o)) for o in range(2 - LENGTH, LENGTH)]
+            assert np.isnan(layer.curves[head, 0])
+            np.testing.assert_allclose(layer.curves[head, 1:], diagonals, atol=1e-7)
             assert layer.first[head] == pytest.approx(matrix[1:, 0].mean(), abs=1e-7)
         each = expected[number]
         np.testing.assert_allclose(layer.locality, locality(each).mean(axis=0), atol=1e-7)
@@ -126,6 +130,19 @@ def test_locality_and_symmetry_of_plain_matrices(name: str) -> None:
     assert symmetry(matrix) == pytest.approx(even, abs=1e-12, nan_ok=True)
 
 
+def test_what_all_pay_to_the_first_token_is_no_preference_for_far_offsets() -> None:
+    n = 16
+    matrix = np.full((n, n), 0.2 / n)
+    matrix[:, 0] += 0.7
+    matrix += 0.1 * (np.eye(n, k=-1) + np.eye(n)[:1].T @ np.eye(n)[:1])
+    sums = attention_sums(matrix[None, None], Sequence(n))
+    found = attention_by_offset({0: sums}, layout=Sequence(n)).layers[0]
+    assert found.peak.tolist() == [[-1]]
+    assert found.first[0] == pytest.approx(matrix[1:, 0].mean())
+    assert np.isnan(found.curves[0, 0])
+    np.testing.assert_allclose(found.curves[0, 1 : n - 2], 0.2 / n)
+
+
 def test_a_tiny_asymmetry_is_tiny() -> None:
     matrix = np.full((20, 20), 0.05)
     matrix[:, 3] += 1e-6
@@ -143,7 +160,7 @@ def test_a_repeated_word_leaves_the_first_layer_nothing_but_positions() -> None:
     model.embeddings.position_embeddings.weight.data.zero_()
     found = attend(model, words).layers[0]
     # Without positions all words look alike: attention is uniform.
-    np.testing.assert_allclose(found.curves, 1 / LENGTH, atol=1e-6)
+    np.testing.assert_allclose(found.curves[:, 1:], 1 / LENGTH, atol=1e-6)
     assert found.locality == pytest.approx(locality(np.full((LENGTH, LENGTH), 1 / LENGTH)))
 
 

@@ -57,7 +57,8 @@ def saved(folder: Path, *, tokenizer: bool = False) -> Path:
     if tokenizer:
         words = Tokenizer(WordLevel({f"w{k}": k for k in range(40)}, unk_token="w0"))  # noqa: S106
         words.pre_tokenizer = Whitespace()
-        made: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=words)
+        kind: Any = transformers.PreTrainedTokenizerFast
+        made = kind(tokenizer_object=words)
         made.save_pretrained(folder)
     return folder
 

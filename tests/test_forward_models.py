@@ -142,7 +142,11 @@ def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
         found = decompose(other, in_batches(tokens(6), 4))
         for number, layer in expected.layers.items():
             np.testing.assert_allclose(found.layers[number].pos, layer.pos, atol=1e-5)
-    for options in ({"device": "cpu", "device_map": "auto"}, {"device_map": "nonsense"}):
+    wrong: list[dict[str, Any]] = [
+        {"device": "cpu", "device_map": "auto"},
+        {"device_map": "nonsense"},
+    ]
+    for options in wrong:
         with pytest.raises((UsageError, InvalidCheckpoint), match="map"):
             load_model(str(tmp_path / "model"), **options)
 

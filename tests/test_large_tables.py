@@ -21,7 +21,15 @@ from posprobe.analyses.tiles import displacement_sums
 from posprobe.arrays import Positions
 from posprobe.cli import main
 from posprobe.errors import InvalidTable
-from posprobe.figures.draw import MAX_EDGE, MAX_TILES, area, heat_map, mosaic, tile_block
+from posprobe.figures.draw import (
+    MAX_POINTS,
+    MAX_TILES,
+    area,
+    extremes,
+    heat_map,
+    mosaic,
+    tile_block,
+)
 from posprobe.report.embed import cosines
 from posprobe.table import Grid
 
@@ -397,9 +405,22 @@ def test_an_area_of_many_points_keeps_their_extremes(log: bool) -> None:
     area(ax, (at, low, -low), log=log, label="band")
     (path,) = ax.collections[0].get_paths()
     corners = np.asarray(path.vertices)
-    assert len(corners) <= 2 * MAX_EDGE + 3
+    assert len(corners) <= 2 * MAX_POINTS + 3
     assert corners[:, 1].min() == -9
     assert corners[:, 1].max() == 9
+
+
+@few
+@given(n=st.integers(1, 9000), seed=st.integers(0, 99), lacking=st.integers(0, 400))
+def test_a_thinned_curve_keeps_its_extremes_and_its_order(n: int, seed: int, lacking: int) -> None:
+    values = gaussian(n, 1, seed)[:, 0]
+    values[: min(lacking, n - 1)] = np.nan
+    at, kept = extremes(np.arange(n), values)
+    assert len(kept) <= MAX_POINTS + 9  # less than a block is left over
+    assert np.all(np.diff(at) > 0)
+    np.testing.assert_array_equal(kept, values[at])
+    assert np.nanmin(kept) == np.nanmin(values)
+    assert np.nanmax(kept) == np.nanmax(values)
 
 
 @pytest.mark.usefixtures("small_limits")

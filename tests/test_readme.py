@@ -11,23 +11,45 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from hub_server import serve
 from huggingface_hub import close_session, constants
 from safetensors.numpy import save, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
 
 from posprobe.cli import main
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 COMMANDS = [
-    shlex.split(re.split(r"\s+#", line)[0])[3:]
+    shlex.split(re.split(r"\s+#", line)[0].partition(" posprobe ")[2])
     for line in README.splitlines()
-    if line.startswith("uv run posprobe ")
+    if re.match(r"uv run (--extra models )?posprobe ", line)
 ]
+logs: Any = transformers.utils.logging
+logs.disable_progress_bar()
 TABLE = np.cumsum(np.random.default_rng(0).normal(size=(48, 16)), axis=0).astype(np.float32)
 
 
 def repository(tensors: dict[str, Any], **config: Any) -> dict[str, bytes]:
     return {"config.json": json.dumps(config).encode(), "model.safetensors": save(tensors)}
+
+
+def gpt2(folder: Path) -> dict[str, bytes]:
+    """Save a tiny GPT-2 with a tokenizer, and return its files."""
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        n_embd=16, n_layer=1, n_head=2, n_positions=512, vocab_size=30, bos_token_id=0,
+        eos_token_id=0,
+    )  # fmt: skip
+    words = Tokenizer(WordLevel({f"w{k}": k for k in range(30)}, unk_token="w0"))  # noqa: S106
+    words.pre_tokenizer = Whitespace()
+    kind: Any = transformers.PreTrainedTokenizerFast
+    for part in (transformers.GPT2LMHeadModel(config), kind(tokenizer_object=words)):
+        part.save_pretrained(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def bias(part: str) -> str:
@@ -49,7 +71,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
         close_session()
-        server.add("gpt2", repository({"wpe.weight": TABLE}, model_type="gpt2"))
+        server.add("gpt2", gpt2(tmp_path / "gpt2"))
         words = {"embeddings.position_embeddings.weight": TABLE[::-1].copy()}
         server.add("bert-base-uncased", repository(words, model_type="bert"))
         parts = {f"model.{p}.embed_positions.weight": TABLE for p in ("encoder", "decoder")}
@@ -66,20 +88,23 @@ def test_every_command_of_the_readme_runs(
     hub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert hub
-    assert len(COMMANDS) >= 12
+    assert len(COMMANDS) >= 16
+    assert ["forward", "gpt2"] in COMMANDS
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "path" / "to" / "checkpoint"
     folder.mkdir(parents=True)
     save_file({"wpe.weight": TABLE}, folder / "model.safetensors")
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    (tmp_path / "book.txt").write_text("w1 w2 w3 w4 w5 " * 300)
     for words in COMMANDS:
-        fast = ["--nulls", "1"] if words[0] in ("analyze", "compare", "figure") else []
+        fast = ["--nulls", "1"] if words[0] in ("analyze", "compare", "figure", "forward") else []
         if "--nulls" in words:
             fast = []
         monkeypatch.setattr(sys, "argv", ["posprobe", *words, *fast])
         with pytest.raises(SystemExit) as ended:
             main()
         assert not ended.value.code, (words, capsys.readouterr().err)
+    assert (tmp_path / "reports/gpt2-forward/report.html").exists()
     assert (tmp_path / "wpe.npy").exists()
     assert (tmp_path / "fig1.pdf").exists()
 

@@ -26,7 +26,9 @@ class LayerAttention:
     ----------
     curves
         ``[heads, 2 n - 1]``, or ``[heads, 2 h - 1, 2 w - 1]`` on a grid: mean attention at each
-        offset, key minus query.
+        offset, key minus query. In a sequence the first position is left out as a key: what many
+        heads pay to it, wherever they are, is no preference for far offsets. The offset that it
+        alone has is NaN.
     peak
         ``[heads, 1 or 2]``: offset of the largest mean among those that at least half of the
         positions have.
@@ -171,9 +173,10 @@ def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
     known = ~xp.isnan(even)
     height, width = _sides(layout)
     others = total[:, 1:, 0]
+    kept = xp.asarray(_keys(layout), dtype=total.dtype, device=weights.device)
     return AttentionSums(
         weights.shape[0],
-        by_displacement(total, height, width, xp),
+        by_displacement(total * kept, height, width, xp),
         *(
             xp.astype(part, wide)
             for part in (
@@ -186,6 +189,14 @@ def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
             )
         ),
     )
+
+
+def _keys(layout: Layout) -> NDArray[np.float64]:
+    """Return 1 for every pair that curves are made of, and 0 for the others: ``[n, n]``."""
+    kept = np.ones((layout.size, layout.size))
+    if not isinstance(layout, Grid) and layout.size > 1:
+        kept[:, 0] = 0
+    return kept
 
 
 def _sides(layout: Layout) -> tuple[int, int]:
@@ -271,8 +282,9 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     grid = isinstance(layout, Grid)
     n = layout.size
     height, width = _sides(layout)
-    count = np.rint(by_displacement(np.ones((n, n)), height, width, np))
-    curves = sums.curves / sums.contexts / count
+    count = np.rint(by_displacement(_keys(layout), height, width, np))
+    curves = np.full(sums.curves.shape, np.nan)
+    np.divide(sums.curves, sums.contexts * count, out=curves, where=count > 0)
     peaks = np.array([nearest_peak(curve, count, n) for curve in curves])
     peaks = peaks - [height - 1, width - 1]
     unknown = np.full(len(curves), np.nan)

@@ -385,7 +385,9 @@ def _blocks(series: _Series, found: _Found) -> None:
     m, n = MIN_SIDE, len(series.norms)
     between = np.arange(2 * m - 1, n - 2 * m)  # left row of boundaries with two blocks each side
     odd = np.array(sorted(found.special), dtype=int)
-    between = between[~(np.abs(odd[:, None] - (between + 0.5)) < 2 * m).any(axis=0)]
+    # No special row within the two blocks on either side.
+    before, after = (np.searchsorted(odd, between + far) for far in (1 - 2 * m, 2 * m + 1))
+    between = between[before == after]
     if not between.size:
         return
     sums, width = series.rows, 1

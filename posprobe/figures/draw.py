@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 MAX_CELLS = 512
 #: Tiles per side of a mosaic; on larger grids every second, third … patch has one.
 MAX_TILES = TILES
+#: Positions from which on the numbers of an axis need room.
+WIDE_NUMBERS = 10_000
 #: Cells per side of a tile, beyond which it is averaged in blocks.
 MAX_TILE = 64
-#: Points of an area's edge: more are finer than any page, and an area is stored point by point.
-MAX_EDGE = 2048
+#: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
+MAX_POINTS = 2048
 
 
 def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
@@ -46,6 +48,8 @@ def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
     ax.set_ylabel("position")
     if block > 1:
         ax.set_xlabel(f"position (mean of {block} x {block} cells)")
+    if start + n > WIDE_NUMBERS:
+        ax.locator_params(nbins=4)
     ax.spines[:].set_visible(False)
     return image
 
@@ -73,7 +77,8 @@ def profile(ax: Axes, similarity: Similarity) -> None:
     )
     for cosine, label, color, dash in drawn:
         offset = np.arange(len(cosine.offset_mean))
-        ax.plot(offset, cosine.offset_mean, color=color, linestyle=dash, label=label)
+        curve = extremes(offset, cosine.offset_mean)
+        ax.plot(*curve, color=color, linestyle=dash, label=label)
         if label == "centred":
             low, high = (cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1))
             area(ax, (offset, low, high), color=color, alpha=0.15, label="± 1 sd")
@@ -99,12 +104,34 @@ def area(ax: Axes, edges: tuple[NDArray[Any], ...], *, log: bool = False, **look
         Of the area.
     """
     at, low, high = edges
-    if len(at) > MAX_EDGE:
-        spaced = (np.geomspace if log else np.linspace)(at[0], at[-1], MAX_EDGE)
+    if len(at) > MAX_POINTS:
+        spaced = (np.geomspace if log else np.linspace)(at[0], at[-1], MAX_POINTS)
         first = np.unique(np.searchsorted(at, spaced))
         at = at[first]
         low, high = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
     ax.fill_between(at, low, high, linewidth=0, **look)
+
+
+def extremes(
+    at: NDArray[Any], values: NDArray[np.floating[Any]]
+) -> tuple[NDArray[Any], NDArray[np.floating[Any]]]:
+    """Thin a curve of more than `MAX_POINTS` points: each block keeps its lowest and its highest.
+
+    Parameters
+    ----------
+    at, values
+        Places and values ``[k]``.
+    """
+    if len(values) <= MAX_POINTS:
+        return at, values
+    block = -(-2 * len(values) // MAX_POINTS)
+    first = np.arange(0, len(values) // block * block, block)
+    blocks = values[: len(first) * block].reshape(-1, block)
+    lowest = np.argmin(np.where(np.isnan(blocks), np.inf, blocks), axis=1)
+    highest = np.argmax(np.where(np.isnan(blocks), -np.inf, blocks), axis=1)
+    rest = np.arange(blocks.size, len(values))
+    kept = np.unique(np.concatenate([first + lowest, first + highest, rest]))
+    return at[kept], values[kept]
 
 
 def _displacement_map(ax: Axes, cosine: Cosine, layout: Grid) -> None:
@@ -127,7 +154,7 @@ def norms(ax: Axes, result: Norms, layout: Layout | None = None, start: int = 0)
         ax.figure.colorbar(image, ax=ax, label="norm", shrink=0.85)
         return
     position = start + np.arange(len(result.norms))
-    ax.plot(position, result.norms, color=BLUE)
+    ax.plot(*extremes(position, result.norms), color=BLUE)
     if result.outliers:
         rows = list(result.outliers)
         ax.plot(
@@ -176,7 +203,8 @@ def score(ax: Axes, result: PCA, component: int) -> None:
         ax.spines[:].set_visible(False)
         return
     ax.axhline(0, color=GRID, linewidth=0.6)
-    ax.plot(result.start + np.arange(len(values)), values, color=BLUE, linewidth=0.9)
+    position = result.start + np.arange(len(values))
+    ax.plot(*extremes(position, values), color=BLUE, linewidth=0.9)
     ax.margins(x=0.01)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import area, heat_map, plain
+from posprobe.figures.draw import area, extremes, heat_map, plain
 from posprobe.figures.styles import DIVERGING, LINES, MUTED
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ def profiles(ax: Axes, results: Mapping[str, Similarity], band: Band | None) -> 
     """Draw the mean centred cosine against offset for each table."""
     _band(ax, band, first=0)
     for (label, result), (color, dash) in _styled(results):
-        ax.plot(result.centered.offset_mean, color=color, linestyle=dash, label=label)
+        mean = result.centered.offset_mean
+        ax.plot(*extremes(np.arange(len(mean)), mean), color=color, linestyle=dash, label=label)
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.set(xlabel="offset (positions)", ylabel="mean centred cosine", ylim=(-1.02, 1.02))
     ax.margins(x=0)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posprobe.figures.draw import nothing
+from posprobe.figures.draw import extremes, nothing
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def seam_profile(ax: Axes, result: Seams) -> None:
     n = len(result.norms)
     # The cosine of two rows stands between them.
     middle = result.start + np.arange(n - 1) + 0.5
-    ax.plot(middle, result.cosines, color=BLUE, linewidth=0.9)
+    ax.plot(*extremes(middle, result.cosines), color=BLUE, linewidth=0.9)
     for k, (left, right) in enumerate(result.between):
         x = result.start + (left + right) / 2
         ax.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (4, 1.5)), zorder=0,

@@ -83,7 +83,7 @@ def _states(document: Block) -> Iterator[Finding]:
         counts = _range([rank for rank, _ in ranks])
         yield Finding(
             f"{counts} {'directions' if counts != '1' else 'direction'} of what positions add, by "
-            "layer, stand above sampling noise; more contexts can only add to them.",
+            "layer, stand above sampling noise; with more contexts weaker ones can.",
             tuple(f"states.layers.{place}.rank" for _, place in ranks),
         )
     noisy = [p for p, layer in enumerate(layers) if (layer["noise_share"] or 0.0) > NOISY]

@@ -47,8 +47,8 @@ SECTIONS: tuple[Section, ...] = (
         "to one. Noise is what sampling alone puts into the share of position; marks are hollow, "
         "and panels mostly noise, where that is more than half. The relative norm is the largest "
         "singular value of what positions add over that of all hidden states. In the table, rank "
-        "counts the directions that stand above what noise can reach, to which more contexts can "
-        "only add; neighbours is the mean cosine of positions next to each other, invariance the "
+        "counts the directions that stand above what noise can reach, as with more contexts weaker "
+        "ones can; neighbours is the mean cosine of positions next to each other, invariance the "
         "share of the cosines' variance that the offset explains, CKA is debiased and with the "
         "sinusoid. Walks have steps of equal length: beside them a smooth curve is no finding. In "
         "the paths, a dot is the first position and a square the last.",
@@ -148,7 +148,8 @@ SECTIONS: tuple[Section, ...] = (
         title="Attention as measured",
         shows="The mean attention that each head pays at each offset, over the contexts.",
         reading="One row, or one tile, per head, on one logarithmic range that begins at a tenth "
-        "of uniform attention; grey is never met. Locality is 1 for attention to oneself, and "
+        "of uniform attention; grey is never met. Of text the first token is left out as a key, "
+        "since many heads pay it much wherever they are: see the second figure. Locality is 1 for attention to oneself, and "
         "weighs a key by 2 to the minus distance. Symmetry is 1 where either side gets the same. "
         "Invariance is the share of variance that the offset explains. Heads count from 0.",
         limits=_FOLLOWS + "A head that follows content can look local where content repeats; a "

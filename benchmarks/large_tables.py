@@ -1,0 +1,182 @@
+"""Tables of up to 131,072 rows: speed and memory beside the machine's own rate and a plain script.
+
+All ratios are of one run. A rate is that of one large float32 matrix product, measured before and
+after what is set beside it. Peak memory is that of a process of its own. Run with
+
+    uv run --group test python benchmarks/large_tables.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+#: Positions and width of the table that must not take more than 2 GiB.
+LARGE = 65_536, 1024
+#: Of one whose matrix a plain script can form.
+MEDIUM = 16_384, 256
+#: Of one of which all components can be had.
+DECOMPOSED = 16_384, 1024
+#: Rows of the product that measures a machine's rate.
+PRODUCT = 8192
+
+
+def table(n: int, d: int) -> Any:
+    """Draw a table in float32."""
+    return np.random.default_rng(0).standard_normal((n, d), dtype=np.float32)
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Time one call."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def tiled_products(n: int, d: int) -> int:
+    """Count the multiply-adds that the tiles of both variants take, the diagonal tiles whole."""
+    from posprobe.analyses.tiles import SIDE
+
+    blocks = [min(SIDE, n - first) for first in range(0, n, SIDE)]
+    pairs = sum(one * sum(blocks[k:]) for k, one in enumerate(blocks))
+    return 2 * pairs * d
+
+
+def similarity(n: int, d: int) -> dict[str, float]:
+    """Measure our similarity, both variants, and the rate of the machine around it."""
+    import posprobe as pp
+
+    values = table(n, d)
+    block = values[:PRODUCT]
+    block @ block[: PRODUCT - 1].T  # one row less: a product with itself would be half the work
+    product = [seconds(lambda: block @ block[: PRODUCT - 1].T)]
+    taken = seconds(lambda: pp.similarity(values))
+    product.append(seconds(lambda: block @ block[: PRODUCT - 1].T))
+    own = 2 * len(block) * (PRODUCT - 1) * d * len(product) / sum(product)
+    return {"seconds": taken, "rate": 2 * tiled_products(n, d) / taken, "own": own}
+
+
+def plain(n: int, d: int) -> dict[str, float]:
+    """Measure what a user would write: the matrix in float32, and its diagonals one by one."""
+
+    def numbers(rows: Any) -> None:
+        units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        matrix = units @ units.T
+        matrix.min()
+        for offset in range(n):
+            diagonal = np.diagonal(matrix, offset)
+            diagonal.mean()
+            diagonal.std()
+
+    def both() -> None:
+        values = table(n, d)
+        numbers(values)
+        numbers(values - values.mean(axis=0))
+
+    return {"seconds": seconds(both)}
+
+
+def components(n: int, d: int) -> dict[str, float]:
+    """Measure the exact and the randomised decomposition, and how far their shares are apart."""
+    from posprobe.analyses.pca import LEADING, leading_svd
+
+    values = np.cumsum(table(n, d), axis=0, dtype=np.float64)
+    values -= values.mean(axis=0)
+    found: list[Any] = []
+    exact = seconds(lambda: found.append(np.linalg.svd(values, full_matrices=False)[1]))
+    leading = seconds(lambda: found.append(leading_svd(values, LEADING, np)[1]))
+    share = [singular[:LEADING] ** 2 / (found[0] ** 2).sum() for singular in found]
+    return {
+        "exact": exact,
+        "randomised": leading,
+        "error": float(np.abs(share[0] - share[1]).max()),
+    }
+
+
+def on_gpu(n: int, d: int) -> dict[str, Any]:
+    """Measure the similarity on the processor and on the GPU that torch finds, if any."""
+    if find_spec("torch") is None:
+        return {}
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    import posprobe as pp
+
+    values = torch.from_numpy(table(n, d))
+    there = values.to("cuda")
+    pp.similarity(there[:PRODUCT])
+    begin = time.perf_counter()
+    pp.similarity(there)
+    torch.cuda.synchronize()
+    gpu = time.perf_counter() - begin
+    cpu = seconds(lambda: pp.similarity(values.numpy()))
+    return {"name": torch.cuda.get_device_name(), "cpu": cpu, "gpu": gpu}
+
+
+PARTS = {part.__name__: part for part in (similarity, plain, components, on_gpu)}
+
+
+def run(name: str, n: int, d: int) -> tuple[dict[str, Any], float]:
+    """Run a part in a process of its own; return what it measured and its peak memory in GiB."""
+    process = subprocess.Popen(
+        [sys.executable, __file__, name, str(n), str(d)], stdout=subprocess.PIPE, text=True
+    )
+    printed = process.stdout.read() if process.stdout else ""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{name} ended with {process.returncode}")
+    return json.loads(printed), usage.ru_maxrss / 2**20
+
+
+def main() -> None:
+    """Print the ratios."""
+    n, d = LARGE
+    ours, memory = run("similarity", n, d)
+    print(
+        f"similarity {n} x {d}: {ours['seconds']:.1f} s, {memory:.2f} GiB in all; "
+        f"{2 * tiled_products(n, d):.3g} operations in products of tiles, "
+        f"{ours['rate'] / 1e9:.0f} GFLOP/s of {ours['own'] / 1e9:.0f}: "
+        f"{ours['rate'] / ours['own']:.0%} of the machine's rate",
+        flush=True,
+    )
+    n, d = MEDIUM
+    (ours, memory), (theirs, whole) = run("similarity", n, d), run("plain", n, d)
+    print(
+        f"similarity {n} x {d} / plain script: time {ours['seconds'] / theirs['seconds']:.2f} "
+        f"({ours['seconds']:.1f} s / {theirs['seconds']:.1f} s), memory {memory / whole:.2f} "
+        f"({memory:.2f} GiB / {whole:.2f} GiB)",
+        flush=True,
+    )
+    n, d = DECOMPOSED
+    found, _ = run("components", n, d)
+    print(
+        f"components {n} x {d}, randomised / exact: "
+        f"time {found['randomised'] / found['exact']:.2f} "
+        f"({found['randomised']:.1f} s / {found['exact']:.1f} s), shares within "
+        f"{found['error']:.0e}",
+        flush=True,
+    )
+    found, _ = run("on_gpu", *LARGE)
+    print(
+        f"similarity {LARGE[0]} x {LARGE[1]}, {found['name']} / processor: time "
+        f"{found['gpu'] / found['cpu']:.3f} ({found['gpu']:.2f} s / {found['cpu']:.1f} s)"
+        if found
+        else "torch finds no CUDA device: nothing to set beside the processor"
+    )
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(PARTS[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]))))
+    else:
+        main()
