@@ -43,7 +43,8 @@ def build(size: str, device: str, dtype: str) -> Any:
     torch.set_default_dtype(getattr(torch, dtype))
     try:
         with torch.device(device):
-            model = transformers.AutoModel.from_config(SIZES[size]())
+            kind: Any = transformers.AutoModel
+            model = kind.from_config(SIZES[size]())
     finally:
         torch.set_default_dtype(before)
     model.requires_grad_(requires_grad=False)
@@ -95,7 +96,8 @@ def report(size: str, device: str, dtype: str, options: argparse.Namespace) -> I
     batches = list(
         random_tokens(model.config, options.length, count, batch_size=options.batch_size)
     )
-    where = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    threads = f"{torch.get_num_threads()} threads"
+    where = torch.cuda.get_device_name() if device == "cuda" else threads
     parameters = sum(parameter.numel() for parameter in model.parameters())
     yield (
         f"{size}: {parameters / 1e9:.2f}e9 parameters, {dtype}, {device} ({where}), "
@@ -117,7 +119,8 @@ def report(size: str, device: str, dtype: str, options: argparse.Namespace) -> I
     if device == "cuda":
         memory = {name: peak(task) for name, task in tasks.items()}
         for name, most in memory.items():
-            yield f"{name:>12}: {most:7.2f} GiB at most, {most / memory['bare']:.2f} of the bare pass"
+            share = most / memory["bare"]
+            yield f"{name:>12}: {most:7.2f} GiB at most, {share:.2f} of the bare pass"
 
 
 def main() -> None:

@@ -200,8 +200,8 @@ def test_a_gpu_that_is_not_there_is_one_clear_error(cli: Any, models: Path) -> N
 
 def long_run(models: Path, out: Path, *, terminal: int | None = None) -> subprocess.Popen[bytes]:
     command = [
-        sys.executable, "-c", "from posprobe.cli import main; main()", "forward", str(models / "gpt2"), "--contexts", "2000000",
-        "--nulls", "0", "--out", str(out),
+        sys.executable, "-c", "from posprobe.cli import main; main()", "forward",
+        str(models / "gpt2"), "--contexts", "2000000", "--nulls", "0", "--out", str(out),
     ]  # fmt: skip
     return subprocess.Popen(
         command,

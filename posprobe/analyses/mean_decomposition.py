@@ -342,9 +342,7 @@ def _layer(sums: Moments) -> LayerMeans:
         noise_share=min(1.0, c * float((error**2).sum()) / by_position)
         if moves and c > 1
         else None,
-        relative_norm=math.sqrt(first * spectral / _largest(centred))
-        if varies
-        else None,
+        relative_norm=math.sqrt(first * spectral / _largest(centred)) if varies else None,
         shares={
             "position": by_position / total,
             "context": by_context / total,

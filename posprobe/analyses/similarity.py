@@ -47,7 +47,7 @@ class Cosine:
     offset_mean, offset_std, offset_count
         Mean, standard deviation and number of pairs by displacement: ``[n]`` for the offsets 0 to
         n - 1 of a sequence, ``[2h - 1, 2w - 1]`` for a grid, no displacement in the middle. NaN
-        where no pair is defined. Where the matrix is pooled, deviations below 3e-4 are rounding.
+        where no pair is defined. Where the matrix is pooled, deviations below 1e-3 are rounding.
     neighbour_mean
         Mean over neighbouring positions (right and lower neighbours on a grid).
     far_mean

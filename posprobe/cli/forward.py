@@ -88,9 +88,7 @@ def forward(
     ] = None,
     trust_remote_code: Annotated[
         bool,
-        typer.Option(
-            "--trust-remote-code", help="Run Python code that comes with the checkpoint."
-        ),
+        typer.Option("--trust-remote-code", help="Run Python code that comes with the checkpoint."),
     ] = False,
     revision: Revision = None,
     offline: Offline = False,

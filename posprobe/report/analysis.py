@@ -328,8 +328,8 @@ def environment(device: str, seed: int, command: str | None) -> dict[str, Any]:
             ) from error
     versions = {"posprobe": version("posprobe"), "python": platform.python_version()}
     versions["numpy"] = np.__version__
-    if "torch" in sys.modules:
-        versions["torch"] = version("torch")
+    used = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
+    versions |= {name: version(name) for name in used}
     return versions | {
         "device": device,
         "seed": seed,

@@ -39,11 +39,7 @@ def forward_context(document: Block, drawings: Mapping[str, str]) -> dict[str, A
             ],
             "facts": section.facts(document[section.key]),
             "tables": _tables(section, document),
-            "undefined": [
-                f"{BESIDE.get(name, name.replace('_', ' '))}: {reason}"
-                for name, reason in document[section.key].get("undefined", {}).items()
-                if "." not in name or name in BESIDE
-            ],
+            "undefined": _reasons(document[section.key].get("undefined", {})),
         }
         for section in SECTIONS
         if document[section.key] is not None
@@ -66,6 +62,15 @@ def run_notes(document: Block) -> list[str]:
         note for name in ("heads", "effective") for note in lookup(document, f"{name}.notes") or ()
     }
     return [note for note in document["notes"] if note not in beside]
+
+
+def _reasons(undefined: Mapping[str, str]) -> list[str]:
+    """Say why numbers are undefined: each reason once, with the numbers it concerns."""
+    found: dict[str, list[str]] = {}
+    for name, reason in undefined.items():
+        if "." not in name or name in BESIDE:
+            found.setdefault(reason, []).append(BESIDE.get(name, name.replace("_", " ")))
+    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
 def _tables(section: Section, document: Block) -> list[Table]:
