@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,18 +95,16 @@ def find_states(model: Any, batch: torch.Tensor) -> Sequence[Place]:
     if is_timm(model):
         first = Place(model.blocks[0], 0, 0, returned=False)
         return [first, *(Place(block, 0, None, returned=True) for block in model.blocks)]
-    seen: dict[int, Place] = {}
-    kept: list[object] = []  # while it lives, no other tensor gets its id
-
-    def note(place: Place, part: Any) -> None:
-        kept.append(part)
-        # What is returned is final; what is taken may be written over.
-        if place.returned or id(part) not in seen:
-            seen[id(part)] = place
-
-    with _watched(list(model.modules()), note):
+    # Weak, so that the run takes no more memory than its hidden states.
+    seen: list[tuple[ReferenceType[Any], Place]] = []
+    with _watched(list(model.modules()), lambda place, part: seen.append((ref(part), place))):
         states = _returned(model, batch[:1])
-    places = [seen[id(state)] for state in states if id(state) in seen]
+    by_id: dict[int, Place] = {}
+    for part, place in seen:
+        # What is returned is final; what is taken may be written over.
+        if part() is not None and (place.returned or id(part()) not in by_id):
+            by_id[id(part())] = place
+    places = [by_id[id(state)] for state in states if id(state) in by_id]
     found: dict[int, torch.Tensor] = {}
     if len(places) == len(states):
         visit_states(model, batch[:1], places, found.__setitem__)
