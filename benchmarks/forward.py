@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from posprobe.forward import attend, decompose, random_tokens
-from posprobe.forward.states import run
+from posprobe.forward.states import output_of
 
 Contexts = list[Any]
 
@@ -56,7 +56,7 @@ def bare(model: Any, batches: Contexts) -> None:
     device = next(model.parameters()).device
     with torch.no_grad():
         for batch in batches:
-            run(model, torch.as_tensor(batch, device=device))
+            output_of(model, torch.as_tensor(batch, device=device))
 
 
 def seconds(task: Callable[[], object], device: str) -> float:
@@ -127,7 +127,7 @@ def main() -> None:
     """Read the options, measure and print."""
     parser = argparse.ArgumentParser(description="What measuring costs beside running.")
     parser.add_argument("--size", choices=SIZES, default="bert-base")
-    parser.add_argument("--device", choices=("cpu", "cuda", "mps"), default="cpu")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--batch-size", type=int, default=8)

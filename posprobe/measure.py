@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe import families, forward
 from posprobe.analyses.effective import EffectiveTable
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 LENGTH = 128
 #: Contexts that the experiments take at most, which run each several times.
 FEW = 16
-#: What is measured from weights alone, without running the model.
-FROM_WEIGHTS = ("heads", "effective", "subspaces")
 #: What only models for text, and only models for images, can show.
 _TEXT, _IMAGES = ("words", "shift"), ("blank",)
 
@@ -119,6 +118,9 @@ def analyze_model(
     wanted = _chosen(only)
     if nulls < 0:
         raise UsageError(f"--nulls {nulls}: the number of random walks to draw is 0 or more.")
+    for name, number in (("count", given.count), ("batch_size", given.batch_size)):
+        if number < 1:
+            raise UsageError(f"Contexts({name}={number}): it is 1 or more.")
     load = partial(
         forward.load_model, reference, device=device, device_map=device_map, dtype=dtype,
         trust_remote_code=trust_remote_code, revision=revision, offline=offline,
@@ -146,13 +148,15 @@ def analyze_model(
         ),
         "attention": lambda: forward.attend(model, run("attention", given.count), name=reference),
         "words": lambda: forward.attend(
-            model, run("one word repeated", given.count, repeated=True), name=reference
+            model, run("one word repeated", given.count, repeated=True), layers=[0],
+            name=reference,
         ),
         "permutation": lambda: forward.permutation_effect(
             model, run("permutations", few), seed=given.seed, name=reference
         ),
         "shift": lambda: forward.phase_shift(
-            model, run("shifted positions", few), seed=given.seed, name=reference
+            model, run("shifted positions", few), mask_token=source.mask_token, seed=given.seed,
+            name=reference,
         ),
         "blank": lambda: forward.blank_images(model, seed=given.seed, name=reference),
     }  # fmt: skip
@@ -241,13 +245,33 @@ class _Source:
     revision: str | None
     offline: bool
 
+    @cached_property
+    def tokenizer(self) -> Any:
+        """Of the text that it is run on, read once."""
+        return forward.load_tokenizer(
+            self.reference, trust_remote_code=self.trust_remote_code, revision=self.revision,
+            offline=self.offline,
+        )  # fmt: skip
+
+    @cached_property
+    def windows(self) -> NDArray[np.int64]:
+        """``[count, length]``: of the text, cut once."""
+        text = cast(Path, self.contexts.text)
+        cut = forward.text_windows(text, self.tokenizer, self.length, count=self.contexts.count)
+        return np.concatenate(list(cut))
+
+    @property
+    def mask_token(self) -> int | None:
+        """What masks a token, known only with a text's tokenizer."""
+        return self.tokenizer.mask_token_id if self.contexts.text else None
+
     @property
     def takes_images(self) -> bool:
         return image_shape(self.model) is not None
 
     @property
     def length(self) -> int:
-        longest = context_length(getattr(self.model, "config", None))
+        longest = context_length(self.model)
         return self.contexts.length or min(LENGTH, longest or LENGTH)
 
     def describe(self) -> dict[str, Any]:
@@ -281,24 +305,21 @@ class _Source:
         given = self.contexts
         size = given.batch_size
         shape = image_shape(self.model)
-        how: dict[str, Any] = {"revision": self.revision, "offline": self.offline}
         found: Iterator[Array]
         if repeated:
             found = forward.repeated_tokens(
                 self.model.config, self.length, count, seed=given.seed, batch_size=size
             )
         elif given.images:
-            prepare = forward.load_preparation(self.reference, self.model, **how)
+            prepare = forward.load_preparation(
+                self.reference, self.model, revision=self.revision, offline=self.offline
+            )
             found = forward.image_files(given.images, prepare, count=count, batch_size=size)
         elif shape:
             found = forward.random_images(shape, count, seed=given.seed, batch_size=size)
         elif given.text:
-            tokenizer = forward.load_tokenizer(
-                self.reference, trust_remote_code=self.trust_remote_code, **how
-            )
-            found = forward.text_windows(
-                given.text, tokenizer, self.length, count=count, batch_size=size
-            )
+            windows = self.windows[:count]
+            found = (windows[begin : begin + size] for begin in range(0, len(windows), size))
         else:
             found = forward.random_tokens(
                 self.model.config, self.length, count, seed=given.seed, batch_size=size

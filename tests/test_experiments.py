@@ -125,7 +125,6 @@ def language_model(kind: str) -> Any:
             transformers.LlamaConfig(**sizes, num_key_value_heads=3)
         ).train(mode=False)
     found = transformers.RobertaConfig(**sizes, max_position_embeddings=34)
-    found.mask_token_id = 5
     return transformers.RobertaForMaskedLM(found).train(mode=False)
 
 
@@ -164,7 +163,9 @@ def test_a_model_that_knows_distances_alone_does_not_mind_a_shift(device: str) -
 def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
     model, contexts = language_model("roberta").double(), tokens(8)
     contexts = np.where(contexts < 6, 6, contexts)
-    one, other = (phase_shift(model, in_batches(contexts, size), seed=3) for size in (1, 8))
+    one, other = (
+        phase_shift(model, in_batches(contexts, size), mask_token=5, seed=3) for size in (1, 8)
+    )
     assert one.task == "masked token"
     assert one.loss is not None
     assert other.loss is not None
@@ -179,7 +180,10 @@ def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
             given, position_ids=torch.arange(3, 3 + LENGTH).expand(8, -1)
         ).last_hidden_state
     assert first.loss is None
-    assert first.summary()["undefined"]
+    assert first.task == ""
+    unmasked = phase_shift(model, [contexts], shifts=[1])
+    assert (unmasked.task, unmasked.loss) == ("masked token", None)
+    assert "which token masks" in unmasked.summary()["undefined"]["loss"]
     assert first.change[1] == pytest.approx(float((moved - plain).norm() / plain.norm()), rel=1e-9)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +40,7 @@ from posprobe.forward import (
     decompose,
     load_model,
 )
-from posprobe.forward.states import find_states, run
+from posprobe.forward.states import find_places, output_of
 from posprobe.table import Grid, Sequence
 
 if TYPE_CHECKING:
@@ -112,9 +113,9 @@ def test_hidden_states_are_seen_where_they_appear_and_none_is_kept(
 
     def watched(*given: Any, **options: Any) -> Any:
         kept.append("output_hidden_states" in options)
-        return run(*given, **options)
+        return output_of(*given, **options)
 
-    monkeypatch.setattr("posprobe.forward.states.run", watched)
+    monkeypatch.setattr("posprobe.forward.states.output_of", watched)
     found = decompose(model, in_batches(contexts, 2))
     # Only the run on one context that finds the places asks the library for all states.
     assert kept == [True, *[False] * 4]
@@ -137,6 +138,33 @@ def test_a_layer_that_runs_many_times_is_seen_each_time() -> None:
         assert_layer(found.layers[number], plainly(hidden))
 
 
+class _InPlace(torch.nn.Module):
+    """A model that writes positions into what its embedding returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace()
+        self.words = torch.nn.Embedding(VOCABULARY, WIDTH)
+        self.rows = torch.nn.Embedding(LENGTH, WIDTH)
+        self.layer = torch.nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, input_ids: torch.Tensor, **_: object) -> SimpleNamespace:
+        state = self.words(input_ids)
+        state += self.rows(torch.arange(input_ids.shape[1]))
+        last = self.layer(state)
+        return SimpleNamespace(hidden_states=(state, last), last_hidden_state=last)
+
+
+def test_what_is_written_to_after_a_module_returned_it_is_taken_at_the_end() -> None:
+    torch.manual_seed(0)
+    model, contexts = _InPlace().double(), tokens(7)
+    found = decompose(model, in_batches(contexts, 3))
+    with torch.no_grad():
+        expected = model(torch.from_numpy(contexts)).hidden_states
+    for number, hidden in enumerate(expected):
+        assert_layer(found.layers[number], plainly(hidden.numpy()))
+
+
 def test_states_that_no_module_returns_are_taken_at_the_end() -> None:
     config = transformers.SqueezeBertConfig(
         hidden_size=WIDTH, embedding_size=WIDTH, num_hidden_layers=2, num_attention_heads=3,
@@ -147,7 +175,7 @@ def test_states_that_no_module_returns_are_taken_at_the_end() -> None:
     model: Any = transformers.SqueezeBertModel(config).train(mode=False)
     model, contexts = model.double(), tokens(7)
     with torch.no_grad():
-        assert find_states(model, torch.from_numpy(contexts)) == []
+        assert find_places(model, torch.from_numpy(contexts), "hidden_states") == []
     found = decompose(model, in_batches(contexts, 3))
     for number, hidden in enumerate(states(model, contexts)):
         assert_layer(found.layers[number], plainly(hidden))
@@ -199,6 +227,28 @@ def test_the_rank_counts_directions_that_stand_out_of_the_noise(planted: int, un
     hidden = added + rng.normal(size=(200, 32, 20)) @ mixing
     layer = mean_decomposition({0: moments(hidden)}, layout=Sequence(32)).layers[0]
     assert layer.rank == planted
+
+
+def test_noise_that_is_alike_at_neighbouring_positions_counts_for_no_rank() -> None:
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(20):
+        hidden = rng.normal(size=(64, 64, 48))
+        for t in range(1, 64):
+            hidden[:, t] = 0.8 * hidden[:, t - 1] + 0.6 * hidden[:, t]
+        layer = mean_decomposition({0: moments(hidden)}, layout=Sequence(64)).layers[0]
+        found.append(layer.rank)
+    assert max(filter(None, found), default=0) <= 1
+    assert sum(map(bool, found)) <= 3
+
+
+def test_the_rank_does_not_depend_on_how_contexts_are_grouped() -> None:
+    model, contexts = gpt2().double(), tokens(23)
+    ranks = {
+        tuple(layer.rank for layer in decompose(model, in_batches(contexts, size)).layers.values())
+        for size in (1, 5, 23)
+    }
+    assert len(ranks) == 1
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -242,13 +242,20 @@ def symmetry(weights: Array) -> Array:
     """
     xp = namespace(weights)
     n = weights.shape[-1]
-    apart = xp.zeros_like(weights[..., 0, 0])
-    both = xp.zeros_like(apart)
-    for distance in range(1, (n - 1) // 2 + 1):
-        right = xp.linalg.diagonal(weights, offset=distance)[..., distance:]
-        left = xp.linalg.diagonal(weights, offset=-distance)[..., : n - 2 * distance]
-        apart = apart + xp.sum(xp.abs(left - right), axis=-1)
-        both = both + xp.sum(left + right, axis=-1)
+    place = np.arange(n)[:, None]
+    distance = np.arange(1, (n - 1) // 2 + 1)[None, :]
+    fits = (distance <= place) & (distance < n - place)
+    flat = xp.reshape(weights, (*weights.shape[:-2], n * n))
+    left, right = (
+        xp.take(
+            flat,
+            xp.asarray((n * place + place + sign * distance)[fits], device=flat.device),
+            axis=-1,
+        )
+        for sign in (-1, 1)
+    )
+    apart = xp.sum(xp.abs(left - right), axis=-1)
+    both = xp.sum(left + right, axis=-1)
     filled = xp.where(both > 0, both, xp.ones_like(both))
     return xp.where(both > 0, 1 - apart / filled, xp.full_like(both, math.nan))
 

@@ -88,9 +88,9 @@ class PhaseShift(Result):
         distances count it is rounding.
     loss
         ``[s]``: mean cross-entropy per predicted token, in nats; its exponential is the perplexity.
-        None for a model without a language-modelling head.
+        None for a model without a language-modelling head, or whose mask is not known.
     task
-        What the loss is of: ``"next token"``, ``"masked token"`` or empty.
+        What the model predicts: ``"next token"``, ``"masked token"`` or empty.
     contexts
         How many were run.
     notes
@@ -112,8 +112,13 @@ class PhaseShift(Result):
             "change": self.change.tolist(),
             "loss": None if self.loss is None else self.loss.tolist(),
             "task": self.task or None,
-            "undefined": {} if self.loss is not None else {"loss": "the model predicts no tokens"},
+            "undefined": {} if self.loss is not None else {"loss": self._why()},
         }
+
+    def _why(self) -> str:
+        if self.task:
+            return "which token masks another is not known without a tokenizer"
+        return "the model was loaded without a head that predicts tokens"
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,6 +23,10 @@ from posprobe.table import Layout, PositionTable, Source, describe_layout
 #: variance to a percent or so, and few beside those of a long run, in which they would cost more
 #: than all other sums.
 PRODUCTS = 2**15
+#: Means with flipped signs that stand for the sampling noise, and what a direction must exceed the
+#: largest of them by. With 64 contexts of strongly correlated noise one run in twenty counts one
+#: direction too many.
+FLIPS, MARGIN = 4, 1.1
 #: Below this width the largest eigenvalue is found by reducing the whole matrix.
 SMALL = 256
 
@@ -44,6 +48,8 @@ class Moments:
         ``[t, d]``: of each state less the mean of its context, and of the square of that.
     context, context_squares
         ``[d]`` and a number: of the means of contexts less the origin, and of their squared norm.
+    flipped
+        ``[FLIPS, t, d]``: of each state less the mean of its context, with the signs of `flips`.
     first
         How many contexts, the first ones, have their products in ``gram``.
     first_context, gram
@@ -59,6 +65,7 @@ class Moments:
     within_squares: Array
     context: Array
     context_squares: Array
+    flipped: Array
     first: int
     first_context: Array
     gram: Array
@@ -73,6 +80,7 @@ class Moments:
             self.within_squares + other.within_squares,
             self.context + other.context,
             self.context_squares + other.context_squares,
+            self.flipped + other.flipped,
             self.first + other.first,
             self.first_context + other.first_context if more else self.first_context,
             self.gram + other.gram if more else self.gram,
@@ -111,6 +119,11 @@ def moments(states: Array, before: Moments | None = None) -> Moments:
     states = states - xp.astype(origin, states.dtype)
     means = xp.mean(states, axis=1)
     within = states - means[:, None, :]
+    signs = flips(0 if before is None else before.contexts, count)
+    flipped = xp.matmul(
+        xp.asarray(signs, dtype=states.dtype, device=states.device),
+        xp.reshape(within, (count, t * d)),
+    )
     # As many contexts as hold the states wanted, however contexts are grouped.
     needed = -(-PRODUCTS // t)
     first = max(0, min(count, needed - (0 if before is None else before.first)))
@@ -126,11 +139,24 @@ def moments(states: Array, before: Moments | None = None) -> Moments:
         within_squares=xp.astype(xp.sum(within * within, axis=0), wide),
         context=xp.astype(xp.sum(means, axis=0), wide),
         context_squares=xp.astype(xp.sum(means**2), wide),
+        flipped=xp.reshape(flipped, (FLIPS, t, d)),
         first=first,
         first_context=xp.astype(xp.sum(means[:first], axis=0), wide),
         gram=gram,
         eps=float(xp.finfo(states.dtype).eps),
     )
+
+
+def flips(start: int, count: int) -> NDArray[np.float64]:
+    """Return the signs of contexts by their number: ``[FLIPS, count]``, Walsh functions.
+
+    They change after every context, every second, every fourth … from ``start`` on, so that a
+    context has the same signs however it is grouped.
+    """
+    number = np.arange(start, start + count)
+    odd = (number >> np.arange(FLIPS)[:, None] & 1).astype(np.float64)
+    signs: NDArray[np.float64] = 1.0 - 2.0 * odd
+    return signs
 
 
 def is_finite(sums: Moments) -> Array:
@@ -154,11 +180,10 @@ class LayerMeans:
     stable_rank
         Of ``pos``: sum of squared singular values over the largest; None where ``pos`` is 0.
     rank
-        Singular values of ``pos`` above what sampling noise alone can reach,
-        ``sqrt(t v / c) + max_t |error_t|`` with ``v`` the largest variance of the states along any
-        direction once positions are taken out: the norm of a random matrix whose rows have that
-        covariance (Vershynin, High-Dimensional Probability, 2018, section 4.4). With more
-        contexts weaker directions stand out. None for one context, and where ``pos`` is 0.
+        Singular values of ``pos`` above what sampling noise reaches: a tenth more than the largest
+        of `FLIPS` means of the same contexts with signs that leave the noise as it is and cancel
+        what positions add (Hong, Sheng & Dobriban 2020, arXiv 2012.02985). With more contexts
+        weaker directions stand out. None for one context, and where ``pos`` is 0.
     noise_share
         Share of ``pos`` that is sampling noise: the sum of its squared errors over that of its
         squares; None for one context, and where ``pos`` is 0.
@@ -330,9 +355,11 @@ def _layer(sums: Moments) -> LayerMeans:
     rest = max(inside - by_position, 0.0)
     rank = None
     if moves and c > 1:
-        spread = max(_largest(centred - first * pos.T @ pos), 0.0) / (first * c)
-        noise = math.sqrt(spread) + float(np.linalg.norm(error, axis=1).max())
-        rank = int(np.count_nonzero(powers > noise**2))
+        # What positions add is in every context: where signs do not balance it is taken out.
+        left = flips(0, c).sum(axis=1)[:, None, None] * pos
+        noisy = (to_numpy(sums.flipped).astype(np.float64) - left) / c
+        noise = max(math.sqrt(_spectral(one)) for one in noisy)
+        rank = int(np.count_nonzero(powers > (MARGIN * noise) ** 2))
     return LayerMeans(
         mean=origin + away,
         pos=pos,
@@ -365,3 +392,9 @@ def _largest(matrix: NDArray[np.float64]) -> float:
     # start is fixed, so that results repeat.
     start = np.random.default_rng(0).standard_normal(len(matrix))
     return float(eigsh(matrix, k=1, which="LA", v0=start, return_eigenvectors=False)[0])
+
+
+def _spectral(matrix: NDArray[np.float64]) -> float:
+    """Return the square of a matrix's largest singular value."""
+    t, d = matrix.shape
+    return _largest(matrix @ matrix.T if t < d else matrix.T @ matrix)

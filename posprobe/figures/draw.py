@@ -27,7 +27,7 @@ MAX_CELLS = 512
 MAX_TILES = TILES
 #: Positions from which on the numbers of an axis need room.
 WIDE_NUMBERS = 10_000
-#: Cells per side of a tile, beyond which it is averaged in blocks.
+#: Cells per side of a tile, beyond which it is averaged in blocks to half as many at most.
 MAX_TILE = 64
 #: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
 MAX_POINTS = 2048
@@ -328,7 +328,8 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
 
 def tile_block(layout: Grid) -> int:
     """Return the side in patches of the blocks that a mosaic's tiles are averaged in."""
-    return math.ceil(max(layout.height, layout.width) / MAX_TILE)
+    longer = max(layout.height, layout.width)
+    return math.ceil(2 * longer / MAX_TILE) if longer > MAX_TILE else 1
 
 
 def plane_power(ax: Axes, result: Patches) -> None:

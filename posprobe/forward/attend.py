@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,21 +15,27 @@ from posprobe.analyses.attention_by_offset import (
 )
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.states import hooks, is_timm, positions_of, run
+from posprobe.forward.states import Place, find_places, is_timm, positions_of, visit
 from posprobe.forward.streaming import stream
 from posprobe.table import Layout
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
 
-def attend(model: Any, batches: Iterable[Array], *, name: str | None = None) -> AttentionByOffset:
+def attend(
+    model: Any,
+    batches: Iterable[Array],
+    *,
+    layers: Sequence[int] | None = None,
+    name: str | None = None,
+) -> AttentionByOffset:
     """Measure the mean attention at each offset, for every layer and head.
 
     Each layer's attention is reduced when it is computed and then given up; what is kept is one
     ``[n, n]`` matrix per layer, the mean over heads. Attention to tokens that are no positions,
-    such as CLS of an image model, is counted apart, and what remains is not scaled up.
+    such as CLS of an image model, is counted apart, and what remains is not scaled up. Layers
+    without attention have no number.
 
     With contexts of one word repeated (`posprobe.forward.contexts.repeated_tokens`) the first layer
     sees positions alone: the identical-word probing of Wang et al. 2021 (ICLR).
@@ -37,38 +44,42 @@ def attend(model: Any, batches: Iterable[Array], *, name: str | None = None) -> 
     ----------
     model, batches, name
         As for `decompose`.
+    layers
+        Which layers, from 0; all where None.
 
     Raises
     ------
     UsageError
-        If the model computes no attention that can be seen, or as for `decompose`.
+        If the model shows no attention, a layer has none, or as for `decompose`.
     """
     title = name or type(model).__name__
+    places: list[Sequence[Place]] = []
+    numbers: list[int] = []
 
     def measure(
         batch: torch.Tensor, _: Mapping[int, AttentionSums]
     ) -> tuple[Layout, dict[int, AttentionSums]]:
+        if not places:
+            places.append(find_places(model, batch, "attentions"))
         found: dict[int, AttentionSums] = {}
         layouts: list[Layout] = []
-        last: list[object] = []
 
-        def look(_: nn.Module, inputs: Any, output: Any) -> None:
-            weights = inputs[0] if is_timm(model) else _weights(output)
-            # A module and the one around it hand on the same tensor.
-            if weights is None or any(weights is seen for seen in last):
+        def look(order: int, weights: torch.Tensor) -> None:
+            number = numbers[order] if numbers else order
+            if layers is not None and number not in layers:
                 return
-            last[:] = [weights]
+            if weights.ndim != 4 or weights.shape[2] != weights.shape[3]:
+                raise UsageError(f"{title}: its attention is not from every token to every token.")
             layout = positions_of(model, batch, weights.shape[-1])
             layouts[:] = [layout]
-            found[len(found)] = attention_sums(weights, layout)
+            found[number] = attention_sums(weights, layout)
 
-        with hooks(_attention_modules(model), look):
-            if is_timm(model):
-                model.forward_features(batch)
-            else:
-                run(model, batch)
+        if not numbers:
+            numbers[:] = _numbers(model, places[0])
+        visit(model, batch, places[0], "attentions", look)
         if not found:
-            raise UsageError(f"{title}: it shows no attention weights.")
+            known = ", ".join(map(str, numbers))
+            raise UsageError(f"{title}: its layers with attention are {known}. Choose some.")
         return layouts[0], found
 
     with _eager(model, title):
@@ -76,38 +87,40 @@ def attend(model: Any, batches: Iterable[Array], *, name: str | None = None) -> 
     return attention_by_offset(sums, layout=layout, name=title, notes=notes)
 
 
-def _weights(output: Any) -> Any:
-    """Return the attention weights among what a module returned, None where there are none."""
-    for part in output[1:] if isinstance(output, tuple) else ():
-        if getattr(part, "ndim", 0) == 4 and part.shape[2] == part.shape[3]:
-            return part
-    return None
-
-
-def _attention_modules(model: Any) -> list[nn.Module]:
-    if is_timm(model):
-        return [block.attn.attn_drop for block in model.blocks]
-    return [module for module in model.modules() if "attention" in type(module).__name__.lower()]
+def _numbers(model: Any, places: Sequence[Place]) -> list[int]:
+    """Return the numbers of layers in the model; in a hybrid some have no attention."""
+    paths = {module: path for path, module in model.named_modules()}
+    found = [re.search(r"\d+", paths[place.module]) for place in places]
+    numbers = [int(match[0]) for match in found if match]
+    # What is called many times, as ALBERT's layer is, goes by the order of calls.
+    return numbers if len(set(numbers)) == len(places) else list(range(len(places)))
 
 
 @contextmanager
 def _eager(model: Any, title: str) -> Iterator[None]:
     """Have attention computed step by step, so that its weights exist."""
     if is_timm(model):
-        fused = [block.attn.fused_attn for block in model.blocks]
+        every: list[Any] = [getattr(block, "attn", None) for block in model.blocks]
+        parts = [part for part in every if hasattr(part, "fused_attn")]
+        fused = [part.fused_attn for part in parts]
         try:
-            for block in model.blocks:
-                block.attn.fused_attn = False
+            for part in parts:
+                part.fused_attn = False
             yield
         finally:
-            for block, before in zip(model.blocks, fused, strict=True):
-                block.attn.fused_attn = before
+            for part, before in zip(parts, fused, strict=True):
+                part.fused_attn = before
         return
     if not hasattr(model, "set_attn_implementation"):
         raise UsageError(
             f"{title}: it is no model of transformers and no vision transformer of timm."
         )
-    before = model.config._attn_implementation
+    configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    ways = [
+        (config, config._attn_implementation)
+        for config in configs.values()
+        if hasattr(config, "_attn_implementation")
+    ]
     try:
         model.set_attn_implementation("eager")
     except ValueError as error:
@@ -115,4 +128,5 @@ def _eager(model: Any, title: str) -> Iterator[None]:
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        for config, way in ways:
+            config._attn_implementation = way

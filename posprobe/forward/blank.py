@@ -13,7 +13,7 @@ from posprobe.analyses.experiments import BlankImages, Pattern
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.models import at_rest, required
 from posprobe.forward.permute import position_table
-from posprobe.forward.states import find_states, image_shape, positions_of, visit_states
+from posprobe.forward.states import find_places, image_shape, positions_of, visit
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
         states: dict[int, NDArray[np.float64]] = {}
 
         def look(number: int, state: torch.Tensor) -> None:
-            states[number] = state.double().cpu().numpy()
+            states[number] = state.cpu().double().numpy()
 
-        visit_states(model, batch, find_states(model, batch), look)
+        visit(model, batch, find_places(model, batch, "hidden_states"), "hidden_states", look)
         grid = positions_of(model, batch, states[0].shape[1])
     if not isinstance(grid, Grid):
         raise UsageError(f"{title}: its patches have no grid.")
-    rows = table.detach().double().cpu().numpy()
+    rows = table.detach().cpu().double().numpy()
     rows = rows.reshape(-1, rows.shape[-1])[-grid.size :]
     constant, noise = (
         {

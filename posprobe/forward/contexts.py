@@ -18,7 +18,9 @@ PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 def random_tokens(
     config: Any, length: int, count: int, *, seed: int = 0, batch_size: int = 8
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield contexts of independent tokens, equally likely; special tokens are left out.
+    """Yield contexts of independent tokens, equally likely.
+
+    Special tokens that the configuration names are left out; others only a tokenizer knows.
 
     Parameters
     ----------
@@ -184,11 +186,18 @@ def image_files(
 
 
 def _ordinary(config: Any) -> NDArray[np.int64]:
-    """List the token ids that are not special; padding alone would shift RoBERTa's positions."""
+    """List the token ids not named as special; padding alone would shift RoBERTa's positions."""
+    if not isinstance(getattr(config, "vocab_size", None), int):
+        raise UsageError(
+            f"{type(config).__name__}: it states no vocabulary. Of a model with several parts name "
+            "one: REF#text or REF#vision."
+        )
+    named = [value for key, value in config.to_dict().items() if key.endswith("_token_id")]
     special = {
-        value
-        for key, value in config.to_dict().items()
-        if key.endswith("_token_id") and isinstance(value, int)
+        token
+        for value in named
+        for token in (value if isinstance(value, list | tuple) else [value])
+        if isinstance(token, int)
     }
     return np.array([token for token in range(config.vocab_size) if token not in special])
 

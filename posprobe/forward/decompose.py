@@ -15,7 +15,7 @@ from posprobe.analyses.mean_decomposition import (
 from posprobe.arrays import Array
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.models import required
-from posprobe.forward.states import Place, find_states, positions_of, visit_states
+from posprobe.forward.states import Place, find_places, positions_of, visit
 from posprobe.forward.streaming import stream
 from posprobe.table import Layout, cut
 
@@ -34,7 +34,8 @@ def decompose(
     """Measure what position adds to the hidden states of every layer (Song & Zhong 2023).
 
     Contexts are run batch by batch and added up where the model is; nothing else is kept, so memory
-    does not grow with their number. It takes ``(t + d) * d`` numbers per layer. A batch that does
+    does not grow with their number. Sums are up to three times ``(6 t + d) * d`` numbers per layer
+    while they are joined. A batch that does
     not fit into the device's memory is halved, and so are those after it; how contexts are grouped
     changes results by rounding only. Interrupted with Ctrl-C, what was added up is returned and the
     result says so.
@@ -70,7 +71,7 @@ def decompose(
         batch: torch.Tensor, sums: Mapping[int, Moments]
     ) -> tuple[tuple[Layout, int], dict[int, Moments]]:
         if not places:
-            places.append(find_states(model, batch))
+            places.append(find_places(model, batch, "hidden_states"))
         views: list[tuple[Layout, int]] = []
         found: dict[int, Moments] = {}
 
@@ -84,7 +85,8 @@ def decompose(
             views[:] = [(layout, first)]
             found[number] = moments(state[:, inside], sums.get(number))
 
-        _check_layers(layers, visit_states(model, batch, places[0], look), title)
+        count = visit(model, batch, places[0], "hidden_states", look)
+        _check_layers(layers, count, title)
         # One question for all layers, since a GPU has to be waited for.
         flags = [is_finite(sums).to(batch.device) for sums in found.values()]
         if not bool(required("torch").stack(flags).all()):

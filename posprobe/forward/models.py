@@ -90,7 +90,7 @@ def load_model(
         if _says_timm(source):
             if device_map is not None:
                 raise UsageError(f"{reference}: a model of timm is run on one device.")
-            built = _timm(source, revision or parsed.revision, offline=offline)
+            built = _timm(source, revision or parsed.revision, offline=offline).to(dtype=kind)
         else:
             built = _transformers(
                 source,
@@ -103,7 +103,8 @@ def load_model(
             )
         if parsed.table:
             built = _part(built, parsed.table, reference)
-        model: nn.Module = built if device_map else built.to(device=place, dtype=kind)
+        # What transformers keeps in float32, such as the angles of rotations, must stay so.
+        model: nn.Module = built if device_map else built.to(device=place)
     except (
         OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, SafetensorError,
     ) as error:  # fmt: skip
@@ -146,7 +147,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an error of PyTorch or Python means that memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(
-        sign in text for sign in ("out of memory", "not enough memory", "can't allocate memory")
+        sign in text
+        for sign in ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed")
     )
 
 
@@ -270,13 +272,14 @@ def device_name(device: torch.device) -> str:
 def at_rest(model: nn.Module) -> Iterator[torch.device]:
     """Run a model without dropout and gradients; leave it in the mode in which it was found."""
     torch = required("torch")
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.train(mode=False)
     try:
         with torch.no_grad():
             yield first_device(model)
     finally:
-        model.train(mode=training)
+        for module, mode in modes:
+            module.training = mode
 
 
 def _says_timm(source: str) -> bool:

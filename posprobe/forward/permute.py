@@ -98,6 +98,11 @@ def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:
     if len(tables) != 1:
         found = ", ".join(path for path, _ in tables) or "none"
         raise UsageError(f"{title}: one table of positions is expected, and it has {found}.")
+    if tables[0][1].device.type == "meta":
+        raise UsageError(
+            f"{title}: {tables[0][0]} is kept on disk and cannot be changed. Use a --device-map "
+            "that keeps it in memory."
+        )
     return tables[0]
 
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from posprobe.analyses.experiments import PhaseShift
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.families.find import is_named_position
 from posprobe.forward.models import required
-from posprobe.forward.states import run, squared_norms
+from posprobe.forward.states import output_of, squared_norms
 from posprobe.forward.streaming import context_length, first_position, stream
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ def phase_shift(
     batches: Iterable[Array],
     *,
     shifts: Sequence[int] | None = None,
+    mask_token: int | None = None,
     seed: int = 0,
     name: str | None = None,
 ) -> PhaseShift:
@@ -50,6 +50,9 @@ def phase_shift(
     shifts
         Positions of the first token, rising; 0 is added. Where None, five equal steps over what the
         table leaves, or up to 4 t where positions have no end.
+    mask_token
+        Id of the token that masks another, as the tokenizer has it; without it the loss of a model
+        of masked tokens is not measured.
     seed
         Of the choice of masked tokens.
     name
@@ -75,7 +78,7 @@ def phase_shift(
         if not chosen:
             chosen.append(_shifts(model, batch.shape[1], shifts, title))
         done = sums[0].contexts if sums else 0
-        given, wanted = _task(model, batch, seed, done)
+        given, wanted = _task(model, batch, mask_token, seed, done)
         found: dict[int, _Sums] = {}
         still = None
         for shift in chosen[0].tolist():
@@ -93,7 +96,7 @@ def phase_shift(
             [math.sqrt(s.norms[1] / s.norms[0]) if s.norms[0] else 0.0 for s in sums.values()]
         ),
         loss=losses[:, 0] / losses[:, 1] if predicts else None,
-        task=_kind(model) if predicts else "",
+        task=_kind(model),
         contexts=sums[0].contexts,
         notes=notes,
     )
@@ -114,9 +117,8 @@ class _Sums:
 
 
 def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -> NDArray[np.int64]:
-    longest = context_length(model.config)
-    has_table = any(is_named_position(path) for path, _ in model.named_parameters())
-    room = longest - length if longest and has_table else 4 * length
+    longest = context_length(model)
+    room = longest - length if longest else 4 * length
     if shifts is None:
         shifts = [round(room * step / 5) for step in range(6)]
     found = np.unique([0, *shifts])
@@ -137,7 +139,7 @@ def _kind(model: Any) -> str:
 
 
 def _task(
-    model: Any, batch: torch.Tensor, seed: int, done: int
+    model: Any, batch: torch.Tensor, mask: int | None, seed: int, done: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return what the model is given, and ``[b, t]`` the tokens it has to predict, -100 for none.
 
@@ -148,7 +150,6 @@ def _task(
     if kind == "next token":
         nothing = pt.full_like(batch[:, :1], -100)
         return batch, pt.cat([batch[:, 1:], nothing], dim=1)
-    mask = getattr(model.config, "mask_token_id", None)
     if kind != "masked token" or mask is None:
         return batch, None
     # The choice belongs to its context, however contexts are grouped.
@@ -168,16 +169,17 @@ def _run(
     model: Any, batch: torch.Tensor, wanted: torch.Tensor | None, shift: int
 ) -> tuple[torch.Tensor, NDArray[np.float64]]:
     pt = required("torch")
-    start = first_position(model.config) + shift
+    start = first_position(model) + shift
     places = pt.arange(start, start + batch.shape[1], device=batch.device).expand(len(batch), -1)
     kept: list[Any] = []
     body = getattr(model, "base_model", model)
     handle = body.register_forward_hook(lambda _, __, output: kept.append(output))
     try:
         if wanted is None:
-            run(model, batch, position_ids=places)
+            output_of(model, batch, position_ids=places)
         else:
-            output = model(input_ids=batch, position_ids=places)
+            cache = {"use_cache": False} if hasattr(body.config, "use_cache") else {}
+            output = model(input_ids=batch, position_ids=places, **cache)
     finally:
         handle.remove()
     state = kept[0].last_hidden_state

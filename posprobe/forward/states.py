@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -20,10 +21,16 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+logger = logging.getLogger("posprobe")
+
+
+#: What a model of transformers computes at each layer and can be asked to return.
+Kind: TypeAlias = Literal["hidden_states", "attentions"]
+
 
 @dataclass(frozen=True)
 class Place:
-    """Where in a forward pass a hidden state can be seen.
+    """Where in a forward pass a tensor can be seen.
 
     Parameters
     ----------
@@ -33,7 +40,7 @@ class Place:
         Which of the module's calls, from 0: ALBERT calls one layer many times.
     key
         Of the positional or named input, or of the part of what is returned; None where that is the
-        state itself.
+        tensor itself.
     returned
         Whether it is returned, not taken.
     """
@@ -60,105 +67,122 @@ def final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
         with hooks([model.blocks[-1]], lambda _, __, output: found.append(output)):
             model.forward_features(batch)
     else:
-        found = [getattr(_output(model, batch), "last_hidden_state", None)]
-    if getattr(found[0], "ndim", 0) != 3:
+        found = [getattr(output_of(model, batch), "last_hidden_state", None)]
+    if not found or getattr(found[0], "ndim", 0) != 3:
         raise UsageError(f"{type(model).__name__}: it returns no hidden states, one per token.")
     final: torch.Tensor = found[0]
     return final
 
 
-def find_states(model: Any, batch: torch.Tensor) -> Sequence[Place]:
-    """Find where a model's hidden states appear, by a run on a single context.
+def find_places(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[Place]:
+    """Find where a model's hidden states or attention appear, by a run on a single context.
 
-    For models of transformers these are its ``hidden_states``: what enters the first layer, what
-    leaves each, of which the last is often behind a final LayerNorm. For vision transformers of
-    timm they are what the blocks themselves take and pass on.
+    For models of transformers these are what they return on request: of ``hidden_states`` what
+    enters the first layer and what leaves each, of which the last is often behind a final
+    LayerNorm; of ``attentions`` the weights of each layer, after the softmax. For vision
+    transformers of timm they are what the blocks take and pass on, and what their dropout of
+    attention takes.
 
     Parameters
     ----------
     model
-        Of transformers or timm.
+        Of transformers or timm; for attention, one that computes it step by step.
     batch
         ``[b, t]`` token ids or ``[b, channels, h, w]`` pixels, on the model's device.
+    kind
+        What to look for.
 
     Returns
     -------
     Sequence
-        One place per hidden state; empty where no module takes or returns one of them, so that
-        `visit_states` has to keep all of them until the end of each batch.
+        One place for each; empty where no module takes or returns one of them as it is in the end,
+        so that `visit` has to keep all of them until the end of each batch.
 
     Raises
     ------
     UsageError
-        If the model returns no hidden states of one shape.
+        If the model returns none, or hidden states of several shapes.
     """
     if is_timm(model):
-        first = Place(model.blocks[0], 0, 0, returned=False)
-        return [first, *(Place(block, 0, None, returned=True) for block in model.blocks)]
-    # Weak, so that the run takes no more memory than its hidden states.
+        return _timm_places(model, kind)
+    # Weak, so that the run takes no more memory than what it returns.
     seen: list[tuple[ReferenceType[Any], Place]] = []
     with _watched(list(model.modules()), lambda place, part: seen.append((ref(part), place))):
-        states = _returned(model, batch[:1])
+        wanted = _returned(model, batch[:1], kind)
     by_id: dict[int, Place] = {}
     for part, place in seen:
         # What is returned is final; what is taken may be written over.
         if part() is not None and (place.returned or id(part()) not in by_id):
             by_id[id(part())] = place
-    places = [by_id[id(state)] for state in states if id(state) in by_id]
+    places = [by_id[id(tensor)] for tensor in wanted if id(tensor) in by_id]
     found: dict[int, torch.Tensor] = {}
-    if len(places) == len(states):
-        visit_states(model, batch[:1], places, found.__setitem__)
-    same = len(found) == len(states) and all(
-        states[number].allclose(state, rtol=1e-2, atol=1e-4) for number, state in found.items()
-    )
-    return places if same else []
+    if len(places) == len(wanted):
+        # A copy, since a model may write to what a module returned.
+        visit(model, batch[:1], places, kind, lambda n, part: found.__setitem__(n, part.clone()))
+    if len(found) == len(wanted) and all(wanted[n].equal(part) for n, part in found.items()):
+        return places
+    logger.info("The %s are kept until the end of each batch.", kind.replace("_", " "))
+    return []
 
 
-def visit_states(
+def _timm_places(model: Any, kind: Kind) -> Sequence[Place]:
+    if kind == "hidden_states":
+        first = Place(model.blocks[0], 0, 0, returned=False)
+        return [first, *(Place(block, 0, None, returned=True) for block in model.blocks)]
+    heads = [getattr(block, "attn", None) for block in model.blocks]
+    if not all(hasattr(part, "attn_drop") and hasattr(part, "fused_attn") for part in heads):
+        raise UsageError(f"{type(model).__name__}: it shows no attention weights.")
+    return [Place(block.attn.attn_drop, 0, 0, returned=False) for block in model.blocks]
+
+
+def visit(
     model: Any,
     batch: torch.Tensor,
     places: Sequence[Place],
+    kind: Kind,
     look: Callable[[int, torch.Tensor], None],
 ) -> int:
-    """Run a model, show each hidden state as soon as it is there, and return how many there are.
+    """Run a model, show each tensor of a kind as soon as it is there, and return how many came.
 
     Parameters
     ----------
-    model, batch
-        As for `find_states`.
+    model, batch, kind
+        As for `find_places`.
     places
-        Which `find_states` found.
+        Which that found.
     look
-        Called with the number of the state, from 0, and the state ``[b, tokens, d]``. Where the
-        model goes on with that tensor it must not be written to.
+        Called with the number of the tensor, from 0, and the tensor. Where the model goes on with
+        it, it must not be written to.
     """
     if not places:
-        states = _returned(model, batch)
-        for number, state in enumerate(states):
-            look(number, state)
-        return len(states)
+        tensors = _returned(model, batch, kind)
+        for number, part in enumerate(tensors):
+            look(number, part)
+        return len(tensors)
     numbers = {place: number for number, place in enumerate(places)}
+    came: set[int] = set()
 
     def show(place: Place, part: Any) -> None:
         if place in numbers:
+            came.add(numbers[place])
             look(numbers[place], part)
 
     with _watched(list(dict.fromkeys(place.module for place in places)), show):
         if is_timm(model):
             model.forward_features(batch)
         else:
-            _output(model, batch)
-    return len(places)
+            output_of(model, batch)
+    return len(came)
 
 
 @contextmanager
 def _watched(modules: list[nn.Module], show: Callable[[Place, Any], None]) -> Iterator[None]:
-    """Show every tensor of three axes that modules take and return; stop whatever happens."""
+    """Show every tensor of 3 or 4 axes that modules take and return; stop whatever happens."""
     calls: Counter[nn.Module] = Counter()
 
     def each(module: nn.Module, parts: Mapping[Any, Any], *, returned: bool) -> None:
         for key, part in parts.items():
-            if getattr(part, "ndim", 0) == 3:
+            if getattr(part, "ndim", 0) in (3, 4):
                 show(Place(module, calls[module], key, returned), part)
 
     def before(module: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> None:
@@ -185,7 +209,7 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     Parameters
     ----------
     model, batch
-        As for `find_states`.
+        As for `find_places`.
     tokens
         How many hidden states a layer has.
 
@@ -201,6 +225,11 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
         size = model.patch_embed.patch_size
     if size is None:
         raise UsageError(f"{type(model).__name__}: it does not say how large its patches are.")
+    if getattr(getattr(model, "config", None), "num_detection_tokens", 0):
+        raise UsageError(
+            f"{type(model).__name__}: tokens of detections follow its patches, so that the "
+            "last tokens are no patches."
+        )
     height, width = (size, size) if isinstance(size, int) else size
     grid = Grid(batch.shape[2] // height, batch.shape[3] // width)
     if not 0 < grid.size <= tokens:
@@ -240,16 +269,6 @@ def hooks(
             handle.remove()
 
 
-def run(model: Any, batch: torch.Tensor, **options: Any) -> Any:
-    """Call a model of transformers without its head for a task."""
-    body = getattr(model, "base_model", model)
-    if batch.ndim == 4:
-        return body(pixel_values=batch, **options)
-    if hasattr(body.config, "use_cache"):
-        options["use_cache"] = False
-    return body(input_ids=batch, **options)
-
-
 def image_shape(model: Any) -> tuple[int, int, int] | None:
     """Return channels, height and width of the images that a model takes, None for text."""
     if is_timm(model):
@@ -264,8 +283,14 @@ def image_shape(model: Any) -> tuple[int, int, int] | None:
 
 
 def is_timm(model: Any) -> bool:
-    """Tell whether a model is a vision transformer of timm."""
-    return hasattr(model, "forward_features") and hasattr(model, "blocks")
+    """Tell whether a model is a vision transformer of timm: blocks over patches."""
+    patches = getattr(model, "patch_embed", None)
+    return (
+        hasattr(model, "forward_features")
+        and hasattr(model, "blocks")
+        and getattr(patches, "img_size", None) is not None
+        and hasattr(patches, "patch_size")
+    )
 
 
 def _parts(output: object) -> Mapping[Any, object]:
@@ -275,8 +300,14 @@ def _parts(output: object) -> Mapping[Any, object]:
     return dict(output) if isinstance(output, Mapping) else {None: output}
 
 
-def _output(model: Any, batch: torch.Tensor, **options: Any) -> Any:
-    """Run a model of transformers; what it cannot take is the caller's mistake."""
+def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
+    """Run a model of transformers without its head for a task.
+
+    Raises
+    ------
+    UsageError
+        If it is none, or does not take such input.
+    """
     name = type(model).__name__
     if not hasattr(model, "config"):
         raise UsageError(
@@ -288,23 +319,27 @@ def _output(model: Any, batch: torch.Tensor, **options: Any) -> Any:
             f"{name}: it has an encoder and a decoder. Name one of them: REF#encoder, or "
             "model.get_encoder()."
         )
+    if hasattr(body.config, "use_cache"):
+        options["use_cache"] = False
     try:
-        return run(model, batch, **options)
+        return body(**{"pixel_values" if batch.ndim == 4 else "input_ids": batch}, **options)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name}: it does not take such input ({error}).") from error
 
 
-def _returned(model: Any, batch: torch.Tensor) -> list[torch.Tensor]:
-    """Return all hidden states of a model of transformers."""
+def _returned(model: Any, batch: torch.Tensor, kind: Kind) -> list[torch.Tensor]:
+    """Return all hidden states, or all attention, of a model of transformers."""
     name = type(model).__name__
-    states = getattr(_output(model, batch, output_hidden_states=True), "hidden_states", None)
-    if not states:
-        raise UsageError(f"{name}: it returns no hidden states.")
-    shapes = {tuple(state.shape) for state in states}
-    if len(shapes) != 1 or len(next(iter(shapes))) != 3:
+    output = output_of(model, batch, **{f"output_{kind}": True})
+    tensors = [part for part in getattr(output, kind, None) or () if part is not None]
+    if not tensors:
+        what = "hidden states" if kind == "hidden_states" else "attention weights"
+        raise UsageError(f"{name}: it shows no {what}.")
+    shapes = {tuple(part.shape) for part in tensors}
+    if kind == "hidden_states" and (len(shapes) != 1 or len(next(iter(shapes))) != 3):
         raise UsageError(
             f"{name}: its hidden states have the shapes "
             f"{', '.join(str(list(shape)) for shape in sorted(shapes))}: one vector per token, the "
             "same tokens at every layer, is expected."
         )
-    return list(states)
+    return tensors

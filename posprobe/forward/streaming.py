@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
+from posprobe.families.find import is_named_position
 from posprobe.forward.models import at_rest, is_out_of_memory, required
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 logger = logging.getLogger("posprobe")
 
@@ -28,13 +30,9 @@ class Summable(Protocol):
 
 _S = TypeVar("_S", bound=Summable)
 _V = TypeVar("_V")
-_T = TypeVar("_T")
-_K = TypeVar("_K")
 
 #: What the notes of a result say that was cut short.
 INTERRUPTED = "the run was interrupted"
-#: Whose positions start at ``padding_idx + 1``, so that as many fewer tokens fit.
-_SHIFTED = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 
 def stream(
@@ -88,12 +86,11 @@ def stream(
                 begin = 0
                 while begin < len(batch):
                     piece = batch[begin : begin + (most or len(batch))]
-                    (view, parts), size = _fitting(measure, piece, sums, title)
+                    (view, joined), size = _fitting(measure, piece, sums, title)
                     if size < len(piece):
                         most = size
-                    views = [view]
                     # In one step: an interruption must not leave some layers ahead of others.
-                    sums = {n: sums[n] + part for n, part in parts.items()} if sums else parts
+                    views, sums = [view], joined
                     begin += size
     except KeyboardInterrupt:
         if not sums:
@@ -131,7 +128,7 @@ def _check_ids(batch: torch.Tensor, model: Any) -> None:
             f"token ids run from {int(batch.min())} to {int(batch.max())} and the model knows "
             f"{vocabulary}: they were made by the tokenizer of another model."
         )
-    longest = context_length(config)
+    longest = context_length(model)
     if longest and batch.shape[1] > longest:
         raise UsageError(
             f"contexts of {batch.shape[1]} tokens are longer than the {longest} positions of the "
@@ -139,26 +136,50 @@ def _check_ids(batch: torch.Tensor, model: Any) -> None:
         )
 
 
-def context_length(config: Any) -> int | None:
-    """Return how many tokens a model of transformers has positions for, None where unlimited."""
+def context_length(model: Any) -> int | None:
+    """Return how many tokens a model of transformers has positions for, None where unlimited.
+
+    Where distances alone count, contexts may be longer than those of the training.
+    """
+    config = getattr(model, "config", None)
     longest = getattr(config, "max_position_embeddings", None)
-    return longest - first_position(config) if isinstance(longest, int) else None
+    rotary = getattr(config, "rope_parameters", None) and not _tables(model)
+    if not isinstance(longest, int) or longest < 1 or rotary:
+        return None
+    return longest - first_position(model)
 
 
-def first_position(config: Any) -> int:
-    """Return the number that a model of transformers gives the first position of a text."""
-    padding = getattr(config, "pad_token_id", None) or 0
-    return padding + 1 if getattr(config, "model_type", "") in _SHIFTED else 0
+def first_position(model: Any) -> int:
+    """Return the number that a model gives the first position: RoBERTa's kin count on from padding.
+
+    Their tables have a padding row, which others have not.
+    """
+    padding = [getattr(module, "padding_idx", None) for module in _tables(model)]
+    return max((row + 1 for row in padding if row is not None), default=0)
+
+
+def _tables(model: Any) -> list[nn.Module]:
+    named = model.named_modules() if hasattr(model, "named_modules") else ()
+    return [
+        module
+        for path, module in named
+        if hasattr(module, "num_embeddings") and is_named_position(f"{path}.weight")
+    ]
 
 
 def _fitting(
-    measure: Callable[[torch.Tensor, _K], _T], batch: torch.Tensor, sums: _K, title: str
-) -> tuple[_T, int]:
-    """Measure as much of a batch as fits into memory; return what came and how much that was."""
+    measure: Callable[[torch.Tensor, Mapping[int, _S]], tuple[_V, dict[int, _S]]],
+    batch: torch.Tensor,
+    sums: Mapping[int, _S],
+    title: str,
+) -> tuple[tuple[_V, dict[int, _S]], int]:
+    """Measure as much of a batch as fits into memory and join it; return that and how much."""
     size = len(batch)
     while True:
         try:
-            return measure(batch[:size], sums), size
+            view, parts = measure(batch[:size], sums)
+            joined = {n: sums[n] + part for n, part in parts.items()} if sums else parts
+            return (view, joined), size
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

@@ -85,9 +85,10 @@ def walk_band(name: str, draws: int, seed: int) -> str:
 
 
 def similarity(results: Mapping[str, Similarity], blocks: Mapping[str, int]) -> str:
-    """Say how to read cosine matrices."""
+    """Say how to read cosine matrices, drawn in so many of their cells to one."""
+    sides = {name: block * results[name].raw.pooled for name, block in blocks.items()}
     pooled = " and ".join(
-        f"those of {name} means of {block} × {block}" for name, block in blocks.items() if block > 1
+        f"those of {name} means of {side} × {side}" for name, side in sides.items() if side > 1
     )
     text = "Cosine similarity of every pair of position embeddings, on one range from -1 to 1"
     if len(results) == 1:

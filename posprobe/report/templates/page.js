@@ -313,7 +313,8 @@
     if (tiles && grid) {
       const { height, width } = grid;
       const every = Math.ceil(Math.max(height, width) / packed.tiles);
-      const each = Math.ceil(Math.max(height, width) / packed.tile); // patches along a cell
+      const longer = Math.max(height, width);
+      const each = longer > packed.tile ? Math.ceil((2 * longer) / packed.tile) : 1; // patches along a cell
       const [wide, tall] = [Math.ceil(width / each), Math.ceil(height / each)];
       const across = Math.ceil(width / every) * (wide + 1) - 1;
       const down = Math.ceil(height / every) * (tall + 1) - 1;
