@@ -178,6 +178,44 @@ def test_attention_that_depends_on_the_offset_alone_is_translation_invariant() -
     assert found.translation_invariance < 0.5
 
 
+def test_a_bias_of_positions_is_not_taken_for_attention() -> None:
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=40, d_model=12, d_kv=4, d_ff=8, num_layers=2, num_heads=3
+    )
+    model: Any = transformers.T5EncoderModel(config).train(mode=False).encoder
+    for block in model.block:
+        block.layer[0].SelfAttention.q.weight.data.normal_()
+    contexts = tokens(5)
+    expected = attentions(model, contexts)
+    found = attend(model, in_batches(contexts, 2))
+    assert list(found.layers) == [0, 1]
+    for number, layer in found.layers.items():
+        first = expected[number].mean(axis=0)[:, 1:, 0].mean(axis=1)
+        np.testing.assert_allclose(layer.first, first, atol=1e-6)
+
+
+def test_layers_without_attention_keep_their_numbers() -> None:
+    torch.manual_seed(0)
+    config = transformers.JambaConfig(
+        vocab_size=40, hidden_size=12, intermediate_size=16, num_hidden_layers=4,
+        num_attention_heads=3, num_key_value_heads=3, attn_layer_period=2, attn_layer_offset=1,
+        num_experts=1, mamba_d_state=4, mamba_dt_rank=4, use_mamba_kernels=False, pad_token_id=0,
+    )  # fmt: skip
+    model: Any = transformers.JambaModel(config).train(mode=False)
+    assert list(attend(model, [tokens(3)]).layers) == [1, 3]
+    with pytest.raises(UsageError, match="layers with attention are 1, 3"):
+        attend(model, [tokens(3)], layers=[0])
+
+
+def test_each_part_gets_back_the_attention_that_it_had() -> None:
+    model: Any = gpt2()
+    model.set_attn_implementation("sdpa")
+    attend(model, [tokens(2)])
+    assert model.config._attn_implementation == "sdpa"
+    assert model.base_model.config._attn_implementation == "sdpa"
+
+
 def test_models_that_show_no_attention_are_one_clear_error() -> None:
     with pytest.raises(UsageError, match="no model of transformers"):
         attend(torch.nn.Linear(4, 4), [tokens(2)])

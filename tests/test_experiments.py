@@ -28,6 +28,7 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.forward import blank_images, load_model, permutation_effect, phase_shift
+from posprobe.forward.streaming import context_length
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
@@ -201,6 +202,29 @@ def test_shifts_beyond_the_table_are_one_clear_error(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         phase_shift(language_model(kind), [tokens(2)], shifts=shifts)
+
+
+@pytest.mark.parametrize("kind", ["data2vec-text", "xlm-roberta-xl", "roberta-prelayernorm"])
+def test_positions_that_count_on_from_padding_are_found_in_the_table(kind: str) -> None:
+    torch.manual_seed(0)
+    config: Any = transformers.AutoConfig.for_model(
+        kind, vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=3,
+        intermediate_size=16, max_position_embeddings=20, initializer_range=0.5,
+    )  # fmt: skip
+    build: Any = transformers.AutoModel.from_config
+    model = build(config).train(mode=False).double()
+    contexts = np.where(tokens(3) < 3, 3, tokens(3))
+    assert context_length(model) == 18
+    found = phase_shift(model, [contexts], shifts=[1])
+    with torch.no_grad():
+        given = torch.from_numpy(contexts)
+        plain = model(given).last_hidden_state
+        moved = model(
+            given, position_ids=torch.arange(3, 3 + LENGTH).expand(3, -1)
+        ).last_hidden_state
+    assert found.change[1] == pytest.approx(float((moved - plain).norm() / plain.norm()), rel=1e-9)
+    with pytest.raises(UsageError, match="longer than the 18 positions"):
+        phase_shift(model, [np.full((1, 19), 5)])
 
 
 def test_models_whose_positions_cannot_be_shifted_are_one_clear_error() -> None:

@@ -38,6 +38,7 @@ from posprobe.forward import (
     load_model,
     load_preparation,
     load_tokenizer,
+    permutation_effect,
     random_images,
     random_tokens,
     text_windows,
@@ -149,6 +150,49 @@ def test_a_model_that_outgrows_a_device_is_spread(tmp_path: Path) -> None:
     for options in wrong:
         with pytest.raises((UsageError, InvalidCheckpoint), match="map"):
             load_model(str(tmp_path / "model"), **options)
+
+
+def test_what_is_kept_on_disk_is_not_said_to_be_zeroed(tmp_path: Path) -> None:
+    bert().save_pretrained(tmp_path / "model")
+    kept: Any = transformers.AutoModel.from_pretrained(
+        tmp_path / "model",
+        device_map={"embeddings": "disk", "encoder": "cpu", "pooler": "cpu"},
+        offload_folder=tmp_path / "off",
+    )
+    with pytest.raises(UsageError, match="kept on disk"):
+        permutation_effect(kept, [tokens(2)])
+
+
+def test_half_precision_leaves_the_angles_of_rotations_as_they_are(tmp_path: Path) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=3,
+        num_key_value_heads=3, intermediate_size=16, max_position_embeddings=LENGTH,
+    )  # fmt: skip
+    transformers.LlamaModel(config).save_pretrained(tmp_path)
+    built: Any = load_model(str(tmp_path), device="cpu", dtype="bfloat16")
+    assert built.embed_tokens.weight.dtype == torch.bfloat16
+    assert built.rotary_emb.inv_freq.dtype == torch.float32
+    # Distances alone count, so that contexts may be longer than those of the training.
+    assert decompose(built, [tokens(2, 3 * LENGTH)]).layout == Sequence(3 * LENGTH)
+
+
+def test_tokens_behind_the_patches_are_not_taken_for_patches() -> None:
+    config = transformers.YolosConfig(
+        hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=3, intermediate_size=16,
+        image_size=[14, 21], patch_size=7, num_detection_tokens=4,
+    )  # fmt: skip
+    model: Any = transformers.YolosModel(config).train(mode=False)
+    with pytest.raises(UsageError, match="detections"):
+        decompose(model, [pixels(2)])
+
+
+def test_a_model_that_is_left_is_as_it_was_found() -> None:
+    model = bert().train()
+    model.encoder.layer[0].eval()
+    decompose(model, [tokens(2)])
+    assert model.training
+    assert not model.encoder.layer[0].training
+    assert model.encoder.layer[1].training
 
 
 def test_a_part_of_a_model_is_run_by_its_name(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.head_logits import nearest_peak
-from posprobe.analyses.result import Result
+from posprobe.analyses.head_logits import nearest_peak, peak_name
+from posprobe.analyses.result import Result, numbers
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, namespace, to_numpy
 from posprobe.errors import InvalidTable
@@ -81,19 +81,39 @@ class AttentionByOffset(Result):
     name: str
     notes: tuple[str, ...] = ()
 
+    @property
+    def causal(self) -> bool:
+        """Whether no head of any layer looks at later positions of a sequence."""
+        n = self.layout.size
+        # What is hidden is 0 but for rounding.
+        return not isinstance(self.layout, Grid) and all(
+            np.nanmax(layer.curves[:, n:], initial=0.0) < 1e-9 for layer in self.layers.values()
+        )
+
+    @property
+    def uniform_first(self) -> float | None:
+        """What uniform attention would pay the first position; None on a grid."""
+        n = self.layout.size
+        if isinstance(self.layout, Grid) or n == 1:
+            return None
+        return float(np.mean(1 / np.arange(2, n + 1))) if self.causal else 1 / n
+
     def summary(self) -> dict[str, Any]:
         """Return the numbers per layer and head; None is an undefined number."""
         return {
             "contexts": self.contexts,
             "layout": describe_layout(self.layout),
+            "causal": self.causal,
+            "uniform_first": self.uniform_first,
             "layers": [
                 {
                     "layer": number,
                     "peak": [row if len(row) > 1 else row[0] for row in layer.peak.tolist()],
-                    "first": _numbers(layer.first),
-                    "special": _numbers(layer.special),
-                    "locality": _numbers(layer.locality),
-                    "symmetry": _numbers(layer.symmetry),
+                    "peak_name": [peak_name(row, self.layout) for row in layer.peak.tolist()],
+                    "first": numbers(layer.first),
+                    "special": numbers(layer.special),
+                    "locality": numbers(layer.locality),
+                    "symmetry": numbers(layer.symmetry),
                     "translation_invariance": layer.translation_invariance,
                 }
                 for number, layer in self.layers.items()
@@ -327,7 +347,3 @@ def _invariance(matrix: NDArray[np.float64], height: int, width: int) -> float |
     if spread <= 1e-24 * float((matrix[pairs] ** 2).sum()):
         return None
     return float((total**2 / np.maximum(count, 1)).sum() / spread)
-
-
-def _numbers(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]

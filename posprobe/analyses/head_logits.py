@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, numbers
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, Positions, namespace, positions
 from posprobe.errors import InvalidTable, UsageError
@@ -88,8 +88,8 @@ class HeadLogits(Result):
             "peak_name": self.names,
             "attention": self.attention.tolist(),
             "uniform": self.uniform.tolist(),
-            "offset_share": _numbers(self.offset_share),
-            "key_share": _numbers(self.key_share),
+            "offset_share": numbers(self.offset_share),
+            "key_share": numbers(self.key_share),
             "undefined": undefined,
         }
 
@@ -336,7 +336,3 @@ def nearest_peak(mean: NDArray[np.float64], count: NDArray[np.float64], n: int) 
     common = common[np.argsort(apart[tuple(common.T)], kind="stable")]
     row, column = common[np.argmax(mean[tuple(common.T)])].tolist()
     return row, column
-
-
-def _numbers(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]

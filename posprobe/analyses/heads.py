@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, numbers
 from posprobe.errors import InvalidTable
 from posprobe.table import Grid, Layout, Sequence, describe_layout
 
@@ -73,11 +73,11 @@ class Heads(Result):
             "quantity": self.quantity,
             "causal": self.causal,
             "layout": describe_layout(self.layout),
-            "window": _numbers(self.window),
-            "half_width": _numbers(self.half_width),
-            "asymmetry": _numbers(self.asymmetry),
+            "window": numbers(self.window),
+            "half_width": numbers(self.half_width),
+            "asymmetry": numbers(self.asymmetry),
             "peak": [row if len(row) > 1 else row[0] for row in self.peak.tolist()],
-            "monotone_fraction": _numbers(self.monotone_fraction),
+            "monotone_fraction": numbers(self.monotone_fraction),
             "undefined": undefined,
         }
 
@@ -223,7 +223,3 @@ def _monotone(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> N
     changes = (steps != 0).sum(axis=1)
     np.divide((steps < 0).sum(axis=1), changes, out=share, where=changes > 0)
     return share
-
-
-def _numbers(values: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(value) else float(value) for value in values]

@@ -27,6 +27,8 @@ PRODUCTS = 2**15
 #: largest of them by. With 64 contexts of strongly correlated noise one run in twenty counts one
 #: direction too many.
 FLIPS, MARGIN = 4, 1.1
+#: Share of sampling noise from which nothing is said of the structure of what positions add.
+NOISY = 0.5
 #: Below this width the largest eigenvalue is found by reducing the whole matrix.
 SMALL = 256
 
@@ -203,6 +205,11 @@ class LayerMeans:
     noise_share: float | None
     relative_norm: float | None
     shares: Mapping[str, float] | None
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether more than half of ``pos`` is noise, or, with one context, nothing is known."""
+        return self.noise_share is None or self.noise_share > NOISY
 
 
 @dataclass(frozen=True, eq=False)

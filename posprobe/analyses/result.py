@@ -5,6 +5,9 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from posprobe.drawable import Drawable
 
 
@@ -23,6 +26,11 @@ class Result(Drawable):
             if not isinstance(value, list | dict) or len(value) <= 8
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """Return an array as JSON has it; NaN is an undefined number."""
+    return [None if np.isnan(value) else float(value) for value in values]
 
 
 def _show(value: object) -> str:

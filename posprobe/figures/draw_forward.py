@@ -27,8 +27,6 @@ _T = TypeVar("_T")
 REACH, GRID_REACH = 16, 10
 #: Rows of an image of profiles, and on a grid layers and heads of a mosaic, that are drawn at most.
 MAX_ROWS, MAX_LAYERS, MAX_HEADS = 256, 12, 16
-#: Share of noise in what positions add from which a mark is hollow.
-NOISY = 0.5
 
 
 def spread(items: Sequence[_T], most: int) -> list[_T]:
@@ -109,7 +107,7 @@ def _by_layer(
     numbers = np.array([np.nan if entry is None else entry for entry in values])
     at = np.array(list(found.layers))
     ax.plot(at, numbers, color=color, linestyle=dash, label=label)
-    noisy = np.array([(layer.noise_share or 0.0) > NOISY for layer in found.layers.values()])
+    noisy = np.array([layer.is_noisy for layer in found.layers.values()])
     for chosen, face in ((~noisy, color), (noisy, "white")):
         if marker:
             ax.plot(
@@ -162,17 +160,8 @@ def attention_profiles(ax: Axes, found: AttentionByOffset) -> AxesImage:
     low = min(0.1 / found.layout.size, top / 10)
     return _profiles(
         ax, curves, found.layout, lambda rows: np.where(rows > 0, np.maximum(rows, low), np.nan),
-        causal=is_causal(found), norm=LogNorm(low, top), cmap=ONE_SIDED,
+        causal=found.causal, norm=LogNorm(low, top), cmap=ONE_SIDED,
     )  # fmt: skip
-
-
-def is_causal(found: AttentionByOffset) -> bool:
-    """Tell whether no head of any layer looks at later positions of a sequence."""
-    n = found.layout.size
-    # What is hidden is 0 but for rounding.
-    return not isinstance(found.layout, Grid) and all(
-        np.nanmax(layer.curves[:, n:], initial=0.0) < 1e-9 for layer in found.layers.values()
-    )
 
 
 def peak_histogram(ax: Axes, layers: Mapping[int, HeadLogits]) -> None:

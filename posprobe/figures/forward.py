@@ -205,15 +205,11 @@ def _peaks(result: HeadsByLayer) -> Figure:
 
 def _receivers(found: AttentionByOffset) -> list[tuple[str, dict[int, Any], float | None]]:
     """List the tokens that attention is drawn to: what each head pays them, and an even share."""
-    n = found.layout.size
     first = {k: layer.first for k, layer in found.layers.items() if not np.isnan(layer.first).any()}
     special = {k: layer.special for k, layer in found.layers.items() if layer.special.any()}
-    even = 1 / n
-    if inside.is_causal(found):
-        even = float(np.mean(1 / np.arange(2, n + 1)))
     panels: list[tuple[str, dict[int, Any], float | None]] = []
     if first:
-        panels.append(("the first position", first, even))
+        panels.append(("the first position", first, found.uniform_first))
     if special:
         panels.append(("tokens that are no positions", special, None))
     return panels

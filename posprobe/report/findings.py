@@ -69,16 +69,16 @@ def _identity(value: float) -> float:
     return value
 
 
-def _unexplained(value: float) -> float:
+def unexplained(value: float) -> float:
     """Map a share of 1 - 10^-k to k: what matters near 1 is what is left."""
     return -math.log10(max(1 - value, 1e-12))
 
 
 _SCALES: Mapping[str, Callable[[float], float]] = {
-    "shift.skill": _unexplained,
-    "sinusoid.cka": _unexplained,
-    "sinusoid.ladder_share": _unexplained,
-    "similarity.raw.translation_invariance": _unexplained,
+    "shift.skill": unexplained,
+    "sinusoid.cka": unexplained,
+    "sinusoid.ladder_share": unexplained,
+    "similarity.raw.translation_invariance": unexplained,
 }
 
 

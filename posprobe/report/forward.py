@@ -15,7 +15,7 @@ from posprobe.analyses import Result
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.analyses.effective import EffectiveTable
 from posprobe.analyses.experiments import BlankImages, PermutationEffect, PhaseShift
-from posprobe.analyses.head_logits import HeadsByLayer, peak_name
+from posprobe.analyses.head_logits import HeadsByLayer
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.subspaces import SubspaceOverlap
 from posprobe.report.bundle import FORWARD
@@ -105,12 +105,8 @@ class ForwardAnalysis:
         return result
 
     def _used(self) -> int:
-        """Return how many contexts the states, or else the attention, were averaged over."""
-        for name in ("states", "attention"):
-            result = self.results.get(name)
-            if isinstance(result, MeanDecomposition | AttentionByOffset):
-                return result.contexts
-        return 0
+        """Return how many contexts were run at most; 0 where weights were enough."""
+        return max((getattr(found, "contexts", 0) for found in self.results.values()), default=0)
 
     def _block(self, name: str) -> dict[str, Any] | None:
         result = self._result(name)
@@ -123,11 +119,6 @@ class ForwardAnalysis:
                     layer["analyses"] = dict(self.layers.get(layer["layer"], {}))
                 on_grid = isinstance(result.layout, Grid)
                 block["undefined"] |= _lacking(block["layers"], on_grid=on_grid)
-            case AttentionByOffset():
-                block |= _expected(result)
-                for layer, seen in zip(block["layers"], result.layers.values(), strict=True):
-                    peaks = seen.peak.tolist()
-                    layer["peak_name"] = [peak_name(peak, result.layout) for peak in peaks]
             case PermutationEffect(with_positions=change):
                 block["undefined"] = {
                     name: why for name, why in _UNKNOWN.items() if getattr(change, name) is None
@@ -197,20 +188,6 @@ def _lacking(layers: list[dict[str, Any]], *, on_grid: bool) -> dict[str, str]:
         if on_grid and key in _ON_A_LINE
         else f"too few positions, or positions add nothing, at the layers {found}"
         for key, found in where.items()
-    }
-
-
-def _expected(result: AttentionByOffset) -> dict[str, Any]:
-    """Return what uniform attention would give, which depends on the keys that a query sees."""
-    from posprobe.figures.draw_forward import is_causal
-
-    n = result.layout.size
-    causal = is_causal(result)
-    if isinstance(result.layout, Grid) or n == 1:
-        return {"causal": causal, "uniform_first": None}
-    return {
-        "causal": causal,
-        "uniform_first": float(np.mean(1 / np.arange(2, n + 1))) if causal else 1 / n,
     }
 
 

@@ -11,13 +11,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from posprobe.report.findings import Finding
+from posprobe.analyses.mean_decomposition import NOISY
+from posprobe.report.findings import Finding, unexplained
 from posprobe.report.sections import lookup, show
 
 Block = Mapping[str, Any]
 
-#: Share of sampling noise in what positions add from which nothing is said of its structure.
-NOISY = 0.5
+#: Relative change up to which a model's own rounding can account for it, by what it computes in.
+_ROUNDING = {"float16": 4e-3, "bfloat16": 3e-2}
 #: What random contexts are not, by the word that their description begins with.
 _NOT = {"random tokens": "no text", "random pixels": "no pictures"}
 
@@ -40,8 +41,12 @@ def clear_layers(document: Block) -> list[tuple[int, Block]]:
     return [
         (place, layer)
         for place, layer in enumerate(document["states"]["layers"])
-        if layer["shares"] and (layer["noise_share"] or 0.0) <= NOISY
+        if layer["shares"] and not _is_noisy(layer)
     ]
+
+
+def _is_noisy(layer: Block) -> bool:
+    return layer["noise_share"] is None or layer["noise_share"] > NOISY
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -53,6 +58,13 @@ def _states(document: Block) -> Iterator[Finding]:
     layers = document["states"]["layers"]
     used = document["states"]["contexts"]
     note = random_contexts(document)
+    if used == 1:
+        yield Finding(
+            "From one context what positions add cannot be told from what its content adds: take "
+            "more.",
+            ("states.contexts",),
+        )
+        return
     known = [(place, layer) for place, layer in enumerate(layers) if layer["shares"]]
     if known:
         ends = dict([known[0], known[-1]])
@@ -86,7 +98,7 @@ def _states(document: Block) -> Iterator[Finding]:
             "layer, stand above sampling noise; with more contexts weaker ones can.",
             tuple(f"states.layers.{place}.rank" for _, place in ranks),
         )
-    noisy = [p for p, layer in enumerate(layers) if (layer["noise_share"] or 0.0) > NOISY]
+    noisy = [place for place, layer in known if _is_noisy(layer)]
     if noisy:
         named = _listed([str(layers[place]["layer"]) for place in noisy])
         yield Finding(
@@ -128,8 +140,8 @@ def _beyond_walks(document: Block, key: str, what: str) -> Iterator[Finding]:
     if walk is None or not values:
         return
     # A band from few draws is itself uncertain, by about its width.
-    limit = 2 * walk["p95"] - walk["p5"]
-    beyond = [(place, value) for place, value in values if value > limit]
+    low, high = (unexplained(walk[name]) for name in ("p5", "p95"))
+    beyond = [(place, value) for place, value in values if unexplained(value) > 2 * high - low]
     # Of walks up to one in eighty lies beyond, and a model has many layers.
     if len(beyond) <= 0.1 * len(values):
         return
@@ -259,8 +271,8 @@ def _permutation(document: Block) -> Iterator[Finding]:
     known, zero = block["with_positions"], block["without_positions"]
     still = (
         "without its table order makes no difference but for rounding"
-        if zero["tokens"] < 1e-3
-        else "it knows order without its table, by a causal mask or another encoding"
+        if zero["tokens"] < _rounding(document)
+        else "order makes a difference without its table, too"
     )
     yield Finding(
         f"Permuting the tokens of {block['contexts']} contexts changes the last hidden states by "
@@ -284,7 +296,7 @@ def _permutation(document: Block) -> Iterator[Finding]:
 def _shift(document: Block) -> Iterator[Finding]:
     block = document["shift"]
     change, last = block["change"], block["shifts"][-1]
-    only = "that is rounding: only distances count" if max(change) < 1e-3 else ""
+    only = "that is rounding: only distances count" if max(change) < _rounding(document) else ""
     yield Finding(
         f"Counting positions from {last} changes the last hidden states by {show(change[-1])} "
         f"times their norm{f'; {only}' if only else ''}.",
@@ -337,12 +349,18 @@ def _preferred(block: Block, where: Block) -> str:
     )
 
 
+def _rounding(document: Block) -> float:
+    return _ROUNDING.get(str(document["model"]["dtype"]), 1e-3)
+
+
 def _even_choice(block: Block) -> float:
     """Return one over the number of offsets that at least half of the positions have."""
     layout = block["layout"]
     if layout["type"] == "sequence":
         half = int(layout["length"]) // 2
-        return 1 / (half + 1 if block["causal"] else 2 * half + 1)
+        # Of measured attention the first position is left out as a key.
+        before = half - 1 if "uniform_first" in block else half
+        return 1 / max(1, before + 1 if block["causal"] else before + 1 + half)
     height, width = int(layout["height"]), int(layout["width"])
     count = sum(
         2 * (height - abs(down)) * (width - abs(right)) >= height * width
