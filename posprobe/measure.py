@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -20,12 +21,14 @@ from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.arrays import Array, Device
 from posprobe.errors import PosprobeError, UsageError
 from posprobe.forward.models import device_name, first_device
-from posprobe.forward.states import image_shape
+from posprobe.forward.states import image_shape, is_timm
 from posprobe.forward.streaming import INTERRUPTED, context_length
 from posprobe.nulls import band, surrogate
 from posprobe.report.analysis import DRAWS, environment
 from posprobe.report.forward import NAMES, ForwardAnalysis
 from posprobe.table import Layout, PositionTable
+
+logger = logging.getLogger("posprobe")
 
 if TYPE_CHECKING:
     from posprobe.forward.models import Precision
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 LENGTH = 128
 #: Contexts that the experiments take at most, which run each several times.
 FEW = 16
+#: Token embeddings that are read of a local file, where there are as many.
+TOKENS = 2**15
 #: What only models for text, and only models for images, can show.
 _TEXT, _IMAGES = ("words", "shift"), ("blank",)
 
@@ -118,9 +123,13 @@ def analyze_model(
     wanted = _chosen(only)
     if nulls < 0:
         raise UsageError(f"--nulls {nulls}: the number of random walks to draw is 0 or more.")
-    for name, number in (("count", given.count), ("batch_size", given.batch_size)):
-        if number < 1:
-            raise UsageError(f"Contexts({name}={number}): it is 1 or more.")
+    least = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
+    for name, number in least.items():
+        value = getattr(given, name)
+        if value is not None and (not isinstance(value, int) or value < number):
+            raise UsageError(
+                f"Contexts({name}={value!r}): it is a whole number of {number} or more."
+            )
     load = partial(
         forward.load_model, reference, device=device, device_map=device_map, dtype=dtype,
         trust_remote_code=trust_remote_code, revision=revision, offline=offline,
@@ -155,15 +164,15 @@ def analyze_model(
             model, run("permutations", few), seed=given.seed, name=reference
         ),
         "shift": lambda: forward.phase_shift(
-            model, run("shifted positions", few), mask_token=source.mask_token, seed=given.seed,
-            name=reference,
+            model, run("shifted positions", few, room=True), mask_token=source.mask_token,
+            seed=given.seed, name=reference,
         ),
         "blank": lambda: forward.blank_images(model, seed=given.seed, name=reference),
     }  # fmt: skip
     if only is None:
         other = _TEXT if source.takes_images else _IMAGES
         steps = {name: step for name, step in steps.items() if name not in other}
-    results, missing = _measured({n: step for n, step in steps.items() if n in wanted}, only)
+    results, missing = _measured({n: step for n, step in steps.items() if n in wanted})
     notes = tuple(
         dict.fromkeys(note for result in results.values() for note in getattr(result, "notes", ()))
     )
@@ -196,7 +205,7 @@ def analyze_model(
 def _chosen(only: Iterable[str] | None) -> tuple[str, ...]:
     if only is None:
         return NAMES
-    names = tuple(only)
+    names = (only,) if isinstance(only, str) else tuple(only)
     for name in names:
         if name not in NAMES:
             raise UsageError(f"nothing is called {name!r}. There are {', '.join(NAMES)}.")
@@ -206,7 +215,7 @@ def _chosen(only: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def _measured(
-    steps: Mapping[str, Callable[[], Result]], only: Iterable[str] | None
+    steps: Mapping[str, Callable[[], Result]],
 ) -> tuple[dict[str, Result], dict[str, str]]:
     """Take the steps one after the other; what is interrupted is the last."""
     results: dict[str, Result] = {}
@@ -219,10 +228,16 @@ def _measured(
         try:
             results[name] = step()
         except PosprobeError as error:
-            # Hidden states are what the run is for; what was asked for by name must be there.
-            if only is not None or name == "states":
+            # Hidden states are what the run is for, unless it is for this alone.
+            if name == "states" or len(steps) == 1:
                 raise
             missing[name] = str(error)
+            continue
+        except Exception as error:
+            if name == "states" or len(steps) == 1:
+                raise
+            missing[name] = f"a bug: {type(error).__name__}: {error}"
+            logger.warning("%s: %s. Please report it.", name, missing[name])
             continue
         except KeyboardInterrupt:
             if not results:
@@ -277,9 +292,18 @@ class _Source:
     def describe(self) -> dict[str, Any]:
         """Say what the model is run on, and refuse what it does not take."""
         given, shape = self.contexts, image_shape(self.model)
+        if not hasattr(self.model, "config") and not is_timm(self.model):
+            raise UsageError(
+                f"{self.reference}: of timm only transformers that have blocks over patches can be "
+                f"looked into, and {type(self.model).__name__} is none."
+            )
+        if given.length and shape:
+            raise UsageError(
+                f"{self.reference}: --length is for text, and this model takes images."
+            )
         if given.text and given.images:
             raise UsageError("--text and --images: a model takes one of them.")
-        if (given.text and shape) or (given.images and not shape) or (given.length and shape):
+        if (given.text and shape) or (given.images and not shape):
             takes = "images: use --images DIR" if shape else "text: use --text FILE"
             raise UsageError(f"{self.reference}: this model takes {takes}, or neither.")
         if shape:
@@ -299,9 +323,15 @@ class _Source:
         return {"kind": kind, "length": self.length, "seed": seed}
 
     def batches(
-        self, label: str, count: int, *, repeated: bool = False, progress: bool
+        self,
+        label: str,
+        count: int,
+        *,
+        repeated: bool = False,
+        room: bool = False,
+        progress: bool,
     ) -> Iterator[Array]:
-        """Yield contexts, and show how far they are."""
+        """Yield contexts, of one token each, or so short that later positions are left."""
         given = self.contexts
         size = given.batch_size
         shape = image_shape(self.model)
@@ -324,6 +354,8 @@ class _Source:
             found = forward.random_tokens(
                 self.model.config, self.length, count, seed=given.seed, batch_size=size
             )
+        if room and (longest := context_length(self.model)):
+            found = (batch[:, : max(1, longest // 2)] for batch in found)
         return _shown(found, label, count) if progress else found
 
 
@@ -348,8 +380,16 @@ def _effective(raw: PositionTable, table: PositionTable) -> EffectiveTable:
 
 
 def _subspaces(table: PositionTable, *, seed: int, offline: bool) -> Result:
-    tokens = families.load_tokens(table, seed=seed, rows=4 * table.dim, offline=offline)
-    return subspace_overlap(table, tokens.values)
+    # What tokens use least is better known the more of them are read, and a disk is near.
+    rows = 4 * table.dim if table.source.revision else max(TOKENS, 4 * table.dim)
+    tokens = families.load_tokens(table, seed=seed, rows=rows, offline=offline)
+    found = subspace_overlap(table, tokens.values)
+    if len(found.token_share) < found.rank:
+        raise UsageError(
+            f"what positions are added to spans {len(found.token_share)} directions alone, fewer "
+            f"than the {found.rank} of the positions"
+        )
+    return found
 
 
 def _headlines(

@@ -136,6 +136,10 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no hidden states": (("t5",), 2, "#encoder"),
     "its own code": (("mine", "--offline"), 2, "--trust-remote-code"),
     "unknown name": (("gpt2", "--only", "states,magic"), 2, "'magic'"),
+    "foreign files": (("gpt2", "--out", "pictures"), 2, "would be lost"),
+    "nowhere to write": (("gpt2", "--out", "long.txt/there"), 2, "cannot be written to"),
+    "length for images": (("vit", "--length", "9"), 2, "--length is for text"),
+    "other shapes": (("lie",), 4, "has the shape [9, 12]"),
     "nothing chosen": (("gpt2", "--only", ""), 2, "states"),
     "unknown layer": (("gpt2", "--layers", "7"), 2, "choose some of 0 to 2"),
     "layers in words": (("gpt2", "--layers", "all"), 2, "such as 0,6,12"),
@@ -156,6 +160,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bert().save_pretrained(folder / "bert")
     vit().save_pretrained(folder / "vit")
     transformers.ViTImageProcessor(size={"height": 14, "width": 21}).save_pretrained(folder / "vit")
+    saved(folder / "lie")
+    said = json.loads((folder / "lie/config.json").read_text())
+    (folder / "lie/config.json").write_text(json.dumps(said | {"n_positions": 12}))
     config = transformers.T5Config(
         vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
     )
@@ -181,7 +188,7 @@ def test_what_cannot_be_run_is_one_clear_error_and_leaves_nothing_behind(
     monkeypatch.chdir(models)
     before = sorted(models.rglob("*"))
     # A path with a dot names a folder and nothing on the Hub.
-    known = arguments[0] in ("gpt2", "words", "bert", "vit", "t5", "mine")
+    known = arguments[0] in ("gpt2", "words", "bert", "vit", "t5", "mine", "lie")
     found, out, err = cli(f"./{arguments[0]}" if known else arguments[0], *arguments[1:])
     assert (found, out) == (code, ""), err
     last = err.strip().splitlines()[-1]
@@ -243,6 +250,15 @@ def test_ctrl_c_keeps_what_was_measured_and_the_bar_shows_rate_and_time_left(
     assert "interrupted" in document["missing"]["attention"]
     assert document["heads"] is not None
     assert b"interrupted" in out
+
+
+def test_what_cannot_be_measured_costs_nothing_else(cli: Any, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "gpt2")
+    code, out, err = cli(folder, "--only", "states,blank", "--contexts", 4, "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["states"]["contexts"] == 4
+    assert "takes no images" in document["missing"]["blank"]
 
 
 def test_bert_is_run_whole_by_its_name(cli: Any, tmp_path: Path) -> None:

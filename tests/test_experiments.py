@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,6 +203,50 @@ def test_shifts_beyond_the_table_are_one_clear_error(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         phase_shift(language_model(kind), [tokens(2)], shifts=shifts)
+
+
+def test_a_head_that_sees_what_it_would_predict_has_no_loss() -> None:
+    torch.manual_seed(0)
+    config = transformers.XLMConfig(
+        vocab_size=VOCABULARY, emb_dim=WIDTH, n_layers=1, n_heads=3, max_position_embeddings=20
+    )
+    model: Any = transformers.XLMWithLMHeadModel(config).train(mode=False)
+    contexts = np.where(tokens(3) < 6, 6, tokens(3))
+    found = phase_shift(model, [contexts])
+    assert (found.task, found.loss) == ("", None)
+
+
+def test_a_decoder_of_speech_ends_where_its_positions_end() -> None:
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(
+        vocab_size=VOCABULARY, d_model=WIDTH, decoder_layers=1, decoder_attention_heads=3,
+        decoder_ffn_dim=16, max_target_positions=20, pad_token_id=0,
+    )  # fmt: skip
+    model: Any = transformers.WhisperModel(config).train(mode=False).get_decoder()
+    assert phase_shift(model, [tokens(2)]).shifts[-1] == 20 - LENGTH
+
+
+class _Numbered(torch.nn.Module):
+    """A model that adds one to the positions that it numbers itself, and not to those given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(vocab_size=VOCABULARY, max_position_embeddings=20)
+        self.words = torch.nn.Embedding(VOCABULARY, WIDTH)
+        self.position_embeddings = torch.nn.Embedding(21, WIDTH)
+
+    def forward(
+        self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None
+    ) -> SimpleNamespace:
+        if position_ids is None:
+            position_ids = torch.arange(1, 1 + input_ids.shape[1])
+        state = self.words(input_ids) + self.position_embeddings(position_ids)
+        return SimpleNamespace(last_hidden_state=state, hidden_states=(state,))
+
+
+def test_a_model_that_numbers_positions_otherwise_is_one_clear_error() -> None:
+    with pytest.raises(UsageError, match="not known"):
+        phase_shift(_Numbered(), [tokens(2)])
 
 
 @pytest.mark.parametrize("kind", ["data2vec-text", "xlm-roberta-xl", "roberta-prelayernorm"])

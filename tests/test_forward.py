@@ -155,6 +155,19 @@ class _InPlace(torch.nn.Module):
         return SimpleNamespace(hidden_states=(state, last), last_hidden_state=last)
 
 
+class _Packed(_InPlace):
+    """A model that puts all contexts of a batch into one sequence."""
+
+    def forward(self, input_ids: torch.Tensor, **_: object) -> SimpleNamespace:
+        state = self.words(input_ids).reshape(1, -1, WIDTH)
+        return SimpleNamespace(hidden_states=(state, state), last_hidden_state=state)
+
+
+def test_contexts_that_share_a_sequence_are_one_clear_error() -> None:
+    with pytest.raises(UsageError, match="several into one sequence"):
+        decompose(_Packed(), [tokens(4)])
+
+
 def test_what_is_written_to_after_a_module_returned_it_is_taken_at_the_end() -> None:
     torch.manual_seed(0)
     model, contexts = _InPlace().double(), tokens(7)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -460,7 +461,7 @@ def test_the_list_of_bundles_leads_to_each(bundles: Path, show: Callable[..., Pa
     links = page.locator("tbody th a").all()
     assert len(links) == len(BUNDLES)
     for link in links:
-        assert (bundles / (link.get_attribute("href") or "")).is_file()
+        assert (bundles / unquote(link.get_attribute("href") or "")).is_file()
     texts = dict(zip(sorted(BUNDLES), page.locator("tbody tr").all_inner_texts(), strict=True))
     assert "20 × 18 patches" in texts["patches"]
     assert "\t360\t" in texts["patches"]

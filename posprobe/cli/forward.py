@@ -21,8 +21,6 @@ from posprobe.cli.options import (
     Quiet,
     Ref,
     Revision,
-    Rows,
-    Seed,
     parse_rows,
     talk,
 )
@@ -64,7 +62,14 @@ def forward(
             "words, permutation, shift, blank.",
         ),
     ] = None,
-    rows: Rows = None,
+    rows: Annotated[
+        str | None,
+        typer.Option(
+            "--rows",
+            metavar="A:B",
+            help="Keep positions A to B - 1 of hidden states and heads; whole contexts are run.",
+        ),
+    ] = None,
     layers: Annotated[
         str | None,
         typer.Option("--layers", metavar="LIST", help="Hidden states, such as 0,6,12; 0 enters."),
@@ -76,7 +81,9 @@ def forward(
         PrecisionName, typer.Option("--dtype", help="In which the model computes.")
     ] = PrecisionName.float32,
     nulls: Nulls = DEFAULT_NULLS,
-    seed: Seed = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Of contexts, permutations and random walks.")
+    ] = 0,
     device: OnDevice = DeviceName.auto,
     device_map: Annotated[
         str | None,
@@ -102,9 +109,11 @@ def forward(
     on seeded random tokens or pixels, and says so. Ctrl-C keeps what was measured until then.
     """
     from posprobe.measure import Contexts, analyze_model
-    from posprobe.report import forward_name, to_json
+    from posprobe.report import check_place, forward_name, to_json
 
     talk(quiet=quiet)
+    folder = out or Path("reports") / forward_name(ref)
+    check_place(folder)
     analysis = analyze_model(
         ref,
         Contexts(text, images, contexts, length, batch_size, seed),
@@ -121,7 +130,7 @@ def forward(
         command=shlex.join(["posprobe", *sys.argv[1:]]),
         progress=not quiet,
     )
-    folder = analysis.save(out or Path("reports") / forward_name(ref))
+    analysis.save(folder)
     document = analysis.to_dict()
     typer.echo(to_json(document) if as_json else forward_summary(document), nl=not as_json)
     if not quiet:

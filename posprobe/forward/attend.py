@@ -68,7 +68,7 @@ def attend(
             number = numbers[order] if numbers else order
             if layers is not None and number not in layers:
                 return
-            if weights.ndim != 4 or weights.shape[2] != weights.shape[3]:
+            if len(weights) != len(batch) or weights.shape[2:] != weights.shape[-1:] * 2:
                 raise UsageError(f"{title}: its attention is not from every token to every token.")
             layout = positions_of(model, batch, weights.shape[-1])
             layouts[:] = [layout]

@@ -182,6 +182,11 @@ def image_files(
                     pixels.append(np.asarray(prepare(picture.convert("RGB")), dtype=np.float32))
             except OSError as error:
                 raise InvalidCheckpoint(f"{path}: the picture cannot be read ({error}).") from error
+        if len({image.shape for image in pixels}) > 1:
+            raise UsageError(
+                f"{folder}: its pictures are prepared to different sizes: all must be alike. Use "
+                "pictures of one size."
+            )
         yield np.stack(pixels)
 
 

@@ -78,6 +78,11 @@ def decompose(
         def look(number: int, state: torch.Tensor) -> None:
             if layers is not None and number not in layers:
                 return
+            if len(state) != len(batch):
+                raise UsageError(
+                    f"{title}: hidden states of {len(state)} for {len(batch)} contexts: it puts "
+                    "several into one sequence, which is not taken apart."
+                )
             tokens = state.shape[1]
             whole = positions_of(model, batch, tokens)
             first, stop, layout = cut(whole, positions or slice(None), title)
@@ -91,8 +96,8 @@ def decompose(
         flags = [is_finite(sums).to(batch.device) for sums in found.values()]
         if not bool(required("torch").stack(flags).all()):
             raise InvalidTable(
-                f"{title}: hidden states hold NaN or infinity: the model overflowed. Run it in "
-                "float32."
+                f"{title}: hidden states hold NaN or infinity: its weights do, or the "
+                "model overflowed. Run it in float32."
             )
         return views[0], found
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from posprobe.arrays import Device
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, UsageError
@@ -85,6 +86,8 @@ def load_model(
     if parsed.table and parsed.table not in _PARTS:
         raise UsageError(f"{reference}: the parts of a model are {', '.join(_PARTS)}.")
     source = model_source(parsed)
+    if dtype not in get_args(Precision):
+        raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
     kind = getattr(torch, dtype)
     try:
         if _says_timm(source):
@@ -136,9 +139,11 @@ _PARTS: Mapping[str, str] = {
 def _part(model: Any, name: str, reference: str) -> Any:
     found = getattr(model, _PARTS[name], None)
     part = found() if name in ("encoder", "decoder") and found is not None else found
-    if part is None or part is model:
+    takes = () if part is None else inspect.signature(part.forward).parameters
+    if part is model or not {"input_ids", "pixel_values"} & set(takes):
         raise UsageError(
-            f"{reference}: {type(model).__name__} has no such part. Leave out #{name}."
+            f"{reference}: {type(model).__name__} has no such part that takes tokens or pixels. "
+            f"Leave out #{name}."
         )
     return part
 
@@ -326,14 +331,20 @@ def _transformers(
             # a class of the library itself needs no consent
             options = {key: value for key, value in options.items() if key != "trust_remote_code"}
         model, report = kind.from_pretrained(
-            source, **options, dtype=dtype, device_map=device_map, output_loading_info=True
-        )
+            source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
+        )  # fmt: skip
     finally:
         logs.set_verbosity(level)
         if bars:
             logs.enable_progress_bar()
     lost = [name for name in report["missing_keys"] if "pooler" not in name]
-    lost += [str(entry[0]) for entry in report["mismatched_keys"]]
+    for entry in report["mismatched_keys"]:
+        name, stored, wanted = entry[0], *map(list, entry[1:3])
+        raise InvalidCheckpoint(
+            f"{source}: tensor {name} has the shape {stored}, and by its configuration the model "
+            f"needs {wanted}. One of the two files is not this model's."
+        )
     if lost:
         raise InvalidCheckpoint(
             f"{source}: it lacks {len(lost)} of the model's tensors, such as {sorted(lost)[0]}. A "

@@ -63,6 +63,11 @@ def permutation_effect(
     title = name or type(model).__name__
     path, table = position_table(model, title)
     known = None if labels is None else np.asarray(labels)
+    if known is not None and (known.ndim != 1 or known.dtype.kind not in "iu"):
+        raise UsageError(
+            f"{title}: labels of shape {list(known.shape)}, {known.dtype}: one whole number per "
+            "context is expected."
+        )
 
     def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
         done = sums[0].contexts if sums else 0

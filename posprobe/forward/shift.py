@@ -15,7 +15,7 @@ from posprobe.analyses.experiments import PhaseShift
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.models import required
-from posprobe.forward.states import output_of, squared_norms
+from posprobe.forward.states import body_of, final_states, output_of, squared_norms
 from posprobe.forward.streaming import context_length, first_position, stream
 
 if TYPE_CHECKING:
@@ -64,21 +64,24 @@ def phase_shift(
         If the model takes no positions, contexts leave no room for a shift, or as for `decompose`.
     """
     title = name or type(model).__name__
-    body = getattr(model, "base_model", model)
+    body = body_of(model) if hasattr(model, "config") else model
     if "position_ids" not in inspect.signature(body.forward).parameters:
         raise UsageError(
             f"{title}: {type(body).__name__} takes no position_ids, so its positions cannot be "
             "shifted."
         )
     chosen: list[NDArray[np.int64]] = []
+    tasks: list[str] = []
 
     def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
         if batch.ndim != 2:
             raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
         if not chosen:
             chosen.append(_shifts(model, batch.shape[1], shifts, title))
+            tasks.append(_kind(model, batch))
+            _check_start(model, batch, title)
         done = sums[0].contexts if sums else 0
-        given, wanted = _task(model, batch, mask_token, seed, done)
+        given, wanted = _task(tasks[0], batch, mask_token, seed, done)
         found: dict[int, _Sums] = {}
         still = None
         for shift in chosen[0].tolist():
@@ -96,7 +99,7 @@ def phase_shift(
             [math.sqrt(s.norms[1] / s.norms[0]) if s.norms[0] else 0.0 for s in sums.values()]
         ),
         loss=losses[:, 0] / losses[:, 1] if predicts else None,
-        task=_kind(model),
+        task=tasks[0],
         contexts=sums[0].contexts,
         notes=notes,
     )
@@ -121,6 +124,13 @@ def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -
     room = longest - length if longest else 4 * length
     if shifts is None:
         shifts = [round(room * step / 5) for step in range(6)]
+    if room < 1:
+        raise UsageError(
+            f"{title}: contexts of {length} tokens fill its positions, so that none can be later. "
+            "Use shorter contexts."
+        )
+    if not all(isinstance(shift, int | np.integer) for shift in shifts):
+        raise UsageError(f"{title}: shifts {list(shifts)}: they are whole numbers.")
     found = np.unique([0, *shifts])
     if len(found) < 2 or found[0] < 0 or found[-1] > room:
         raise UsageError(
@@ -130,23 +140,43 @@ def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -
     return found.astype(np.int64)
 
 
-def _kind(model: Any) -> str:
+def _kind(model: Any, batch: torch.Tensor) -> str:
     """Say what a model with a language-modelling head predicts; empty for another."""
     name = type(model).__name__
     if name.endswith("ForMaskedLM"):
         return "masked token"
-    return "next token" if name.endswith(("LMHeadModel", "ForCausalLM")) else ""
+    if not name.endswith(("LMHeadModel", "ForCausalLM")) or batch.shape[1] < 2:
+        return ""
+    # Names promise more than models keep: XLM's head looks at the tokens that it would predict.
+    other = batch[:1].clone()
+    other[:, -1] = batch[:1, 0]
+    if bool((other == batch[:1]).all()):
+        other[:, -1] = (other[:, -1] + 1) % model.config.vocab_size
+    one, two = (final_states(model, given)[:, :-1] for given in (batch[:1], other))
+    before, change = squared_norms(one, two)
+    rounding = 8 * required("torch").finfo(one.dtype).eps
+    return "next token" if change <= rounding**2 * before else ""
+
+
+def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:
+    """Refuse a model whose own positions are not those that shift 0 gives it."""
+    own = final_states(model, batch[:1])
+    given, _ = _run(model, batch[:1], None, 0)
+    before, change = squared_norms(own, given)
+    if change > 1e-3 * before:
+        raise UsageError(
+            f"{title}: it numbers positions in a way that is not known, so they cannot be shifted."
+        )
 
 
 def _task(
-    model: Any, batch: torch.Tensor, mask: int | None, seed: int, done: int
+    kind: str, batch: torch.Tensor, mask: int | None, seed: int, done: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return what the model is given, and ``[b, t]`` the tokens it has to predict, -100 for none.
 
     A predicted token stands at the place whose output predicts it.
     """
     pt = required("torch")
-    kind = _kind(model)
     if kind == "next token":
         nothing = pt.full_like(batch[:, :1], -100)
         return batch, pt.cat([batch[:, 1:], nothing], dim=1)
@@ -172,7 +202,7 @@ def _run(
     start = first_position(model) + shift
     places = pt.arange(start, start + batch.shape[1], device=batch.device).expand(len(batch), -1)
     kept: list[Any] = []
-    body = getattr(model, "base_model", model)
+    body = body_of(model)
     handle = body.register_forward_hook(lambda _, __, output: kept.append(output))
     try:
         if wanted is None:

@@ -65,7 +65,7 @@ def final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
     found: list[Any] = []
     if is_timm(model):
         with hooks([model.blocks[-1]], lambda _, __, output: found.append(output)):
-            model.forward_features(batch)
+            output_of(model, batch)
     else:
         found = [getattr(output_of(model, batch), "last_hidden_state", None)]
     if not found or getattr(found[0], "ndim", 0) != 3:
@@ -168,10 +168,7 @@ def visit(
             look(numbers[place], part)
 
     with _watched(list(dict.fromkeys(place.module for place in places)), show):
-        if is_timm(model):
-            model.forward_features(batch)
-        else:
-            output_of(model, batch)
+        output_of(model, batch)
     return len(came)
 
 
@@ -273,7 +270,9 @@ def image_shape(model: Any) -> tuple[int, int, int] | None:
     """Return channels, height and width of the images that a model takes, None for text."""
     if is_timm(model):
         height, width = model.patch_embed.img_size
-        return model.patch_embed.proj.in_channels, height, width
+        # A hybrid has convolutions before its patches.
+        first = next(part for part in model.patch_embed.parameters() if part.ndim == 4)
+        return first.shape[1], height, width
     config: Any = getattr(model, "config", None)
     size = getattr(config, "image_size", None)
     if size is None:
@@ -300,20 +299,34 @@ def _parts(output: object) -> Mapping[Any, object]:
     return dict(output) if isinstance(output, Mapping) else {None: output}
 
 
+def body_of(model: Any) -> Any:
+    """Return a model of transformers without its head for a task."""
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    # Of some whole models the "base" is a part.
+    whole = type(model).__name__ in MODEL_MAPPING_NAMES.values()
+    return model if whole else getattr(model, "base_model", model)
+
+
 def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
-    """Run a model of transformers without its head for a task.
+    """Run a model without its head for a task.
 
     Raises
     ------
     UsageError
-        If it is none, or does not take such input.
+        If it is of neither library, or does not take such input.
     """
     name = type(model).__name__
+    if is_timm(model):
+        try:
+            return model.forward_features(batch)
+        except (TypeError, ValueError, AssertionError) as error:
+            raise UsageError(f"{name}: it does not take such input ({error}).") from error
     if not hasattr(model, "config"):
         raise UsageError(
             f"{name}: it is no model of transformers and no vision transformer of timm."
         )
-    body = getattr(model, "base_model", model)
+    body = body_of(model)
     if hasattr(body, "encoder") and hasattr(body, "decoder"):
         raise UsageError(
             f"{name}: it has an encoder and a decoder. Name one of them: REF#encoder, or "
@@ -323,7 +336,7 @@ def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
         options["use_cache"] = False
     try:
         return body(**{"pixel_values" if batch.ndim == 4 else "input_ids": batch}, **options)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         raise UsageError(f"{name}: it does not take such input ({error}).") from error
 
 

@@ -131,8 +131,8 @@ def _check_ids(batch: torch.Tensor, model: Any) -> None:
     longest = context_length(model)
     if longest and batch.shape[1] > longest:
         raise UsageError(
-            f"contexts of {batch.shape[1]} tokens are longer than the {longest} positions of the "
-            "model."
+            f"{type(model).__name__}: contexts of {batch.shape[1]} tokens are longer than the "
+            f"{longest} positions of the model. Use shorter ones: --length."
         )
 
 
@@ -142,7 +142,8 @@ def context_length(model: Any) -> int | None:
     Where distances alone count, contexts may be longer than those of the training.
     """
     config = getattr(model, "config", None)
-    longest = getattr(config, "max_position_embeddings", None)
+    keys = ("max_position_embeddings", "max_target_positions")
+    longest = next((getattr(config, key) for key in keys if hasattr(config, key)), None)
     rotary = getattr(config, "rope_parameters", None) and not _tables(model)
     if not isinstance(longest, int) or longest < 1 or rotary:
         return None

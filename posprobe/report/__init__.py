@@ -3,6 +3,7 @@
 from posprobe.report.analysis import NAMES, Analysis, analyze, describe
 from posprobe.report.bundle import (
     bundle_name,
+    check_place,
     forward_name,
     read_bundle,
     render_bundle,
@@ -26,6 +27,7 @@ __all__ = [
     "analyze",
     "analyze_schemes",
     "bundle_name",
+    "check_place",
     "compare",
     "compare_kernels",
     "describe",

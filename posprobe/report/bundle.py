@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 import tempfile
@@ -252,6 +253,23 @@ def _drawings(folder: Path, again: str) -> dict[str, str]:
         if "<svg" not in drawings[path.stem]:
             raise InvalidCheckpoint(f"{path}: it is no drawing. {again}")
     return drawings
+
+
+def check_place(folder: Path) -> None:
+    """Refuse, before anything is computed, a folder that no bundle can be written to.
+
+    Raises
+    ------
+    OutputError
+        If it holds files that are no bundle's, or cannot be made.
+    """
+    folder = folder.expanduser()
+    _refuse_foreign(folder)
+    nearest = next((parent for parent in folder.absolute().parents if _there(parent)), Path("/"))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        raise OutputError(
+            f"{folder}: {nearest} cannot be written to. Choose another place with --out DIR."
+        )
 
 
 def _refuse_foreign(folder: Path) -> None:

@@ -66,6 +66,7 @@ def _states(document: Block) -> Iterator[Finding]:
         )
         return
     known = [(place, layer) for place, layer in enumerate(layers) if layer["shares"]]
+    clear = clear_layers(document)
     if known:
         ends = dict([known[0], known[-1]])
         said = [
@@ -74,18 +75,19 @@ def _states(document: Block) -> Iterator[Finding]:
         ]
         yield Finding(
             f"Of the variance of the hidden states, positions account for {' and '.join(said)}, "
-            f"over {used} contexts{f'; {note}' if note else ''}.",
+            f"over {_counted(used)}{f'; {note}' if note else ''}.",
             tuple(
                 f"states.layers.{place}.{key}"
                 for place in ends
                 for key in ("shares.position", "noise_share")
             ),
         )
-    norms = [(layer["relative_norm"], place) for place, layer in known if layer["relative_norm"]]
+    norms = [(layer["relative_norm"], place) for place, layer in clear if layer["relative_norm"]]
     if len(norms) > 1:
         (most, top), (least, bottom) = max(norms), min(norms)
         yield Finding(
-            "The relative norm of what positions add is largest at layer "
+            "The relative norm of what positions add, where it is not mostly noise, is largest at "
+            "layer "
             f"{layers[top]['layer']} ({show(most)}) and smallest at layer "
             f"{layers[bottom]['layer']} ({show(least)}).",
             (f"states.layers.{top}.relative_norm", f"states.layers.{bottom}.relative_norm"),
@@ -269,13 +271,16 @@ def _words(document: Block) -> Iterator[Finding]:
 def _permutation(document: Block) -> Iterator[Finding]:
     block = document["permutation"]
     known, zero = block["with_positions"], block["without_positions"]
-    still = (
-        "without its table order makes no difference but for rounding"
-        if zero["tokens"] < _rounding(document)
-        else "order makes a difference without its table, too"
-    )
+    rounding = _rounding(document)
+    if known["tokens"] < rounding:
+        still = "order makes no difference with its table either"
+    elif zero["tokens"] < rounding:
+        still = "without its table order makes no difference but for rounding"
+    else:
+        still = "order makes a difference without its table, too"
+    parts = "patches" if "shape" in document["contexts"] else "tokens"
     yield Finding(
-        f"Permuting the tokens of {block['contexts']} contexts changes the last hidden states by "
+        f"Permuting the {parts} of {_counted(block['contexts'])} changes the last hidden states by "
         f"{show(known['tokens'])} times their norm, and by {show(zero['tokens'])} with the table "
         f"set to 0: {still}.",
         ("permutation.with_positions.tokens", "permutation.without_positions.tokens"),
@@ -347,6 +352,10 @@ def _preferred(block: Block, where: Block) -> str:
         f"the offsets that {len(names)} heads prefer most often are {'; '.join(shown)}, where an "
         f"even choice would give each {chance}"
     )
+
+
+def _counted(contexts: int) -> str:
+    return "1 context" if contexts == 1 else f"{contexts} contexts"
 
 
 def _rounding(document: Block) -> float:

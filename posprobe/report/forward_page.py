@@ -46,6 +46,7 @@ def forward_context(document: Block, drawings: Mapping[str, str]) -> dict[str, A
     ]
     return {
         "name": document["name"],
+        "title": _title(document["name"]),
         "model": document["model"],
         "contexts": document["contexts"],
         "not_real": random_contexts(document),
@@ -62,6 +63,12 @@ def run_notes(document: Block) -> list[str]:
         note for name in ("heads", "effective") for note in lookup(document, f"{name}.notes") or ()
     }
     return [note for note in document["notes"] if note not in beside]
+
+
+def _title(reference: str) -> str:
+    """Shorten a reference that is a path to the last of its parts."""
+    is_path = reference.startswith((".", "/", "~"))
+    return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference
 
 
 def _reasons(undefined: Mapping[str, str]) -> list[str]:
