@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
-from posprobe.arrays import Array, namespace, to_numpy
+from posprobe.arrays import Array, in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.table import Layout, PositionTable, Source, describe_layout
 
@@ -321,8 +321,10 @@ def mean_decomposition(
             raise UsageError(
                 f"layer {number}: {found.within.shape[0]} positions do not fill a {layout}."
             )
+    numbers = sorted(sums)
+    found = in_parallel(_layer, [sums[number] for number in numbers], np)
     return MeanDecomposition(
-        layers={number: _layer(sums[number]) for number in sorted(sums)},
+        layers=dict(zip(numbers, found, strict=True)),
         contexts=next(iter(sums.values())).contexts,
         layout=layout,
         start=start,
