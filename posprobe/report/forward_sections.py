@@ -186,8 +186,8 @@ SECTIONS: tuple[Section, ...] = (
         shows="How much outputs change when tokens change places, with the position table and with "
         "zeros in its place.",
         reading="Each token's last hidden state is compared with that of the same token at its new "
-        "place: 0 means that order makes no difference. Without positions only a causal mask or "
-        "another encoding can tell order.",
+        "place: 0 means that order makes no difference. A causal mask, another encoding or mixing "
+        "that is no attention tells order without positions, too.",
         limits="A model was not trained with zeros for positions: what it does then is no measure "
         "of what positions are worth to it.",
         source="Vaswani et al. 2017, section 3.5, name the reason for positions; the measure is "
