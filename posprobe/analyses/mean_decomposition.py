@@ -322,9 +322,9 @@ def mean_decomposition(
                 f"layer {number}: {found.within.shape[0]} positions do not fill a {layout}."
             )
     numbers = sorted(sums)
-    found = in_parallel(_layer, [sums[number] for number in numbers], np)
+    layers = in_parallel(_layer, [sums[number] for number in numbers], np)
     return MeanDecomposition(
-        layers=dict(zip(numbers, found, strict=True)),
+        layers=dict(zip(numbers, layers, strict=True)),
         contexts=next(iter(sums.values())).contexts,
         layout=layout,
         start=start,
