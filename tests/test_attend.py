@@ -143,6 +143,17 @@ def test_what_all_pay_to_the_first_token_is_no_preference_for_far_offsets() -> N
     np.testing.assert_allclose(found.curves[0, 1 : n - 2], 0.2 / n)
 
 
+def test_uniform_causal_attention_is_what_a_preference_is_measured_against() -> None:
+    n = 32
+    uniform = np.tri(n) / np.arange(1, n + 1)[:, None]
+    # A little more to the token three before, far less than uniform attention pays to the same.
+    shifted = 0.97 * uniform + 0.03 * (np.eye(n, k=-3) + np.eye(n) * (np.arange(n) < 3))
+    sums = attention_sums(shifted[None, None], Sequence(n))
+    found = attention_by_offset({0: sums}, layout=Sequence(n))
+    assert found.causal
+    assert found.layers[0].peak.tolist() == [[-3]]
+
+
 def test_a_tiny_asymmetry_is_tiny() -> None:
     matrix = np.full((20, 20), 0.05)
     matrix[:, 3] += 1e-6
@@ -204,7 +215,7 @@ def test_layers_without_attention_keep_their_numbers() -> None:
     )  # fmt: skip
     model: Any = transformers.JambaModel(config).train(mode=False)
     assert list(attend(model, [tokens(3)]).layers) == [1, 3]
-    with pytest.raises(UsageError, match="layers with attention are 1, 3"):
+    with pytest.raises(UsageError, match="those that do are 1, 3"):
         attend(model, [tokens(3)], layers=[0])
 
 

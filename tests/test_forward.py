@@ -255,6 +255,21 @@ def test_noise_that_is_alike_at_neighbouring_positions_counts_for_no_rank() -> N
     assert sum(map(bool, found)) <= 3
 
 
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_few_contexts_of_wide_states_are_measured(count: int) -> None:
+    hidden = np.random.default_rng(0).normal(size=(count, 300, 300))
+    layer = mean_decomposition({0: moments(hidden)}, layout=Sequence(300)).layers[0]
+    assert layer.rank is not None
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8, 16])
+def test_equal_contexts_have_the_rank_of_what_positions_add(count: int) -> None:
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=(40, 2)) @ rng.normal(size=(2, 30))
+    hidden = np.repeat(one[None], count, axis=0)
+    assert mean_decomposition({0: moments(hidden)}, layout=Sequence(40)).layers[0].rank == 2
+
+
 def test_the_rank_does_not_depend_on_how_contexts_are_grouped() -> None:
     model, contexts = gpt2().double(), tokens(23)
     ranks = {

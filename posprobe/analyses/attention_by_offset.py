@@ -17,6 +17,9 @@ from posprobe.arrays import Array, namespace, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.table import Grid, Layout, describe_layout
 
+#: Mean attention to later tokens up to which they are hidden, but for rounding.
+HIDDEN = 1e-9
+
 
 @dataclass(frozen=True, eq=False)
 class LayerAttention:
@@ -30,8 +33,9 @@ class LayerAttention:
         heads pay to it, wherever they are, is no preference for far offsets. The offset that it
         alone has is NaN.
     peak
-        ``[heads, 1 or 2]``: offset of the largest mean among those that at least half of the
-        positions have.
+        ``[heads, 1 or 2]``: offset at which the mean is farthest above that of uniform attention,
+        among those that at least half of the positions have. Uniform causal attention by itself
+        pays most to the same token.
     first
         ``[heads]``: mean attention that the other positions pay to the first; NaN on a grid.
     special
@@ -85,9 +89,8 @@ class AttentionByOffset(Result):
     def causal(self) -> bool:
         """Whether no head of any layer looks at later positions of a sequence."""
         n = self.layout.size
-        # What is hidden is 0 but for rounding.
         return not isinstance(self.layout, Grid) and all(
-            np.nanmax(layer.curves[:, n:], initial=0.0) < 1e-9 for layer in self.layers.values()
+            np.nanmax(layer.curves[:, n:], initial=0.0) < HIDDEN for layer in self.layers.values()
         )
 
     @property
@@ -312,7 +315,14 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     count = np.rint(by_displacement(_keys(layout), height, width, np))
     curves = np.full(sums.curves.shape, np.nan)
     np.divide(sums.curves, sums.contexts * count, out=curves, where=count > 0)
-    peaks = np.array([nearest_peak(curve, count, n) for curve in curves])
+    uniform = np.full((n, n), 1 / n)
+    if not grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < HIDDEN:
+        uniform = np.tri(n) / np.arange(1, n + 1)[:, None]
+    level = np.divide(
+        by_displacement(uniform * _keys(layout), height, width, np), np.maximum(count, 1)
+    )
+    # Attention is float32: differences of its rounding are no preference.
+    peaks = np.array([nearest_peak(np.round(curve - level, 7), count, n) for curve in curves])
     peaks = peaks - [height - 1, width - 1]
     unknown = np.full(len(curves), np.nan)
     mean, first, special, near, even, symmetric = (

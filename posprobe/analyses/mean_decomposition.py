@@ -368,7 +368,9 @@ def _layer(sums: Moments) -> LayerMeans:
         left = flips(0, c).sum(axis=1)[:, None, None] * pos
         noisy = (to_numpy(sums.flipped).astype(np.float64) - left) / c
         noise = max(math.sqrt(_spectral(one)) for one in noisy)
-        rank = int(np.count_nonzero(powers > (MARGIN * noise) ** 2))
+        # Squares of singular values are known to the rounding of the largest.
+        least = max((MARGIN * noise) ** 2, rounding / c, 1e-13 * spectral)
+        rank = int(np.count_nonzero(powers > least))
     return LayerMeans(
         mean=origin + away,
         pos=pos,
@@ -394,6 +396,8 @@ def _largest(matrix: NDArray[np.float64]) -> float:
     from scipy.linalg import eigvalsh
     from scipy.sparse.linalg import eigsh
 
+    if not matrix.any():
+        return 0.0
     last = len(matrix) - 1
     if last < SMALL:
         return float(eigvalsh(matrix, subset_by_index=[last, last])[0])

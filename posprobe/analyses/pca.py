@@ -22,7 +22,7 @@ from posprobe.table import Layout, PositionTable
 #: Shares of variance for which the number of components is reported.
 SHARES = (0.90, 0.95, 0.99)
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
-#: cores for 65,536 x 1,024, and four times the table's memory. Both double from there on.
+#: cores for 65,536 x 1,024, and four times the table's memory, which both double with the rows.
 EXACT = 2**36
 #: Leading components that are computed of a larger table.
 LEADING = 64

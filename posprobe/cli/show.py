@@ -43,7 +43,8 @@ def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
 
 
 def _more(count: int, what: str) -> list[str]:
-    return [f"... and {count - SHOWN} more {what}"] if count > SHOWN else []
+    more = count - SHOWN
+    return [f"... and {more} more {what if more > 1 else what[:-1]}"] if more > 0 else []
 
 
 def _table(table: PositionTable) -> str:

@@ -47,7 +47,7 @@ def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
     ax.set_xlabel("position")
     ax.set_ylabel("position")
     if block > 1:
-        ax.set_xlabel(f"position (mean of {block} x {block} cells)")
+        ax.set_xlabel(f"position (means of {block} x {block} pairs)")
     if start + n > WIDE_NUMBERS:
         ax.locator_params(nbins=4)
     ax.spines[:].set_visible(False)

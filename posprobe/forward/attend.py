@@ -77,9 +77,12 @@ def attend(
         if not numbers:
             numbers[:] = _numbers(model, places[0])
         visit(model, batch, places[0], "attentions", look)
-        if not found:
+        if not set(layers or found) <= set(found):
             known = ", ".join(map(str, numbers))
-            raise UsageError(f"{title}: its layers with attention are {known}. Choose some.")
+            raise UsageError(
+                f"{title}: some of the layers {list(layers or ())} show none; those that do "
+                f"are {known}."
+            )
         return layouts[0], found
 
     with _eager(model, title):

@@ -35,10 +35,9 @@ def decompose(
 
     Contexts are run batch by batch and added up where the model is; nothing else is kept, so memory
     does not grow with their number. Sums are up to three times ``(6 t + d) * d`` numbers per layer
-    while they are joined. A batch that does
-    not fit into the device's memory is halved, and so are those after it; how contexts are grouped
-    changes results by rounding only. Interrupted with Ctrl-C, what was added up is returned and the
-    result says so.
+    while they are joined. A batch that does not fit into the device's memory is halved, and so are
+    those after it; how contexts are grouped changes results by rounding only. Interrupted with
+    Ctrl-C, what was added up is returned and the result says so.
 
     Parameters
     ----------

@@ -142,10 +142,22 @@ def _part(model: Any, name: str, reference: str) -> Any:
     takes = () if part is None else inspect.signature(part.forward).parameters
     if part is model or not {"input_ids", "pixel_values"} & set(takes):
         raise UsageError(
-            f"{reference}: {type(model).__name__} has no such part that takes tokens or pixels. "
-            f"Leave out #{name}."
+            f"{reference}: {type(model).__name__} has no such part that takes tokens or pixels. It "
+            f"has {_parts(model)}."
         )
     return part
+
+
+def _parts(model: Any) -> str:
+    """Name the references to what can be run of a model: its parts, or else the whole."""
+    found = []
+    for name, attribute in _PARTS.items():
+        part = getattr(model, attribute, None)
+        part = part() if name in ("encoder", "decoder") and part is not None else part
+        takes = set() if part is None else set(inspect.signature(part.forward).parameters)
+        if part is not model and {"input_ids", "pixel_values"} & takes:
+            found.append(f"#{name}")
+    return ", ".join(found) or "none: leave it out"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -215,7 +227,7 @@ def load_tokenizer(
             local_files_only=offline,
             trust_remote_code=trust_remote_code,
         )
-    except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
+    except Exception as error:  # noqa: BLE001 - of a damaged file the reader raises nothing narrower
         found, why = None, (str(error).strip() or type(error).__name__).splitlines()[0]
     # Where its files are missing, transformers makes one to which every word is unknown.
     if found is None or len(found) <= len(found.all_special_tokens):

@@ -121,7 +121,7 @@ class _Sums:
 
 def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -> NDArray[np.int64]:
     longest = context_length(model)
-    room = longest - length if longest else 4 * length
+    room = longest - length if longest else max([4 * length, *(shifts or ())])
     if shifts is None:
         shifts = [round(room * step / 5) for step in range(6)]
     if room < 1:

@@ -329,8 +329,8 @@ def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
     body = body_of(model)
     if hasattr(body, "encoder") and hasattr(body, "decoder"):
         raise UsageError(
-            f"{name}: it has an encoder and a decoder. Name one of them: REF#encoder, or "
-            "model.get_encoder()."
+            f"{name}: it has an encoder and a decoder. Name one of them: REF#encoder or "
+            "REF#decoder; in Python model.get_encoder()."
         )
     if hasattr(body.config, "use_cache"):
         options["use_cache"] = False

@@ -96,8 +96,8 @@ def _states(document: Block) -> Iterator[Finding]:
     if ranks:
         counts = _range([rank for rank, _ in ranks])
         yield Finding(
-            f"{counts} {'directions' if counts != '1' else 'direction'} of what positions add, by "
-            "layer, stand above sampling noise; with more contexts weaker ones can.",
+            f"Of what positions add, {counts} directions{' by layer' if len(ranks) > 1 else ''} "
+            "are above sampling noise; with more contexts weaker ones can be.",
             tuple(f"states.layers.{place}.rank" for _, place in ranks),
         )
     noisy = [place for place, layer in known if _is_noisy(layer)]

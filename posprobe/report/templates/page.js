@@ -231,7 +231,7 @@
       }
       for (const part of [0, 0.25, 0.5, 0.75, 1]) {
         const position = Math.round(part * (n - 1));
-        draw(svg, "text", { x: x(position / block), y: 144, "text-anchor": "middle" }, String(start + position));
+        draw(svg, "text", { x: x(position / block), y: 144, "text-anchor": part < 1 ? "middle" : "end" }, String(start + position));
       }
       draw(svg, "path", { class: "cross", d: `M${x(j)} ${top}V${bottom}` });
       matrices.forEach((levels, which) => {
