@@ -114,7 +114,7 @@ def test_a_heat_map_of_many_positions_is_averaged_in_blocks_and_says_so(ax: Axes
     assert numbers_of(image).shape == (300, 300)
     block = found.centered.matrix[10:12, 40:42]
     assert numbers_of(image)[5, 20] == pytest.approx(block.mean(), abs=1e-12)
-    assert "mean of 2 x 2 cells" in ax.get_xlabel()
+    assert "means of 2 x 2 pairs" in ax.get_xlabel()
     assert image.get_clim() == (-1, 1)
 
 

@@ -364,7 +364,7 @@ def test_a_heat_map_of_a_pooled_matrix_has_its_axes_in_positions() -> None:
     ax = Figure().subplots()
     image = heat_map(ax, found, start=7)
     assert list(image.get_extent()) == [6.5, 307.5, 307.5, 6.5]
-    assert ax.get_xlabel() == "position (mean of 13 x 13 cells)"
+    assert ax.get_xlabel() == "position (means of 13 x 13 pairs)"
 
 
 def test_a_mosaic_of_a_large_grid_shows_the_cosines_of_single_patches() -> None:
