@@ -142,16 +142,38 @@ def _choose(shape: tuple[int, int], device: Device) -> Device:
             f"--device {device} needs PyTorch, which is not installed. "
             "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
         )
+    there = find_devices(device)
+    if device == "auto":
+        return "cuda" if "cuda" in there else "cpu"
+    return device
+
+
+def find_devices(wanted: Device = "auto") -> tuple[str, ...]:
+    """Return the devices that PyTorch finds, the fastest first and the CPU last.
+
+    Raises
+    ------
+    UsageError
+        If the device that is wanted is not among them.
+    """
     import torch
 
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device == "auto":
-        return "cuda" if there["cuda"] else "cpu"
-    if not there[device]:
+    found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    there = (*(name for name, here in found.items() if here), "cpu")
+    if wanted not in ("auto", *there):
         raise UsageError(
-            f"--device {device}: PyTorch finds no such device here. Use --device cpu, or auto."
+            f"--device {wanted}: PyTorch finds no such device here. Use --device cpu, or auto."
         )
-    return device
+    return there
+
+
+def device_name(device: Any) -> str:
+    """Return the name of a device of PyTorch for the record: of a GPU, which one it is."""
+    if device.type != "cuda":
+        return str(device.type)
+    import torch
+
+    return f"cuda ({torch.cuda.get_device_name(device)})"
 
 
 def _moved(array: Array, device: Device) -> Array:
@@ -174,9 +196,4 @@ def _device_type(array: Array) -> str:
 
 
 def _device_name(array: Array) -> str:
-    kind = _device_type(array)
-    if kind != "cuda":
-        return kind
-    import torch
-
-    return f"cuda ({torch.cuda.get_device_name(array.device)})"
+    return device_name(array.device) if _is_torch(array) else "cpu"

@@ -18,9 +18,9 @@ from posprobe.analyses.headline import headline, ruler, sinusoid_headline
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.result import Result
 from posprobe.analyses.subspaces import subspace_overlap
-from posprobe.arrays import Array, Device
+from posprobe.arrays import Array, Device, device_name
 from posprobe.errors import PosprobeError, UsageError
-from posprobe.forward.models import device_name, first_device
+from posprobe.forward.models import first_device
 from posprobe.forward.states import image_shape, is_timm
 from posprobe.forward.streaming import INTERRUPTED, context_length
 from posprobe.nulls import band, surrogate
@@ -100,8 +100,8 @@ def analyze_model(
         What to run it on; None stands for seeded random tokens or pixels. The experiments, which
         run each context several times, take the first `FEW`.
     only
-        Names out of `posprobe.report.forward.NAMES`; None measures all that can be, and says of the
-        others why not.
+        Names out of `posprobe.report.forward.NAMES`; None stands for all that such a model can
+        have. Of what cannot be measured the result says why.
     positions, layers
         Which positions and hidden states to look at, as for `posprobe.decompose`.
     nulls
@@ -116,8 +116,8 @@ def analyze_model(
     Raises
     ------
     PosprobeError
-        As `posprobe.load_model` and `posprobe.decompose`, and where something that was asked for by
-        name cannot be measured.
+        As `posprobe.load_model` and `posprobe.decompose`, and where the only thing that was asked
+        for cannot be measured.
     """
     given = contexts or Contexts()
     wanted = _chosen(only)
@@ -227,25 +227,20 @@ def _measured(
             continue
         try:
             results[name] = step()
-        except PosprobeError as error:
+            stopped = any(INTERRUPTED in note for note in getattr(results[name], "notes", ()))
+        except Exception as error:
             # Hidden states are what the run is for, unless it is for this alone.
             if name == "states" or len(steps) == 1:
                 raise
             missing[name] = str(error)
-            continue
-        except Exception as error:
-            if name == "states" or len(steps) == 1:
-                raise
-            missing[name] = f"a bug: {type(error).__name__}: {error}"
-            logger.warning("%s: %s. Please report it.", name, missing[name])
-            continue
+            if not isinstance(error, PosprobeError):
+                missing[name] = f"a bug: {type(error).__name__}: {error}"
+                logger.warning("%s: %s. Please report it.", name, missing[name])
         except KeyboardInterrupt:
             if not results:
                 raise
             missing[name] = INTERRUPTED
             stopped = True
-            continue
-        stopped = any(INTERRUPTED in note for note in getattr(results[name], "notes", ()))
     return results, missing
 
 

@@ -20,6 +20,7 @@ from made_models import (
     gpt2,
     in_batches,
     pixels,
+    states,
     timm_vit,
     tokens,
     vit,
@@ -298,6 +299,27 @@ def test_patches_of_a_constant_image_differ_by_their_rows_alone(build: Any, devi
     assert found.noise[0].alignment is not None
     assert found.noise[0].alignment < 1
     json.dumps(found.summary(), allow_nan=False)
+
+
+@pytest.mark.parametrize("build", [vit, timm_vit])
+def test_patterns_of_every_layer_are_those_of_the_library_s_own_states(build: Any) -> None:
+    model = build().double()
+    found = blank_images(model, seed=1)
+    image = np.random.default_rng(1).standard_normal((3, 14, 21))
+    table = model.get_parameter(found.table)[0, 1:].numpy(force=True)
+    rows = table - table.mean(axis=0)
+    hidden = states(model, np.stack([np.zeros_like(image), image]))[:, :, 1:]
+    for number, both in enumerate(hidden):
+        for patches, pattern in zip(
+            both, (found.constant[number], found.noise[number]), strict=True
+        ):
+            away = patches - patches.mean(axis=0)
+            cosines = [a @ r / np.sqrt(a @ a * (r @ r)) for a, r in zip(away, rows, strict=True)]
+            assert pattern.alignment == pytest.approx(np.mean(cosines))
+            assert pattern.share == pytest.approx(
+                1 - 6 * np.sum(patches.mean(axis=0) ** 2) / np.sum(patches**2)
+            )
+            np.testing.assert_allclose(pattern.norms.ravel(), np.sqrt((away**2).sum(axis=1)))
 
 
 def test_without_positions_a_constant_image_is_constant() -> None:

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from posprobe.arrays import Device
+from posprobe.arrays import Device, find_devices
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, UsageError
 from posprobe.families.runnable import model_source
 from posprobe.forward.states import image_shape, is_timm
@@ -81,7 +81,8 @@ def load_model(
                 f"--device {device} and --device-map {device_map}: the map chooses the devices. "
                 "Leave one of them out."
             )
-    place = choose_device(device)
+    there = find_devices(device)
+    place = there[0] if device == "auto" else device
     parsed = parse_reference(reference)
     if parsed.table and parsed.table not in _PARTS:
         raise UsageError(f"{reference}: the parts of a model are {', '.join(_PARTS)}.")
@@ -137,27 +138,26 @@ _PARTS: Mapping[str, str] = {
 
 
 def _part(model: Any, name: str, reference: str) -> Any:
-    found = getattr(model, _PARTS[name], None)
-    part = found() if name in ("encoder", "decoder") and found is not None else found
-    takes = () if part is None else inspect.signature(part.forward).parameters
-    if part is model or not {"input_ids", "pixel_values"} & set(takes):
+    parts = _parts(model)
+    if name not in parts:
+        known = ", ".join(f"#{other}" for other in parts) or f"none: leave out #{name}"
         raise UsageError(
             f"{reference}: {type(model).__name__} has no such part that takes tokens or pixels. It "
-            f"has {_parts(model)}."
+            f"has {known}."
         )
-    return part
+    return parts[name]
 
 
-def _parts(model: Any) -> str:
-    """Name the references to what can be run of a model: its parts, or else the whole."""
-    found = []
+def _parts(model: Any) -> dict[str, Any]:
+    """Return the parts of a model that take tokens or pixels, by name."""
+    found = {}
     for name, attribute in _PARTS.items():
         part = getattr(model, attribute, None)
-        part = part() if name in ("encoder", "decoder") and part is not None else part
-        takes = set() if part is None else set(inspect.signature(part.forward).parameters)
-        if part is not model and {"input_ids", "pixel_values"} & takes:
-            found.append(f"#{name}")
-    return ", ".join(found) or "none: leave it out"
+        part = part() if attribute.startswith("get_") and part is not None else part
+        takes = () if part is None else inspect.signature(part.forward).parameters
+        if part is not model and {"input_ids", "pixel_values"} & set(takes):
+            found[name] = part
+    return found
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -183,25 +183,6 @@ def required(package: str) -> Any:
             "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
         )
     return __import__(package)
-
-
-def choose_device(device: Device) -> str:
-    """Return the device to run on.
-
-    Raises
-    ------
-    UsageError
-        If PyTorch does not find it.
-    """
-    torch = required("torch")
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if device == "auto":
-        return next((name for name, found in there.items() if found), "cpu")
-    if not there.get(device, device == "cpu"):
-        raise UsageError(
-            f"--device {device}: PyTorch finds no such device here. Use --device cpu, or auto."
-        )
-    return device
 
 
 def load_tokenizer(
@@ -276,13 +257,6 @@ def first_device(model: nn.Module) -> torch.device:
     devices = (parameter.device for parameter in model.parameters())
     found = next((device for device in devices if device.type != "meta"), None)
     return found or required("torch").device("cpu")
-
-
-def device_name(device: torch.device) -> str:
-    """Return a device's name for the record: of a GPU, which one it is."""
-    if device.type != "cuda":
-        return device.type
-    return f"cuda ({required('torch').cuda.get_device_name(device)})"
 
 
 @contextmanager
