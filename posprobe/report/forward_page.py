@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from posprobe.report.forward_findings import percent, random_contexts
 from posprobe.report.forward_sections import SECTIONS
-from posprobe.report.sections import VERDICT, Block, Number, Section, lookup, show
+from posprobe.report.sections import VERDICT, Block, Number, Section, lookup, reasons, show
 from posprobe.report.svg import inline
 
 #: ``caption``, ``columns`` (``label``, and whether they hold a ``value``), ``rows`` and ``foot``.
@@ -72,12 +72,12 @@ def _title(reference: str) -> str:
 
 
 def _reasons(undefined: Mapping[str, str]) -> list[str]:
-    """Say why numbers are undefined: each reason once, with the numbers it concerns."""
-    found: dict[str, list[str]] = {}
-    for name, reason in undefined.items():
-        if "." not in name or name in BESIDE:
-            found.setdefault(reason, []).append(BESIDE.get(name, name.replace("_", " ")))
-    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
+    """Say why the numbers that the page shows are undefined."""
+    return reasons(
+        (BESIDE.get(name, name), reason)
+        for name, reason in undefined.items()
+        if "." not in name or name in BESIDE
+    )
 
 
 def _tables(section: Section, document: Block) -> list[Table]:

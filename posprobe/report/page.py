@@ -22,6 +22,7 @@ from posprobe.report.sections import (
     Block,
     Number,
     lookup,
+    reasons,
     show,
 )
 from posprobe.report.svg import inline
@@ -256,13 +257,10 @@ def _farthest(norms: Block) -> list[dict[str, Any]]:
 
 
 def _reasons(block: Block) -> list[str]:
-    """Collect why numbers are undefined: each reason once, with the numbers it concerns."""
-    found: dict[str, dict[str, None]] = {}
-    for part in (block, *(value for value in block.values() if isinstance(value, Mapping))):
-        undefined = part.get("undefined")
-        for name, reason in undefined.items() if isinstance(undefined, Mapping) else ():
-            found.setdefault(reason, {})[name.replace("_", " ")] = None
-    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
+    """Collect why numbers of a block and its parts are undefined."""
+    parts = (block, *(value for value in block.values() if isinstance(value, Mapping)))
+    found = [part["undefined"] for part in parts if isinstance(part.get("undefined"), Mapping)]
+    return reasons(pair for undefined in found for pair in undefined.items())
 
 
 @cache

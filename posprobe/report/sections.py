@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,20 @@ def lookup(block: Any, key: str) -> Any:
     for part in key.split("."):
         block = block.get(part) if isinstance(block, Mapping) else None
     return block
+
+
+def reasons(undefined: Iterable[tuple[str, str]]) -> list[str]:
+    """Say why numbers are undefined: each reason once, with the numbers it concerns.
+
+    Parameters
+    ----------
+    undefined
+        Numbers and their reasons.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for name, reason in undefined:
+        found.setdefault(reason, {})[name.replace("_", " ")] = None
+    return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 
 
 def _fact(text: str, *keys: str) -> Callable[[Block], str]:
