@@ -24,7 +24,7 @@ from posprobe.cli.options import (
     scheme_length,
     talk,
 )
-from posprobe.cli.show import comparison, written
+from posprobe.cli.show import summary, written
 
 if TYPE_CHECKING:
     from posprobe.report import Comparison
@@ -70,6 +70,6 @@ def compare(
     name = "-vs-".join(bundle_name(record) for record in records)
     folder = result.save(out or Path("reports") / name[:200])
     document = result.to_dict()
-    typer.echo(to_json(document) if as_json else comparison(document), nl=not as_json)
+    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)

@@ -24,7 +24,7 @@ from posprobe.cli.options import (
     parse_rows,
     talk,
 )
-from posprobe.cli.show import forward_summary, written
+from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
 
 
@@ -132,7 +132,7 @@ def forward(
     )
     analysis.save(folder)
     document = analysis.to_dict()
-    typer.echo(to_json(document) if as_json else forward_summary(document), nl=not as_json)
+    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)
 

@@ -1,6 +1,6 @@
 """An analysis becomes a bundle: JSON, arrays, figures and a page."""
 
-from posprobe.report.analysis import NAMES, Analysis, analyze, describe
+from posprobe.report.analysis import Analysis, analyze, describe
 from posprobe.report.bundle import (
     bundle_name,
     check_place,
@@ -18,7 +18,6 @@ from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
 
 __all__ = [
-    "NAMES",
     "Analysis",
     "Comparison",
     "ForwardAnalysis",

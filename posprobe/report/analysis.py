@@ -8,61 +8,40 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from functools import partial
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe import analyses
-from posprobe.analyses import PCA, Norms, Patches, Result, Similarity, Spectrum
-from posprobe.analyses.headline import HEADLINES
+from posprobe.analyses import Result
 from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Device, positions
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.formatting import lookup
+from posprobe.measurements import (
+    TABLE,
+    Finding,
+    TableInputs,
+    TableMeasurement,
+    Tokens,
+    compared_numbers,
+)
 from posprobe.nulls import NULLS, bands
 from posprobe.report.bundle import ANALYSIS
-from posprobe.report.findings import Finding, findings
-from posprobe.table import Grid, PositionTable, describe_layout
+from posprobe.report.findings import findings
+from posprobe.report.notebook import fragment
+from posprobe.report.table_page import table_page
+from posprobe.table import PositionTable, describe_layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-#: The analyses in the order of the report.
-NAMES = (
-    "norms",
-    "similarity",
-    "pca",
-    "spectrum",
-    "spectrogram",
-    "dct",
-    "shift",
-    "seams",
-    "sinusoid",
-    "grid",
-    "scale",
-    "probes",
-)
-#: Left out unless asked for: scikit-learn alone takes longer to start than all the rest to run.
-SLOW = ("probes",)
 #: Between these lies the largest number of a table whose sums of squares are defined.
 SMALLEST, LARGEST = 1e-140, 1e140
 #: Draws of every null model unless stated otherwise.
 DRAWS = 9
-
-
-class Tokens(Protocol):
-    """Embeddings that positions are added to: `posprobe.families.TokenSample`."""
-
-    @property
-    def values(self) -> NDArray[np.floating[Any]]:
-        """``[k, d]``."""
-
-    def summary(self) -> dict[str, Any]:
-        """Return where they come from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,25 +85,8 @@ class Analysis:
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``."""
         arrays: dict[str, NDArray[Any]] = {"values": self.table.values}
-        for result in self.results.values():
-            match result:
-                case Norms():
-                    arrays["norms"] = result.norms
-                case Similarity():
-                    arrays["similarity"] = result.raw.matrix
-                    arrays["similarity_centered"] = result.centered.matrix
-                    arrays["offset_profile"] = result.raw.offset_mean
-                    arrays["offset_profile_centered"] = result.centered.offset_mean
-                case PCA():
-                    arrays["pca_scores"] = result.scores
-                    arrays["pca_components"] = result.components
-                    arrays["pca_explained_variance_ratio"] = result.explained_variance_ratio
-                case Spectrum():
-                    arrays["spectrum_frequency"] = result.frequency
-                    arrays["spectrum_power"] = result.power
-                    arrays["spectrum_power_by_dim"] = result.power_by_dim
-                case Patches():
-                    arrays["grid_power"] = result.power
+        for name, result in self.results.items():
+            arrays |= TABLE[name].arrays(result)
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
@@ -151,15 +113,7 @@ class Analysis:
         return findings(self.to_dict())
 
     def _repr_html_(self) -> str:
-        from posprobe.report.notebook import verdict_html
-
-        parts = "".join(result._repr_html_() for result in self.results.values())
-        said = "".join(f"<li>{escape(finding.text)}</li>" for finding in self.findings)
-        return (
-            f"<h3>{escape(self.table.name)}</h3><ul>{said}</ul>{verdict_html(self.nulls)}"
-            f"<details><summary>The table and every result</summary>{self.table._repr_html_()}"
-            f"{parts}</details>"
-        )
+        return fragment(table_page(self.to_dict()))
 
 
 def analyze(
@@ -179,7 +133,8 @@ def analyze(
     table
         ``[n, d]``, at least two rows.
     only
-        Names out of `NAMES`, or ``all``; where None, all that apply but for the slow `SLOW`.
+        Names of `posprobe.measurements.TABLE`, or ``all``; where None, all that apply but for the
+        slow ones.
     nulls
         Draws of every null model; 0 leaves the sinusoid as the only comparison.
     device
@@ -198,7 +153,6 @@ def analyze(
     UsageError
         If a name is unknown, an analysis does not apply, or the device is not there.
     """
-    names = _chosen(table, only, tokens)
     if len(table) < 2:
         raise InvalidTable(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."
@@ -209,37 +163,22 @@ def analyze(
             f"{table.name}: its numbers reach {largest:.1e}, and sums of their squares leave the "
             "range of the arithmetic. Scale the table first: only the norms depend on its units."
         )
-    if {"similarity", "grid"} & set(names):
-        within_reach(len(table))
     given = positions(table, device)
-    results: dict[str, Result] = {}
-    steps: dict[str, Callable[[], Result]] = {
-        "norms": partial(analyses.norms, given),
-        "similarity": partial(analyses.similarity, given),
-        "pca": partial(analyses.pca, given),
-        "spectrum": partial(analyses.spectrum, given),
-        "spectrogram": partial(analyses.spectrogram, given),
-        "dct": lambda: analyses.gram_dct(given, cosines=_cosines(results.get("similarity"))),
-        "shift": lambda: analyses.shift(given, pca=_as_pca(results.get("pca"))),
-        "seams": partial(analyses.seams, given),
-        "sinusoid": lambda: analyses.against_sinusoid(
-            given, decomposition=_as_pca(results.get("pca"))
-        ),
-        "probes": lambda: analyses.probes(given, seed=seed),
-        "grid": lambda: analyses.grid(given, cosines=_as_similarity(results.get("similarity"))),
-    }
-
-    if tokens is not None:
-        steps["scale"] = partial(analyses.scale, given, tokens.values)
+    inputs = TableInputs(table, given, seed, tokens, {})
+    chosen = _chosen(inputs, only)
+    if {"similarity", "grid"} & set(chosen):
+        within_reach(len(table))
+    inputs = TableInputs(table, given, seed, tokens, chosen)
 
     def measure() -> dict[str, float | None]:
-        for name in names:
-            results[name] = steps[name]()
-        return headline_numbers(_summaries(table, results))
+        for name in chosen:
+            inputs.result(name)
+        return headline_numbers(_summaries(table, inputs.results))
 
     numbers = bands(table, measure, nulls, seed)
-    beside = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
-    return Analysis(table, results, beside, environment(given.device, seed, command), tokens)
+    results = {name: inputs.results[name] for name in chosen}
+    block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
+    return Analysis(table, results, block, environment(given.device, seed, command), tokens)
 
 
 def _summaries(table: PositionTable, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
@@ -248,53 +187,33 @@ def _summaries(table: PositionTable, results: Mapping[str, Result]) -> dict[str,
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
     """Pick out of a document the numbers that stand beside the null models, by key path."""
-    found: dict[str, float | None] = {}
-    for key in HEADLINES:
-        value: Any = document
-        for part in key.split("."):
-            value = value.get(part, {}) if isinstance(value, Mapping) else {}
-        if value != {}:
-            found[key] = value
-    return found
+    return {key: lookup(document, key) for key in compared_numbers() if _has(document, key)}
 
 
-def _cosines(result: Result | None) -> NDArray[np.float64] | None:
-    if not isinstance(result, Similarity) or result.centered.pooled > 1:
-        return None
-    matrix = result.centered.matrix
-    return None if np.isnan(matrix).any() else matrix
+def _has(document: Any, key: str) -> bool:
+    for part in key.split("."):
+        if not isinstance(document, Mapping) or part not in document:
+            return False
+        document = document[part]
+    return True
 
 
-def _as_pca(result: Result | None) -> PCA | None:
-    return result if isinstance(result, PCA) else None
-
-
-def _as_similarity(result: Result | None) -> Similarity | None:
-    return result if isinstance(result, Similarity) else None
-
-
-def _chosen(
-    table: PositionTable, only: Iterable[str] | None, tokens: Tokens | None
-) -> tuple[str, ...]:
-    needs = {"grid": isinstance(table.layout, Grid), "scale": tokens is not None}
-    applicable = tuple(name for name in NAMES if needs.get(name, True))
+def _chosen(given: TableInputs, only: Iterable[str] | None) -> dict[str, TableMeasurement]:
+    lacking = {name: measurement.needs(given) for name, measurement in TABLE.items()}
+    applicable = {name: TABLE[name] for name, why in lacking.items() if not why}
     if only is None:
-        return tuple(name for name in applicable if name not in SLOW)
-    wanted = list(only)
+        return {name: found for name, found in applicable.items() if not found.slow}
+    wanted = (only,) if isinstance(only, str) else tuple(only)
+    for name in wanted:
+        if name != "all" and name not in TABLE:
+            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
+        if lacking.get(name):
+            raise UsageError(f"{given.table.name}: {name} needs {lacking[name]}.")
     if "all" in wanted:
         return applicable
-    for name in wanted:
-        if name not in NAMES:
-            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(NAMES)}.")
-        if name not in applicable:
-            missing = {
-                "grid": f"positions on a grid; this is a {table.layout}",
-                "scale": "the embeddings that positions are added to: tokens=load_tokens(table)",
-            }
-            raise UsageError(f"{table.name}: {name} needs {missing[name]}.")
     if not wanted:
         raise UsageError(f"no analysis is chosen. There are {', '.join(applicable)}.")
-    return tuple(name for name in applicable if name in wanted)
+    return {name: found for name, found in applicable.items() if name in wanted}
 
 
 def describe(table: PositionTable) -> dict[str, Any]:

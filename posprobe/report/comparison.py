@@ -19,6 +19,8 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS, band, curves, surrogate
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
 from posprobe.report.bundle import COMPARISON
+from posprobe.report.comparison_page import comparison_page
+from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
 from posprobe.table import Grid, PositionTable
 
@@ -140,9 +142,7 @@ class Comparison:
         return write_bundle(self, Path(folder))
 
     def _repr_html_(self) -> str:
-        from posprobe.report.notebook import comparison_html
-
-        return comparison_html(self.to_dict())
+        return fragment(comparison_page(self.to_dict()))
 
 
 def compare(

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from posprobe.measurements import TABLE, Finding
 from posprobe.nulls import NULLS
 
 Document = Mapping[str, Any]
@@ -25,14 +25,6 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A sentence and the JSON keys of the numbers that it rests on."""
-
-    text: str
-    keys: tuple[str, ...]
-
-
 def findings(document: Document) -> tuple[Finding, ...]:
     """Return what can be said of a table.
 
@@ -42,7 +34,8 @@ def findings(document: Document) -> tuple[Finding, ...]:
         The content of ``analysis.json``, its ``nulls`` included. Without draws of the null models
         there is nothing to compare with, and so no finding but seams and special rows.
     """
-    return tuple(finding for rule in RULES.values() for finding in rule(document))
+    rules = (*RULES.values(), *(measurement.findings for measurement in TABLE.values()))
+    return tuple(finding for rule in rules for finding in rule(document))
 
 
 def outside(document: Document, key: str) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +17,11 @@ from posprobe.analyses.experiments import BlankImages, PermutationEffect, PhaseS
 from posprobe.analyses.head_logits import HeadsByLayer
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.subspaces import SubspaceOverlap
+from posprobe.measurements import Finding
 from posprobe.report.bundle import FORWARD
-from posprobe.report.findings import Finding
 from posprobe.report.forward_findings import forward_findings
+from posprobe.report.forward_page import forward_page
+from posprobe.report.notebook import fragment
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
@@ -163,17 +164,7 @@ class ForwardAnalysis:
         return forward_findings(self.to_dict())
 
     def _repr_html_(self) -> str:
-        from posprobe.report.forward_page import layers_table
-        from posprobe.report.notebook import table_html
-
-        document = self.to_dict()
-        said = "".join(f"<li>{escape(finding['text'])}</li>" for finding in document["findings"])
-        table = ""
-        if document["states"]:
-            shown = layers_table(document)
-            labels = [column["label"] for column in shown["columns"]]
-            table = table_html(labels, [*shown["rows"], *shown["foot"]])
-        return f"<h3>{escape(self.name)}</h3><ul>{said}</ul>{table}"
+        return fragment(forward_page(self.to_dict()))
 
 
 def _lacking(layers: list[dict[str, Any]], *, on_grid: bool) -> dict[str, str]:

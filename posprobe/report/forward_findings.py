@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from posprobe.analyses.mean_decomposition import NOISY
-from posprobe.report.findings import Finding, unexplained
-from posprobe.report.sections import lookup, show
+from posprobe.formatting import lookup, show
+from posprobe.measurements import Finding
+from posprobe.report.findings import unexplained
 
 Block = Mapping[str, Any]
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
 
+from posprobe.formatting import Block, cell, lookup, reasons, show
+from posprobe.measurements import Number, compared_numbers
+from posprobe.page import Fact, Page, Picture, Reading, Section, Table, columns
 from posprobe.report.forward_findings import percent, random_contexts
-from posprobe.report.forward_sections import SECTIONS
-from posprobe.report.sections import VERDICT, Block, Number, Section, lookup, reasons, show
-from posprobe.report.svg import inline
-
-#: ``caption``, ``columns`` (``label``, and whether they hold a ``value``), ``rows`` and ``foot``.
-Table: TypeAlias = Mapping[str, Any]
+from posprobe.report.forward_sections import SECTIONS, ModelSection
+from posprobe.report.table_page import versions
 
 #: Heads that a table lists; the JSON has all.
 LISTED = 32
@@ -26,35 +24,84 @@ BESIDE: Mapping[str, str] = {
 }
 
 
-def forward_context(document: Block, drawings: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the template of a page about a run of a model shows."""
+def forward_page(document: Block) -> Page:
+    """Lay out the page about positions inside a model."""
     titles = {section.key: section.title for section in SECTIONS}
-    sections = [
-        {
-            "text": section,
-            "figures": [
-                inline(drawings[name], name, label(document[section.key]))
-                for name, label in section.figures.items()
-                if name in drawings
-            ],
-            "facts": section.facts(document[section.key]),
-            "tables": _tables(section, document),
-            "undefined": _reasons(document[section.key].get("undefined", {})),
-        }
-        for section in SECTIONS
-        if document[section.key] is not None
-    ]
-    return {
-        "name": document["name"],
-        "title": _title(document["name"]),
-        "model": document["model"],
-        "contexts": document["contexts"],
-        "not_real": random_contexts(document),
-        "notes": run_notes(document),
-        "findings": document["findings"],
-        "sections": sections,
-        "missing": {titles.get(name, name): why for name, why in document["missing"].items()},
-    }
+    model, contexts = document["model"], document["contexts"]
+    run = f", run on {contexts['used']} contexts" if contexts["used"] else ""
+    bullets = tuple(finding["text"] for finding in document["findings"])
+    nothing = () if bullets else ("Nothing can be said in a sentence.",)
+    described = f"{model['class']}, {model['parameters']:,} parameters"
+    return Page(
+        title=_title(document["name"]),
+        subject="what position does inside it",
+        lead=f"What position does inside this model: {described}{run}, in {model['dtype']}.",
+        notes=tuple(f"{note}." for note in run_notes(document)),
+        sections=(
+            Section("findings", "Findings", paragraphs=nothing, bullets=bullets),
+            _contexts(document),
+            *(
+                _section(section, document)
+                for section in SECTIONS
+                if document[section.key] is not None
+            ),
+            *_missing(document, titles),
+        ),
+        provenance=(
+            Fact("reference", document["name"], code=True),
+            Fact("model", f"{described}, {model['dtype']}"),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _contexts(document: Block) -> Section:
+    contexts = document["contexts"]
+    rows = [("contexts", contexts["kind"]), ("how many", str(contexts["used"]))]
+    if "shape" in contexts:
+        shape = " × ".join(map(str, contexts["shape"]))
+        rows.append(("size of each", f"{shape} (channels, height, width)"))
+    else:
+        rows.append(("length of each", f"{contexts['length']} tokens"))
+    if contexts["seed"] is not None:
+        rows.append(("seed", str(contexts["seed"])))
+    said: tuple[str, ...] = ()
+    if not_real := random_contexts(document):
+        option = "--images DIR" if "shape" in contexts else "--text FILE"
+        said = (
+            (
+                f"Not real input: {not_real}. Means over them show what positions add whatever stands "
+                "there; what positions do together with real content can differ. Run it with "
+                f"`{option}` to see."
+            ),
+        )
+    return Section(
+        "contexts",
+        "What it was run on",
+        paragraphs=said,
+        tables=(Table("The contexts that means are over", columns("what", "value"), tuple(rows)),),
+    )
+
+
+def _section(section: ModelSection, document: Block) -> Section:
+    block = document[section.key]
+    return Section(
+        section.key,
+        section.title,
+        paragraphs=(section.shows, *section.facts(block)),
+        pictures=tuple(Picture(name, alt(block)) for name, alt in section.figures.items()),
+        notes=_reasons(block.get("undefined", {})),
+        tables=tuple(_tables(section, document)),
+        reading=Reading(section.reading, section.limits, section.source),
+    )
+
+
+def _missing(document: Block, titles: Mapping[str, str]) -> tuple[Section, ...]:
+    if not document["missing"]:
+        return ()
+    rows = tuple((titles.get(name, name), why) for name, why in document["missing"].items())
+    table = Table("Not measured, and why", columns("measurement", "reason"), rows, brief=True)
+    return (Section("missing", "Not measured", tables=(table,)),)
 
 
 def run_notes(document: Block) -> list[str]:
@@ -71,7 +118,7 @@ def _title(reference: str) -> str:
     return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference
 
 
-def _reasons(undefined: Mapping[str, str]) -> list[str]:
+def _reasons(undefined: Mapping[str, str]) -> tuple[str, ...]:
     """Say why the numbers that the page shows are undefined."""
     return reasons(
         (BESIDE.get(name, name), reason)
@@ -80,7 +127,7 @@ def _reasons(undefined: Mapping[str, str]) -> list[str]:
     )
 
 
-def _tables(section: Section, document: Block) -> list[Table]:
+def _tables(section: ModelSection, document: Block) -> list[Table]:
     block = document[section.key]
     match section.key:
         case "states":
@@ -88,9 +135,9 @@ def _tables(section: Section, document: Block) -> list[Table]:
         case "effective":
             return [_effective(block)]
         case "heads":
-            return [_sharpest(block)]
+            return [_preferred(block, "by their weights"), _sharpest(block)]
         case "attention":
-            return [_attention(block)]
+            return [_preferred(block, "in measured attention"), _attention(block)]
         case "words":
             return [_words(block)]
         case "permutation":
@@ -104,13 +151,16 @@ def _tables(section: Section, document: Block) -> list[Table]:
 
 def _table(
     caption: str,
-    columns: Sequence[str],
+    headings: Sequence[str],
     rows: Sequence[Sequence[str]],
     foot: Sequence[Sequence[str]] = (),
+    *,
+    brief: bool = False,
 ) -> Table:
     """Lay out a table; columns whose label begins with ``=`` hold numbers."""
-    labels = [{"label": label.lstrip("="), "value": label[0] == "="} for label in columns]
-    return {"caption": caption, "columns": labels, "rows": rows, "foot": foot}
+    return Table(
+        caption, columns(*headings), tuple(map(tuple, rows)), tuple(map(tuple, foot)), brief=brief
+    )
 
 
 def layers_table(document: Block) -> Table:
@@ -125,15 +175,15 @@ def layers_table(document: Block) -> Table:
             _percent(lookup(layer, "shares.position")),
             _percent(layer["noise_share"]),
             _percent(lookup(layer, "shares.context")),
-            _cell(layer["relative_norm"]),
-            _cell(layer["rank"]),
-            *(_cell(layer["analyses"].get(key)) for key in BESIDE),
+            cell(layer["relative_norm"]),
+            cell(layer["rank"]),
+            *(cell(layer["analyses"].get(key)) for key in BESIDE),
         ]
         for layer in layers
     ]
     foot = []
     if sinusoid:
-        known = [_cell(sinusoid.get(key)) for key in BESIDE]
+        known = [cell(sinusoid.get(key)) for key in BESIDE]
         foot.append(["sinusoid", *[""] * 5, *known])
     if any(walk.values()):
         bands = [walk.get(key) for key in BESIDE]
@@ -151,18 +201,36 @@ def layers_table(document: Block) -> Table:
          *(f"={label}" for label in BESIDE.values())],
         rows,
         foot,
+        brief=True,
     )  # fmt: skip
 
 
 def _effective(block: Block) -> Table:
     rows = [
-        [number.label, _cell(block["raw"][number.key]), _cell(block["effective"][number.key]),
+        [number.label, cell(block["raw"][key]), cell(block["effective"][key]),
          number.meaning]
-        for number in VERDICT
-        if block["raw"].get(number.key) is not None
+        for key, number in compared_numbers().items()
+        if block["raw"].get(key) is not None
     ]  # fmt: skip
-    columns = ["number", "=as stored", "=as attention sees it", "meaning"]
-    return _table("The table before and after.", columns, rows)
+    return _table(
+        "The table before and after.",
+        ["number", "=as stored", "=as attention sees it", "meaning"],
+        rows,
+    )
+
+
+def _preferred(block: Block, where: str) -> Table:
+    """Count the heads of each layer by the offset that they prefer."""
+    rows = []
+    for layer in block["layers"]:
+        common = Counter(layer["peak_name"]).most_common(3)
+        rows.append([str(layer["layer"]), "; ".join(f"{name} ({n})" for name, n in common)])
+    return _table(
+        f"What most heads prefer {where}, with the number of heads",
+        ["layer", "offsets"],
+        rows,
+        brief=True,
+    )
 
 
 def _sharpest(block: Block) -> Table:
@@ -175,8 +243,8 @@ def _sharpest(block: Block) -> Table:
     rows = [
         [
             f"{layer['layer']}.{head}", layer["peak_name"][head], percent(attention),
-            percent(layer['uniform'][head]), _cell(layer["offset_share"][head]),
-            _cell(layer["key_share"][head]),
+            percent(layer['uniform'][head]), cell(layer["offset_share"][head]),
+            cell(layer["key_share"][head]),
         ]
         for attention, layer, head in heads[:LISTED]
     ]  # fmt: skip
@@ -193,13 +261,16 @@ def _sharpest(block: Block) -> Table:
 def _overlaps(block: Block, numbers: Sequence[Number]) -> Table:
     rows = [
         [
-            number.label, _cell(block[number.key]["value"]), show(block[number.key]["expected"]),
+            number.label, cell(block[number.key]["value"]), show(block[number.key]["expected"]),
             show(block[number.key]["band"], " to "), number.meaning,
         ]
         for number in numbers
     ]  # fmt: skip
-    columns = ["share", "=value", "=random subspace", "=5 to 95 %", "meaning"]
-    return _table("Shares beside those of a random subspace of the same rank.", columns, rows)
+    return _table(
+        "Shares, and those of a random subspace of the same rank.",
+        ["share", "=value", "=random subspace", "=5 to 95 %", "meaning"],
+        rows,
+    )
 
 
 def _attention(block: Block) -> Table:
@@ -218,14 +289,14 @@ def _attention(block: Block) -> Table:
     rows = [
         [
             str(layer["layer"]), _common(layer["peak_name"]),
-            *(_mean(layer[key]) for key in shown), _cell(layer["translation_invariance"]),
+            *(_mean(layer[key]) for key in shown), cell(layer["translation_invariance"]),
         ]
         for layer in block["layers"]
     ]  # fmt: skip
-    columns = ["layer", "most heads prefer", *(f"={label}" for label in shown.values())]
+    headings = ["layer", "most heads prefer", *(f"={label}" for label in shown.values())]
     uniform = block["uniform_first"]
     even = "" if uniform is None else f" Uniform attention pays the first {percent(uniform)}."
-    return _table(f"Means over heads.{even}", [*columns, "=invariance"], rows)
+    return _table(f"Means over heads.{even}", [*headings, "=invariance"], rows)
 
 
 def _common(names: Sequence[str]) -> str:
@@ -236,12 +307,14 @@ def _common(names: Sequence[str]) -> str:
 def _words(block: Block) -> Table:
     layer = block["layers"][0]
     rows = [
-        [str(head), name, *(_cell(layer[key][head]) for key in ("first", "locality", "symmetry"))]
+        [str(head), name, *(cell(layer[key][head]) for key in ("first", "locality", "symmetry"))]
         for head, name in enumerate(layer["peak_name"])
     ]
-    columns = ["head", "prefers", "=to the first", "=locality", "=symmetry"]
+    headings = ["head", "prefers", "=to the first", "=locality", "=symmetry"]
     return _table(
-        f"Heads of layer {layer['layer']}, over {block['contexts']} repeated tokens.", columns, rows
+        f"Heads of layer {layer['layer']}, over {block['contexts']} repeated tokens.",
+        headings,
+        rows,
     )
 
 
@@ -258,7 +331,7 @@ def _permutation(block: Block) -> Table:
         for key, label in numbers.items()
         if any(block[kind][key] is not None for _, kind in kinds)
     }
-    rows = [[label, *(_cell(block[kind][key]) for key in shown)] for label, kind in kinds]
+    rows = [[label, *(cell(block[kind][key]) for key in shown)] for label, kind in kinds]
     return _table(
         f"Relative change of the last hidden states over {block['contexts']} contexts; the table "
         f"is {block['table']}.",
@@ -268,16 +341,15 @@ def _permutation(block: Block) -> Table:
 
 
 def _shift(block: Block) -> Table:
-    columns = ["first position", "=relative change"]
+    headings = ["first position", "=relative change"]
     rows = [
-        [str(at), _cell(change)]
-        for at, change in zip(block["shifts"], block["change"], strict=True)
+        [str(at), cell(change)] for at, change in zip(block["shifts"], block["change"], strict=True)
     ]
     if block["loss"] is not None:
-        columns += ["=loss (nats)", "=perplexity"]
+        headings += ["=loss (nats)", "=perplexity"]
         for row, loss in zip(rows, block["loss"], strict=True):
-            row += [_cell(loss), show(math.exp(min(loss, 700.0)))]
-    return _table(f"By shift, over {block['contexts']} contexts.", columns, rows)
+            row += [cell(loss), show(math.exp(min(loss, 700.0)))]
+    return _table(f"By shift, over {block['contexts']} contexts.", headings, rows)
 
 
 def _blank(block: Block) -> Table:
@@ -285,16 +357,14 @@ def _blank(block: Block) -> Table:
     rows = [
         [
             str(layer["layer"]),
-            *(_cell(layer[kind][key]) for key in numbers for kind in ("constant", "noise")),
+            *(cell(layer[kind][key]) for key in numbers for kind in ("constant", "noise")),
         ]
         for layer in block["layers"]
     ]
-    columns = [f"={label}, {kind}" for label in numbers.values() for kind in ("grey", "noise")]
-    return _table(f"By layer; cosine and CKA are with {block['table']}.", ["layer", *columns], rows)
-
-
-def _cell(value: float | None) -> str:
-    return "–" if value is None else show(value)
+    headings = [f"={label}, {kind}" for label in numbers.values() for kind in ("grey", "noise")]
+    return _table(
+        f"By layer; cosine and CKA are with {block['table']}.", ["layer", *headings], rows
+    )
 
 
 def _percent(value: float | None) -> str:
@@ -303,4 +373,4 @@ def _percent(value: float | None) -> str:
 
 def _mean(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
-    return _cell(sum(known) / len(known) if known else None)
+    return cell(sum(known) / len(known) if known else None)

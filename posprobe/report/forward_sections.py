@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from posprobe.report.sections import Block, Number, Section, lookup, show
+from posprobe.formatting import Block, lookup, show
+from posprobe.measurements import Number
+
+
+@dataclass(frozen=True)
+class ModelSection:
+    """A measurement inside a model on the page."""
+
+    key: str
+    title: str
+    shows: str
+    reading: str
+    limits: str
+    source: str
+    figures: Mapping[str, Callable[[Block], str]]
+    numbers: tuple[Number, ...]
+    facts: Callable[[Block], list[str]] = lambda _: []
+
 
 _FOLLOWS = "Means over contexts: they say what goes along with position, not what it causes. "
 
@@ -37,8 +55,8 @@ def _pair(text: str, key: str) -> Callable[[Block], str]:
     )
 
 
-SECTIONS: tuple[Section, ...] = (
-    Section(
+SECTIONS: tuple[ModelSection, ...] = (
+    ModelSection(
         key="states",
         title="Through the layers",
         shows="What positions add to the hidden states: the mean over contexts at each position, "
@@ -75,7 +93,7 @@ SECTIONS: tuple[Section, ...] = (
         },
         numbers=(),
     ),
-    Section(
+    ModelSection(
         key="effective",
         title="The table as attention sees it",
         shows="The table after what stands between it and the first layer's queries and keys: the "
@@ -96,7 +114,7 @@ SECTIONS: tuple[Section, ...] = (
         numbers=(),
         facts=lambda block: [f"{note[0].upper()}{note[1:]}." for note in block["notes"] if note],
     ),
-    Section(
+    ModelSection(
         key="heads",
         title="Heads by their weights",
         shows="What each head's queries and keys make of two positions, before any content: the "
@@ -117,7 +135,7 @@ SECTIONS: tuple[Section, ...] = (
         numbers=(),
         facts=lambda block: [f"{note[0].upper()}{note[1:]}." for note in block["notes"] if note],
     ),
-    Section(
+    ModelSection(
         key="subspaces",
         title="Position and token directions",
         shows="Whether the directions in which positions vary are those in which tokens vary.",
@@ -138,12 +156,12 @@ SECTIONS: tuple[Section, ...] = (
         },
         numbers=(
             Number("variance", "variance", "of the tokens, within the position subspace"),
-            Number("top tenth", "top", "of the subspace, within what tokens use most"),
-            Number("bottom tenth", "bottom", "of the subspace, within what tokens use least"),
+            Number("top", "top tenth", "of the subspace, within what tokens use most"),
+            Number("bottom", "bottom tenth", "of the subspace, within what tokens use least"),
         ),
         facts=lambda block: _sampled(block),
     ),
-    Section(
+    ModelSection(
         key="attention",
         title="Attention as measured",
         shows="The mean attention that each head pays at each offset, over the contexts.",
@@ -168,7 +186,7 @@ SECTIONS: tuple[Section, ...] = (
         },
         numbers=(),
     ),
-    Section(
+    ModelSection(
         key="words",
         title="One word repeated",
         shows="The first layer's attention where every token is the same, so that positions alone "
@@ -180,7 +198,7 @@ SECTIONS: tuple[Section, ...] = (
         figures={"words": lambda block: f"Mean attention of each head by offset. {_peaks(block)}"},
         numbers=(),
     ),
-    Section(
+    ModelSection(
         key="permutation",
         title="Permuted tokens",
         shows="How much outputs change when tokens change places, with the position table and with "
@@ -200,7 +218,7 @@ SECTIONS: tuple[Section, ...] = (
         },
         numbers=(),
     ),
-    Section(
+    ModelSection(
         key="shift",
         title="Shifted positions",
         shows="The same contexts with all positions counted from a later one.",
@@ -222,7 +240,7 @@ SECTIONS: tuple[Section, ...] = (
         },
         numbers=(),
     ),
-    Section(
+    ModelSection(
         key="blank",
         title="Images without content",
         shows="What tells patches apart where pixels do not: an image of one grey, and one of "

@@ -9,9 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
+from posprobe.formatting import cell
+from posprobe.page import Cell, Page, Section, Table, columns
 from posprobe.report.bundle import read_bundle
-from posprobe.report.embed import json_text
-from posprobe.report.page import fill
+from posprobe.report.html import html
 
 #: How a page of ours begins: what begins otherwise is not overwritten.
 _OURS = '<meta name="generator" content="posprobe '
@@ -109,12 +110,30 @@ def _entry(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple[str, str]]) -> str:
-    return fill(
-        "index.html",
-        name=folder.resolve().name or "bundles",
-        bundles=bundles,
-        damaged=damaged,
-        environment={"posprobe": version("posprobe")},
-        data=json_text({"bundles": bundles}),
-        cosines=None,
+    rows = tuple(
+        (
+            Cell(bundle["name"], href=f"{bundle['href']}/report.html" if bundle["page"] else ""),
+            bundle["kind"],
+            cell(bundle["positions"]),
+            cell(bundle["findings"]),
+            bundle["created"],
+            Cell(f"{bundle['folder']}/analysis.json", href=f"{bundle['href']}/analysis.json"),
+        )
+        for bundle in bundles
     )
+    headings = columns("name", "kind", "=positions", "=findings", "made", "folder and data")
+    page = Page(
+        title=folder.resolve().name or "bundles",
+        subject=f"{len(bundles)} bundles",
+        lead=f"{len(bundles)} bundles in this folder.",
+        notes=tuple(f"Left out: {name}: {reason}" for name, reason in damaged),
+        sections=(
+            Section(
+                "bundles",
+                "Bundles",
+                tables=(Table("What each holds; the name leads to its page.", headings, rows),),
+            ),
+        ),
+        provenance=(),
+    )
+    return html(page, {"bundles": bundles}, version("posprobe"))

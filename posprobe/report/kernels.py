@@ -16,6 +16,8 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.report.analysis import environment
 from posprobe.report.bundle import KERNELS
 from posprobe.report.comparison import distinct
+from posprobe.report.kernel_page import kernel_page
+from posprobe.report.notebook import fragment
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, Layout, PositionTable, describe_layout
 from posprobe.table import Sequence as Line
@@ -159,9 +161,7 @@ class KernelComparison:
         return write_bundle(self, Path(folder))
 
     def _repr_html_(self) -> str:
-        from posprobe.report.notebook import comparison_html
-
-        return comparison_html(self.to_dict())
+        return fragment(kernel_page(self.to_dict()))
 
 
 def compare_kernels(

@@ -1,46 +1,48 @@
-"""What analyses and comparisons show of themselves in a notebook."""
+"""A page as a fragment of HTML for a notebook: sentences first, tables on request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
 
-from posprobe.nulls import NULLS
-from posprobe.report.page import verdict_rows
-from posprobe.report.sections import show
+from posprobe.page import Cell, Page, Row, Table
 
-
-def verdict_html(nulls: Mapping[str, Any]) -> str:
-    """Return the numbers beside the sinusoid and the bands of the null models as a table."""
-    rows = []
-    for row in verdict_rows(nulls):
-        bands = [
-            band["median"] + (f" ({band['range']})" if band["range"] else "")
-            for band in row["nulls"]
-        ]
-        shown = bands if nulls["draws"] else []
-        rows.append([row["label"], row["value"], row["sinusoid"], *shown])
-    names = NULLS if nulls["draws"] else ()
-    return table_html(["", "table", "sinusoid", *names], rows)
+#: Rows of a table that a notebook shows; the page has all.
+ROWS = 40
 
 
-def comparison_html(document: Mapping[str, Any]) -> str:
-    """Return the pairs of a comparison's document as a table."""
-    numbers = [
-        key for key, value in document["pairs"][0].items() if isinstance(value, float | int | None)
-    ]
-    rows = [
-        [" and ".join(pair.get("tables") or pair["records"]), *(show(pair[key]) for key in numbers)]
-        for pair in document["pairs"]
-    ]
-    return table_html(["", *(key.replace("_", " ") for key in numbers)], rows)
+def fragment(page: Page) -> str:
+    """Render a page's sentences and tables; every text is escaped."""
+    parts = [f"<h3>{escape(page.title)}</h3>"]
+    parts += [f"<p>{escape(note)}</p>" for note in page.notes]
+    lists = [section for section in page.sections if section.bullets]
+    for section in lists:
+        if len(lists) > 1:
+            parts.append(f"<h4>{escape(section.title)}</h4>")
+        parts.append("<ul>" + "".join(f"<li>{escape(b)}</li>" for b in section.bullets) + "</ul>")
+    brief = [table for section in page.sections for table in section.tables if table.brief]
+    parts += map(_table, brief)
+    for section in page.sections:
+        more = [table for table in section.tables if not table.brief]
+        if more:
+            tables = "".join(map(_table, more))
+            parts.append(f"<details><summary>{escape(section.title)}</summary>{tables}</details>")
+    return "".join(parts)
 
 
-def table_html(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; every cell is escaped."""
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
-    )
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{escape(column.label)}</th>" for column in table.columns)
+    rows = "".join(map(_row, (*table.rows[:ROWS], *table.foot)))
+    more = len(table.rows) - ROWS
+    rest = f"<p>… and {more} more rows on the page</p>" if more > 0 else ""
+    caption = f"<caption>{escape(table.caption)}</caption>"
+    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{rest}"
+
+
+def _row(row: Row) -> str:
+    return "<tr>" + "".join(f"<td>{_cell(cell)}</td>" for cell in row) + "</tr>"
+
+
+def _cell(cell: str | Cell) -> str:
+    if isinstance(cell, str):
+        return escape(cell)
+    return escape(cell.text) + (f"<br><small>{escape(cell.note)}</small>" if cell.note else "")

@@ -21,12 +21,12 @@ from posprobe.analyses import (
 )
 from posprobe.arrays import Device
 from posprobe.errors import UsageError
+from posprobe.measurements import compared_numbers
 from posprobe.nulls import NULLS, curves
 from posprobe.report import captions
 from posprobe.report.analysis import Analysis, analyze
 from posprobe.report.comparison import common, distinct
 from posprobe.report.schemes import analyze_schemes
-from posprobe.report.sections import VERDICT
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, PositionTable
 
@@ -244,9 +244,9 @@ def _nulls(analysis: Analysis, sheet: Sheet) -> Drawn:
 
     numbers = analysis.nulls["numbers"]
     entries = {
-        number.label: numbers[number.key]
-        for number in VERDICT
-        if number.key in numbers and numbers[number.key]["value"] is not None
+        number.label: numbers[key]
+        for key, number in compared_numbers().items()
+        if key in numbers and numbers[key]["value"] is not None
     }
     beyond = [label for label, entry in entries.items() if _outside(entry)]
     text = captions.nulls(analysis.nulls["draws"], analysis.nulls["seed"], beyond)

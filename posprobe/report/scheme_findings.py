@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from posprobe.report.findings import Finding
+from posprobe.measurements import Finding
 
 Block = Mapping[str, Any]
 #: A text and the keys of the numbers it rests on.

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from posprobe.report.sections import Block, Number, lookup, show
-from posprobe.report.svg import inline
+from posprobe.figures.schemes import ALONE
+from posprobe.formatting import Block, between, cell, lookup, show
+from posprobe.measurements import Number
+from posprobe.page import (
+    Column,
+    Fact,
+    Page,
+    Picture,
+    Reading,
+    Section,
+    Table,
+    columns,
+)
+from posprobe.report.table_page import origin, tensor, versions
 
 
 @dataclass(frozen=True)
@@ -125,69 +136,102 @@ SECTIONS: Mapping[str, SchemeSection] = {
 #: Numbers of a rotary encoding, from its block.
 ROTARY: tuple[Number, ...] = (
     Number("base", "base", "of the ladder of frequencies", "g"),
-    Number("width of a head", "head_dim", "numbers", "d"),
+    Number("head_dim", "width of a head", "numbers", "d"),
     Number("rotated", "rotated", "of these numbers", "d"),
     Number("axes", "axes", "2 for patches: rows and columns", "d"),
     Number("rule", "rule", "that stretches the ladder"),
-    Number("attention factor", "rotation.attention_factor", "on cosines and sines"),
-    Number("pairs", "rotation.pairs", "along an axis", "d"),
-    Number("shortest wavelength", "rotation.shortest_wavelength", "positions per turn"),
-    Number("longest wavelength", "rotation.longest_wavelength", "positions per turn"),
-    Number("training length", "rotation.training", "positions", "d"),
-    Number("target length", "rotation.target", "positions", "d"),
+    Number("rotation.attention_factor", "attention factor", "on cosines and sines"),
+    Number("rotation.pairs", "pairs", "along an axis", "d"),
+    Number("rotation.shortest_wavelength", "shortest wavelength", "positions per turn"),
+    Number("rotation.longest_wavelength", "longest wavelength", "positions per turn"),
+    Number("rotation.training", "training length", "positions", "d"),
+    Number("rotation.target", "target length", "positions", "d"),
     Number(
-        "never turn, training", "rotation.never_turn_training", "share of pairs, before scaling"
+        "rotation.never_turn_training", "never turn, training", "share of pairs, before scaling"
     ),
-    Number("never turn, target", "rotation.never_turn_target", "share of pairs, as used"),
-    Number("first negative", "rotation.first_negative", "distance, mean rotation", "d"),
+    Number("rotation.never_turn_target", "never turn, target", "share of pairs, as used"),
+    Number("rotation.first_negative", "first negative", "distance, mean rotation", "d"),
 )
 
 #: Rows beyond which a table is folded.
 FOLDED = 64
 
 
-def scheme_context(document: Block, drawings: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the template of a page about encodings without a table shows."""
+def scheme_page(document: Block) -> Page:
+    """Lay out the page of encodings without a table."""
+    schemes = document["schemes"]
     kinds: dict[str, list[Block]] = {}
-    for scheme in document["schemes"]:
+    for scheme in schemes:
         kinds.setdefault(_kind(scheme), []).append(scheme)
-    sections = []
-    for key, schemes in kinds.items():
-        text = SECTIONS[key]
-        said = _said(key, schemes)
-        sections.append(
-            {
-                "text": text,
-                "figures": [
-                    inline(drawings[name], name, f"{label} {said}.")
-                    for name, label in _figures(text, drawings, kinds)
-                ],
-                "table": _rotary(schemes) if key == "rotary" else _heads(schemes),
-                "facts": _facts(schemes),
-                "several": len(schemes) > 1,
-                "undefined": _reasons(schemes),
-            }
-        )
-    return {
-        "name": document["name"],
-        "what": [what_it_is(schemes) for schemes in kinds.values()],
-        "notes": _gathered(
-            [(scheme["name"], note) for scheme in document["schemes"] for note in scheme["notes"]],
-            len(document["schemes"]),
+    what = "; and through ".join(what_it_is(found) for found in kinds.values())
+    several = len(schemes) > 1
+    notes = [(scheme["name"], note) for scheme in schemes for note in scheme["notes"]]
+    bullets = tuple(finding["text"] for finding in document["findings"])
+    nothing = () if bullets else ("Nothing can be said in a sentence.",)
+    return Page(
+        title=document["name"],
+        subject="how attention knows position",
+        lead=f"Position enters this model through {what}. There is no table of rows to show: what "
+        "follows is what attention is told about distance.",
+        notes=tuple(f"{note}." for note in _gathered(notes, len(schemes))),
+        sections=(
+            Section("findings", "Findings", paragraphs=nothing, bullets=bullets),
+            *(_section(key, found, kinds) for key, found in kinds.items()),
+            *_kernels(schemes),
         ),
-        "findings": document["findings"],
-        "sections": sections,
-        "kernels": "kernels" in drawings
-        and inline(
-            drawings["kernels"],
-            "kernels",
-            "What each pair of positions gets, a matrix for each encoding: "
-            f"{', '.join(scheme['name'] for scheme in document['schemes'])}.",
+        provenance=(
+            *origin(schemes[0]["source"]),
+            *(
+                fact
+                for scheme in schemes
+                for whose in (f"{scheme['name']}: " if several else "",)
+                for fact in (
+                    *((Fact(f"{whose}family", scheme["family"]),) if scheme["family"] else ()),
+                    *tensor(scheme["source"], whose),
+                )
+            ),
+            *versions(document["environment"]),
         ),
-        "schemes": document["schemes"],
-        "source": document["schemes"][0]["source"],
-        "folded": FOLDED,
-    }
+    )
+
+
+def _section(key: str, schemes: Sequence[Block], kinds: Mapping[str, object]) -> Section:
+    text = SECTIONS[key]
+    said = _said(key, schemes)
+    tables = [_rotary(schemes)] if key == "rotary" else [_overview(schemes), _heads(schemes)]
+    return Section(
+        text.key,
+        text.title,
+        paragraphs=(text.shows, *(f"{fact}." for fact in _facts(schemes))),
+        pictures=tuple(Picture(n, f"{label} {said}.") for n, label in _figures(text, kinds)),
+        notes=tuple(_reasons(schemes)),
+        tables=tuple(tables),
+        reading=Reading(text.reading, text.limits, text.source),
+    )
+
+
+def _kernels(schemes: Sequence[Block]) -> tuple[Section, ...]:
+    if len(schemes) > ALONE:
+        return ()
+    names = ", ".join(scheme["name"] for scheme in schemes)
+    return (
+        Section(
+            "kernel",
+            "Between positions",
+            paragraphs=(
+                (
+                    "What each query (down) and key (across) get, the mean over heads; keys that a "
+                    "causal model hides are left empty."
+                ),
+            ),
+            pictures=(
+                Picture(
+                    "kernels",
+                    f"What each pair of positions gets, a matrix for each encoding: {names}.",
+                ),
+            ),
+        ),
+    )
 
 
 def _kind(scheme: Block) -> str:
@@ -213,49 +257,65 @@ def what_it_is(schemes: Sequence[Block]) -> str:
     return f"a learned bias per head and {where}{several}"
 
 
-def _figures(
-    text: SchemeSection, drawings: Mapping[str, str], kinds: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
+def _figures(text: SchemeSection, kinds: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Name the drawings that a bundle may hold of a kind of encoding, with their texts."""
+    ending = "_cosine" if text.key == "cosine" else ""
+    learned = next((kind for kind in kinds if kind in ("bias", "cosine")), None)
     for stem, label in text.figures.items():
-        for name in drawings:
-            first, *rest = name.split("_")
-            if first == "depth":
-                ours = text.key == next((k for k in kinds if k in ("bias", "cosine")), None)
-            else:
-                ours = ("cosine" in rest) == (text.key == "cosine")
-            if first == stem and ours:
-                yield name, label
+        if stem == "depth":
+            if text.key == learned:
+                yield stem, label
+            continue
+        for number in ("", *(f"_{k + 1}" for k in range(1, ALONE))):
+            yield f"{stem}{number}{ending}", label
 
 
 def _said(key: str, schemes: Sequence[Block]) -> str:
     """State what drawings of encodings of one kind show, for those who do not see them."""
     if key == "rotary":
         shortest, longest = (
-            _between([scheme["rotation"][f"{end}_wavelength"] for scheme in schemes])
+            between([scheme["rotation"][f"{end}_wavelength"] for scheme in schemes])
             for end in ("shortest", "longest")
         )
         return f"Wavelengths reach from {shortest} to {longest} positions"
     if key == "alibi":
         slopes = [slope for scheme in schemes for slope in scheme["slopes"]]
-        return f"Slopes of {len(slopes)} heads: {_between(slopes)}"
+        return f"Slopes of {len(slopes)} heads: {between(slopes)}"
     numbers: dict[str, list[float]] = {"windows, in keys": [], "correlations of neighbours": []}
     for scheme in schemes:
         for label, found in zip(
             numbers, (scheme["heads"]["window"], scheme["smoothness"]["correlation"]), strict=True
         ):
             numbers[label] += [value for value in found or () if value is not None]
-    parts = [f"{label}: {_between(values)}" for label, values in numbers.items() if values]
+    parts = [f"{label}: {between(values)}" for label, values in numbers.items() if values]
     return f"Heads: {sum(scheme['head_count'] for scheme in schemes)}; {'; '.join(parts)}"
 
 
-def _between(values: Sequence[float]) -> str:
-    low, high = show(min(values)), show(max(values))
-    return low if low == high else f"{low} to {high}"
+def _overview(schemes: Sequence[Block]) -> Table:
+    """Tabulate one row per encoding."""
+    rows = tuple(
+        (
+            scheme["name"],
+            str(scheme["head_count"]),
+            between(scheme["heads"]["window"]),
+            between(scheme["heads"]["half_width"]),
+            cell(lookup(scheme, "smoothness.structured")),
+        )
+        for scheme in schemes
+    )
+    return Table(
+        "Each encoding; windows and half widths in positions, smallest to largest over heads; "
+        "smooth heads are those whose neighbouring distances correlate more than 95 % of "
+        "permutations.",
+        columns("encoding", "=heads", "=window", "=half width", "=smooth heads"),
+        rows,
+        brief=True,
+    )
 
 
-def _heads(schemes: Sequence[Block]) -> dict[str, Any]:
+def _heads(schemes: Sequence[Block]) -> Table:
     """Tabulate one row per encoding and head."""
-    columns = [
+    found = [
         ("slope", [scheme.get("slopes") for scheme in schemes]),
         *(
             (label, [scheme["heads"][key] for scheme in schemes])
@@ -275,46 +335,61 @@ def _heads(schemes: Sequence[Block]) -> dict[str, Any]:
     # What no encoding here has a number for is no column.
     shown = [
         (label, lists)
-        for label, lists in columns
+        for label, lists in found
         if any(value is not None for values in lists for value in values or ())
     ]
-    rows = [
-        {
-            "name": scheme["name"],
-            "head": head,
-            "values": [_entry(lists[k][head]) for _, lists in shown],
-        }
+    several = len(schemes) > 1
+    rows = tuple(
+        (
+            *((scheme["name"],) if several else ()),
+            str(head),
+            *(_entry(lists[k][head]) for _, lists in shown),
+        )
         for k, scheme in enumerate(schemes)
         for head in range(len(scheme["heads"]["peak"]))
-    ]
-    return {"columns": [label for label, _ in shown], "rows": rows}
+    )
+    headings = (
+        *(columns("encoding") if several else ()),
+        *columns("=head", *(f"={label}" for label, _ in shown)),
+    )
+    return Table(
+        f"Every head ({len(rows)}); distances in positions.",
+        headings,
+        rows,
+        folded=len(rows) > FOLDED,
+    )
 
 
 def _entry(value: object) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return "–" if value is None else show(value)
+    return cell(value)
 
 
-def _rotary(schemes: Sequence[Block]) -> dict[str, Any]:
+def _rotary(schemes: Sequence[Block]) -> Table:
     """Tabulate one row per number, one column per encoding."""
     rows = []
     for number in ROTARY:
         found = [lookup(scheme, number.key) for scheme in schemes]
         if any(value is not None for value in found):
-            texts = ["–" if value is None else show(value, number.form) for value in found]
-            rows.append({"label": number.label, "meaning": number.meaning, "values": texts})
+            texts = [cell(value, number.form) for value in found]
+            rows.append((number.label, *texts, number.meaning))
     for key in sorted({key for scheme in schemes for key in scheme["scaling"]}):
         if key not in ("rope_type", "type", "rope_theta"):
             texts = [_parameter(scheme["scaling"].get(key)) for scheme in schemes]
-            rows.append({"label": key, "meaning": "parameter of the rule", "values": texts})
-    return {"names": [scheme["name"] for scheme in schemes], "rows": rows}
+            rows.append((key, *texts, "parameter of the rule"))
+    headings = (
+        Column("number"),
+        *(Column(scheme["name"], numeric=True) for scheme in schemes),
+        Column("meaning"),
+    )
+    return Table("Rotary position embedding: numbers", headings, tuple(rows), brief=True)
 
 
 def _parameter(value: object) -> str:
     if isinstance(value, list) and len(value) > 4:
         return f"{len(value)} numbers from {show(value[0])} to {show(value[-1])}"
-    return "–" if value is None else show(value)
+    return cell(value)
 
 
 def _facts(schemes: Sequence[Block]) -> list[str]:
@@ -359,56 +434,3 @@ def _gathered(found: Sequence[tuple[str, str]], count: int) -> list[str]:
         else f"{', '.join(whose[:4])}{' and others' if len(whose) > 4 else ''}: {text}"
         for text, whose in names.items()
     ]
-
-
-#: Alternative texts of the figures of kernels side by side.
-_COMPARED = {
-    "curves": "Standardised mean over heads by distance, of all encodings.",
-    "kernels": "Standardised kernels between positions on one range from -3 to 3.",
-    "distances": "Matrices of correlation and alignment.",
-}
-#: Rows of the table of a comparison of kernels.
-KERNEL_NUMBERS: tuple[Number, ...] = (
-    Number("half width", "half_width", "distance at which half of the fall is done"),
-    Number("monotone fraction", "monotone_fraction", "share of steps that do not rise"),
-    Number("asymmetry", "asymmetry", "share of variance that tells before from after"),
-    Number("translation invariance", "translation_invariance", "share of variance by offset"),
-)
-#: What a kernel holds, for people.
-KERNEL_OF = {"cosine": "cosine", "bias": "bias, in logits", "rotation": "mean rotation"}
-
-
-def kernel_context(document: Block, drawings: Mapping[str, str]) -> dict[str, Any]:
-    """Return what the template of a page about kernels side by side shows."""
-    records = document["records"]
-    found = [pair["correlation"] for pair in document["pairs"] if pair["correlation"] is not None]
-    said = (
-        f"Correlations of the curves: {_between(found)}." if found else "No correlation is defined."
-    )
-    rows = [
-        {
-            "label": number.label,
-            "meaning": number.meaning,
-            "values": [_entry(record[number.key]) for record in records],
-        }
-        for number in KERNEL_NUMBERS
-    ]
-    return {
-        "labels": [record["label"] for record in records],
-        "records": [dict(record) | {"holds": KERNEL_OF[record["quantity"]]} for record in records],
-        "length": document["length"],
-        "layout": document["layout"],
-        "others": [
-            f"{record['label']} has {record['positions']}"
-            for record in records
-            if record["positions"] not in (None, document["length"])
-        ],
-        "rows": rows,
-        "pairs": document["pairs"],
-        "walk": document["walk"],
-        "figures": [
-            inline(drawings[name], name, f"{text} {said}")
-            for name, text in _COMPARED.items()
-            if name in drawings
-        ],
-    }

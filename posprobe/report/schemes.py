@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,9 @@ from posprobe.analyses.smoothness import smoothness
 from posprobe.errors import UsageError
 from posprobe.report.analysis import environment
 from posprobe.report.bundle import ANALYSIS
+from posprobe.report.notebook import fragment
 from posprobe.report.scheme_findings import scheme_findings
+from posprobe.report.scheme_page import scheme_page
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
 from posprobe.table import Grid
 
@@ -116,12 +117,7 @@ class SchemeAnalysis:
         return write_bundle(self, Path(folder))
 
     def _repr_html_(self) -> str:
-        said = "".join(f"<li>{escape(f['text'])}</li>" for f in self.to_dict()["findings"])
-        parts = "".join(
-            record._repr_html_() + "".join(result._repr_html_() for result in results.values())
-            for record, results in zip(self.records, self.results, strict=True)
-        )
-        return f"<h3>{escape(self.name)}</h3><ul>{said}</ul>{parts}"
+        return fragment(scheme_page(self.to_dict()))
 
 
 def analyze_schemes(

@@ -1,0 +1,67 @@
+"""Numbers and reasons as text, the same on the page, in the terminal and in captions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+#: A block of a document, or the document itself.
+Block = Mapping[str, Any]
+
+
+def show(value: object, form: str = ".3g") -> str:
+    """Format a number for reading; None is undefined, numbers of a list stand around ``form``."""
+    if value is None:
+        return "undefined"
+    if isinstance(value, list):
+        return form.join(map(show, value))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if form == "d" or isinstance(value, int):
+        return f"{value:d}"
+    if value and abs(value) < 5e-4:
+        return f"{value:.1e}" if abs(value) > 1e-12 else "0"
+    return f"{value:{form}}"
+
+
+def cell(value: object, form: str = ".3g") -> str:
+    """Format a number for a table, where a dash says that there is none."""
+    return "–" if value is None else show(value, form)
+
+
+def lookup(block: Any, key: str) -> Any:
+    """Follow a dotted key path; None where it leads nowhere."""
+    for part in key.split("."):
+        block = block.get(part) if isinstance(block, Mapping) else None
+    return block
+
+
+def between(values: Iterable[float | None]) -> str:
+    """Return the smallest and the largest of the numbers that are defined."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "undefined"
+    low, high = show(min(known)), show(max(known))
+    return low if low == high else f"{low} to {high}"
+
+
+def listed(parts: Sequence[str], most: int = 6) -> str:
+    """Join words by commas and a last *and*; of more than ``most``, say how many are left out."""
+    shown = list(parts)
+    if len(parts) > most:
+        shown = [*parts[: most - 1], f"{len(parts) - most + 1} more"]
+    return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Say why numbers are undefined: each reason once, with the numbers it concerns.
+
+    Parameters
+    ----------
+    undefined
+        Names of numbers and their reasons.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for name, reason in undefined:
+        found.setdefault(reason, {})[name.replace("_", " ")] = None
+    return tuple(f"{', '.join(names)}: {reason}" for reason, names in found.items())

@@ -1,0 +1,70 @@
+"""The registry: every measurement, in the order of the page."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from posprobe.measurements.base import (
+    Drawing,
+    Finding,
+    Measurement,
+    Number,
+    TableInputs,
+    Tokens,
+)
+from posprobe.measurements.dct import DCT
+from posprobe.measurements.grid import GRID
+from posprobe.measurements.norms import NORMS
+from posprobe.measurements.pca import PRINCIPAL
+from posprobe.measurements.probes import PROBES
+from posprobe.measurements.scale import SCALE
+from posprobe.measurements.seams import SEAMS
+from posprobe.measurements.shift import SHIFT
+from posprobe.measurements.similarity import SIMILARITY
+from posprobe.measurements.sinusoid import SINUSOID
+from posprobe.measurements.spectrogram import SPECTROGRAM
+from posprobe.measurements.spectrum import SPECTRUM
+
+TableMeasurement: TypeAlias = Measurement[TableInputs, Any]
+
+#: Measurements of a table by name. Adding one is adding it here.
+TABLE: dict[str, TableMeasurement] = {
+    measurement.name: measurement
+    for measurement in (
+        GRID,
+        SIMILARITY,
+        PRINCIPAL,
+        SPECTRUM,
+        SPECTROGRAM,
+        DCT,
+        SHIFT,
+        SEAMS,
+        SINUSOID,
+        PROBES,
+        SCALE,
+        NORMS,
+    )
+}
+
+
+def compared_numbers() -> dict[str, Number]:
+    """Return the numbers that stand beside the sinusoid and null models, by key path."""
+    return {
+        f"{name}.{number.key}": number
+        for name, measurement in TABLE.items()
+        for number in measurement.numbers
+        if number.compared
+    }
+
+
+__all__ = [
+    "TABLE",
+    "Drawing",
+    "Finding",
+    "Measurement",
+    "Number",
+    "TableInputs",
+    "TableMeasurement",
+    "Tokens",
+    "compared_numbers",
+]

@@ -1,0 +1,222 @@
+"""What the product knows of a measurement, beside the mathematics: one record, one home.
+
+Each module beside this one holds a `Measurement`: how it is computed, its numbers with one label
+each, what the page says, which figures there are. Everything that lists measurements or numbers
+follows from these records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import Result
+from posprobe.arrays import Positions
+from posprobe.formatting import Block, lookup, reasons, show
+from posprobe.page import Picture, Reading, Section, Table, columns
+from posprobe.table import PositionTable
+
+R = TypeVar("R", bound=Result)
+I = TypeVar("I")  # noqa: E741 - what a measurement takes
+
+
+class Tokens(Protocol):
+    """Embeddings that positions are added to: `posprobe.families.TokenSample`."""
+
+    @property
+    def values(self) -> NDArray[np.floating[Any]]:
+        """``[k, d]``."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return where they come from."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a measurement's block.
+
+    Parameters
+    ----------
+    key
+        Its place in the block; dots lead into parts.
+    label
+        What it is called everywhere.
+    meaning
+        What it is, with its unit.
+    form
+        How it is written: a format, or what stands between the numbers of a list.
+    compared
+        Whether it stands beside the sinusoid and the null models.
+    """
+
+    key: str
+    label: str
+    meaning: str
+    form: str = ".3g"
+    compared: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence and the JSON keys of the numbers that it rests on."""
+
+    text: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Drawing(Generic[R]):
+    """A figure of a measurement, built by the module of `posprobe.figures` that draws its result.
+
+    Parameters
+    ----------
+    name
+        Of the figure: its file in a bundle, its kind for `posprobe figure`.
+    alt
+        From the block, the text that stands for the figure on a page.
+    about
+        One line for the help of `posprobe figure`; empty where it is no figure for papers.
+    caption
+        From results by label, how to read the figure in a paper.
+    lacks
+        From a result, why the figure cannot be drawn; empty where it can.
+    several
+        Whether it shows several tables in one figure.
+    band
+        The curve of which a band of random walks is drawn beside several tables, if any.
+    """
+
+    name: str
+    alt: Callable[[Block], str]
+    about: str = ""
+    caption: Callable[[Mapping[str, R]], str] = lambda _: ""
+    lacks: Callable[[R], str] = lambda _: ""
+    several: bool = False
+    band: str = ""
+
+
+@dataclass(frozen=True)
+class Measurement(Generic[I, R]):
+    """One measurement: everything that the product needs to know of it.
+
+    Parameters
+    ----------
+    name
+        Its key in ``analysis.json`` and in ``--only``.
+    title
+        Heading of its section.
+    shows, reading, limits, source
+        What it measures, how to read it, what it does not show, and whose analysis it is.
+    compute
+        From what it takes, the frozen result.
+    block
+        The TypedDict of its block, from which the JSON Schema is made.
+    numbers
+        What its section lists.
+    drawings
+        Its figures.
+    arrays
+        From the result, what ``arrays.npz`` holds of it.
+    needs
+        From what it takes, why it does not apply; empty where it does.
+    slow
+        Whether it is left out unless asked for.
+    facts
+        From the block, sentences with numbers that no table lists.
+    tables
+        From the block, further tables of its section.
+    findings
+        From the document, what can be said in sentences.
+    """
+
+    name: str
+    title: str
+    shows: str
+    reading: str
+    limits: str
+    source: str
+    compute: Callable[[I], R]
+    block: Any
+    numbers: tuple[Number, ...] = ()
+    drawings: tuple[Drawing[R], ...] = ()
+    arrays: Callable[[R], Mapping[str, NDArray[Any]]] = lambda _: {}
+    needs: Callable[[I], str] = lambda _: ""
+    slow: bool = False
+    facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
+    tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
+    findings: Callable[[Block], Iterator[Finding]] = lambda _: iter(())
+
+    def section(self, block: Block) -> Section:
+        """Lay out the section of a page from the measurement's block."""
+        tables = self.tables(block)
+        if self.numbers:
+            rows = tuple(
+                (number.label, show(lookup(block, number.key), number.form), number.meaning)
+                for number in self.numbers
+            )
+            headings = columns("number", "=value", "meaning")
+            tables = (Table(f"{self.title}: numbers", headings, rows), *tables)
+        return Section(
+            key=self.name,
+            title=self.title,
+            paragraphs=(self.shows, *self.facts(block)),
+            pictures=tuple(Picture(drawing.name, drawing.alt(block)) for drawing in self.drawings),
+            notes=_undefined(block),
+            tables=tables,
+            reading=Reading(self.reading, self.limits, self.source),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TableInputs:
+    """What a measurement of a table takes.
+
+    Parameters
+    ----------
+    table
+        The table.
+    positions
+        Its values on the device that computes.
+    seed
+        Of everything that is drawn.
+    tokens
+        What the positions are added to, where it is known.
+    chosen
+        The measurements of this run.
+    results
+        What was measured so far; `result` fills it.
+    """
+
+    table: PositionTable
+    positions: Positions
+    seed: int
+    tokens: Tokens | None
+    chosen: Mapping[str, Measurement[TableInputs, Any]]
+    results: dict[str, Result] = field(default_factory=dict)
+
+    def result(self, name: str) -> Any:
+        """Return the result of another measurement of this run, None where it is not chosen."""
+        if name not in self.results and name in self.chosen:
+            self.results[name] = self.chosen[name].compute(self)
+        return self.results.get(name)
+
+
+def sentence(text: str, *keys: str) -> Callable[[Block], str]:
+    """Make a sentence of a block: numbers by key fill the braces of the text."""
+    return lambda block: text.format(*(show(lookup(block, key)) for key in keys))
+
+
+def undefined(result: Any) -> str:
+    """Return why a result is undefined; empty where it is not."""
+    return str(result.undefined)
+
+
+def _undefined(block: Block) -> tuple[str, ...]:
+    """Collect why numbers of a block and its parts are undefined."""
+    parts = (block, *(value for value in block.values() if isinstance(value, Mapping)))
+    found = [part["undefined"] for part in parts if isinstance(part.get("undefined"), Mapping)]
+    return reasons(pair for undefined in found for pair in undefined.items())

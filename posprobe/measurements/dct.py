@@ -1,0 +1,38 @@
+"""Slow components of the similarity matrix."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe import analyses
+from posprobe.analyses import GramDCT, Similarity
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+
+
+def _cosines(result: Similarity | None) -> NDArray[np.float64] | None:
+    if result is None or result.centered.pooled > 1 or np.isnan(result.centered.matrix).any():
+        return None
+    return result.centered.matrix
+
+
+DCT = Measurement[TableInputs, GramDCT](
+    name="dct",
+    title="Slow components of similarity",
+    shows="How much of the similarity matrix its slowest cosine components hold.",
+    reading="The matrix of centred cosines, transformed along both sides. Power in the first few "
+    "cells means that similarity changes slowly from position to position.",
+    limits="Any smooth table has a high share, a random walk among them.",
+    source="Song & Zhong 2023, figure 2.",
+    compute=lambda given: analyses.gram_dct(
+        given.positions, cosines=_cosines(given.result("similarity"))
+    ),
+    block=None,
+    numbers=(Number("share", "share of the slow corner", "of the squared energy of the matrix"),),
+    drawings=(
+        Drawing(
+            "dct",
+            sentence("Cosine transform of the similarities: {} in the slow corner.", "share"),
+        ),
+    ),
+)

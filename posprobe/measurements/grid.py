@@ -1,0 +1,91 @@
+"""Patches on a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses import Patches
+from posprobe.formatting import show
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.table import Grid
+
+
+def _mosaic_caption(results: Mapping[str, Patches]) -> str:
+    from posprobe.figures.draw import MAX_TILES, tile_block
+
+    (result,) = results.values()
+    block = tile_block(result.layout)
+    every = -(-max(result.layout.height, result.layout.width) // MAX_TILES)
+    nth = {2: "second", 3: "third"}.get(every, f"{every}th")
+    tiles = "each patch" if every == 1 else f"every {nth} patch of a row and column"
+    pooled = f" Cells are means of {block} × {block} patches." if block > 1 else ""
+    return (
+        f"Similarity of position embeddings of patches. One tile for {tiles}, arranged as in the "
+        "image; in a tile, the cosine of its patch with every patch of the image, its own cell "
+        "being 1. Mean centred cosine: "
+        f"{show(result.neighbour_right)} with the right neighbour, "
+        f"{show(result.neighbour_below)} with the one below, {show(result.elsewhere)} with "
+        f"patches of other rows and columns. The tiles show rows as stored, not centred.{pooled}"
+    )
+
+
+def _needs_grid(given: TableInputs) -> str:
+    layout = given.table.layout
+    return "" if isinstance(layout, Grid) else f"positions on a grid; this is a {layout}"
+
+
+GRID = Measurement[TableInputs, Patches](
+    name="grid",
+    title="Patches",
+    shows="How similar each patch's position is to every other patch's.",
+    reading="One tile per patch, arranged as in the image; in a tile, one cell per patch. Red is "
+    "similar. A bright own cell with a bright row and column means that the table knows rows and "
+    "columns. Position vectors of special tokens take no part.",
+    limits="A bright own cell alone shows nothing: every vector has cosine 1 with itself.",
+    source="Dosovitskiy et al. 2021, figure 7; the two-way decomposition is ours.",
+    compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
+    block=None,
+    numbers=(
+        Number("neighbour_right", "neighbour to the right", "mean centred cosine"),
+        Number("neighbour_below", "neighbour below", "mean centred cosine"),
+        Number("own_row", "own row", "mean centred cosine with the rest of the row"),
+        Number("own_column", "own column", "mean centred cosine with the rest of the column"),
+        Number("elsewhere", "elsewhere", "mean centred cosine with other rows and columns"),
+        Number(
+            "row_share", "rows", "share of the variance that the row alone explains", compared=True
+        ),
+        Number(
+            "column_share", "columns", "share of the variance that the column alone explains",
+            compared=True,
+        ),
+        Number(
+            "interaction_share", "interaction",
+            "share of the variance that neither row nor column explains", compared=True,
+        ),
+        Number(
+            "axis_power_share", "power on the axes",
+            "share of the power in waves along one axis only", compared=True,
+        ),
+    ),
+    drawings=(
+        Drawing(
+            "mosaic",
+            sentence(
+                "Mosaic of cosines: mean centred cosine {} to the right neighbour, {} to the one "
+                "below, {} elsewhere.",
+                "neighbour_right", "neighbour_below", "elsewhere",
+            ),
+            "similarity of patches, a tile for each",
+            _mosaic_caption,
+        ),
+        Drawing(
+            "plane_spectrum",
+            sentence(
+                "Two-dimensional spectrum: {} of the power lies on the axes.", "axis_power_share"
+            ),
+        ),
+    ),
+    arrays=lambda result: {"grid_power": result.power},
+    needs=_needs_grid,
+)  # fmt: skip

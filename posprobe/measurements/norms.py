@@ -1,0 +1,62 @@
+"""Row norms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses import Norms
+from posprobe.formatting import Block, show
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.page import Table, columns
+
+#: Rows that stand out which the page lists.
+LISTED = 12
+
+
+def _outliers(block: Block) -> tuple[Table, ...]:
+    rows = sorted(block["outlier_rows"] or (), key=lambda row: -abs(row["norm"] - block["median"]))
+    if not rows:
+        return ()
+    which = f" (the {LISTED} farthest of {len(rows)})" if len(rows) > LISTED else ""
+    shown = tuple((str(row["row"]), show(row["norm"])) for row in rows[:LISTED])
+    return (Table(f"Rows that stand out{which}", columns("=position", "=norm"), shown),)
+
+
+def _caption(results: Mapping[str, Norms]) -> str:
+    (result,) = results.values()
+    count = len(result.outliers)
+    return (
+        f"Euclidean norm of each position embedding: mean {result.norms.mean():.3g}, from "
+        f"{result.norms.min():.3g} to {result.norms.max():.3g}; {count or 'no'} "
+        f"row{'' if count == 1 else 's'} stand{'s' if count == 1 else ''} out."
+    )
+
+
+NORMS = Measurement[TableInputs, Norms](
+    name="norms",
+    title="Norms",
+    shows="The length of each position's vector.",
+    reading="A flat line means that all positions weigh the same. Rows that stand out are often "
+    "the first and last, or where training sequences ended.",
+    limits="A normal norm does not make a row trained: compare its neighbours' similarity.",
+    source="Standard practice.",
+    compute=lambda given: analyses.norms(given.positions),
+    block=None,
+    numbers=(
+        Number("mean", "mean norm", "in the table's units"),
+        Number("min", "smallest norm", "in the table's units"),
+        Number("max", "largest norm", "in the table's units"),
+        Number("mean_row_norm", "norm of the mean row", "what all positions share"),
+    ),
+    drawings=(
+        Drawing(
+            "norms",
+            sentence("Row norms: mean {}, from {} to {}.", "mean", "min", "max"),
+            "the length of every row",
+            _caption,
+        ),
+    ),
+    arrays=lambda result: {"norms": result.norms},
+    tables=_outliers,
+)

@@ -1,0 +1,71 @@
+"""Position norms against token norms."""
+
+from __future__ import annotations
+
+from posprobe import analyses
+from posprobe.analyses import Scale
+from posprobe.formatting import Block, show
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+
+
+def _sample(block: Block) -> tuple[str, ...]:
+    """Say what the positions were compared with."""
+    sample = block.get("sample")
+    if sample is None:
+        return ()
+    vectors = f"{sample['sampled']} {sample['kind']} vectors of mean norm "
+    vectors += f"{show(block['token_norm'])} (standard error {sample['standard_error']:.1%})"
+    shape = " × ".join(map(str, sample["shape"]))
+    return (
+        f"Compared with {vectors}, from {sample['tensor']}, {shape}.",
+        f"{sample['note'][0].upper()}{sample['note'][1:]}.",
+    )
+
+
+def _compute(given: TableInputs) -> Scale:
+    assert given.tokens is not None  # noqa: S101 - `needs` says so
+    return analyses.scale(given.positions, given.tokens.values)
+
+
+SCALE = Measurement[TableInputs, Scale](
+    name="scale",
+    title="Scale of positions and tokens",
+    shows="How long positions are compared with the vectors that they are added to.",
+    reading="Lengths are in units of the mean token. A position must be small enough not to drown "
+    "the token and far enough from the next position to be told from it.",
+    limits="Layer normalisation after the sum rescales both alike, so sizes say less than ratios. "
+    "Tokens count as equally likely at every position, and what projections make of either is not "
+    "looked at.",
+    source="The trade-off is described by AI Coffee Break (Positional embeddings in transformers "
+    "explained, 2021); the numbers are ours.",
+    compute=_compute,
+    block=None,
+    numbers=(
+        Number("position_norm", "mean position norm", "in the table's units"),
+        Number("token_norm", "mean token norm", "in the same units"),
+        Number("ratio", "ratio of norms", "mean position norm over mean token norm"),
+        Number(
+            "ratio_band", "ratio for long and short tokens", "95th and 5th percentile of the tokens",
+            " to ",
+        ),
+        Number("neighbour_distance", "distance of neighbours", "mean, in mean token norms"),
+        Number("smallest_distance", "smallest distance", "of any two, in mean token norms"),
+        Number("closest", "closest positions", "the two that are nearest each other", " and "),
+        Number("mean_cosine", "cosine of the means", "mean position with mean token"),
+        Number("variance_share", "share of variance", "of position in token plus position"),
+    ),
+    drawings=(
+        Drawing(
+            "scale",
+            sentence(
+                "Norms of positions and norms of tokens: a ratio of {} of their means.", "ratio"
+            ),
+        ),
+    ),
+    needs=lambda given: (
+        ""
+        if given.tokens is not None
+        else "the embeddings that positions are added to: tokens=load_tokens(table)"
+    ),
+    facts=_sample,
+)  # fmt: skip

@@ -1,0 +1,48 @@
+"""Seams and special rows."""
+
+from __future__ import annotations
+
+from posprobe import analyses
+from posprobe.analyses import Seams
+from posprobe.formatting import Block
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
+from posprobe.page import Table, columns
+
+#: Special rows that the page lists.
+LISTED = 24
+
+
+def _alt(block: Block) -> str:
+    seams = ", ".join(f"{first} and {second}" for first, second in block["between"] or ())
+    special = ", ".join(str(row["row"]) for row in block["special"] or ())
+    return (
+        f"Cosine of neighbours: {'seams between ' + seams if seams else 'no seam'}, "
+        f"{'special rows ' + special if special else 'no special row'}."
+    )
+
+
+def _found(block: Block) -> tuple[Table, ...]:
+    seams = [
+        (f"between {first} and {second}", reason)
+        for (first, second), reason in zip(
+            block["between"] or (), block["reasons"] or (), strict=False
+        )
+    ]
+    special = [(f"position {row['row']}", row["reason"]) for row in (block["special"] or ())]
+    rows = (*seams, *special[:LISTED])
+    return (Table("Seams and special rows", columns("where", "what"), rows),) if rows else ()
+
+
+SEAMS = Measurement[TableInputs, Seams](
+    name="seams",
+    title="Seams and special rows",
+    shows="Where neighbouring positions suddenly differ, and which rows are unlike the rest.",
+    reading="A dip in the similarity of neighbours is a seam: often the length at which one phase "
+    "of training ended. Special rows are often the first, the last, and the one before a seam.",
+    limits="A row without a mark need not be trained.",
+    source="Change points on adjacent cosines and norms; ours.",
+    compute=lambda given: analyses.seams(given.positions),
+    block=None,
+    drawings=(Drawing("seams", _alt, lacks=undefined),),
+    tables=_found,
+)

@@ -1,0 +1,71 @@
+"""The linear map from each position to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses import Shift
+from posprobe.formatting import show
+from posprobe.measurements.base import (
+    Drawing,
+    Measurement,
+    Number,
+    TableInputs,
+    sentence,
+    undefined,
+)
+
+#: Periods that a caption lists.
+LISTED = 12
+
+
+def _caption(results: Mapping[str, Shift]) -> str:
+    (result,) = results.values()
+    turning = [f"{period:.3g}" for period in result.periods[result.rotations].tolist()]
+    rule = "no mode is a rotation by our rule"
+    if turning:
+        more = f" and {len(turning) - LISTED} more" if len(turning) > LISTED else ""
+        periods = ", ".join(turning[:LISTED])
+        rule = f"filled ones are rotations by our rule, with periods {periods}{more}"
+    return (
+        "Eigenvalues of the linear map from each position to the next, fitted to the first "
+        f"{result.rank} principal components; on the unit circle a mode keeps its amplitude, and "
+        f"labels are its period in positions; {rule}. Skill on held-out rows: "
+        f"{show(result.skill)} (1 is exact, 0 no better than no change or the mean row)."
+    )
+
+
+SHIFT = Measurement[TableInputs, Shift](
+    name="shift",
+    title="The step from one position to the next",
+    shows="Whether one linear map takes every position to the next, as in a sinusoid.",
+    reading="Each dot is an oscillation of the map, labelled with its period; on the circle it is "
+    "undamped. The skill says how well the map, fitted to one half of the table, predicts the "
+    "other half: 1 is exact, 0 no better than no change or the mean row.",
+    limits="Periods without skill mean nothing: least squares finds slow periods in a random walk "
+    "too. The skill is that of the whole map, not of any one oscillation.",
+    source="The translation matrix of Vaswani et al. 2017 (Kernes 2021), fitted as in dynamic mode "
+    "decomposition (Schmid 2010).",
+    compute=lambda given: analyses.shift(given.positions, pca=given.result("pca")),
+    block=None,
+    numbers=(
+        Number(
+            "skill", "shift skill",
+            "how well one linear map predicts the next position, on held-out rows; 1 is exact",
+            compared=True,
+        ),
+        Number("r2", "shift R²", "the same against the mean row"),
+        Number("rank", "shift rank", "leading components that the map acts on", "d"),
+        Number("variance", "shift variance", "share of the variance that those components hold"),
+    ),
+    drawings=(
+        Drawing(
+            "shift",
+            sentence("Eigenvalues of the shift: skill {}, rank {}.", "skill", "rank"),
+            "eigenvalues of the step to the next position",
+            _caption,
+            lacks=undefined,
+        ),
+    ),
+)  # fmt: skip

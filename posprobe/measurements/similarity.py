@@ -1,0 +1,164 @@
+"""Cosine similarity of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses import Similarity
+from posprobe.analyses.unit_rows import WINDOW
+from posprobe.formatting import Block, show
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.table import Grid
+
+
+def _coarse(block: Block) -> tuple[str, ...]:
+    """Say of a large table's cosines what the matrices are and what the numbers are."""
+    side = block["raw"].get("pooled", 1)
+    if side == 1:
+        return ()
+    return (
+        (
+            f"The matrices are means over blocks of {side} × {side} pairs. All numbers are those of "
+            "single pairs."
+        ),
+    )
+
+
+def matrices_caption(results: Mapping[str, Similarity]) -> str:
+    """Say how to read cosine matrices."""
+    from posprobe.figures.draw import MAX_CELLS
+
+    sides = {
+        name: -(-len(result.raw.matrix) // MAX_CELLS) * result.raw.pooled
+        for name, result in results.items()
+    }
+    pooled = " and ".join(
+        f"those of {name} means of {side} × {side}" for name, side in sides.items() if side > 1
+    )
+    text = "Cosine similarity of every pair of position embeddings, on one range from -1 to 1"
+    if len(results) == 1:
+        text += ": rows as stored, and after subtracting the mean row"
+    else:
+        text += "; rows as stored, not centred"
+    numbers = "; ".join(
+        f"{name} {show(result.raw.neighbour_mean)} raw and "
+        f"{show(result.centered.neighbour_mean)} centred"
+        for name, result in results.items()
+    )
+    cells = f" Cells are pairs of positions, {pooled}." if pooled else ""
+    return f"{text}. Mean cosine of neighbouring positions: {numbers}.{cells}"
+
+
+def _profile_caption(results: Mapping[str, Similarity]) -> str:
+    first = next(iter(results.values()))
+    if isinstance(first.layout, Grid):
+        return (
+            "Mean cosine of position embeddings by the rows and columns between them, after "
+            "subtracting the mean row; no displacement is in the middle."
+        )
+    which = (
+        "as stored (raw) and after subtracting the mean row (centred; shaded: one standard "
+        "deviation over pairs)"
+        if len(results) == 1
+        else "after subtracting the mean row"
+    )
+    falls = "; ".join(
+        f"{name} {'undefined' if (share := r.raw.monotone_fraction) is None else f'{share:.1%}'}"
+        for name, r in results.items()
+    )
+    return (
+        f"Mean cosine of position embeddings by the offset between them, {which}. Share of steps "
+        f"away from a position, up to offset {WINDOW}, at which the raw cosine falls: {falls}."
+    )
+
+
+def comparison_caption(results: Mapping[str, Similarity]) -> str:
+    """Say how to read matrices, profiles and spectra together."""
+    on_grid = isinstance(next(iter(results.values())).layout, Grid)
+    by = "by columns apart in a row" if on_grid else "by offset"
+    treated = "less the mean" if on_grid else "each dimension less its line, Hann window"
+    return (
+        f"{matrices_caption(results)} Below: mean cosine {by} after subtracting the mean row, and "
+        f"the share of power by frequency ({treated})."
+    )
+
+
+SIMILARITY = Measurement[TableInputs, Similarity](
+    name="similarity",
+    title="Similarity of positions",
+    shows="The cosine of every pair of rows, and how it depends on their distance.",
+    reading="Bands along the diagonal mean that similarity depends on the offset; blocks mean that "
+    "it depends on where you are. Rows are compared as stored, and after subtracting the mean row, "
+    "which all positions share and which lifts every raw cosine.",
+    limits="Bands alone are no evidence of a sinusoid: a random walk's centred matrix is banded "
+    "too, and reaches a translation invariance of about 0.9. Centring forces the mean cosine "
+    "slightly below zero.",
+    source="Wang & Chen, EMNLP 2020, figure 1; properties after Wang et al., ICLR 2021.",
+    compute=lambda given: analyses.similarity(given.positions),
+    block=None,
+    numbers=(
+        Number(
+            "raw.neighbour_mean", "neighbour cosine, raw",
+            "mean cosine of neighbouring rows as stored", compared=True,
+        ),
+        Number(
+            "centered.neighbour_mean", "neighbour cosine",
+            "mean cosine of neighbouring rows, mean row subtracted", compared=True,
+        ),
+        Number(
+            "raw.far_mean", "far cosine, raw",
+            "mean cosine of rows more than a quarter of the table apart", compared=True,
+        ),
+        Number(
+            "centered.far_mean", "far cosine",
+            "mean cosine of rows more than a quarter of the table apart, mean row subtracted",
+            compared=True,
+        ),
+        Number("raw.minimum", "smallest cosine, raw", "of any pair of rows"),
+        Number(
+            "raw.translation_invariance", "translation invariance",
+            "share of the variance of the raw cosines that the offset explains, off the diagonal",
+            compared=True,
+        ),
+        Number(
+            "centered.translation_invariance", "translation invariance, centred",
+            "the same after subtracting the mean row", compared=True,
+        ),
+        Number(
+            "raw.monotone_fraction", "monotone fraction",
+            "share of steps away from a position at which the raw cosine falls", compared=True,
+        ),
+    ),
+    drawings=(
+        Drawing(
+            "similarity",
+            sentence(
+                "Cosine matrices: neighbouring rows {} raw and {} centred, distant rows {} "
+                "centred.",
+                "raw.neighbour_mean", "centered.neighbour_mean", "centered.far_mean",
+            ),
+            "cosine matrices, a panel per table",
+            matrices_caption,
+            several=True,
+        ),
+        Drawing(
+            "profile",
+            sentence(
+                "Mean cosine by offset: {} of its steps up to offset {} fall.",
+                "raw.monotone_fraction", "window",
+            ),
+            "cosine by offset",
+            _profile_caption,
+            several=True,
+            band="profile",
+        ),
+    ),
+    arrays=lambda result: {
+        "similarity": result.raw.matrix,
+        "similarity_centered": result.centered.matrix,
+        "offset_profile": result.raw.offset_mean,
+        "offset_profile_centered": result.centered.offset_mean,
+    },
+    facts=_coarse,
+)  # fmt: skip

@@ -1,0 +1,52 @@
+"""Frequencies along the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses import Spectrogram
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+
+
+def _caption(results: Mapping[str, Spectrogram]) -> str:
+    (result,) = results.values()
+    return (
+        "Power of the position embeddings by position and frequency, summed over dimensions, in "
+        f"segments of {result.length} positions, {result.step} apart (each less its line, Hann "
+        "window). Circles: the fastest line above red noise."
+    )
+
+
+def _lacks(result: Spectrogram) -> str:
+    return "" if result.length else result.undefined.get("length", "the table is too short")
+
+
+SPECTROGRAM = Measurement[TableInputs, Spectrogram](
+    name="spectrogram",
+    title="Frequencies along the table",
+    shows="Whether the frequencies stay the same from the first positions to the last.",
+    reading="Power over position and frequency, in overlapping segments. A straight band is one "
+    "frequency throughout; a bent one drifts, and is smeared in the spectrum of the whole table.",
+    limits="A segment resolves no period longer than a few dozen positions.",
+    source="Short-time Fourier transform; drifting ridges were shown by Wennberg & Henter 2021.",
+    compute=lambda given: analyses.spectrogram(given.positions),
+    block=None,
+    numbers=(
+        Number("length", "segment", "positions in each", "d"),
+        Number("segments", "segments", "overlapping", "d"),
+        Number("drift", "drift", "of the fastest line: its 10 to 90 % range over its median"),
+    ),
+    drawings=(
+        Drawing(
+            "spectrogram",
+            sentence(
+                "Spectrogram in segments of {} positions; drift of the fastest line: {}.",
+                "length", "drift",
+            ),
+            "power by position and frequency",
+            _caption,
+            lacks=_lacks,
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,105 @@
+"""Frequencies along positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses import Spectrum
+from posprobe.formatting import Block, show
+from posprobe.measurements.base import (
+    Drawing,
+    Measurement,
+    Number,
+    TableInputs,
+    sentence,
+    undefined,
+)
+from posprobe.page import Table, columns
+from posprobe.table import Grid
+
+
+def _lines(block: Block) -> tuple[Table, ...]:
+    rows = tuple(
+        (show(line["period"]), show(line["frequency"]), show(line["ratio"]))
+        for line in block["lines"] or ()
+    )
+    headings = columns("=period", "=frequency", "=times the noise")
+    return (Table("Lines above red noise", headings, rows),) if rows else ()
+
+
+def _caption(results: Mapping[str, Spectrum]) -> str:
+    first = next(iter(results.values()))
+    treated = (
+        "two-dimensional transform of each dimension less its mean, over rings of equal frequency"
+        if isinstance(first.layout, Grid)
+        else f"each dimension less its {'line' if first.detrend == 'linear' else 'mean'}, "
+        f"{first.window.title()} window"
+    )
+    entropy = "; ".join(f"{name} {show(result.entropy)}" for name, result in results.items())
+    what = "Power spectrum" if len(results) == 1 else "Share of power by frequency"
+    text = (
+        f"{what} of the position embeddings along positions, summed over dimensions ({treated}). "
+        f"Spectral entropy: {entropy}."
+    )
+    if len(results) > 1 or first.threshold is None:
+        return text
+    lines = ", ".join(f"{line.period:.3g}" for line in first.lines[:6])
+    above = (
+        f"Periods of the strongest lines above it: {lines} positions."
+        if lines
+        else "No line rises above it."
+    )
+    return (
+        f"{text} Dashed: red noise fitted to it; dotted: its 1 % level over all frequencies. "
+        f"{above} The other panel has each dimension's dominant frequency, fastest first, beside "
+        "the frequencies of the sinusoid of base 10,000."
+    )
+
+
+SPECTRUM = Measurement[TableInputs, Spectrum](
+    name="spectrum",
+    title="Frequencies",
+    shows="At which frequencies the table moves along positions.",
+    reading="Power is summed over dimensions and drawn with the red noise of the same memory; dots "
+    "are lines that it does not explain, labelled with their period. On a line of positions the "
+    "strongest frequency of each dimension stands beside the frequencies of the sinusoid.",
+    limits="A sinusoidal table of this length has many wavelengths longer than the table, so its "
+    "spectrum looks red as well. Frequencies that drift along the table are smeared.",
+    source="Yamamoto & Matsuzaki, EMNLP 2023; significance after Torrence & Compo 1998.",
+    compute=lambda given: analyses.spectrum(given.positions),
+    block=None,
+    numbers=(
+        Number(
+            "entropy", "spectral entropy",
+            "entropy of the power over frequencies; 1 is white noise", compared=True,
+        ),
+        Number(
+            "edge_frequency", "edge frequency",
+            "cycles per position below which 90 % of the power lies", compared=True,
+        ),
+        Number(
+            "dimensions_with_line", "dimensions with a line",
+            "dimensions whose strongest line is above their own red noise", "d",
+        ),
+    ),
+    drawings=(
+        Drawing(
+            "spectrum",
+            sentence(
+                "Power spectrum: 90 % of the power lies below frequency {}.", "edge_frequency"
+            ),
+            "power by frequency",
+            _caption,
+            lacks=undefined,
+            several=True,
+            band="spectrum",
+        ),
+    ),
+    arrays=lambda result: {
+        "spectrum_frequency": result.frequency,
+        "spectrum_power": result.power,
+        "spectrum_power_by_dim": result.power_by_dim,
+    },
+    tables=_lines,
+)  # fmt: skip

@@ -1,0 +1,180 @@
+"""The page of tables side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from posprobe.formatting import Block, cell, lookup, show
+from posprobe.measurements import compared_numbers
+from posprobe.page import Column, Fact, Page, Picture, Reading, Section, Table, columns
+from posprobe.report.table_page import versions
+
+
+def comparison_page(document: Block) -> Page:
+    """Lay out the page of a comparison of tables."""
+    tables, length = document["tables"], document["length"]
+    cut = [
+        f"{table['label']} has {table['positions_before']} positions; the first {length} are "
+        "compared. Nothing is resampled."
+        for table in tables
+        if table["positions_before"] != length
+    ]
+    notes = [f"{table['label']}: {note}." for table in tables for note in table["table"]["notes"]]
+    return Page(
+        title=" · ".join(table["label"] for table in tables),
+        subject="compared by position",
+        lead=f"{len(tables)} position tables, {length} positions of each.",
+        notes=(*cut, *notes),
+        sections=(
+            *(_findings(number, table) for number, table in enumerate(tables)),
+            Section("numbers", "Numbers side by side", tables=(_numbers(tables),)),
+            Section("figures", "Figures", pictures=tuple(_pictures(document))),
+            _distances(document),
+            *_published(tables),
+        ),
+        provenance=(
+            *(fact for table in tables for fact in _source(table)),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _findings(number: int, table: Block) -> Section:
+    bullets = tuple(finding["text"] for finding in table["findings"])
+    if not table["nulls"]["draws"]:
+        bullets += ("No null models were drawn, so nothing is claimed of the numbers.",)
+    elif not bullets:
+        bullets = ("No number lies outside the bands of all null models.",)
+    return Section(f"findings-{number}", table["label"], bullets=bullets)
+
+
+def _numbers(tables: list[Block]) -> Table:
+    rows = []
+    for key, number in compared_numbers().items():
+        found = [table["nulls"]["numbers"].get(key) for table in tables]
+        if any(entry and entry["value"] is not None for entry in found):
+            rows.append((number.label, *map(_beside_walk, found)))
+    return Table(
+        "Numbers that stand beside null models; in brackets the median of random walks with the "
+        "table's own steps.",
+        (Column("number"), *(Column(table["label"], numeric=True) for table in tables)),
+        tuple(rows),
+        brief=True,
+    )
+
+
+def _beside_walk(entry: Block | None) -> str:
+    if not entry or entry["value"] is None:
+        return "–"
+    walk = entry.get("walk")
+    return show(entry["value"]) + (f" ({show(walk['p50'])})" if walk else "")
+
+
+def _distances(document: Block) -> Section:
+    rows = tuple(
+        (
+            " and ".join(pair["tables"]),
+            show(pair["cka"]),
+            show(pair["procrustes"]),
+            show(pair["subspace_overlap"]),
+            _walks(pair["nulls"]),
+        )
+        for pair in document["pairs"]
+    )
+    return Section(
+        "pairs",
+        "Distances",
+        tables=(
+            Table(
+                "Pairs of tables; the last column is the CKA of random walks with the steps of "
+                "both, 5 to 95 %. A pair is alike only beyond what two random walks are.",
+                columns("pair", "=CKA", "=Procrustes", "=overlap", "=CKA of random walks"),
+                rows,
+                brief=True,
+            ),
+        ),
+        reading=Reading(
+            "CKA (debiased) and subspace overlap are 1, Procrustes distance is 0, for a rotated "
+            "copy. All are unchanged by rotating either table and do not depend on the order.",
+            "Smooth tables are alike whatever they encode: two independent random walks have a "
+            "CKA near 1.",
+            "Kornblith et al. 2019; Song et al. 2012; Schönemann 1966; Williams et al. 2021.",
+        ),
+    )
+
+
+def _walks(nulls: Block | None) -> str:
+    walk = nulls.get("walk") if nulls else None
+    return f"{show(walk['p5'])} to {show(walk['p95'])}" if walk else "–"
+
+
+def _published(tables: list[Block]) -> tuple[Section, ...]:
+    rows = tuple(
+        (
+            table["label"],
+            value["quantity"],
+            show(value["value"]),
+            cell(value["ours"]),
+            _citation(value),
+        )
+        for table in tables
+        for value in table["published"]
+    )
+    if not rows:
+        return ()
+    table = Table(
+        "Values from the literature for these models.",
+        columns("table", "quantity", "=published", "=here", "source"),
+        rows,
+        brief=True,
+    )
+    return (Section("published", "Published values and ours", tables=(table,)),)
+
+
+def _citation(value: Block) -> str:
+    text = f"{value['citation']}, {value['where']}."
+    if value["differs"]:
+        text += f" Not the same quantity: {value['differs']}."
+    if value["matched"] == "name":
+        text += " The table was recognised by its name alone."
+    return text
+
+
+def _pictures(document: Block) -> Iterator[Picture]:
+    """Name the figures, with the texts that stand for them."""
+
+    def each(key: str, form: str = ".3g") -> str:
+        found = ((table["label"], lookup(table, key)) for table in document["tables"])
+        return ", ".join(f"{label} {show(value, form)}" for label, value in found)
+
+    found = [pair["cka"] for pair in document["pairs"] if pair["cka"] is not None]
+    between = show(sorted({min(found), max(found)}), " to ") if found else "undefined"
+    yield Picture(
+        "similarity",
+        "Cosine matrices of all tables on one range from -1 to 1; mean centred cosine of "
+        f"neighbours: {each('similarity.centered.neighbour_mean')}.",
+    )
+    yield Picture(
+        "curves",
+        "Mean centred cosine by offset, and share of power by frequency; 90 % of the power lies "
+        f"below frequency: {each('spectrum.edge_frequency')}.",
+    )
+    yield Picture(
+        "variance",
+        "Running sum of explained variance; components that hold 90 %: "
+        f"{each('pca.components_90', 'd')}.",
+    )
+    yield Picture(
+        "distances",
+        f"Matrices of the pairwise distances: CKA {between}; all numbers stand in the table.",
+    )
+
+
+def _source(table: Block) -> tuple[Fact, ...]:
+    label, source = table["label"], table["table"]["source"]
+    facts = [Fact(label, source["reference"], code=True)]
+    if source["tensor"]:
+        facts.append(Fact(f"{label}: tensor", source["tensor"], code=True))
+    if source["sha256"]:
+        facts.append(Fact(f"{label}: sha256", source["sha256"], code=True))
+    return tuple(facts)

@@ -1,0 +1,129 @@
+"""The page of encodings of any scheme side by side, compared by their kernels."""
+
+from __future__ import annotations
+
+from posprobe.formatting import Block, between, cell, show
+from posprobe.measurements import Number
+from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Section, Table, columns
+from posprobe.report.table_page import versions
+
+#: Alternative texts of the figures.
+_FIGURES = {
+    "curves": "Standardised mean over heads by distance, of all encodings.",
+    "kernels": "Standardised kernels between positions on one range from -3 to 3.",
+    "distances": "Matrices of correlation and alignment.",
+}
+#: Numbers of each encoding.
+NUMBERS: tuple[Number, ...] = (
+    Number("half_width", "half width", "distance at which half of the fall is done"),
+    Number("monotone_fraction", "monotone fraction", "share of steps that do not rise"),
+    Number("asymmetry", "asymmetry", "share of variance that tells before from after"),
+    Number("translation_invariance", "translation invariance", "share of variance by offset"),
+)
+#: What a kernel holds, for people.
+KERNEL_OF = {"cosine": "cosine", "bias": "bias, in logits", "rotation": "mean rotation"}
+
+
+def kernel_page(document: Block) -> Page:
+    """Lay out the page of a comparison of kernels."""
+    records, length = document["records"], document["length"]
+    layout = document["layout"]
+    where = f"{length} positions"
+    if layout["type"] == "grid":
+        where = f"the patches of a grid of {layout['height']} × {layout['width']}"
+    others = [
+        f"{record['label']} has {record['positions']}"
+        for record in records
+        if record["positions"] not in (None, length)
+    ]
+    notes = [f"{record['label']}: {note}." for record in records for note in record["notes"]]
+    if others:
+        notes.insert(
+            0,
+            f"{length} positions of each are compared: {', '.join(others)}. Nothing is resampled.",
+        )
+    correlations = [pair["correlation"] for pair in document["pairs"]]
+    said = f"Correlations of the curves: {between(correlations)}."
+    return Page(
+        title=" · ".join(record["label"] for record in records),
+        subject="kernels side by side",
+        lead=f"{len(records)} positional encodings by the kernel that each induces between "
+        f"{where}.",
+        notes=tuple(notes),
+        sections=(
+            Section(
+                "figures",
+                "Figures",
+                pictures=tuple(Picture(name, f"{text} {said}") for name, text in _FIGURES.items()),
+                reading=Reading(
+                    "Each encoding has a unit of its own, so curves and kernels are drawn less "
+                    "their mean and in standard deviations, distance 0 and the diagonal left out "
+                    "of both. Where a model hides later keys, they mirror the earlier ones. Of "
+                    "several heads the mean is shown.",
+                    "That two encodings act alike: heads differ from their mean, a cosine is no "
+                    "logit, and what queries and keys contain decides how much a bias or a "
+                    "rotation weighs. Whatever falls smoothly with distance correlates with "
+                    "whatever else does: compare with two random walks.",
+                    "Kernels: Tsai et al. 2019; alignment: Cortes et al. 2012; chance correlations "
+                    "of smooth series: Yule 1926; the common view is ours.",
+                ),
+            ),
+            Section("numbers", "Numbers side by side", tables=(_numbers(document),)),
+            Section("pairs", "Pairs", tables=(_pairs(document),)),
+        ),
+        provenance=(
+            *(Fact(record["label"], _whence(record["source"]), code=True) for record in records),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _whence(source: Block) -> str:
+    return source["reference"] + (f", {source['tensor']}" if source["tensor"] else "")
+
+
+def _numbers(document: Block) -> Table:
+    records = document["records"]
+    rows = [
+        (
+            Cell("kernel", note="what stands between two positions"),
+            *(KERNEL_OF[record["quantity"]] for record in records),
+        ),
+        (Cell("heads", note="that the mean is of"), *(str(r["head_count"]) for r in records)),
+        *(
+            (
+                Cell(number.label, note=number.meaning),
+                *(cell(record[number.key]) for record in records),
+            )
+            for number in NUMBERS
+        ),
+    ]
+    headings = (Column("number"), *(Column(record["label"], numeric=True) for record in records))
+    return Table(
+        f"Kernels between {document['length']} positions, the mean over heads; distances in "
+        "positions.",
+        headings,
+        tuple(rows),
+        stacked=True,
+        brief=True,
+    )
+
+
+def _pairs(document: Block) -> Table:
+    rows = tuple(
+        (" and ".join(pair["records"]), show(pair["correlation"]), show(pair["alignment"]))
+        for pair in document["pairs"]
+    )
+    walk = document["walk"]
+    foot = ()
+    if walk:
+        chance = "two random walks, 95 % of draws below"
+        foot = ((chance, show(walk["correlation"]), show(walk["alignment"])),)
+    return Table(
+        "Correlation of the curves over all distances but 0, and centred alignment of the kernels"
+        + (f"; {walk['draws']} pairs of random walks show what smoothness does." if walk else "."),
+        columns("pair", "=correlation", "=alignment"),
+        rows,
+        foot=foot,
+        brief=True,
+    )
