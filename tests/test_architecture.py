@@ -21,6 +21,8 @@ BASE = {"arrays", "drawable", "errors", "reference", "table"}
 #: What each layer may import of the others; what is missing here may not exist.
 ALLOWED: Mapping[str, set[str]] = {
     "errors": set(),
+    "formatting": set(),
+    "page": set(),
     "drawable": set(),
     "table": {"drawable", "errors"},
     "arrays": {"errors", "table"},
@@ -35,7 +37,11 @@ ALLOWED: Mapping[str, set[str]] = {
     "schemes": {*BASE, "attention", "encodings"},
     "forward": {*BASE, "analyses", "checkpoints", "families"},
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
-    "report": {*BASE, "analyses", "encodings", "figures", "nulls", "schemes"},
+    "measurements": {*BASE, "analyses", "encodings", "figures", "formatting", "page"},
+    "report": {
+        *BASE, "analyses", "encodings", "figures", "formatting", "measurements", "nulls", "page",
+        "schemes",
+    },
     "measure": {*BASE, "analyses", "families", "forward", "nulls", "report"},
     "cli": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "figures", "forward", "measure",

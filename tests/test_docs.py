@@ -11,7 +11,8 @@ import pytest
 
 import posprobe as pp
 from posprobe.cli import app
-from posprobe.report import NAMES, read_bundle
+from posprobe.measurements import TABLE
+from posprobe.report import read_bundle
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
@@ -33,7 +34,7 @@ def test_every_command_stands_in_the_readme() -> None:
     assert named >= COMMANDS
 
 
-@pytest.mark.parametrize("name", [*NAMES, "heads", "rotation", "smoothness"])
+@pytest.mark.parametrize("name", [*TABLE, "heads", "rotation", "smoothness"])
 def test_every_analysis_is_explained(name: str) -> None:
     explained = (ROOT / "docs" / "analyses.md").read_text(encoding="utf-8")
     assert re.search(rf"^##+ .*`{name}[`.]", explained, re.MULTILINE)

@@ -18,8 +18,8 @@ from made_tables import as_table, gaussian, patches, rotation, walk, waves
 
 import posprobe as pp
 from posprobe.encodings.sinusoidal import frequencies
+from posprobe.measurements import TABLE
 from posprobe.nulls import NULLS
-from posprobe.report import NAMES
 from posprobe.report.findings import RULES, findings, outside
 from posprobe.table import Grid
 
@@ -360,7 +360,7 @@ def test_the_page_lists_the_rate_of_false_alarms_of_every_rule_and_null_model() 
 def test_the_page_covers_every_analysis_and_only_keys_that_exist() -> None:
     documented = re.findall(r"^## .*: (.*)$", page(), re.MULTILINE)
     blocks = {key.split(".")[0] for part in documented for key in re.findall("`(.+?)`", part)}
-    assert blocks == set(NAMES)
+    assert blocks == set(TABLE)
     document = pp.analyze(patches(6, 6, 8), only=["all"], nulls=0, device="cpu").to_dict()
     for section in re.split(r"^## ", page(), flags=re.MULTILINE)[1:]:
         named = re.match(r".*: `(\w+)", section)

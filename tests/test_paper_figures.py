@@ -23,9 +23,9 @@ import posprobe as pp
 from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
 from posprobe.figures.venues import VENUES, venue_rc
+from posprobe.measurements import compared_numbers
 from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.paper_kinds import KINDS, MANY
-from posprobe.report.sections import VERDICT
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
@@ -247,7 +247,9 @@ def test_every_number_stands_beside_its_bands() -> None:
     figure = made("nulls", "sequence").figure
     strips = {axes.get_title(loc="left"): axes for axes in figure.axes if axes.axison}
     defined = {
-        number.label for number in VERDICT if numbers.get(number.key, {}).get("value") is not None
+        number.label
+        for key, number in compared_numbers().items()
+        if numbers.get(key, {}).get("value") is not None
     }
     assert set(strips) == {label.replace("translation", "transl.") for label in defined}
     axes, entry = strips["stable rank"], numbers["pca.stable_rank"]

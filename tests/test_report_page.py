@@ -27,11 +27,12 @@ import posprobe as pp
 from posprobe import analyses
 from posprobe.errors import OutputError, UnknownReference
 from posprobe.families import load_tokens
+from posprobe.formatting import show
+from posprobe.measurements import TABLE
 from posprobe.report import read_bundle, to_json
 from posprobe.report.embed import cosines
 from posprobe.report.index import write_index
 from posprobe.report.page import render
-from posprobe.report.sections import SECTIONS, show
 from posprobe.report.svg import inline
 from posprobe.table import DroppedRow, Grid, PositionTable, PrefixRow, Source
 
@@ -252,8 +253,8 @@ def test_the_page_shows_every_analysis_with_its_limits_and_source(
     page, _ = pages["patches"]
     headings = [heading.text for heading in page.all("h2")]
     text = " ".join(page.all("body")[0].text.split())
-    for section in SECTIONS:
-        if section.key in {*BLOCKS, "grid"}:
+    for section in TABLE.values():
+        if section.name in {*BLOCKS, "grid"}:
             assert section.title in headings
             for part in (section.shows, section.reading, section.limits, section.source):
                 assert " ".join(part.split()) in text

@@ -23,14 +23,14 @@ from test_report_page import HOSTILE, LIMIT, Page
 
 import posprobe as pp
 from posprobe.analyses.heads import heads
-from posprobe.cli.show import comparison, found, summary
+from posprobe.cli.show import found, summary
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
+from posprobe.formatting import show
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
 from posprobe.report.page import render
 from posprobe.report.scheme_page import SECTIONS, what_it_is
 from posprobe.report.schemes import analyze_schemes
-from posprobe.report.sections import show
 from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, PositionTable, Sequence, Source
@@ -585,7 +585,7 @@ def test_what_was_found_is_named_with_its_scheme_and_notes() -> None:
 
 def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
     document = compare_kernels(rotary(), linear(), as_table(walk(40, 4))).to_dict()
-    text = comparison(document)
+    text = summary(document)
     for pair in document["pairs"]:
         (line,) = [x for x in text.splitlines() if x.startswith(" and ".join(pair["records"]))]
         assert line.split()[-2:] == [show(pair["correlation"]), show(pair["alignment"])]
