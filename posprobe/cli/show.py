@@ -219,7 +219,7 @@ def forward_summary(document: Mapping[str, Any]) -> str:
 
 def _layers(document: Mapping[str, Any]) -> list[str]:
     """Tabulate what positions add, at some of many layers."""
-    from posprobe.figures.draw_forward import spread
+    from posprobe.figures.common import spread
     from posprobe.report.forward_page import layers_table
 
     table = layers_table(document)
@@ -234,7 +234,7 @@ def _layers(document: Mapping[str, Any]) -> list[str]:
 
 def _preferred(layers: Sequence[Mapping[str, Any]], title: str) -> list[str]:
     """Count the heads of each layer, of many layers at some, by the offset that they prefer."""
-    from posprobe.figures.draw_forward import spread
+    from posprobe.figures.common import spread
 
     shown = spread(layers, SHOWN)
     lines = [f"what most heads prefer, {title}{_of(shown, layers)}"]

@@ -129,9 +129,15 @@ class Analysis:
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures import bundle_figures
+        from posprobe.figures import report_figures
+        from posprobe.report.sections import SECTIONS
 
-        return bundle_figures(self.table, self.results)
+        name = self.table.name
+        figures = report_figures({name: self.table}, ("table",))
+        for section in SECTIONS:
+            if section.key in self.results:
+                figures |= report_figures({name: self.results[section.key]}, section.figures)
+        return figures
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle: data, figures and report. Return its folder.

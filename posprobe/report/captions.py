@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.unit_rows import WINDOW
-from posprobe.figures.draw import tile_block
+from posprobe.figures.grid import tile_block
 from posprobe.nulls import NULLS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, PositionTable, Source

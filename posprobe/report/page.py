@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import MAX_TILES
+from posprobe.figures.grid import MAX_TILES
 from posprobe.nulls import NULLS
 from posprobe.report.embed import cosines, json_text, script
 from posprobe.report.forward_page import forward_context

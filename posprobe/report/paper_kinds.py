@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from posprobe.analyses import (
     PCA,
     Heads,
-    Norms,
-    Patches,
-    Result,
     Rotation,
     Shift,
-    Similarity,
     Spectrogram,
     Spectrum,
 )
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
 
     from posprobe.figures.sheet import Sheet
 
-_R = TypeVar("_R", bound=Result)
 Record: TypeAlias = PositionTable | Scheme
 Drawn: TypeAlias = "tuple[Figure, str]"
 
@@ -137,10 +132,7 @@ def of_tables(
     curve = {"profile": "profile", "variance": "variance", "spectrum": "spectrum"}
     banded = (kind in curve and len(tables) > 1) or kind == "comparison"
     bands = curves(first, nulls, seed) if banded and nulls else {}
-    if len(tables) > 1:
-        figure, text = _several(kind, analyses, bands, sheet)
-    else:
-        figure, text = _one(kind, names[0], analyses[names[0]], sheet)
+    figure, text = _draw(kind, analyses, bands, sheet)
     about = captions.walk_band(names[0], nulls, seed) if bands else ""
     return figure, captions.caption(text, about, captions.provenance(names, tables))
 
@@ -161,96 +153,69 @@ def _check_defined(kind: str, name: str, analysis: Analysis) -> None:
             raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
 
 
-def _of(analyses: Mapping[str, Analysis], name: str, kind: type[_R]) -> dict[str, _R]:
-    found = ((label, analysis.results[name]) for label, analysis in analyses.items())
-    return {label: result for label, result in found if isinstance(result, kind)}
-
-
-def _blocks(results: Mapping[str, Similarity]) -> dict[str, int]:
-    from posprobe.figures.draw import MAX_CELLS
-
-    return {name: -(-len(r.raw.matrix) // MAX_CELLS) for name, r in results.items()}
-
-
-def _several(
+def _draw(
     kind: str, analyses: Mapping[str, Analysis], bands: Mapping[str, Any], sheet: Sheet
 ) -> Drawn:
-    from posprobe.figures import paper
+    """Draw a kind of figure of one or more tables."""
+    from posprobe.figures import builders, comparison, nulls
+    from posprobe.figures.common import MAX_CELLS
+    from posprobe.figures.styles import printable
 
-    if kind == "variance":
-        components = _of(analyses, "pca", PCA)
-        return (
-            paper.variance(components, bands.get("variance"), sheet),
-            captions.variance(components),
-        )
-    if kind == "spectrum":
-        spectra = _of(analyses, "spectrum", Spectrum)
-        return paper.spectrum(spectra, bands.get("spectrum"), sheet), captions.spectrum(spectra)
-    alike = _of(analyses, "similarity", Similarity)
-    if kind == "similarity":
-        return paper.similarity(alike, sheet), captions.similarity(alike, _blocks(alike))
-    if kind == "profile":
-        return paper.profile(alike, bands.get("profile"), sheet), captions.profile(alike)
-    spectra = _of(analyses, "spectrum", Spectrum)
-    return (
-        paper.comparison(alike, spectra, bands, sheet),
-        captions.comparison(alike, _blocks(alike)),
-    )
-
-
-def _one(kind: str, name: str, analysis: Analysis, sheet: Sheet) -> Drawn:
-    from posprobe.figures import paper
-    from posprobe.figures.draw import MAX_CELLS, MAX_TILES
-
-    table = analysis.table
+    first = next(iter(analyses.values()))
     if kind == "nulls":
-        return _nulls(analysis, sheet)
+        entries = _defined(first)
+        beyond = [label for label, entry in entries.items() if _outside(entry)]
+        text = captions.nulls(first.nulls["draws"], first.nulls["seed"], beyond)
+        return nulls.FIGURES[kind](sheet, {}, {"numbers": entries}), text
     if kind == "table":
-        figure = paper.matrix(table, sheet)
+        name, table = first.table.name, first.table
         limit = float(np.percentile(np.abs(table.values), 99))
+        figure = builders(table)[kind](sheet, printable({name: table}), {})
         return figure, captions.table(table, limit, MAX_CELLS)
-    result = analysis.results[NEEDS[kind][0]]
-    match kind, result:
-        case "similarity", Similarity():
-            alike = {name: result}
-            return paper.similarity(alike, sheet), captions.similarity(alike, _blocks(alike))
-        case "profile", Similarity():
-            return paper.profile({name: result}, None, sheet), captions.profile({name: result})
-        case "mosaic", Patches():
-            every = -(-max(result.layout.height, result.layout.width) // MAX_TILES)
-            return paper.mosaic(result, sheet), captions.mosaic(result, every)
-        case "variance", PCA():
-            return paper.variance({name: result}, None, sheet), captions.variance({name: result})
-        case "components", PCA():
-            drawn = min(paper.COMPONENTS, result.scores.shape[1])
-            return paper.components(result, sheet), captions.scores(result, drawn)
-        case "trajectory", PCA():
-            return paper.trajectory(result, sheet), captions.trajectory(result)
-        case "spectrum", Spectrum():
-            return paper.spectrum({name: result}, None, sheet), captions.spectrum({name: result})
-        case "spectrogram", Spectrogram():
-            return paper.spectrogram(result, sheet), captions.spectrogram(result)
-        case "shift", Shift():
-            return paper.shift(result, sheet), captions.shift(result)
-        case "norms", Norms():
-            low, high = float(result.norms.min()), float(result.norms.max())
-            text = captions.norms(float(result.norms.mean()), low, high, len(result.outliers))
-            return paper.norms(result, table, sheet), text
-    raise AssertionError(f"no figure is made of {kind}")
+    results = {label: a.results[NEEDS[kind][0]] for label, a in analyses.items()}
+    beside: dict[str, Any] = {"bands": bands}
+    build = comparison.FIGURES.get(kind) or builders(next(iter(results.values())))[kind]
+    if kind == "comparison":
+        spectra = {label: a.results["spectrum"] for label, a in analyses.items()}
+        beside["spectra"] = printable(spectra)
+    return build(sheet, printable(results), beside), _caption(kind, results)
 
 
-def _nulls(analysis: Analysis, sheet: Sheet) -> Drawn:
-    from posprobe.figures import paper
+def _caption(kind: str, results: Mapping[str, Any]) -> str:
+    """Write what a caption says of results: how to read them."""
+    from posprobe.figures.common import MAX_CELLS
+    from posprobe.figures.grid import MAX_TILES
+    from posprobe.figures.pca import COMPONENTS
 
+    first = next(iter(results.values()))
+    match kind:
+        case "similarity" | "comparison":
+            blocks = {name: -(-len(r.raw.matrix) // MAX_CELLS) for name, r in results.items()}
+            write = captions.similarity if kind == "similarity" else captions.comparison
+            return write(results, blocks)
+        case "mosaic":
+            longer = max(first.layout.height, first.layout.width)
+            return captions.mosaic(first, -(-longer // MAX_TILES))
+        case "components":
+            return captions.scores(first, min(COMPONENTS, first.scores.shape[1]))
+        case "norms":
+            low, high = float(first.norms.min()), float(first.norms.max())
+            return captions.norms(float(first.norms.mean()), low, high, len(first.outliers))
+        case "trajectory" | "spectrogram" | "shift":
+            of_one: Any = getattr(captions, kind)
+            return str(of_one(first))
+    of_all: Any = getattr(captions, kind)
+    return str(of_all(results))
+
+
+def _defined(analysis: Analysis) -> dict[str, Any]:
+    """Return the numbers that stand beside null models, by label, where they are defined."""
     numbers = analysis.nulls["numbers"]
-    entries = {
+    return {
         number.label: numbers[number.key]
         for number in VERDICT
         if number.key in numbers and numbers[number.key]["value"] is not None
     }
-    beyond = [label for label, entry in entries.items() if _outside(entry)]
-    text = captions.nulls(analysis.nulls["draws"], analysis.nulls["seed"], beyond)
-    return paper.nulls(entries, sheet), text
 
 
 def _outside(entry: Mapping[str, Any]) -> bool:
@@ -299,7 +264,8 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
     UsageError
         If more rotations differ than fit, or the length is too small.
     """
-    from posprobe.figures import paper_heads
+    from posprobe.figures import alibi, relative, rotary
+    from posprobe.figures.styles import printable
 
     analysis = analyze_schemes(*schemes, length=length, seed=seed)
     found: dict[str, Heads] = {}
@@ -320,12 +286,15 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
                 f"REF#NAME out of {', '.join(unique)}."
             )
         shown = [record for name, record in zip(names, schemes, strict=True) if name in unique]
-        figure, text = paper_heads.rotation(unique, sheet), captions.rotation(unique)
+        figure = rotary.FIGURES["rotation"](sheet, printable(unique), {})
+        text = captions.rotation(unique)
     elif isinstance(first, LinearBias):
         shown = [first]
-        figure, text = paper_heads.slopes(first, sheet), captions.slopes(first)
+        figure = alibi.FIGURES["slopes"](sheet, printable({names[0]: first}), {})
+        text = captions.slopes(first)
     else:
-        figure, text = paper_heads.relative(found, sheet), captions.heads(found)
+        build = relative.FIGURES[relative.suited(found, sheet)]
+        figure, text = build(sheet, printable(found), {}), captions.heads(found)
     whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
     more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""
     return figure, captions.caption(text, whence, more)

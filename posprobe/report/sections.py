@@ -311,7 +311,9 @@ SECTIONS: tuple[Section, ...] = (
         "few cells means that similarity changes slowly from position to position.",
         limits="Any smooth table has a high share, a random walk among them.",
         source="Song & Zhong 2023, figure 2.",
-        figures={},
+        figures={
+            "dct": _fact("Slow corner of the transform: {} of the squared energy.", "share"),
+        },
         numbers=(Number("share of the slow corner", "share", "of the squared energy"),),
     ),
     Section(
