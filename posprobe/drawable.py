@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -12,10 +12,18 @@ if TYPE_CHECKING:
 class Drawable:
     """What `posprobe.figures` has a drawing for: results and positional encodings."""
 
+    #: The module of `posprobe.figures` that draws this kind; empty where none does.
+    figures: ClassVar[str] = ""
+
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw into ``ax``, or into a new figure, and return the Axes.
 
         The drawing is looked up only here, so that reading and computing need no matplotlib.
+
+        Raises
+        ------
+        TypeError
+            If there is no drawing for this kind of result.
         """
         axes: Axes = import_module("posprobe.figures").draw(self, ax)
         return axes

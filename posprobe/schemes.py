@@ -61,6 +61,8 @@ class RelativeBias(Drawable):
         If the values are not finite, or do not fit the layout.
     """
 
+    figures: ClassVar[str] = "relative"
+
     values: NDArray[np.float64]
     layout: Layout
     name: str
@@ -165,6 +167,8 @@ class Rotary(Drawable):
         If the parameters contradict each other or the rule is unknown.
     """
 
+    figures: ClassVar[str] = "rotary"
+
     head_dim: int
     name: str
     source: Source
@@ -264,6 +268,8 @@ class LinearBias(Drawable):
     notes
         What a reader must know.
     """
+
+    figures: ClassVar[str] = "alibi"
 
     slopes: NDArray[np.float64]
     name: str

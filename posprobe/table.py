@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
@@ -161,6 +161,8 @@ class PositionTable(Drawable):
     InvalidTable
         If the values are not a finite ``[n, d]`` float array, or do not fit the layout.
     """
+
+    figures: ClassVar[str] = "table"
 
     values: NDArray[np.floating[Any]]
     layout: Layout

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 
 from posprobe.cli import main
 from posprobe.figures.venues import VENUES
-from posprobe.report.paper_kinds import KINDS
+from posprobe.report.paper_kinds import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,5 +161,5 @@ def test_the_request_is_checked_before_anything_is_fetched(cli: Cli) -> None:
 def test_the_help_names_every_kind_and_venue() -> None:
     # `posprobe.cli` has a command of that name, so the module is looked up by its own.
     module = import_module("posprobe.cli.figure")
-    for listed, there in ((module.KINDS, KINDS), (module.VENUES, VENUES)):
+    for listed, there in ((module.KINDS, kinds()), (module.VENUES, VENUES)):
         assert re.split(r", | or ", listed) == list(there)

@@ -25,7 +25,7 @@ from posprobe.figures import style
 from posprobe.figures.venues import VENUES, venue_rc
 from posprobe.measurements import compared_numbers
 from posprobe.report.paper import PaperFigure, paper_figure
-from posprobe.report.paper_kinds import KINDS, MANY
+from posprobe.report.paper_kinds import kinds, kinds_of_several
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def table_of(case: str) -> pp.PositionTable:
 
 
 #: One case for each kind; others in `CASES`.
+KINDS, MANY = kinds(), kinds_of_several()
 FIRST = dict.fromkeys(KINDS, "sequence") | {
     "mosaic": "grid", "heads": "curves", "comparison": "several",
 }  # fmt: skip

@@ -9,8 +9,8 @@ from posprobe.measurements import TABLE
 TARGET = Path(__file__).parent.parent / "docs" / "measurements.md"
 HEAD = """# Measurements and their numbers
 
-Made by `tools/measurement_docs.py` from the registry of measurements; a test holds it equal. The key
-is the place of a number in `analysis.json`. Numbers marked with a dot stand beside the sinusoid of
+Made by `tools/measurement_docs.py` from the registry of measurements; a test holds it equal. The
+key is the place of a number in `analysis.json`. Numbers marked with a dot stand beside the sinusoid of
 the table's shape and the null models. How each is computed, and what it does not show, is described
 in [analyses.md](analyses.md).
 """
@@ -30,7 +30,9 @@ def document() -> str:
             ]
             head = "| number | key | meaning | compared |\n| --- | --- | --- | --- |"
             parts.append("\n".join([head, *rows]) + "\n")
-        drawn = [f"`{d.name}` ({d.about})" if d.about else f"`{d.name}`" for d in measurement.drawings]
+        drawn = [
+            f"`{d.name}` ({d.about})" if d.about else f"`{d.name}`" for d in measurement.drawings
+        ]
         if drawn:
             parts.append(f"Figures: {', '.join(drawn)}.\n")
     return "\n".join(parts)

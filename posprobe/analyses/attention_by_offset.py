@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,8 @@ class AttentionByOffset(Result):
     notes
         What a reader must know, such as that the run was stopped early.
     """
+
+    figures: ClassVar[str] = "model_attention"
 
     layers: Mapping[int, LayerAttention]
     contexts: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from posprobe.analyses.result import Result
 from posprobe.table import PositionTable
@@ -26,6 +26,8 @@ class EffectiveTable(Result):
     table
         The rows that enter the first layer's queries and keys, `posprobe.effective_table`.
     """
+
+    figures: ClassVar[str] = "model_effective"
 
     raw: Mapping[str, float | None]
     effective: Mapping[str, float | None]

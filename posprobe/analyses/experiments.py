@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +57,8 @@ class PermutationEffect(Result):
         What a reader must know, such as that the run was stopped early.
     """
 
+    figures: ClassVar[str] = "model_permutation"
+
     with_positions: Change
     without_positions: Change
     contexts: int
@@ -96,6 +98,8 @@ class PhaseShift(Result):
     notes
         What a reader must know, such as that the run was stopped early.
     """
+
+    figures: ClassVar[str] = "model_shift"
 
     shifts: NDArray[np.int64]
     change: NDArray[np.float64]
@@ -169,6 +173,8 @@ class BlankImages(Result):
     table
         Name of the parameter that states are compared with.
     """
+
+    figures: ClassVar[str] = "model_blank"
 
     constant: Mapping[int, Pattern]
     noise: Mapping[int, Pattern]

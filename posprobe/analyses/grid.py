@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,8 @@ class Patches(Result):
     every
         Patches from one that has a map to the next, 1 where all have one.
     """
+
+    figures: ClassVar[str] = "grid"
 
     mosaic: NDArray[np.float64]
     neighbour_right: float | None

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,8 @@ class HeadLogits(Result):
         Whether queries see no later keys.
     """
 
+    figures: ClassVar[str] = "model_heads"
+
     curves: NDArray[np.float64]
     offset_share: NDArray[np.float64]
     key_share: NDArray[np.float64]
@@ -105,6 +107,8 @@ class HeadsByLayer(Result):
     notes
         What the rows are that meet the weights, in words.
     """
+
+    figures: ClassVar[str] = "model_heads"
 
     layers: Mapping[int, HeadLogits]
     notes: tuple[str, ...] = ()

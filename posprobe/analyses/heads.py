@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ class Heads(Result):
         ``[heads]``: of the steps away from distance 0 at which the curve changes, the share that
         fall. NaN for a constant curve.
     """
+
+    figures: ClassVar[str] = "relative"
 
     curves: NDArray[np.float64]
     layout: Layout

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -229,6 +229,8 @@ class MeanDecomposition(Result):
     notes
         What a reader must know, such as that the run was stopped early.
     """
+
+    figures: ClassVar[str] = "model_states"
 
     layers: Mapping[int, LayerMeans]
     contexts: int

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.table import PositionTable
+from posprobe.table import Layout, PositionTable
 
 #: Robust standard deviations from the median beyond which a row's norm stands out.
 OUTLIER = 6.0
@@ -31,12 +31,20 @@ class Norms(Result):
         absolute deviation) from the median.
     zero_rows
         Rows that are exactly zero.
+    layout
+        How the positions are arranged.
+    start
+        Position of the first row.
     """
+
+    figures: ClassVar[str] = "norms"
 
     norms: NDArray[np.float64]
     mean_row_norm: float
     outliers: tuple[int, ...]
     zero_rows: tuple[int, ...]
+    layout: Layout
+    start: int
 
     def summary(self) -> dict[str, Any]:
         """Return mean, extremes and the rows that stand out."""
@@ -82,4 +90,6 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
         mean_row_norm=float(xp.linalg.vector_norm(xp.mean(values, axis=0))),
         outliers=tuple(np.flatnonzero(np.abs(lengths - median) > limit).tolist()),
         zero_rows=tuple(np.flatnonzero(lengths == 0).tolist()),
+        layout=given.layout,
+        start=given.start,
     )

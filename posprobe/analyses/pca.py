@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,6 +65,8 @@ class PCA(Result):
     method
         How the components were computed: ``"randomised"`` gives the leading ones alone.
     """
+
+    figures: ClassVar[str] = "pca"
 
     scores: NDArray[np.float64]
     components: NDArray[np.float64]

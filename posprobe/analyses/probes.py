@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,8 @@ class AbsoluteProbe(Result):
     start
         Position of the first row.
     """
+
+    figures: ClassVar[str] = "probes"
 
     predicted: Floats
     shuffled: Floats
@@ -174,6 +176,8 @@ class Probes(Result):
     undefined
         Reason why there are no probes, or empty.
     """
+
+    figures: ClassVar[str] = "probes"
 
     absolute_published: PublishedProbe | None
     absolute_blocked: AbsoluteProbe | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ class Rotation(Result):
     attention_factor
         Factor on cosines and sines.
     """
+
+    figures: ClassVar[str] = "rotary"
 
     wavelength: NDArray[np.float64]
     unscaled: NDArray[np.float64]

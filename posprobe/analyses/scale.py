@@ -9,7 +9,7 @@ alike: ratios stay, sizes do not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,8 @@ class Scale(Result):
     undefined
         Reason for each number that is None.
     """
+
+    figures: ClassVar[str] = "scale"
 
     position_norms: NDArray[np.float64]
     token_norms: NDArray[np.float64]

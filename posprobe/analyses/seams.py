@@ -14,7 +14,7 @@ order: null models that keep the table's row norms or step lengths keep such row
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +85,8 @@ class Seams(Result):
     undefined
         Reason why nothing was looked for, or empty.
     """
+
+    figures: ClassVar[str] = "seams"
 
     between: tuple[tuple[int, int], ...]
     reasons: tuple[str, ...]

@@ -12,7 +12,7 @@ tells them apart is the skill on rows that were not fitted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,8 @@ class Shift(Result):
     undefined
         Reason why there is no map, or empty.
     """
+
+    figures: ClassVar[str] = "shift"
 
     periods: NDArray[np.float64]
     moduli: NDArray[np.float64]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +119,8 @@ class Similarity(Result):
     zero_rows
         Rows without a direction; their cosines are NaN.
     """
+
+    figures: ClassVar[str] = "similarity"
 
     raw: Cosine
     centered: Cosine

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -80,6 +80,8 @@ class SinusoidFit(Result):
     base
         The search for the ladder's base; None where undefined.
     """
+
+    figures: ClassVar[str] = "sinusoid"
 
     layout: Layout
     undefined: dict[str, str]

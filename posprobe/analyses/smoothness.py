@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ class Smoothness(Result):
     seed
         Of the permutations.
     """
+
+    figures: ClassVar[str] = "smoothness"
 
     correlation: NDArray[np.float64]
     p95: NDArray[np.float64]

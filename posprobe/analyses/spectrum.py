@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,6 +83,8 @@ class Spectrum(Result):
     undefined
         Reason why there is no spectrum, or empty.
     """
+
+    figures: ClassVar[str] = "spectrum"
 
     frequency: NDArray[np.float64]
     power: NDArray[np.float64]

@@ -8,7 +8,7 @@ that dominate a table make all its rows alike (Luo, Kulmizev & Mao, ACL 2021).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,8 @@ class SubspaceOverlap(Result):
     undefined
         Reason for each number that is None.
     """
+
+    figures: ClassVar[str] = "model_subspaces"
 
     matrix: NDArray[np.float64]
     overlap: NDArray[np.float64]

@@ -11,7 +11,7 @@ than any learned table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,8 @@ class Spectrogram(Result):
     undefined
         Reason for each number that is None.
     """
+
+    figures: ClassVar[str] = "spectrogram"
 
     frequency: NDArray[np.float64]
     power: NDArray[np.float64]
@@ -191,6 +193,8 @@ class GramDCT(Result):
     undefined
         Reason why there is nothing, or empty.
     """
+
+    figures: ClassVar[str] = "dct"
 
     corner: NDArray[np.float64]
     share: float | None

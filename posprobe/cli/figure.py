@@ -27,11 +27,11 @@ from posprobe.cli.options import (
 )
 from posprobe.errors import UsageError
 
-#: `posprobe.report.paper.KINDS` and `posprobe.figures.venues.VENUES`, repeated so that help starts
-#: without NumPy; a test holds them.
+#: `posprobe.report.paper_kinds.kinds` and `posprobe.figures.venues.VENUES`, repeated so that help
+#: starts without NumPy; a test holds them.
 KINDS = (
-    "similarity, mosaic, profile, variance, components, trajectory, spectrum, spectrogram, table, "
-    "norms, nulls, shift, heads or comparison"
+    "mosaic, similarity, profile, variance, components, trajectory, spectrum, spectrogram, shift, "
+    "norms, table, nulls, heads or comparison"
 )
 VENUES = "acl, neurips, iclr, icml, cvpr, aaai, jmlr, tmlr, slides or web"
 

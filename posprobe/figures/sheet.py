@@ -1,11 +1,11 @@
-"""The room that a figure of a paper has, and how legends and labels are fitted into it."""
+"""The room that a figure has, and how legends and labels are fitted into it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,13 +29,16 @@ class Sheet:
     Parameters
     ----------
     width
-        In inches, kept exactly.
+        In inches.
     limit
         Largest height in inches.
+    exact
+        Whether every figure is as wide, as a page of a paper asks for, rather than at most.
     """
 
     width: float
     limit: float
+    exact: bool = True
 
     @property
     def narrow(self) -> bool:
@@ -47,15 +50,32 @@ class Sheet:
         """Whether the sheet is a slide rather than a page of paper."""
         return self.limit < LOW
 
-    def figure(self, height: float, *, compressed: bool = False) -> Figure:
-        """Make an empty figure; ``compressed`` brings panels of fixed shape together."""
+    def figure(
+        self, height: float, *, width: float | None = None, compressed: bool = False
+    ) -> Figure:
+        """Make an empty figure.
+
+        Parameters
+        ----------
+        height
+            In inches, where the limit allows.
+        width
+            In inches, where a figure may be narrower than the sheet; None: as wide.
+        compressed
+            Whether panels of fixed shape are brought together.
+        """
         from matplotlib.figure import Figure
 
-        size = self.width, min(height, self.limit)
+        wide = self.width if self.exact or width is None else min(width, self.width)
+        size = wide, min(height, self.limit)
         made = Figure(figsize=size, layout="compressed" if compressed else "constrained")
         # Nothing is cut off the page, so what stands at its edge needs a little room.
         made.get_layout_engine().set(w_pad=0.02, h_pad=0.02)  # type: ignore[union-attr, call-arg]
         return made
+
+
+#: A figure of a report, which has the room that it needs.
+REPORT = Sheet(6.3, 9.0, exact=False)
 
 
 def lay_out(figure: Figure) -> None:
@@ -129,10 +149,9 @@ def fewer_labels(ax: Axes) -> None:
         axis.set_ticks(axis.get_ticklocs(), shown)
 
 
-def opaque(image: Any) -> ScalarMappable:
+def opaque(image: ScalarMappable) -> None:
     """Draw gaps white rather than transparent: a mask is a second raster in the file."""
     image.set_cmap(image.cmap.with_extremes(bad="white"))
-    return image  # type: ignore[no-any-return]
 
 
 def shortened(text: str, most: int) -> str:

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from posprobe.figures.venues import Span, venue_rc
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _Drawn = TypeVar("_Drawn")
 
@@ -109,13 +106,6 @@ def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
             yield
     finally:
         _IN_FORCE.reset(token)
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """Make an empty figure of a size in inches, outside pyplot."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), layout="constrained")
 
 
 def printable(results: Mapping[str, _Drawn]) -> dict[str, _Drawn]:

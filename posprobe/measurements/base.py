@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from posprobe.arrays import Positions
 from posprobe.formatting import Block, lookup, reasons, show
 from posprobe.page import Picture, Reading, Section, Table, columns
 from posprobe.table import PositionTable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 R = TypeVar("R", bound=Result)
 I = TypeVar("I")  # noqa: E741 - what a measurement takes
@@ -149,6 +152,19 @@ class Measurement(Generic[I, R]):
     facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
     tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     findings: Callable[[Block], Iterator[Finding]] = lambda _: iter(())
+
+    def figures(
+        self, results: Mapping[str, R], beside: Mapping[str, Any] | None = None
+    ) -> dict[str, Callable[[], Figure]]:
+        """Return how to make the figures of a report that results by label allow."""
+        from posprobe.figures import report_figures
+
+        names = [
+            drawing.name
+            for drawing in self.drawings
+            if not any(drawing.lacks(result) for result in results.values())
+        ]
+        return report_figures(results, names, beside)
 
     def section(self, block: Block) -> Section:
         """Lay out the section of a page from the measurement's block."""

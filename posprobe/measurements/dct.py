@@ -33,6 +33,7 @@ DCT = Measurement[TableInputs, GramDCT](
         Drawing(
             "dct",
             sentence("Cosine transform of the similarities: {} in the slow corner.", "share"),
+            lacks=lambda result: "" if result.share is not None else "the share is undefined",
         ),
     ),
 )

@@ -12,7 +12,7 @@ from posprobe.table import Grid
 
 
 def _mosaic_caption(results: Mapping[str, Patches]) -> str:
-    from posprobe.figures.draw import MAX_TILES, tile_block
+    from posprobe.figures.grid import MAX_TILES, tile_block
 
     (result,) = results.values()
     block = tile_block(result.layout)

@@ -28,9 +28,9 @@ def _leading(block: Block) -> tuple[str, ...]:
         return ()
     return (
         (
-            f"Of so large a table the {len(ratios)} leading components are computed, by a randomised "
-            "singular value decomposition (Halko, Martinsson & Tropp 2011). Their shares are of the "
-            "whole variance."
+            f"Of so large a table the {len(ratios)} leading components are computed, by a "
+            "randomised singular value decomposition (Halko, Martinsson & Tropp 2011). Their "
+            "shares are of the whole variance."
         ),
     )
 

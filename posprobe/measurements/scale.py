@@ -45,7 +45,7 @@ SCALE = Measurement[TableInputs, Scale](
         Number("token_norm", "mean token norm", "in the same units"),
         Number("ratio", "ratio of norms", "mean position norm over mean token norm"),
         Number(
-            "ratio_band", "ratio for long and short tokens", "95th and 5th percentile of the tokens",
+            "ratio_band", "ratio for long and short tokens", "95th and 5th percentile of tokens",
             " to ",
         ),
         Number("neighbour_distance", "distance of neighbours", "mean, in mean token norms"),

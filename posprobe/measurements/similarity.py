@@ -19,15 +19,15 @@ def _coarse(block: Block) -> tuple[str, ...]:
         return ()
     return (
         (
-            f"The matrices are means over blocks of {side} × {side} pairs. All numbers are those of "
-            "single pairs."
+            f"The matrices are means over blocks of {side} × {side} pairs. All numbers are those "
+            "of single pairs."
         ),
     )
 
 
 def matrices_caption(results: Mapping[str, Similarity]) -> str:
     """Say how to read cosine matrices."""
-    from posprobe.figures.draw import MAX_CELLS
+    from posprobe.figures.common import MAX_CELLS
 
     sides = {
         name: -(-len(result.raw.matrix) // MAX_CELLS) * result.raw.pooled

@@ -91,9 +91,12 @@ class Analysis:
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures import bundle_figures
+        from posprobe.figures import report_figures
 
-        return bundle_figures(self.table, self.results)
+        figures = report_figures({self.table.name: self.table}, ("table",))
+        for name, result in self.results.items():
+            figures |= TABLE[name].figures({self.table.name: result})
+        return figures
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle: data, figures and report. Return its folder.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -115,15 +116,23 @@ class Comparison:
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures import comparison_figures
+        from posprobe.figures import report_figures
+        from posprobe.figures.comparison import FIGURES
+        from posprobe.figures.sheet import REPORT
+        from posprobe.figures.styles import printable
 
-        return comparison_figures(
-            self._results("similarity", Similarity),
-            self._results("spectrum", Spectrum),
-            self._results("pca", PCA),
-            self.curve_bands,
-            {name: self.matrix(name) for name in DISTANCES},
-        )
+        alike = self._results("similarity", Similarity)
+        beside = {
+            "bands": self.curve_bands,
+            "spectra": printable(self._results("spectrum", Spectrum)),
+            "distances": {name: self.matrix(name) for name in DISTANCES},
+        }
+        figures = report_figures(alike, ("similarity",))
+        figures |= report_figures(self._results("pca", PCA), ("variance",), beside)
+        on_grid = isinstance(self.analyses[0].table.layout, Grid)
+        for name in ("distances",) if on_grid else ("distances", "curves"):
+            figures[name] = partial(FIGURES[name], REPORT, printable(alike), beside)
+        return figures
 
     def _results(self, name: str, kind: type[_R]) -> dict[str, _R]:
         results = zip(self.labels, (a.results.get(name) for a in self.analyses), strict=True)

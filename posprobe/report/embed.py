@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import MAX_TILE, pooled
+from posprobe.figures.common import pooled
+from posprobe.figures.grid import MAX_TILE
 
 #: Cosines are rounded to this many levels on either side of 0: to less than 0.004.
 LEVELS = 127

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses import Result
+from posprobe.analyses import Patches, Result, Similarity, grid, pca, similarity
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.analyses.effective import EffectiveTable
 from posprobe.analyses.experiments import BlankImages, PermutationEffect, PhaseShift
@@ -22,7 +22,7 @@ from posprobe.report.bundle import FORWARD
 from posprobe.report.forward_findings import forward_findings
 from posprobe.report.forward_page import forward_page
 from posprobe.report.notebook import fragment
-from posprobe.table import Grid
+from posprobe.table import Grid, PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -141,10 +141,15 @@ class ForwardAnalysis:
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures import forward_figures
+        from posprobe.figures import report_figures
+        from posprobe.report.forward_sections import SECTIONS
 
-        found = {name: result for name in NAMES if (result := self._result(name)) is not None}
-        return forward_figures(found, self.beside)
+        figures: dict[str, Callable[[], Figure]] = {}
+        for section in SECTIONS:
+            if (result := self._result(section.key)) is not None:
+                beside = {**self.beside, **drawn_beside(result)}
+                figures |= report_figures({self.name: result}, section.figures, beside)
+        return figures
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle: data, figures and report. Return its folder.
@@ -165,6 +170,29 @@ class ForwardAnalysis:
 
     def _repr_html_(self) -> str:
         return fragment(forward_page(self.to_dict()))
+
+
+def drawn_beside(result: Result) -> dict[str, Any]:
+    """Compute what figures show of the tables within a result, as `posprobe.figures` takes it."""
+    from posprobe.figures.common import spread
+    from posprobe.figures.model_states import MOSAIC, PANELS
+
+    def cosines(table: PositionTable) -> Patches | Similarity:
+        layout = table.layout
+        if isinstance(layout, Grid) and max(layout.height, layout.width) <= MOSAIC:
+            return grid(table)
+        return similarity(table)
+
+    if isinstance(result, EffectiveTable):
+        return {"effective": cosines(result.table)}
+    if not isinstance(result, MeanDecomposition):
+        return {}
+    moving = [n for n, layer in result.layers.items() if layer.stable_rank is not None]
+    shown = {n: result.table(n) for n in spread(moving, PANELS)}
+    return {
+        "cosines": {n: cosines(table) for n, table in shown.items()},
+        "components": {n: pca(table) for n, table in shown.items()},
+    }
 
 
 def _lacking(layers: list[dict[str, Any]], *, on_grid: bool) -> dict[str, str]:

@@ -70,8 +70,8 @@ def _contexts(document: Block) -> Section:
         option = "--images DIR" if "shape" in contexts else "--text FILE"
         said = (
             (
-                f"Not real input: {not_real}. Means over them show what positions add whatever stands "
-                "there; what positions do together with real content can differ. Run it with "
+                f"Not real input: {not_real}. Means over them show what positions add whatever "
+                "stands there; what positions do together with real content can differ. Run it with "
                 f"`{option}` to see."
             ),
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -132,21 +133,23 @@ class KernelComparison:
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures import kernel_figures
+        from posprobe.figures.kernels import FIGURES
+        from posprobe.figures.sheet import REPORT
+        from posprobe.figures.styles import printable
 
-        return kernel_figures(
-            {
-                label: standardised(curve, curve.size // 2)
-                if isinstance(self.layout, Grid)
-                else standardised(_by_distance(curve), 0)[1:]
-                for label, curve in zip(self.labels, self.curves, strict=True)
-            },
-            {
-                label: standardised(kernel, slice(None, None, len(kernel) + 1))
-                for label, kernel in zip(self.labels, self.kernels, strict=True)
-            },
-            {name: getattr(self, name) for name in DISTANCES},
-        )
+        curves = [
+            standardised(curve, curve.size // 2)
+            if isinstance(self.layout, Grid)
+            else standardised(_by_distance(curve), 0)[1:]
+            for curve in self.curves
+        ]
+        kernels = [standardised(k, slice(None, None, len(k) + 1)) for k in self.kernels]
+        beside = {
+            "kernels": printable(dict(zip(self.labels, kernels, strict=True))),
+            "distances": {name: getattr(self, name) for name in DISTANCES},
+        }
+        results = printable(dict(zip(self.labels, curves, strict=True)))
+        return {name: partial(build, REPORT, results, beside) for name, build in FIGURES.items()}
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle: data, figures and report. Return its folder.

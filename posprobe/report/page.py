@@ -8,7 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import MAX_TILES
+from posprobe.figures.grid import MAX_TILES
 from posprobe.formatting import Block
 from posprobe.page import Page
 from posprobe.report.comparison_page import comparison_page

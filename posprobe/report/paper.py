@@ -13,8 +13,8 @@ from posprobe.arrays import Device
 from posprobe.errors import OutputError, UsageError
 from posprobe.report.analysis import DRAWS
 from posprobe.report.paper_kinds import (
-    KINDS,
     Record,
+    kinds,
     of_schemes,
     of_tables,
     schemes_for,
@@ -145,8 +145,8 @@ def check_request(kind: str, venue: str, path: Path) -> None:
     """
     from posprobe.figures.venues import venue_of
 
-    if kind not in KINDS:
-        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(KINDS)}.")
+    if kind not in kinds():
+        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(kinds())}.")
     venue_of(venue)
     figure_paths(path)
 
@@ -166,7 +166,7 @@ def paper_figure(
     Parameters
     ----------
     kind
-        Key of `KINDS`.
+        Key of `posprobe.report.paper_kinds.kinds`.
     records
         Tables; for ``heads``, the encodings of one checkpoint that have no table. Where tables
         share axes, all are cut to the positions of the shortest.
@@ -192,8 +192,8 @@ def paper_figure(
     from posprobe.figures.sheet import Sheet, lay_out
     from posprobe.figures.venues import venue_of
 
-    if kind not in KINDS:
-        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(KINDS)}.")
+    if kind not in kinds():
+        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(kinds())}.")
     place = venue_of(venue)
     with style(venue, span=span):
         sheet = Sheet(place.width(span), place.height)

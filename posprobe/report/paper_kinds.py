@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from posprobe.analyses import (
-    PCA,
-    Heads,
-    Norms,
-    Patches,
-    Result,
-    Rotation,
-    Shift,
-    Similarity,
-    Spectrogram,
-    Spectrum,
-)
+from posprobe.analyses import Heads, Rotation
 from posprobe.arrays import Device
 from posprobe.errors import UsageError
-from posprobe.measurements import compared_numbers
-from posprobe.nulls import NULLS, curves
+from posprobe.measurements import TABLE, Drawing, TableMeasurement, compared_numbers
+from posprobe.measurements.similarity import comparison_caption
+from posprobe.nulls import curves
 from posprobe.report import captions
 from posprobe.report.analysis import Analysis, analyze
 from posprobe.report.comparison import common, distinct
@@ -35,46 +25,40 @@ if TYPE_CHECKING:
 
     from posprobe.figures.sheet import Sheet
 
-_R = TypeVar("_R", bound=Result)
 Record: TypeAlias = PositionTable | Scheme
 Drawn: TypeAlias = "tuple[Figure, str]"
 
-#: What each kind of figure is, in the order of the help.
-KINDS: Mapping[str, str] = {
-    "similarity": "cosine matrices, a panel per table",
-    "mosaic": "similarity of patches, a tile for each",
-    "profile": "cosine by offset",
-    "variance": "explained variance by component",
-    "components": "scores of the first components against position",
-    "trajectory": "the path through the first components",
-    "spectrum": "power by frequency",
-    "spectrogram": "power by position and frequency",
+#: Kinds that are not the figure of one measurement.
+OTHERS: Mapping[str, str] = {
     "table": "the table itself",
-    "norms": "the length of every row",
-    "nulls": "headline numbers beside their null bands",
-    "shift": "eigenvalues of the step to the next position",
+    "nulls": "numbers and their bands under null models",
     "heads": "relative, rotary and linear encodings",
     "comparison": "matrices, profiles and spectra together",
 }
-#: Kinds that take several tables, and how many lines can be told apart.
-MANY, MOST = ("similarity", "profile", "variance", "spectrum", "comparison"), 6
-#: The analyses that a kind draws.
-NEEDS: Mapping[str, tuple[str, ...]] = {
-    "similarity": ("similarity",),
-    "mosaic": ("grid",),
-    "profile": ("similarity",),
-    "variance": ("pca",),
-    "components": ("pca",),
-    "trajectory": ("pca",),
-    "spectrum": ("spectrum",),
-    "spectrogram": ("spectrogram",),
-    "table": ("norms",),
-    "norms": ("norms",),
-    "shift": ("shift",),
-    "comparison": ("similarity", "spectrum"),
-}
+#: Lines that can be told apart in one figure.
+MOST = 6
 #: Rotations that one figure holds.
 ROTATIONS = 3
+
+
+def drawings() -> dict[str, tuple[TableMeasurement, Drawing[Any]]]:
+    """Return the figures of measurements that papers can have, with their measurements."""
+    return {
+        drawing.name: (measurement, drawing)
+        for measurement in TABLE.values()
+        for drawing in measurement.drawings
+        if drawing.about
+    }
+
+
+def kinds() -> dict[str, str]:
+    """Return every kind of figure and what it draws."""
+    return {name: drawing.about for name, (_, drawing) in drawings().items()} | OTHERS
+
+
+def kinds_of_several() -> list[str]:
+    """Return the kinds that take several tables."""
+    return [name for name, (_, drawing) in drawings().items() if drawing.several] + ["comparison"]
 
 
 def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
@@ -92,13 +76,14 @@ def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
                 f"{record.scheme} encoding without one. Draw it with the kind heads."
             )
     tables = [record for record in records if isinstance(record, PositionTable)]
-    fewest, most = (2 if kind == "comparison" else 1), (MOST if kind in MANY else 1)
+    many = kinds_of_several()
+    fewest, most = (2 if kind == "comparison" else 1), (MOST if kind in many else 1)
     if not fewest <= len(tables) <= most:
         wanted = {(1, 1): "one table", (1, MOST): f"one to {MOST} tables"}
         raise UsageError(
             f"{kind} draws {wanted.get((fewest, most), f'two to {MOST} tables')}, and "
             f"{len(tables)} are given."
-            + ("" if most > 1 else f" Several are drawn by {', '.join(MANY)}.")
+            + ("" if most > 1 else f" Several are drawn by {', '.join(many)}.")
         )
     if len(tables) == 1 or kind == "similarity":
         return tables
@@ -115,147 +100,82 @@ def of_tables(
     UsageError
         If the kind does not apply to the tables, or what it shows is undefined.
     """
-    first = tables[0]
-    if kind == "mosaic" and not isinstance(first.layout, Grid):
-        raise UsageError(
-            f"{first.name}: mosaic draws patches on a grid, and this is a {first.layout}. "
-            "similarity draws any table."
-        )
-    if kind == "comparison" and sheet.low and sheet.narrow:
-        raise UsageError("comparison has no room in half a slide: ask for --span page.")
-    if kind == "nulls" and nulls < 1:
-        raise UsageError("nulls draws the bands of null models: ask for --nulls 1 or more.")
     names = distinct([table.name for table in tables])
-    # Bands of numbers are drawn by one kind alone.
-    draws = nulls if kind == "nulls" else 0
-    analyses = {
-        name: analyze(table, only=NEEDS.get(kind), nulls=draws, seed=seed, device=device)
-        for name, table in zip(names, tables, strict=True)
-    }
-    for name, analysis in analyses.items():
-        _check_defined(kind, name, analysis)
-    curve = {"profile": "profile", "variance": "variance", "spectrum": "spectrum"}
-    banded = (kind in curve and len(tables) > 1) or kind == "comparison"
-    bands = curves(first, nulls, seed) if banded and nulls else {}
-    if len(tables) > 1:
-        figure, text = _several(kind, analyses, bands, sheet)
-    else:
-        figure, text = _one(kind, names[0], analyses[names[0]], sheet)
+    run = {"seed": seed, "device": device}
+    bands: dict[str, Any] = {}
+    match kind:
+        case "table":
+            figure, text = _table(tables[0], sheet)
+        case "nulls":
+            if nulls < 1:
+                raise UsageError("nulls draws the bands of null models: ask for --nulls 1 or more.")
+            figure, text = _nulls(analyze(tables[0], nulls=nulls, **run), sheet)  # type: ignore[arg-type]
+        case "comparison":
+            if sheet.low and sheet.narrow:
+                raise UsageError("comparison has no room in half a slide: ask for --span page.")
+            only = ("similarity", "spectrum")
+            found = [analyze(table, only=only, nulls=0, **run) for table in tables]  # type: ignore[arg-type]
+            bands = curves(tables[0], nulls, seed) if nulls else {}
+            figure, text = _comparison(dict(zip(names, found, strict=True)), bands, sheet)
+        case _:
+            measurement, drawing = drawings()[kind]
+            results = {}
+            for name, table in zip(names, tables, strict=True):
+                one = analyze(table, only=(measurement.name,), nulls=0, **run)  # type: ignore[arg-type]
+                results[name] = one.results[measurement.name]
+                if why := drawing.lacks(results[name]):
+                    raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
+            if drawing.band and len(tables) > 1 and nulls:
+                bands = curves(tables[0], nulls, seed)
+            figure, text = _measured(drawing, results, bands, sheet)
     about = captions.walk_band(names[0], nulls, seed) if bands else ""
     return figure, captions.caption(text, about, captions.provenance(names, tables))
 
 
-def _check_defined(kind: str, name: str, analysis: Analysis) -> None:
-    """Refuse to draw what is undefined."""
-    for result in analysis.results.values():
-        why = ""
-        match result:
-            case PCA() | Spectrum() | Shift() if kind != "nulls":
-                why = result.undefined
-            case Spectrogram() if kind != "nulls" and not result.length:
-                why = result.undefined.get("length", "the table is too short")
-        if not why and kind == "trajectory" and isinstance(result, PCA):
-            short = result.scores.shape[1] < 2
-            why = "a path needs two components, and there is one" if short else ""
-        if why:
-            raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
-
-
-def _of(analyses: Mapping[str, Analysis], name: str, kind: type[_R]) -> dict[str, _R]:
-    found = ((label, analysis.results[name]) for label, analysis in analyses.items())
-    return {label: result for label, result in found if isinstance(result, kind)}
-
-
-def _blocks(results: Mapping[str, Similarity]) -> dict[str, int]:
-    from posprobe.figures.draw import MAX_CELLS
-
-    return {name: -(-len(r.raw.matrix) // MAX_CELLS) for name, r in results.items()}
-
-
-def _several(
-    kind: str, analyses: Mapping[str, Analysis], bands: Mapping[str, Any], sheet: Sheet
+def _measured(
+    drawing: Drawing[Any], results: Mapping[str, Any], bands: Mapping[str, Any], sheet: Sheet
 ) -> Drawn:
-    from posprobe.figures import paper
+    from posprobe.figures import builders
+    from posprobe.figures.styles import printable
 
-    if kind == "variance":
-        components = _of(analyses, "pca", PCA)
-        return (
-            paper.variance(components, bands.get("variance"), sheet),
-            captions.variance(components),
-        )
-    if kind == "spectrum":
-        spectra = _of(analyses, "spectrum", Spectrum)
-        return paper.spectrum(spectra, bands.get("spectrum"), sheet), captions.spectrum(spectra)
-    alike = _of(analyses, "similarity", Similarity)
-    if kind == "similarity":
-        return paper.similarity(alike, sheet), captions.similarity(alike, _blocks(alike))
-    if kind == "profile":
-        return paper.profile(alike, bands.get("profile"), sheet), captions.profile(alike)
-    spectra = _of(analyses, "spectrum", Spectrum)
-    return (
-        paper.comparison(alike, spectra, bands, sheet),
-        captions.comparison(alike, _blocks(alike)),
-    )
+    build = builders(next(iter(results.values())))[drawing.name]
+    return build(sheet, printable(results), {"bands": bands}), drawing.caption(results)
 
 
-def _one(kind: str, name: str, analysis: Analysis, sheet: Sheet) -> Drawn:
-    from posprobe.figures import paper
-    from posprobe.figures.draw import MAX_CELLS, MAX_TILES
+def _comparison(analyses: Mapping[str, Analysis], bands: Mapping[str, Any], sheet: Sheet) -> Drawn:
+    from posprobe.figures.comparison import FIGURES
+    from posprobe.figures.styles import printable
 
-    table = analysis.table
-    if kind == "nulls":
-        return _nulls(analysis, sheet)
-    if kind == "table":
-        figure = paper.matrix(table, sheet)
-        limit = float(np.percentile(np.abs(table.values), 99))
-        return figure, captions.table(table, limit, MAX_CELLS)
-    result = analysis.results[NEEDS[kind][0]]
-    match kind, result:
-        case "similarity", Similarity():
-            alike = {name: result}
-            return paper.similarity(alike, sheet), captions.similarity(alike, _blocks(alike))
-        case "profile", Similarity():
-            return paper.profile({name: result}, None, sheet), captions.profile({name: result})
-        case "mosaic", Patches():
-            every = -(-max(result.layout.height, result.layout.width) // MAX_TILES)
-            return paper.mosaic(result, sheet), captions.mosaic(result, every)
-        case "variance", PCA():
-            return paper.variance({name: result}, None, sheet), captions.variance({name: result})
-        case "components", PCA():
-            drawn = min(paper.COMPONENTS, result.scores.shape[1])
-            return paper.components(result, sheet), captions.scores(result, drawn)
-        case "trajectory", PCA():
-            return paper.trajectory(result, sheet), captions.trajectory(result)
-        case "spectrum", Spectrum():
-            return paper.spectrum({name: result}, None, sheet), captions.spectrum({name: result})
-        case "spectrogram", Spectrogram():
-            return paper.spectrogram(result, sheet), captions.spectrogram(result)
-        case "shift", Shift():
-            return paper.shift(result, sheet), captions.shift(result)
-        case "norms", Norms():
-            low, high = float(result.norms.min()), float(result.norms.max())
-            text = captions.norms(float(result.norms.mean()), low, high, len(result.outliers))
-            return paper.norms(result, table, sheet), text
-    raise AssertionError(f"no figure is made of {kind}")
+    alike = {name: analysis.results["similarity"] for name, analysis in analyses.items()}
+    spectra = {name: analysis.results["spectrum"] for name, analysis in analyses.items()}
+    beside = {"bands": bands, "spectra": printable(spectra)}
+    figure = FIGURES["comparison"](sheet, printable(alike), beside)
+    return figure, comparison_caption(alike)  # type: ignore[arg-type] # by the measurement's name
+
+
+def _table(table: PositionTable, sheet: Sheet) -> Drawn:
+    from posprobe.figures import builders
+    from posprobe.figures.common import MAX_CELLS
+    from posprobe.figures.styles import printable
+
+    limit = float(np.percentile(np.abs(table.values), 99))
+    figure = builders(table)["table"](sheet, printable({table.name: table}), {})
+    return figure, captions.table(table, limit, MAX_CELLS)
 
 
 def _nulls(analysis: Analysis, sheet: Sheet) -> Drawn:
-    from posprobe.figures import paper
+    from posprobe.figures.nulls import FIGURES
 
-    numbers = analysis.nulls["numbers"]
-    entries = {
-        number.label: numbers[key]
+    block = analysis.nulls
+    numbers = {
+        number.label: block["numbers"][key]
         for key, number in compared_numbers().items()
-        if key in numbers and numbers[key]["value"] is not None
+        if key in block["numbers"] and block["numbers"][key]["value"] is not None
     }
-    beyond = [label for label, entry in entries.items() if _outside(entry)]
-    text = captions.nulls(analysis.nulls["draws"], analysis.nulls["seed"], beyond)
-    return paper.nulls(entries, sheet), text
-
-
-def _outside(entry: Mapping[str, Any]) -> bool:
-    bands = [entry[name] for name in NULLS if entry[name] is not None]
-    return bool(bands) and not any(b["p5"] <= entry["value"] <= b["p95"] for b in bands)
+    if not numbers:
+        raise UsageError(f"{analysis.table.name}: nulls cannot be drawn: no number is defined.")
+    text = captions.nulls(block["draws"], block["seed"], block["models"])
+    return FIGURES["nulls"](sheet, {}, {"numbers": numbers}), text
 
 
 def schemes_for(records: Sequence[Record]) -> list[Scheme]:
@@ -299,7 +219,8 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
     UsageError
         If more rotations differ than fit, or the length is too small.
     """
-    from posprobe.figures import paper_heads
+    from posprobe.figures import alibi, relative, rotary
+    from posprobe.figures.styles import printable
 
     analysis = analyze_schemes(*schemes, length=length, seed=seed)
     found: dict[str, Heads] = {}
@@ -320,12 +241,15 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
                 f"REF#NAME out of {', '.join(unique)}."
             )
         shown = [record for name, record in zip(names, schemes, strict=True) if name in unique]
-        figure, text = paper_heads.rotation(unique, sheet), captions.rotation(unique)
+        figure = rotary.FIGURES["rotation"](sheet, printable(unique), {})
+        text = captions.rotation(unique)
     elif isinstance(first, LinearBias):
         shown = [first]
-        figure, text = paper_heads.slopes(first, sheet), captions.slopes(first)
+        figure = alibi.FIGURES["slopes"](sheet, printable({names[0]: first}), {})
+        text = captions.slopes(first)
     else:
-        figure, text = paper_heads.relative(found, sheet), captions.heads(found)
+        build = relative.FIGURES[relative.suited(found, sheet)]
+        figure, text = build(sheet, printable(found), {}), captions.heads(found)
     whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
     more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""
     return figure, captions.caption(text, whence, more)

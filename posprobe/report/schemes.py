@@ -100,7 +100,7 @@ class SchemeAnalysis:
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures import scheme_figures
+        from posprobe.figures.schemes import scheme_figures
 
         return scheme_figures(self.records, self.results)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from io import StringIO
 from textwrap import fill
-from typing import TypeVar
 
+from posprobe.figures.common import spread
 from posprobe.page import Cell, Page, Row, Table
-
-_T = TypeVar("_T")
 
 #: Sentences of a list, and rows of a table, that are printed; the page has all.
 SENTENCES, ROWS = 12, 20
@@ -88,10 +85,3 @@ def _text(row: Row, place: int) -> str:
         return ""
     cell = row[place]
     return cell.text if isinstance(cell, Cell) else cell
-
-
-def spread(items: Sequence[_T], count: int) -> list[_T]:
-    """Take ``count`` items evenly from first to last, all where there are no more."""
-    if len(items) <= count:
-        return list(items)
-    return [items[round(k * (len(items) - 1) / (count - 1))] for k in range(count)]

@@ -1,25 +1,30 @@
-"""Encodings without a table: biases by distance, rotary ladders, kernels side by side."""
+"""Values of every head by offset or displacement: curves, stripes, maps and tiles."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import nothing, plain, pooled
+from posprobe.figures.common import Builder, balanced, panels
+from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED
+from posprobe.schemes import MAX_KERNEL, RelativeBias
+from posprobe.table import Grid, Layout
+from posprobe.table import Sequence as Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-    from posprobe.analyses.heads import Heads
-    from posprobe.analyses.smoothness import Smoothness
+    from posprobe.analyses import Heads
 
 #: Most heads that get a panel each, or a column of a mosaic.
 MAX_HEADS = 16
@@ -27,21 +32,48 @@ MAX_HEADS = 16
 MAX_LAYERS, MAX_STRIPES = 24, 192
 #: Reach beyond which distances are drawn on a logarithmic axis, and where its linear part ends.
 LOGARITHMIC, LINEAR = 64, 8
+#: Height in inches that the labels of maps need.
+LABEL = 2.0
 #: What a value is, on axes; the constant that a head adds to all logits changes no attention.
 QUANTITY = {"bias": "bias (logits)", "cosine": "cosine with distance 0"}
 CENTRED = {"bias": "bias less the head's mean (logits)", "cosine": "cosine with distance 0"}
 
 
-def seen(heads: Heads) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+@dataclass(frozen=True)
+class _Values:
+    """What is drawn of a bias that was not analysed; fields as of `Heads`."""
+
+    curves: NDArray[np.float64]
+    layout: Layout
+    quantity: str
+    causal: bool
+
+
+_Heads: TypeAlias = "Heads | _Values"
+
+
+def plot(ax: Axes, result: Heads | RelativeBias) -> None:
+    """Draw every head: its curve by offset, or a tile by displacement."""
+    drawn: _Heads
+    if isinstance(result, RelativeBias):
+        n = min(result.layout.size, MAX_KERNEL)
+        layout = result.layout if isinstance(result.layout, Grid) else Line(n)
+        drawn = _Values(result.curves(n), layout, result.quantity, result.causal)
+    else:
+        drawn = result
+    (_tiles_of if isinstance(drawn.layout, Grid) else _curves_of)(ax, drawn)
+
+
+def _seen(heads: _Heads) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return the offsets on a line that attention meets, and the values there, ``[heads, k]``."""
     n = heads.layout.size
     stop = n if heads.causal else 2 * n - 1
     return np.arange(1 - n, n)[:stop], heads.curves[:, :stop]
 
 
-def offset_curves(ax: Axes, heads: Heads) -> None:
+def _curves_of(ax: Axes, heads: _Heads) -> None:
     """Draw every head's curve by offset into one Axes, and their mean."""
-    offset, curves = seen(heads)
+    offset, curves = _seen(heads)
     if len(curves) <= len(LINES):
         for head, (curve, (color, dash)) in enumerate(zip(curves, LINES, strict=False)):
             ax.plot(offset, curve, color=color, linestyle=dash, label=f"head {head}")
@@ -61,12 +93,11 @@ def offset_curves(ax: Axes, heads: Heads) -> None:
     _offset_axis(ax, heads)
 
 
-def head_panels(figure: Figure, heads: Heads) -> None:
+def _panels(figure: Figure, heads: Heads) -> None:
     """Draw one panel per head: its curve by offset, before the mean of all heads."""
-    offset, curves = seen(heads)
+    offset, curves = _seen(heads)
     shown = curves[:MAX_HEADS]
-    rows, columns = balanced(len(shown), 4)
-    axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+    axes = figure.subplots(*balanced(len(shown), 4), sharex=True, sharey=True, squeeze=False)
     for head, ax in enumerate(axes.flat):
         if head >= len(shown):
             ax.set_axis_off()
@@ -90,7 +121,7 @@ def head_panels(figure: Figure, heads: Heads) -> None:
     figure.supylabel(QUANTITY[heads.quantity])
 
 
-def _offset_axis(ax: Axes, heads: Heads) -> None:
+def _offset_axis(ax: Axes, heads: _Heads) -> None:
     reach = heads.layout.size - 1
     ax.set_xlabel("offset (key minus query, positions)")
     margin = 0.02 * reach or 1.0
@@ -105,13 +136,7 @@ def _offset_axis(ax: Axes, heads: Heads) -> None:
     ax.set_xlim(-reach - margin, 0 + LINEAR / 4 if heads.causal else reach + margin)
 
 
-def balanced(count: int, most: int) -> tuple[int, int]:
-    """Arrange panels in rows that are as full as each other."""
-    rows = math.ceil(count / most)
-    return rows, math.ceil(count / rows)
-
-
-def centred(heads: Heads) -> NDArray[np.float64]:
+def centred(heads: _Heads) -> NDArray[np.float64]:
     """Return biases less each head's mean, which changes no attention; cosines as they are."""
     if heads.quantity == "cosine":
         return heads.curves
@@ -154,16 +179,14 @@ def map_panels(
         Panels side by side.
     """
     limit, extend = shared_range(list(maps.values()), quantity)
-    rows, columns = balanced(len(maps), most)
-    axes = figure.subplots(rows, columns, squeeze=False)
+    axes = panels(figure, len(maps), most)
+    rows, columns = axes.shape
     one_size = len({values.shape for values in maps.values()}) == 1
-    for ax in axes.flat[len(maps) :]:
-        ax.set_axis_off()
     for ax, (title, values) in zip(axes.flat, maps.items(), strict=False):
         down, right = (span // 2 for span in values.shape)
         image = ax.imshow(
             values,
-            cmap=_map(quantity),
+            cmap=color_map(quantity),
             vmin=-limit,
             vmax=limit,
             extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5),
@@ -198,7 +221,7 @@ def tiles(
             picked = [np.arange(side) * span // side for span in tile.shape]
             canvas[r * step : r * step + side, c * step : c * step + side] = tile[np.ix_(*picked)]
     canvas = canvas[: side - step, : side - step]
-    image = ax.imshow(canvas, cmap=_map(quantity), vmin=-limit, vmax=limit)
+    image = ax.imshow(canvas, cmap=color_map(quantity), vmin=-limit, vmax=limit)
     middle = (side - 1) / 2
     ax.set_xticks(middle + step * np.arange(across), [str(c) for c in range(across)])
     ax.set_yticks(middle + step * np.arange(len(maps)))
@@ -207,7 +230,7 @@ def tiles(
     return image
 
 
-def head_maps(ax: Axes, heads: Heads) -> None:
+def _tiles_of(ax: Axes, heads: _Heads) -> None:
     """Draw a tile per head into one Axes, at most `MAX_HEADS`: the bias by displacement."""
     shown = centred(heads)[:MAX_HEADS]
     limit, extend = shared_range(list(shown), heads.quantity)
@@ -220,7 +243,7 @@ def head_maps(ax: Axes, heads: Heads) -> None:
     ax.figure.colorbar(image, ax=ax, label=CENTRED[heads.quantity], extend=extend, aspect=30)
 
 
-def mosaic(figure: Figure, layers: Mapping[str, Heads]) -> None:
+def _tiles_by_layer(figure: Figure, layers: Mapping[str, Heads]) -> None:
     """Draw a row per encoding and a column per head: all biases by displacement on one range.
 
     Of more than `MAX_LAYERS` rows every second … is drawn, of the heads the first `MAX_HEADS`, and
@@ -250,7 +273,7 @@ def mosaic(figure: Figure, layers: Mapping[str, Heads]) -> None:
     )  # fmt: skip
 
 
-def stripes(ax: Axes, layers: Mapping[str, Heads]) -> None:
+def _stripes_of(ax: Axes, layers: Mapping[str, Heads]) -> None:
     """Draw a stripe per head of encodings on a line: its values by offset, on one range.
 
     Of more than `MAX_STRIPES` heads, every second, third … is drawn, as the label says.
@@ -263,7 +286,7 @@ def stripes(ax: Axes, layers: Mapping[str, Heads]) -> None:
     values = np.full((total, stop), np.nan)
     ends = [0]
     for heads in layers.values():
-        _, curves = seen(heads)
+        _, curves = _seen(heads)
         begin = n - heads.layout.size
         values[ends[-1] : ends[-1] + len(curves), begin : begin + curves.shape[1]] = (
             centred(heads)[:, : curves.shape[1]]
@@ -277,7 +300,7 @@ def stripes(ax: Axes, layers: Mapping[str, Heads]) -> None:
     image = ax.pcolormesh(
         np.arange(1 - n, stop - n + 2) - 0.5,
         np.append(np.arange(0, total, every), total),
-        shown, cmap=_map(first.quantity), vmin=-limit, vmax=limit, rasterized=True,
+        shown, cmap=color_map(first.quantity), vmin=-limit, vmax=limit, rasterized=True,
     )  # fmt: skip
     for end in ends[1:-1]:
         ax.axhline(end, color="white", linewidth=0.8)
@@ -291,89 +314,88 @@ def stripes(ax: Axes, layers: Mapping[str, Heads]) -> None:
     ax.figure.colorbar(image, ax=ax, label=CENTRED[first.quantity], extend=extend, aspect=30)
 
 
-def depth(
-    ax: Axes,
-    values: Mapping[str, NDArray[np.float64]],
-    label: str,
-    chance: Mapping[str, NDArray[np.float64]] | None = None,
-) -> None:
-    """Draw one number of every head against its encoding, and the median of each encoding.
-
-    Parameters
-    ----------
-    ax
-        To draw into.
-    values
-        ``[heads]`` by encoding.
-    label
-        What the numbers are.
-    chance
-        Of each head, what 95 % of permutations stay below; the highest is drawn.
-    """
-    at = np.arange(len(values))
-    for x, heads in zip(at, values.values(), strict=True):
-        spread = 0.25 * np.linspace(-1, 1, len(heads)) if len(heads) > 1 else np.zeros(1)
-        ax.plot(x + spread, heads, ".", color=BLUE, markersize=3, label="head" if x == 0 else None)
-    if chance:
-        highest = [heads[np.isfinite(heads)].max(initial=0) for heads in chance.values()]
-        ax.bar(at, highest, width=0.8, color=GRID, label="95 % of permutations lie below")
-    defined = [heads[np.isfinite(heads)] for heads in values.values()]
-    median = [float(np.median(heads)) if heads.size else np.nan for heads in defined]
-    ax.plot(at, median, color=INK, linewidth=0.8, marker="_", markersize=9, label="median")
-    step = math.ceil(len(values) / MAX_LAYERS)
-    ax.set_xticks(
-        at[::step], list(values)[::step], rotation=90 if sum(map(len, values)) > 80 else 0
-    )
-    ax.set_ylabel(label)
-    ax.margins(x=0.02)
-
-
-def smoothness(ax: Axes, result: Smoothness) -> None:
-    """Draw the correlation of neighbouring distances per head over the permutations' 95 %."""
-    head = np.arange(len(result.correlation))
-    if not np.isfinite(result.correlation).any():
-        nothing(ax, "every head has the same value at every distance")
-        return
-    ax.bar(head, result.p95, width=0.8, color=GRID, label="95 % of permutations lie below")
-    ax.plot(head, result.correlation, "o", color=BLUE, markersize=3.5, label="head")
-    ax.axhline(0, color=MUTED, linewidth=0.5)
-    ax.set(xlabel="head", ylabel="correlation of neighbouring distances")
-    low = float(np.nanmin(np.append(result.correlation, 0)))
-    ax.set_ylim(min(low, 0) - 0.05, 1.02)
-    ax.locator_params(axis="x", integer=True)
-    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
-
-
-def kernel_map(
-    ax: Axes, kernel: NDArray[np.float64], limit: float, quantity: str, *, causal: bool = False
-) -> AxesImage:
-    """Draw ``[n, n]`` numbers between positions, queries downwards; unseen keys are left empty."""
-    n = len(kernel)
-    shown, block = pooled(kernel)
-    if causal:
-        side = np.arange(len(shown))
-        shown = np.where(side[:, None] < side, np.nan, shown)
-    image = ax.imshow(
-        shown, cmap=_map(quantity), vmin=-limit, vmax=limit,
-        extent=(-0.5, n - 0.5, n - 0.5, -0.5),
-    )  # fmt: skip
-    of = f" (mean of {block} x {block} cells)" if block > 1 else ""
-    ax.set(xlabel=f"key{of}", ylabel="query")
-    ax.spines[:].set_visible(False)
-    return image
-
-
-def standard_curves(ax: Axes, curves: Mapping[str, NDArray[np.float64]]) -> None:
-    """Draw standardised curves by distance, from distance 1."""
-    for k, (label, curve) in enumerate(curves.items()):
-        color, dash = LINES[k % len(LINES)]
-        ax.plot(np.arange(1, len(curve) + 1), curve, color=color, linestyle=dash, label=label)
-    ax.axhline(0, color=MUTED, linewidth=0.5)
-    ax.set(xscale="log", xlabel="distance (positions)", ylabel="standard deviations")
-    ax.set_xlim(1, max(map(len, curves.values())))
-    plain(ax.xaxis)
-    ax.legend(loc="best")
-
-
-def _map(quantity: str) -> str:
+def color_map(quantity: str) -> str:
+    """Return the colours of biases (``"bias"``) or cosines."""
     return DIVERGING if quantity == "cosine" else "PuOr_r"
+
+
+def suited(results: Mapping[str, Heads], sheet: Sheet) -> str:
+    """Choose the figure of `FIGURES` that so many heads can be read in."""
+    heads = max(len(found.curves) for found in results.values())
+    if isinstance(next(iter(results.values())).layout, Grid):
+        return "maps" if len(results) == 1 or heads == 1 else "mosaic"
+    return "stripes" if len(results) > 1 or sheet.narrow or heads > MAX_HEADS else "curves"
+
+
+def _curves(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+    """Draw a panel per head of one encoding."""
+    ((name, heads),) = results.items()
+    rows, columns = balanced(min(len(heads.curves), MAX_HEADS), 4)
+    width = sheet.width if columns > 2 else 2.1 * columns + 1
+    figure = sheet.figure(1.25 * rows + 0.45 + (rows == 1), width=width)
+    _panels(figure, heads)
+    if not sheet.exact:
+        also = " (dashed: mean over heads)" if len(heads.curves) > 1 else ""
+        figure.suptitle(f"{name}{also}")
+    return figure
+
+
+def _stripes(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+    """Draw a stripe per head."""
+    total = sum(len(heads.curves) for heads in results.values())
+    height = max(0.08 * total, 0.2 * len(results), 1.5) + 0.6
+    figure = sheet.figure(min(height, 7.5))
+    ax = figure.subplots()
+    _stripes_of(ax, results)
+    if len(results) == 1:
+        every = range(0, total, -(-total // 12))
+        ax.set_yticks([head + 0.5 for head in every], [str(head) for head in every])
+        if not sheet.exact:
+            ax.set_title(next(iter(results)))
+    return _wrapped(figure)
+
+
+def _maps(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+    """Draw a map per head of one encoding, or of several that have one head each."""
+    first = next(iter(results.values()))
+    if len(results) == 1:
+        shown = {f"head {head}": values for head, values in enumerate(centred(first)[:MAX_HEADS])}
+    else:
+        every = ((name, found.curves[0]) for name, found in results.items())
+        shown = dict(islice(every, MAX_LAYERS))
+    most = 3 if sheet.narrow else 6
+    rows, columns = balanced(len(shown), most)
+    side = min((sheet.width - 1.2) / columns, 2.4)
+    height = max((side + 0.25) * rows + 0.35, LABEL)
+    figure = sheet.figure(height, width=side * columns + 1.3, compressed=True)
+    map_panels(figure, shown, CENTRED[first.quantity], first.quantity, most)
+    if len(results) == 1 and not sheet.exact:
+        figure.suptitle(next(iter(results)))
+    return _wrapped(figure)
+
+
+def _mosaic(sheet: Sheet, results: Mapping[str, Heads], _: Mapping[str, Any]) -> Figure:
+    """Draw a tile per encoding and head."""
+    rows = min(len(results), MAX_LAYERS)
+    across = min(max(len(heads.curves) for heads in results.values()), MAX_HEADS)
+    side = min((sheet.width - 1.6) / across, 0.8 if sheet.exact else 0.45)
+    height = max(side * rows + 0.7, LABEL)
+    figure = sheet.figure(height, width=max(side * across + 2.0, 4.6), compressed=True)
+    _tiles_by_layer(figure, results)
+    return _wrapped(figure)
+
+
+def _wrapped(figure: Figure) -> Figure:
+    """Break the labels of colour bars, which are longer than a low figure is high."""
+    for ax in figure.axes:
+        if ax.get_label() == "<colorbar>":
+            ax.set_ylabel(fill(ax.get_ylabel(), 20))
+    return figure
+
+
+FIGURES: Mapping[str, Builder] = {
+    "curves": _curves,
+    "stripes": _stripes,
+    "maps": _maps,
+    "mosaic": _mosaic,
+}

@@ -1,18 +1,20 @@
-"""Drawings of the probes: the published and the sound ones on one scale."""
+"""Errors of the probes: the published and the sound ones on one scale."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from posprobe.figures.draw import nothing
+from posprobe.analyses.probes import AbsoluteProbe
+from posprobe.figures.common import Builder, nothing, one_each
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from posprobe.analyses.probes import AbsoluteProbe, OrderProbe, Probes
+    from posprobe.analyses.probes import OrderProbe, Probes
     from posprobe.analyses.probes_published import PublishedProbe
 
 
@@ -25,8 +27,14 @@ class _Line(NamedTuple):
     published: bool
 
 
-def probes(ax: Axes, result: Probes) -> None:
-    """Draw each probe's error as a share of its own chance level, the number itself beside it."""
+def plot(ax: Axes, result: Probes | AbsoluteProbe) -> None:
+    """Draw each probe's error as a share of its own chance level, the number itself beside it.
+
+    A single probe of the position is drawn by its predictions.
+    """
+    if isinstance(result, AbsoluteProbe):
+        _predictions(ax, result)
+        return
     lines = [
         *_absolute(result.absolute_published, result.absolute_blocked),
         *_order(result.order_published, result.order_disjoint),
@@ -52,7 +60,7 @@ def probes(ax: Axes, result: Probes) -> None:
     ax.set_ylim(height[-1] - 0.6, 0.8)
 
 
-def predictions(ax: Axes, result: AbsoluteProbe) -> None:
+def _predictions(ax: Axes, result: AbsoluteProbe) -> None:
     """Draw the predicted against the true position, for held-out blocks and for random folds."""
     position = result.start + np.arange(len(result.predicted))
     ends = position[[0, -1]]
@@ -112,3 +120,6 @@ def _order(published: PublishedProbe | None, sound: OrderProbe | None) -> list[_
                       published=False)
             )  # fmt: skip
     return lines
+
+
+FIGURES: Mapping[str, Builder] = {"probes": one_each(plot, 2.6, width=4.6)}

@@ -1,12 +1,13 @@
-"""Drawing of the lengths of positions beside those of tokens."""
+"""The lengths of positions beside those of tokens."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from posprobe.figures.draw import nothing, plain
+from posprobe.figures.common import Builder, nothing, one_each, plain
 from posprobe.figures.styles import BLUE, RED
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 BINS = 60
 
 
-def scale(ax: Axes, result: Scale) -> None:
+def plot(ax: Axes, result: Scale) -> None:
     """Draw the norms of positions and of tokens as histograms on one axis, their means as lines."""
     drawn = (
         (result.position_norms, "positions", BLUE, "-"),
@@ -47,3 +48,6 @@ def scale(ax: Axes, result: Scale) -> None:
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         plain(ax.xaxis)
     ax.legend(loc="best")
+
+
+FIGURES: Mapping[str, Builder] = {"scale": one_each(plot, 2.4, width=4.6)}

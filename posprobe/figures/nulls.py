@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from posprobe.figures.common import Builder
+from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
 from posprobe.nulls import NULLS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: Told apart by height in the strip and by marker.
 MARKERS = ("o", "s", "^", "D")
 
 
-def strip(ax: Axes, entry: Mapping[str, Any], title: str) -> None:
+def _strip(ax: Axes, entry: Mapping[str, Any], title: str) -> None:
     """Draw one number: a line for the table, a dashed one for the sinusoid, a bar per null model.
 
     Parameters
@@ -50,3 +54,28 @@ def strip(ax: Axes, entry: Mapping[str, Any], title: str) -> None:
     ax.tick_params(axis="x", length=2, pad=1)
     ax.locator_params(axis="x", nbins=3)
     ax.set_title(title, pad=2, fontsize="medium")
+
+
+def _nulls(sheet: Sheet, _: Mapping[str, Any], beside: Mapping[str, Any]) -> Figure:
+    """Draw a strip for each of the ``numbers`` beside, by label: entries as `_strip` takes them."""
+    numbers = beside["numbers"]
+    columns = 2 if sheet.narrow else 4 if sheet.low else 3
+    rows = math.ceil(len(numbers) / columns)
+    figure = sheet.figure(0.66 * rows + 0.3)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for ax in axes.flat[len(numbers) :]:
+        ax.set_axis_off()
+    handles: dict[str, Any] = {}
+    for ax, (label, entry) in zip(axes.flat, numbers.items(), strict=False):
+        title = label.replace("translation", "transl.") if columns != 3 else label
+        _strip(ax, entry, title)
+        handles |= {text: mark for mark, text in zip(*ax.get_legend_handles_labels(), strict=True)}
+    ordered = {name: handles[name] for name in ("table", "sinusoid", *handles) if name in handles}
+    figure.legend(
+        list(ordered.values()), list(ordered), loc="outside upper left", borderaxespad=0.1,
+        ncols=3 if sheet.narrow else len(ordered), columnspacing=1.2,
+    )  # fmt: skip
+    return figure
+
+
+FIGURES: Mapping[str, Builder] = {"nulls": _nulls}

@@ -1,17 +1,20 @@
-"""Drawings of a table beside the sinusoid of its shape."""
+"""A table beside the sinusoid of its shape."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posprobe.analyses.pursuit import ENOUGH
-from posprobe.figures.draw import nothing, plain
+from posprobe.figures.common import Builder, nothing, plain
+from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, INK, MUTED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from posprobe.analyses.sinusoid import SinusoidFit
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 LABELLED = 0.03
 
 
-def sinusoids(ax: Axes, result: SinusoidFit) -> None:
+def plot(ax: Axes, result: SinusoidFit) -> None:
     """Draw the share explained by 1, 2, 3 … sinusoids, with the first ones' periods."""
     lines = result.sinusoids
     if lines is None or not lines.share.size:
@@ -66,3 +69,17 @@ def base(ax: Axes, result: SinusoidFit) -> None:
     ax.set_ylim(min(0.0, float(fit.cka.min())) - 0.02, 1.04)
     ax.set_xlim(fit.bases[0], fit.bases[-1])
     plain(ax.xaxis)
+
+
+def _sinusoid(sheet: Sheet, results: Mapping[str, SinusoidFit], _: Mapping[str, Any]) -> Figure:
+    """Draw both, below each other where the sheet is narrow."""
+    shape = (2 * len(results), 1) if sheet.narrow else (len(results), 2)
+    figure = sheet.figure(2.5 * shape[0])
+    axes = figure.subplots(*shape, squeeze=False).reshape(-1, 2)
+    for (left, right), result in zip(axes, results.values(), strict=True):
+        plot(left, result)
+        base(right, result)
+    return figure
+
+
+FIGURES: Mapping[str, Builder] = {"sinusoid": _sinusoid}

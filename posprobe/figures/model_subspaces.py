@@ -1,16 +1,19 @@
-"""Drawings of the position subspace beside the directions of the tokens."""
+"""The position subspace beside the directions of the tokens."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.draw import nothing
+from posprobe.figures.common import Builder, nothing
+from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, GRID, MUTED, ONE_SIDED, SKY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from posprobe.analyses.subspaces import SubspaceOverlap
 
@@ -20,7 +23,7 @@ WINDOW = 1 / 24
 GROUPS = 64
 
 
-def overlap_curve(ax: Axes, found: SubspaceOverlap) -> None:
+def plot(ax: Axes, found: SubspaceOverlap) -> None:
     """Draw how much of each token direction lies within the position subspace.
 
     Single directions scatter, by chance alone within the band, so that a running mean is drawn
@@ -79,3 +82,15 @@ def _along_tokens(ax: Axes, count: int) -> None:
     ax.set_xlim(0.5, count + 0.5)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("token direction, by singular value")
+
+
+def _overlap(sheet: Sheet, results: Mapping[str, SubspaceOverlap], _: Mapping[str, Any]) -> Figure:
+    (found,) = results.values()
+    figure = sheet.figure(4.6)
+    upper, lower = figure.subplots(2, 1)
+    plot(upper, found)
+    overlap_map(lower, found)
+    return figure
+
+
+FIGURES: Mapping[str, Builder] = {"overlap": _overlap}

@@ -1,23 +1,38 @@
-"""Drawings of encodings that follow a formula: rotary ladders, linear biases."""
+"""Rotary encodings: the ladder of wavelengths, and how the mean rotation falls."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import plain
-from posprobe.figures.styles import BLUE, MUTED, ONE_SIDED, RED
+from posprobe.encodings import wavelengths
+from posprobe.figures.common import Builder, plain
+from posprobe.figures.sheet import Sheet
+from posprobe.figures.styles import BLUE, MUTED, RED
+from posprobe.schemes import Rotary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-    from posprobe.analyses.rotation import Rotation
+    from posprobe.analyses import Rotation
 
 
-def ladder(
+def plot(ax: Axes, result: Rotation | Rotary) -> None:
+    """Draw each pair's wavelength beside the context lengths."""
+    if isinstance(result, Rotary):
+        training, target = result.training_length, result.max_positions
+        unscaled = wavelengths(replace(result, scaling={}).frequencies())
+        _ladder(ax, wavelengths(result.frequencies(target)), unscaled, training, target)
+    else:
+        _ladder(ax, result.wavelength, result.unscaled, result.training, result.target)
+
+
+def _ladder(
     ax: Axes,
     wavelength: NDArray[np.float64],
     unscaled: NDArray[np.float64],
@@ -52,7 +67,7 @@ def ladder(
     ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions per turn)")
     ax.set_xlim(-0.5, len(pair) - 0.5)
     plain(ax.yaxis)
-    ax.legend(loc="upper left", bbox_to_anchor=(-0.02, 1.12), ncols=2)
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
 def decay(ax: Axes, result: Rotation) -> None:
@@ -77,38 +92,26 @@ def decay(ax: Axes, result: Rotation) -> None:
     ax.set_xlim(1, distance[-1])
     ax.set_ylim(min(-0.3, float(result.kernel.min()) - 0.05), 1.03)
     plain(ax.xaxis)
-    ax.legend(loc="upper left", bbox_to_anchor=(-0.02, 1.12), ncols=2)
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=2, borderaxespad=0.2)
 
 
-def slopes(ax: Axes, values: NDArray[np.floating[Any]], n: int) -> None:
-    """Draw the penalty of each head up to ``n`` positions on logarithmic axes, where it is a line.
+def _rotation(sheet: Sheet, results: Mapping[str, Rotation], _: Mapping[str, Any]) -> Figure:
+    """Draw each ladder of wavelengths, and beside it how the mean rotation falls."""
+    count = len(results)
+    shape = (2 * count, 1) if sheet.narrow else (count, 2)
+    figure = sheet.figure((2.2 if sheet.narrow else 2.7) * shape[0])
+    axes = figure.subplots(*shape, squeeze=False).reshape(count, 2)
+    for (left, right), (name, result) in zip(axes, results.items(), strict=True):
+        plot(left, result)
+        decay(right, result)
+        if sheet.width <= 6:
+            for ax in (left, right):
+                ax.legend(loc="lower left", bbox_to_anchor=(0, 1.0), borderaxespad=0.2)
+        if count > 1:
+            left.set_ylabel(f"{name}\n{left.get_ylabel()}")
+        elif not sheet.exact:
+            figure.suptitle(name)
+    return figure
 
-    Parameters
-    ----------
-    ax
-        To draw into.
-    values
-        ``[heads]``, logits per position.
-    n
-        Positions.
-    """
-    from matplotlib import colormaps
 
-    distance = np.array([1, max(n - 1, 2)])
-    # The lightest end of the map is lost on white.
-    colors = colormaps[ONE_SIDED](np.linspace(0, 0.85, len(values)))
-    every = math.ceil(len(values) / 8)
-    # Labels stand in the order of the slopes, whatever the order of the heads.
-    labelled = np.argsort(-values, kind="stable")[::every]
-    for head, slope in enumerate(values):
-        ax.plot(distance, slope * distance, color=colors[head], linewidth=0.9)
-    for head in labelled:
-        ax.annotate(
-            f"head {head}", (distance[-1], values[head] * distance[-1]), (3, 0),
-            textcoords="offset points", va="center",
-        )  # fmt: skip
-    ax.axhline(1, color=RED, linewidth=0.8, linestyle=(0, (4, 1.5)))
-    ax.set(xscale="log", yscale="log", xlabel="distance (positions)")
-    ax.set_ylabel("penalty (logits; dashed: 1)")
-    ax.set_xlim(1, distance[-1])
-    plain(ax.xaxis, ax.yaxis)
+FIGURES: Mapping[str, Builder] = {"rotation": _rotation}

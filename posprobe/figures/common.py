@@ -1,0 +1,193 @@
+"""What several drawings share: thinned curves, pooled matrices, labels, and panels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.figures.sheet import Sheet
+from posprobe.figures.styles import LINES, MUTED
+from posprobe.table import Grid, Layout
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+_T = TypeVar("_T")
+#: Makes a figure on a sheet, of results by label and of what was computed to stand beside them.
+Builder: TypeAlias = "Callable[[Sheet, Mapping[str, Any], Mapping[str, Any]], Figure]"
+#: Lower and upper edge of a null model's curves.
+Band: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+#: Cells per side beyond which a heat map is averaged in blocks: more are finer than any page.
+MAX_CELLS = 512
+#: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
+MAX_POINTS = 2048
+#: Decibels below the peak at which the colours end.
+FLOOR = -40.0
+BAND = "random walk, 5 to 95 %"
+
+
+def one_each(
+    plot: Callable[[Axes, Any], object],
+    height: float,
+    *,
+    width: float | None = None,
+    compressed: bool = False,
+) -> Builder:
+    """Return a builder that draws each result into Axes of its own, below each other."""
+
+    def build(sheet: Sheet, results: Mapping[str, Any], _: Mapping[str, Any]) -> Figure:
+        figure = sheet.figure(height * len(results), width=width, compressed=compressed)
+        axes = figure.subplots(len(results), 1, squeeze=False)[:, 0]
+        for ax, (name, result) in zip(axes, results.items(), strict=True):
+            plot(ax, result)
+            if len(results) > 1:
+                ax.set_title(name)
+        return figure
+
+    return build
+
+
+def band_of(beside: Mapping[str, Any], curve: str) -> Band | None:
+    """Look up the null band of a curve among what stands beside results."""
+    found: Band | None = beside.get("bands", {}).get(curve)
+    return found
+
+
+def panels(figure: Any, count: int, most: int) -> Any:
+    """Make Axes ``[rows, columns]`` for so many panels, the rest switched off."""
+    axes = figure.subplots(*balanced(count, most), squeeze=False)
+    for ax in axes.flat[count:]:
+        ax.set_axis_off()
+    return axes
+
+
+def balanced(count: int, most: int) -> tuple[int, int]:
+    """Arrange panels in rows that are as full as each other."""
+    rows = math.ceil(count / most)
+    return rows, math.ceil(count / rows)
+
+
+def spread(items: Sequence[_T], most: int) -> list[_T]:
+    """Pick at most so many items, evenly spaced, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
+
+
+def styled(results: Mapping[str, _T]) -> Iterator[tuple[str, _T, dict[str, Any]]]:
+    """Give each labelled result a line of its own."""
+    for index, (label, result) in enumerate(results.items()):
+        color, dash = LINES[index % len(LINES)]
+        yield label, result, {"color": color, "linestyle": dash, "label": label}
+
+
+def pooled(matrix: NDArray[np.float64], cells: int = MAX_CELLS) -> tuple[NDArray[np.float64], int]:
+    """Average a square matrix in blocks so that it has at most ``cells`` cells per side."""
+    n = len(matrix)
+    block = math.ceil(n / cells)
+    if block == 1:
+        return matrix, 1
+    edges = np.arange(0, n, block)
+    sums = np.add.reduceat(np.add.reduceat(matrix, edges, axis=0), edges, axis=1)
+    size = np.diff(np.append(edges, n))
+    return sums / np.outer(size, size), block
+
+
+def extremes(
+    at: NDArray[Any], values: NDArray[np.floating[Any]]
+) -> tuple[NDArray[Any], NDArray[np.floating[Any]]]:
+    """Thin a curve of more than `MAX_POINTS` points: each block keeps its lowest and its highest.
+
+    Parameters
+    ----------
+    at, values
+        Places and values ``[k]``.
+    """
+    if len(values) <= MAX_POINTS:
+        return at, values
+    block = -(-2 * len(values) // MAX_POINTS)
+    first = np.arange(0, len(values) // block * block, block)
+    blocks = values[: len(first) * block].reshape(-1, block)
+    lowest = np.argmin(np.where(np.isnan(blocks), np.inf, blocks), axis=1)
+    highest = np.argmax(np.where(np.isnan(blocks), -np.inf, blocks), axis=1)
+    rest = np.arange(blocks.size, len(values))
+    kept = np.unique(np.concatenate([first + lowest, first + highest, rest]))
+    return at[kept], values[kept]
+
+
+def area(ax: Axes, edges: tuple[NDArray[Any], ...], *, log: bool = False, **look: Any) -> None:
+    """Fill between two curves, of many points with the extremes of neighbouring ones.
+
+    Parameters
+    ----------
+    ax
+        To draw into.
+    edges
+        Places, lower and upper values, each ``[k]``.
+    log
+        Whether the places, positive and rising, are drawn on a logarithmic axis.
+    look
+        Of the area.
+    """
+    at, low, high = edges
+    if len(at) > MAX_POINTS:
+        spaced = (np.geomspace if log else np.linspace)(at[0], at[-1], MAX_POINTS)
+        first = np.unique(np.searchsorted(at, spaced))
+        at = at[first]
+        low, high = np.minimum.reduceat(low, first), np.maximum.reduceat(high, first)
+    ax.fill_between(at, low, high, linewidth=0, **look)
+
+
+def null_band(ax: Axes, band: Band | None, first: int) -> None:
+    """Draw a null band of a curve whose first value stands at ``first``."""
+    if band is not None:
+        at = np.arange(first, first + len(band[0]))
+        area(ax, (at, *band), color=MUTED, alpha=0.25, label=BAND)
+
+
+def decibels(power: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return powers in decibels below the peak, none lower than 10 below `FLOOR`."""
+    least = 10 ** (FLOOR / 10) / 10
+    peak = power.max() or 1.0
+    return np.asarray(10 * np.log10(np.maximum(power / peak, least)))
+
+
+def position_label(layout: Layout) -> str:
+    """Name an axis along the rows of a table."""
+    return "patch, row by row" if isinstance(layout, Grid) else "position"
+
+
+def plain(*axes: Axis) -> None:
+    """Label decades as plain numbers: superscripts cost a parser and read no better."""
+    from matplotlib.ticker import FuncFormatter, NullLocator
+
+    for axis in axes:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+
+
+def whole() -> MaxNLocator:
+    """Return a locator of whole numbers."""
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(nbins=6, integer=True)
+
+
+def layer_axis(ax: Axes) -> None:
+    """Label an axis that runs over layers: whole numbers only."""
+    ax.xaxis.set_major_locator(whole())
+    ax.set_xlabel("layer (0: what enters the first)")
+
+
+def nothing(ax: Axes, why: str) -> None:
+    """Say in an empty drawing why the result is undefined."""
+    ax.text(0.5, 0.5, f"undefined:\n{why}", ha="center", va="center", transform=ax.transAxes)
+    ax.set(xticks=[], yticks=[])

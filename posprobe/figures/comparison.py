@@ -1,0 +1,118 @@
+"""Several tables side by side: matrices, curves over a null band, and distances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.figures.common import Builder, balanced, band_of
+from posprobe.figures.sheet import PLAIN, Sheet, columns_of, legend_height
+from posprobe.figures.similarity import matrices, profiles
+from posprobe.figures.spectrum import shares
+from posprobe.figures.styles import DIVERGING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+    from posprobe.analyses import Similarity
+
+
+def _comparison(
+    sheet: Sheet, results: Mapping[str, Similarity], beside: Mapping[str, Any]
+) -> Figure:
+    """Draw the matrices above the curves by offset and by frequency: a paper's first figure.
+
+    ``beside`` holds ``spectra`` of the same labels and, where there are any, null ``bands``.
+    """
+    most = 3 if sheet.narrow else 6
+    rows, columns = balanced(len(results), most)
+    side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
+    side = min(side, 0.4 * sheet.width)
+    top = rows * (side + 0.2) + (0.95 if sheet.narrow else 0.5)
+    below = (2 * PLAIN if sheet.narrow else PLAIN) + legend_height([*results, ""], sheet)
+    # On a low sheet the curves keep more than half of the height.
+    top = min(top, max(sheet.limit - below, 0.45 * sheet.limit))
+    figure = sheet.figure(top + below)
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(top, below))[:, 0]
+    panels = [(name, result, result.raw) for name, result in results.items()]
+    matrices(upper, panels, most, sheet)
+    _both_curves(lower, sheet, results, beside, stacked=sheet.narrow)
+    return figure
+
+
+def _curves(sheet: Sheet, results: Mapping[str, Similarity], beside: Mapping[str, Any]) -> Figure:
+    """Draw the curves by offset above those by frequency, of ``spectra`` beside the results."""
+    figure = sheet.figure(5.0 + legend_height([*results, ""], sheet))
+    _both_curves(figure, sheet, results, beside, stacked=True)
+    return figure
+
+
+def _both_curves(
+    figure: Figure | SubFigure,
+    sheet: Sheet,
+    results: Mapping[str, Similarity],
+    beside: Mapping[str, Any],
+    *,
+    stacked: bool,
+) -> None:
+    left, right = figure.subplots(2, 1) if stacked else figure.subplots(1, 2)
+    profiles(left, results, band_of(beside, "profile"))
+    shares(right, beside["spectra"], band_of(beside, "spectrum"))
+    handles, labels = left.get_legend_handles_labels()
+    for ax in (left, right):
+        ax.get_legend().remove()
+    figure.legend(
+        handles, labels, loc="outside upper center", ncols=columns_of(labels, sheet),
+        borderaxespad=0.1, columnspacing=1.0, handlelength=2.4, labelspacing=0.3,
+    )  # fmt: skip
+
+
+def distances(*, signed: bool) -> Builder:
+    """Return a builder that draws the ``distances`` beside results: ``[m, m]`` by name.
+
+    Parameters
+    ----------
+    signed
+        Whether they run from -1 to 1 rather than from 0 to 1.
+    """
+
+    def build(sheet: Sheet, results: Mapping[str, Any], beside: Mapping[str, Any]) -> Figure:
+        matrices = beside["distances"]
+        size = 1.0 + 0.38 * len(results)
+        figure = sheet.figure(0.9 + size, width=1.2 + 1.15 * size * len(matrices))
+        axes = figure.subplots(1, len(matrices), squeeze=False)[0]
+        for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
+            _cells(ax, matrix, list(results), signed=signed)
+            ax.set_title(name.replace("_", " "))
+            if ax is not axes[0]:
+                ax.set_yticklabels([])
+        return figure
+
+    return build
+
+
+def _cells(ax: Axes, matrix: NDArray[np.float64], labels: Sequence[str], *, signed: bool) -> None:
+    """Draw a matrix of pairwise numbers, each in its cell."""
+    shown = np.ma.masked_invalid(matrix)
+    ax.imshow(shown, cmap=DIVERGING if signed else "cividis", vmin=-1 if signed else 0, vmax=1)
+    for row, column in np.ndindex(matrix.shape):
+        value = matrix[row, column]
+        text = "–" if np.isnan(value) else f"{value:.2f}"
+        dark = abs(value) > 0.65 if signed else np.isnan(value) or value < 0.55
+        color = "white" if dark else "black"
+        ax.text(column, row, text, ha="center", va="center", color=color)
+    ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
+    ax.set_yticks(range(len(labels)), labels)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+
+
+FIGURES: Mapping[str, Builder] = {
+    "comparison": _comparison,
+    "curves": _curves,
+    "distances": distances(signed=False),
+}

@@ -1,0 +1,140 @@
+"""Patches on a grid: a tile of cosines for each, and the spectrum of the plane."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.analyses.grid import TILES
+from posprobe.figures.common import Builder, one_each
+from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels, opaque
+from posprobe.figures.styles import DIVERGING, INK, ONE_SIDED
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
+
+    from posprobe.analyses import Patches
+
+#: Tiles per side of a mosaic; on larger grids every second, third … patch has one.
+MAX_TILES = TILES
+#: Cells per side of a tile, beyond which it is averaged in blocks to half as many at most.
+MAX_TILE = 64
+#: Marks of a colour bar of cosines.
+MARKS = (-1, -0.5, 0, 0.5, 1)
+
+
+def plot(ax: Axes, result: Patches) -> None:
+    """Draw the mosaic and its colours."""
+    ax.figure.colorbar(mosaic(ax, result), ax=ax, label="cosine")
+
+
+def mosaic(ax: Axes, result: Patches) -> AxesImage:
+    """Draw one tile per patch: its cosine with every patch (Dosovitskiy et al. 2021, figure 7)."""
+    height, width = result.layout.height, result.layout.width
+    every = math.ceil(max(height, width) / MAX_TILES)
+    block = tile_block(result.layout)
+    step = every // result.every
+    tiles = result.mosaic[::step, ::step]
+    if block > 1:
+        down, right = (np.arange(0, side, block) for side in (height, width))
+        sums = np.add.reduceat(np.add.reduceat(tiles, down, axis=2), right, axis=3)
+        tiles = sums / np.outer(
+            np.diff(np.append(down, height)), np.diff(np.append(right, width))
+        )  # fmt: skip
+    down, across, height, width = tiles.shape
+    canvas = np.full((down, height + 1, across, width + 1), np.nan)
+    canvas[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
+    canvas = canvas.reshape(down * (height + 1), across * (width + 1))[:-1, :-1]
+    image = ax.imshow(canvas, cmap=DIVERGING, vmin=-1, vmax=1)
+    for axis, count, side in ((ax.xaxis, across, width), (ax.yaxis, down, height)):
+        at = np.arange(count)
+        axis.set_ticks(at * (side + 1) + (side - 1) / 2, [str(k * every) for k in range(count)])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    cells = f" (cells: means of {block} x {block})" if block > 1 else ""
+    ax.set(xlabel=f"column of the patch{cells}", ylabel="row of the patch")
+    return image
+
+
+def tile_block(layout: Grid) -> int:
+    """Return the side in patches of the blocks that a mosaic's tiles are averaged in."""
+    longer = max(layout.height, layout.width)
+    return math.ceil(2 * longer / MAX_TILE) if longer > MAX_TILE else 1
+
+
+def _plane_power(ax: Axes, result: Patches) -> None:
+    """Draw the two-dimensional spectrum, zero frequency in the middle, in decibels below peak."""
+    height, width = result.layout.height, result.layout.width
+    shown = result.power > 1e-6 * result.power.max()
+    level = np.full_like(result.power, -60.0)
+    level[shown] = 10 * np.log10(result.power[shown] / result.power.max())
+    # The middle cell is frequency 0 whether or not there is a Nyquist frequency to its left.
+    left, top = -(width // 2 + 0.5) / width, -(height // 2 + 0.5) / height
+    extent = (left, left + 1, top + 1, top)
+    image = ax.imshow(level, cmap=ONE_SIDED, vmin=-40, vmax=0, extent=extent)
+    ax.set(xlabel="cycles per patch, along rows", ylabel="cycles per patch, along columns")
+    ax.figure.colorbar(image, ax=ax, label="power (dB below peak)", shrink=0.85)
+
+
+def _mosaic(sheet: Sheet, results: Mapping[str, Patches], _: Mapping[str, Any]) -> Figure:
+    """Draw a tile per patch, and on a wide sheet of paper how to read one."""
+    (result,) = results.values()
+    height, width = result.layout.height, result.layout.width
+    ratio = height / width
+    if sheet.narrow or not sheet.exact:
+        wide = min(sheet.width - 0.95, 4.3 * max(1, 1 / ratio))
+        figure = sheet.figure(wide * ratio + 0.65, width=wide + 0.95, compressed=True)
+        ax = figure.subplots()
+        image = mosaic(ax, result)
+        figure.colorbar(image, ax=ax, label="cosine", ticks=MARKS, aspect=30)
+    else:
+        wide = 0.67 * (sheet.width - 1.2)
+        figure = sheet.figure(wide * ratio + 0.65)
+        spots = figure.subplot_mosaic(
+            [["all", "one"], ["all", "bar"]],
+            width_ratios=(wide, 0.5 * wide), height_ratios=(1, 0.06),
+        )  # fmt: skip
+        ax = spots["all"]
+        image = mosaic(ax, result)
+        every = math.ceil(max(height, width) / MAX_TILES)
+        _one_tile(spots["one"], ax, result, every)
+        figure.colorbar(
+            image, cax=spots["bar"], label="cosine", ticks=[-1, 0, 1], orientation="horizontal"
+        )
+    if sheet.exact:
+        opaque(image)
+        fewer_labels(ax)
+        ax.set_title("a tile: cosine of one patch with all", pad=4)
+    return figure
+
+
+def _one_tile(ax: Axes, whole: Axes, result: Patches, every: int) -> None:
+    """Draw one tile of a mosaic again, larger, and frame it and its own cell."""
+    from matplotlib.patches import Rectangle
+
+    height, width = result.layout.height, result.layout.width
+    row, column = (size // 3 // every * every for size in (height, width))
+    frame: dict[str, Any] = {"fill": False, "edgecolor": INK, "linewidth": 1.0}
+    wide, tall = (math.ceil(size / tile_block(result.layout)) for size in (width, height))
+    left, top = (cell // every * (size + 1) - 1 for cell, size in ((column, wide), (row, tall)))
+    whole.add_patch(Rectangle((left, top), wide + 1, tall + 1, **frame))
+    tile = result.mosaic[row // result.every, column // result.every]
+    ax.imshow(tile, cmap=DIVERGING, vmin=-1, vmax=1)
+    ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **frame))
+    ax.set(xlabel="column of the other patch", ylabel="row of the other patch")
+    ax.set_title(f"the tile of row {row}, column {column}\n(framed cell: itself)", pad=4)
+    few_ticks(ax)
+    ax.spines[:].set_visible(False)
+    ax.set_anchor("N")
+
+
+FIGURES: Mapping[str, Builder] = {
+    "mosaic": _mosaic,
+    "plane_spectrum": one_each(_plane_power, 3.0, width=4.0),
+}

@@ -1,0 +1,50 @@
+"""The length of every row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.figures.common import Builder, extremes, one_each
+from posprobe.figures.sheet import PLAIN, Sheet
+from posprobe.figures.styles import BLUE, ONE_SIDED, RED
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from posprobe.analyses import Norms
+
+
+def plot(ax: Axes, result: Norms) -> None:
+    """Draw row norms against position, or as a map of the grid."""
+    if isinstance(result.layout, Grid):
+        shape = result.layout.height, result.layout.width
+        image = ax.imshow(result.norms.reshape(shape), cmap=ONE_SIDED)
+        ax.set(xlabel="column", ylabel="row")
+        ax.figure.colorbar(image, ax=ax, label="norm", shrink=0.85)
+        return
+    position = result.start + np.arange(len(result.norms))
+    ax.plot(*extremes(position, result.norms), color=BLUE)
+    if result.outliers:
+        rows = list(result.outliers)
+        ax.plot(
+            position[rows], result.norms[rows], "o", color=RED, markersize=2.5,
+            label=f"stands out ({len(rows)})",
+        )  # fmt: skip
+        ax.legend(loc="upper right")
+    ax.set(xlabel="position", ylabel="row norm", ylim=(0, None))
+    ax.set_xlim(position[0] - 0.01 * len(position), position[-1] + 0.01 * len(position))
+
+
+def _norms(sheet: Sheet, results: Mapping[str, Norms], beside: Mapping[str, Any]) -> Figure:
+    if isinstance(next(iter(results.values())).layout, Grid):
+        height = min(sheet.width * 0.8, 3.0)
+        return one_each(plot, height, width=3.8, compressed=True)(sheet, results, beside)
+    return one_each(plot, PLAIN + 0.1)(sheet, results, beside)
+
+
+FIGURES: Mapping[str, Builder] = {"norms": _norms}

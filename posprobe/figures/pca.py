@@ -1,0 +1,234 @@
+"""Principal components: what they explain, their scores, and the path through the first ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.figures.common import (
+    Band,
+    Builder,
+    band_of,
+    extremes,
+    nothing,
+    null_band,
+    panels,
+    plain,
+    styled,
+)
+from posprobe.figures.sheet import PLAIN, Sheet, few_ticks, legend_above, legend_height
+from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+    from posprobe.analyses import PCA
+
+#: Components that are drawn against position.
+COMPONENTS = 6
+
+
+def plot(ax: Axes, result: PCA) -> None:
+    """Draw the explained variance of each component and its running sum."""
+    ratio = result.explained_variance_ratio
+    if result.undefined:
+        nothing(ax, result.undefined)
+        return
+    count = np.arange(1, len(ratio) + 1)
+    ax.plot(count, np.cumsum(ratio), color=BLUE, label="running sum")
+    ax.plot(count, ratio, color=RED, linestyle=(0, (4, 1.5)), label="each component")
+    for share in (0.90, 0.99):
+        needed = result.components_for(share)
+        if needed is not None:
+            ax.plot([needed], [np.cumsum(ratio)[needed - 1]], "o", color=INK, markersize=3)
+            ax.annotate(
+                f"{share:.0%}: {needed}", (needed, share), (5, -9), textcoords="offset points",
+            )  # fmt: skip
+    ax.set(xscale="log", xlabel="component", ylabel="share of variance", ylim=(-0.02, 1.04))
+    ax.set_xlim(0.9, len(ratio))
+    plain(ax.xaxis)
+    ax.legend(loc="center right")
+
+
+def variances(ax: Axes, results: Mapping[str, PCA], band: Band | None) -> None:
+    """Draw the running sum of explained variance for each table."""
+    null_band(ax, band, first=1)
+    for _, result, look in styled(results):
+        share = np.cumsum(result.explained_variance_ratio)
+        ax.plot(np.arange(1, len(share) + 1), share, **look)
+    ax.set(xscale="log", xlabel="components", ylabel="share of variance", ylim=(0, 1.03))
+    plain(ax.xaxis)
+    ax.legend(loc="lower right")
+
+
+def score(ax: Axes, result: PCA, component: int) -> None:
+    """Draw one component's score against position, or as a map of the grid."""
+    values = result.scores[:, component]
+    share = result.explained_variance_ratio[component]
+    ax.set_title(f"component {component + 1}: {share:.1%}")
+    if isinstance(result.layout, Grid):
+        limit = np.abs(values).max() or 1.0
+        shown = values.reshape(result.layout.height, result.layout.width)
+        ax.imshow(shown, cmap="PuOr_r", vmin=-limit, vmax=limit)
+        ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+        return
+    ax.axhline(0, color=GRID, linewidth=0.6)
+    position = result.start + np.arange(len(values))
+    ax.plot(*extremes(position, values), color=BLUE, linewidth=0.9)
+    ax.margins(x=0.01)
+
+
+def plane(ax: Axes, result: PCA) -> ScalarMappable:
+    """Draw the path in the plane of the first two components, coloured by position.
+
+    On a grid every row is a path of its own, coloured by the row.
+    """
+    from matplotlib.collections import LineCollection
+
+    steps, shade, colors = _steps(result, 2)
+    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
+    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
+    ax.add_collection(
+        LineCollection(list(steps), colors=colors.to_rgba(shade), linewidths=1.1, capstyle="round")
+    )
+    # Ink follows a page's theme, so that an open and a full mark of one shape would look alike.
+    for row, face, marker in ((0, "white", "o"), (-1, INK, "s")):
+        _end(ax, result, row, 2, markerfacecolor=face, marker=marker)
+    first, second = result.explained_variance_ratio[:2]
+    ax.set(xlabel=f"component 1 ({first:.1%})", ylabel=f"component 2 ({second:.1%})")
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.06)
+    return colors
+
+
+def space(ax: Any, result: PCA) -> None:
+    """Draw the path through the first three components into 3-D Axes."""
+    from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
+        Line3DCollection,
+    )
+
+    steps, shade, colors = _steps(result, 3)
+    ax.add_collection3d(Line3DCollection(list(steps), colors=colors.to_rgba(shade), linewidths=1.1))
+    for row, face, marker in ((0, "white", "o"), (-1, INK, "s")):
+        _end(ax, result, row, 3, markerfacecolor=face, marker=marker)
+    reach = 1.05 * np.abs(result.scores[:, :3]).max(axis=0)
+    ax.set(xlim=(-reach[0], reach[0]), ylim=(-reach[1], reach[1]), zlim=(-reach[2], reach[2]))
+    # Stretched, so that a weak third component can be seen; the plane beside it keeps the units.
+    ax.set_box_aspect((1, 1, 0.9), zoom=1.15)
+    ax.view_init(elev=22, azim=-58)
+    for axis, number in zip((ax.xaxis, ax.yaxis, ax.zaxis), (1, 2, 3), strict=True):
+        axis.set_pane_color((1, 1, 1, 0))
+        axis.line.set(color=MUTED, linewidth=0.6)
+        axis.set_ticks([0], [""])
+        axis._axinfo["grid"].update({"linewidth": 0.5, "color": GRID})
+        axis.set_label_text(f"component {number}")
+        axis.labelpad = -14
+
+
+def _steps(
+    result: PCA, components: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], ScalarMappable]:
+    """Return the steps of the path ``[k, 2, components]``, what colours each, and the colours."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    points = result.scores[:, :components]
+    steps = np.stack([points[:-1], points[1:]], axis=1)
+    first, last = result.start, result.start + len(points) - 1
+    number = first + 0.5 + np.arange(len(points) - 1, dtype=np.float64)
+    if isinstance(result.layout, Grid):
+        width = result.layout.width
+        within = np.arange(1, len(points)) % width != 0
+        steps, number = steps[within], np.repeat(np.arange(float(result.layout.height)), width - 1)
+        first, last = 0, result.layout.height - 1
+    return steps, number, ScalarMappable(Normalize(first, max(last, first + 1)), ONE_SIDED)
+
+
+def _end(ax: Any, result: PCA, row: int, components: int, **look: Any) -> None:
+    if isinstance(result.layout, Grid):
+        label = "first patch" if row == 0 else "last patch"
+    else:
+        label = f"position {result.start + row % len(result.scores)}"
+    ax.plot(
+        *result.scores[row, :components, None], markersize=4, markeredgecolor=INK,
+        markeredgewidth=0.8, linestyle="none", label=label, **look,
+    )  # fmt: skip
+
+
+def _variance(sheet: Sheet, results: Mapping[str, PCA], beside: Mapping[str, Any]) -> Figure:
+    """Draw the explained variance by component."""
+    figure = sheet.figure(PLAIN + 0.2 + legend_height([*results, ""], sheet), width=4.6)
+    ax = figure.subplots()
+    if len(results) == 1:
+        plot(ax, next(iter(results.values())))
+    else:
+        variances(ax, results, band_of(beside, "variance"))
+    legend_above(ax, sheet)
+    return figure
+
+
+def _components(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
+    """Draw the first components' scores against position, or as maps of the grid."""
+    (result,) = results.values()
+    on_grid = isinstance(result.layout, Grid)
+    count = min(COMPONENTS, result.scores.shape[1])
+    columns = min(count, 3 if on_grid or not sheet.narrow else 2)
+    rows = -(-count // columns)
+    if isinstance(result.layout, Grid):
+        side = (sheet.width - 0.1) / columns * result.layout.height / result.layout.width
+        figure = sheet.figure(rows * (side + 0.2), compressed=True)
+    else:
+        figure = sheet.figure(rows * (0.95 if sheet.narrow else 1.3) + 0.3)
+    axes = panels(figure, count, columns)
+    for number, ax in enumerate(axes.flat[:count]):
+        score(ax, result, number)
+        share = result.explained_variance_ratio[number]
+        title = f"{number + 1}: {share:.1%}" if sheet.narrow else ax.get_title(loc="left")
+        ax.set_title(title, pad=3)
+        if not on_grid:
+            ax.locator_params(axis="y", nbins=3)
+            if sheet.narrow:
+                few_ticks(ax, axis="x")
+            else:
+                ax.locator_params(axis="x", nbins=4, integer=True)
+            ax.tick_params(labelbottom=number + columns >= count)
+    if not on_grid:
+        figure.supxlabel("position")
+        figure.supylabel("score")
+    return figure
+
+
+def _trajectory(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) -> Figure:
+    """Draw the path through the first two components, and through three where there are."""
+    (result,) = results.values()
+    three = result.scores.shape[1] > 2
+    shape = (1, 1) if not three else (2, 1) if sheet.narrow else (1, 2)
+    height = {(1, 1): 0.8 * min(sheet.width, 4), (2, 1): 1.62 * sheet.width}
+    figure = sheet.figure(height.get(shape, 0.44 * sheet.width))
+    flat = figure.add_subplot(*shape, 1)
+    axes: list[Any] = [flat]
+    colors = plane(flat, result)
+    if three:
+        axes.append(figure.add_subplot(*shape, 2, projection="3d"))
+        space(axes[1], result)
+        if sheet.low:
+            axes[1].set_box_aspect((1, 1, 0.9), zoom=0.85)
+    flat.locator_params(nbins=5)
+    legend_above(flat, sheet)
+    label = "row" if isinstance(result.layout, Grid) else "position"
+    figure.colorbar(colors, ax=axes, label=label, aspect=30, shrink=0.9, pad=0.02)
+    return figure
+
+
+FIGURES: Mapping[str, Builder] = {
+    "variance": _variance,
+    "components": _components,
+    "trajectory": _trajectory,
+}

@@ -1,0 +1,208 @@
+"""Cosines of all pairs of positions, and their mean by offset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.figures.common import (
+    Band,
+    Builder,
+    area,
+    balanced,
+    band_of,
+    extremes,
+    null_band,
+    panels,
+    pooled,
+    position_label,
+    styled,
+)
+from posprobe.figures.sheet import LETTER, PLAIN, Sheet, legend_above, legend_height, shortened
+from posprobe.figures.styles import BLUE, DIVERGING, MUTED, RED
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+    from matplotlib.image import AxesImage
+
+    from posprobe.analyses import Cosine, Similarity
+
+#: Positions from which on the numbers of an axis need room.
+WIDE_NUMBERS = 10_000
+#: Marks of a colour bar of cosines.
+MARKS = (-1, -0.5, 0, 0.5, 1)
+
+
+def plot(ax: Axes, result: Similarity) -> None:
+    """Draw the cosine matrix of the rows as stored."""
+    image = heat_map(ax, result.raw, result.start)
+    ax.figure.colorbar(image, ax=ax, label="cosine")
+
+
+def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
+    """Draw the cosine matrix on fixed limits from -1 to 1, its axes in positions."""
+    matrix, block = pooled(cosine.matrix)
+    n, block = cosine.positions, block * cosine.pooled
+    extent = (start - 0.5, start + n - 0.5, start + n - 0.5, start - 0.5)
+    image = ax.imshow(matrix, cmap=DIVERGING, vmin=-1, vmax=1, extent=extent)
+    ax.set(xlabel="position", ylabel="position")
+    if block > 1:
+        ax.set_xlabel(f"position (means of {block} x {block} pairs)")
+    if start + n > WIDE_NUMBERS:
+        ax.locator_params(nbins=4)
+    ax.spines[:].set_visible(False)
+    return image
+
+
+def profile(ax: Axes, result: Similarity) -> None:
+    """Draw mean cosine against offset, or against displacement on a grid."""
+    if isinstance(result.layout, Grid):
+        right, down = result.layout.width - 1, result.layout.height - 1
+        ax.imshow(
+            result.centered.offset_mean, cmap=DIVERGING, vmin=-1, vmax=1,
+            extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5),
+        )  # fmt: skip
+        ax.set(xlabel="columns apart", ylabel="rows apart")
+        return
+    drawn = (
+        (result.raw, "raw", RED, (0, (4, 1.5))),
+        (result.centered, "centred", BLUE, "-"),
+    )
+    for cosine, label, color, dash in drawn:
+        offset = np.arange(len(cosine.offset_mean))
+        curve = extremes(offset, cosine.offset_mean)
+        ax.plot(*curve, color=color, linestyle=dash, label=label)
+        if label == "centred":
+            low, high = (cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1))
+            area(ax, (offset, low, high), color=color, alpha=0.15, label="± 1 sd")
+    ax.axhline(0, color=MUTED, linewidth=0.5)
+    ax.set(
+        xlabel="offset (positions)", ylabel="cosine", xlim=(0, len(offset) - 1), ylim=(-1.02, 1.02)
+    )
+    ax.legend(loc="upper right", ncols=3)
+
+
+def profiles(ax: Axes, results: Mapping[str, Similarity], band: Band | None) -> None:
+    """Draw each table's mean centred cosine against offset, on a grid along its rows."""
+    null_band(ax, band, first=0)
+    for _, result, look in styled(results):
+        mean = result.centered.offset_mean
+        if isinstance(result.layout, Grid):
+            height, width = mean.shape
+            mean = mean[height // 2, width // 2 :]
+        ax.plot(*extremes(np.arange(len(mean)), mean), **look)
+    on_grid = isinstance(next(iter(results.values())).layout, Grid)
+    ax.axhline(0, color=MUTED, linewidth=0.5)
+    ax.set_xlabel("columns apart, same row" if on_grid else "offset (positions)")
+    ax.set(ylabel="mean centred cosine", ylim=(-1.02, 1.02))
+    ax.margins(x=0)
+    ax.legend(loc="best")
+
+
+def matrices(
+    figure: Figure | SubFigure,
+    shown: Sequence[tuple[str, Similarity, Cosine]],
+    most: int,
+    sheet: Sheet,
+) -> None:
+    """Draw cosine matrices into a figure with one colour bar.
+
+    Parameters
+    ----------
+    figure
+        To draw into.
+    shown
+        Title, result and which of its matrices, for each panel.
+    most
+        Panels side by side.
+    sheet
+        The figure's.
+    """
+    columns = balanced(len(shown), most)[1]
+    axes = panels(figure, len(shown), most)
+    fit = int((sheet.width - 0.6) / columns / LETTER) - 1
+    for number, (title, result, cosine) in enumerate(shown):
+        ax = axes.flat[number]
+        image = heat_map(ax, cosine, result.start)
+        pairs = ax.get_xlabel().removeprefix("position")
+        ax.set_title(shortened(title, fit), pad=3, fontsize="medium")
+        # The matrix is symmetric: one axis of numbers is enough beside another panel.
+        first = number % columns == 0
+        if sheet.narrow or columns > 2:
+            ends = [result.start, result.start + cosine.positions - 1]
+            ax.set(xticks=ends, yticks=ends, yticklabels=ends if first else ["", ""])
+            for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
+                label.set_ha(side)
+            pairs = ""
+        elif not first:
+            ax.tick_params(labelleft=False)
+        what = position_label(result.layout)
+        ax.set_ylabel(what if first else "", labelpad=-4 if sheet.narrow or columns > 2 else None)
+        ax.set_xlabel(what + pairs if number + columns >= len(shown) else "", labelpad=1)
+    place: dict[str, Any] = {"location": "bottom", "aspect": 40} if sheet.narrow else {"aspect": 25}
+    figure.colorbar(image, ax=axes, label="cosine", ticks=MARKS, pad=0.03, **place)
+
+
+def _similarity(sheet: Sheet, results: Mapping[str, Similarity], _: Mapping[str, Any]) -> Figure:
+    """Draw a cosine matrix per table on one range (Wang & Chen 2020, figure 1).
+
+    A single table is drawn as stored and with its mean row subtracted.
+    """
+    if len(results) == 1:
+        (only,) = results.values()
+        cosines = {"rows as stored": only.raw, "mean row subtracted": only.centered}
+        shown = [(title, only, cosine) for title, cosine in cosines.items()]
+    else:
+        shown = [(name, result, result.raw) for name, result in results.items()]
+    most = 3 if sheet.narrow else 4
+    rows, columns = balanced(len(shown), most)
+    side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
+    figure = sheet.figure(rows * (side + 0.2) + (0.85 if sheet.narrow else 0.4), compressed=True)
+    matrices(figure, shown, most, sheet)
+    return figure
+
+
+def _profile(sheet: Sheet, results: Mapping[str, Similarity], beside: Mapping[str, Any]) -> Figure:
+    """Draw the mean cosine by offset; on a grid, a map by displacement per table."""
+    first = next(iter(results.values()))
+    if isinstance(first.layout, Grid):
+        return _displacements(sheet, results)
+    figure = sheet.figure(PLAIN + legend_height([*results, ""], sheet))
+    ax = figure.subplots()
+    if len(results) == 1:
+        profile(ax, first)
+    else:
+        profiles(ax, results, band_of(beside, "profile"))
+    legend_above(ax, sheet)
+    return figure
+
+
+def _displacements(sheet: Sheet, results: Mapping[str, Similarity]) -> Figure:
+    most = 2 if sheet.narrow else 3
+    rows, columns = balanced(len(results), most)
+    side = min((sheet.width - 1.3) / columns, 2.4)
+    figure = sheet.figure((side + 0.3) * rows + 0.3, width=side * columns + 1.4, compressed=True)
+    axes = panels(figure, len(results), most)
+    for number, (name, result) in enumerate(results.items()):
+        ax = axes.flat[number]
+        profile(ax, result)
+        if len(results) > 1 or sheet.exact:
+            ax.set_title(shortened(name, int(side / LETTER)), fontsize="medium")
+        if number % columns:
+            ax.set_ylabel("")
+        if number + columns < len(results):
+            ax.set_xlabel("")
+        ax.spines[:].set_visible(False)
+        ax.locator_params(nbins=5, integer=True)
+    figure.colorbar(
+        axes.flat[0].images[0], ax=axes, label="mean centred cosine", ticks=MARKS, aspect=25,
+        pad=0.03,
+    )  # fmt: skip
+    return figure
+
+
+FIGURES: Mapping[str, Builder] = {"similarity": _similarity, "profile": _profile}

@@ -1,0 +1,138 @@
+"""Power by frequency, and each dimension's dominant frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.figures.common import BAND, Band, Builder, area, band_of, nothing, plain, styled
+from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
+from posprobe.figures.styles import BLUE, GRID, MUTED, RED
+from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+    from posprobe.analyses import Spectrum
+
+
+def plot(ax: Axes, result: Spectrum) -> None:
+    """Draw the aggregate spectrum with its red-noise background and significant lines."""
+    if result.undefined:
+        nothing(ax, result.undefined)
+        return
+    shown = slice(1, None)
+    frequency = result.frequency[shown]
+    ax.plot(frequency, result.power[shown], color=BLUE, label="table")
+    noise = ((result.background, "red noise", (4, 1.5)), (result.threshold, "1 % level", (1, 1.2)))
+    for values, label, dash in noise:
+        if values is not None:
+            ax.plot(frequency, values[shown], color=MUTED, linestyle=(0, dash), label=label)
+    for line in result.lines[:6]:
+        height = result.power[np.argmin(np.abs(result.frequency - line.frequency))]
+        ax.plot([line.frequency], [height], "o", color=RED, markersize=3)
+        ax.annotate(
+            f"{line.period:.1f}", (line.frequency, height), (0, 3), textcoords="offset points",
+            ha="center",
+        )  # fmt: skip
+    floor = result.power[shown][result.power[shown] > 0]
+    on_grid = isinstance(result.layout, Grid)
+    # A grid has too few rings for decades.
+    ax.set(xscale="linear" if on_grid else "log", yscale="log")
+    ax.set_ylabel("power (sum over dimensions)")
+    if floor.size:
+        ax.set_ylim(max(floor.min() / 2, floor.max() * 1e-9), floor.max() * 4)
+    ax.set_xlabel(_frequency(result))
+    ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
+    if on_grid:
+        plain(ax.yaxis)
+        return
+    plain(ax.xaxis, ax.yaxis, _period_axis(ax))
+    ax.legend(loc="lower left")
+
+
+def _frequency(result: Spectrum) -> str:
+    on_grid = isinstance(result.layout, Grid)
+    return f"frequency (cycles per {'patch, radial' if on_grid else 'position'})"
+
+
+def _period_axis(ax: Axes) -> Axis:
+    def invert(values: Any) -> Any:
+        with np.errstate(divide="ignore"):
+            return 1 / np.asarray(values, dtype=float)
+
+    top = ax.secondary_xaxis("top", functions=(invert, invert))
+    top.set_xlabel("period (positions)")
+    top.spines["top"].set_visible(False)
+    return top.xaxis
+
+
+def ladder(ax: Axes, result: Spectrum) -> None:
+    """Draw each dimension's dominant frequency, sorted, beside the sinusoid's ladder."""
+    if result.undefined:
+        nothing(ax, result.undefined)
+        return
+    order = np.argsort(-np.nan_to_num(result.dominant_frequency, nan=-1.0))
+    frequency = result.dominant_frequency[order]
+    rank = np.arange(1, len(order) + 1) / len(order)
+    marked = result.dominant_significant[order]
+    ax.plot(rank, frequency, ".", color=GRID, markersize=3, label="dimension")
+    if marked.any():
+        ax.plot(rank[marked], frequency[marked], ".", color=BLUE, markersize=3.5,
+                label="above its red noise")  # fmt: skip
+    lowest = result.frequency[1]
+    sinusoid = 10_000.0 ** (-rank) / (2 * np.pi)
+    ax.plot(rank, sinusoid, color=RED, linestyle=(0, (4, 1.5)), label="sinusoid's ladder")
+    ax.axhline(lowest, color=MUTED, linewidth=0.5)
+    ax.annotate("one cycle in the table", (1, lowest), (0, -7), textcoords="offset points",
+                ha="right", color=MUTED)  # fmt: skip
+    ax.set(yscale="log", xlabel="dimensions, fastest first (share)")
+    ax.set_ylabel("dominant frequency\n(cycles per position)")
+    ax.set_ylim(lowest / 2.5, 0.7)
+    plain(ax.yaxis)
+    ax.legend(loc="upper right")
+
+
+def shares(ax: Axes, results: Mapping[str, Spectrum], band: Band | None) -> None:
+    """Draw each table's spectrum as the share of its power at each frequency."""
+    first = next(iter(results.values()))
+    if band is not None and len(band[0]) == len(first.frequency):
+        low, high = (np.maximum(edge[1:], 1e-12) for edge in band)
+        area(ax, (first.frequency[1:], low, high), log=True, color=MUTED, alpha=0.25, label=BAND)
+    for _, result, look in styled(results):
+        ax.plot(result.frequency[1:], result.power[1:] / (result.power.sum() or 1.0), **look)
+    ax.set(xscale="log", yscale="log", xlabel=_frequency(first), ylabel="share of power")
+    ax.set_ylim(1e-7, 1)
+    plain(ax.xaxis, ax.yaxis)
+    ax.legend(loc="lower left")
+
+
+def _spectrum(sheet: Sheet, results: Mapping[str, Spectrum], beside: Mapping[str, Any]) -> Figure:
+    """Draw the power spectrum and, of a single sequence, each dimension's dominant frequency."""
+    first = next(iter(results.values()))
+    if len(results) > 1 or isinstance(first.layout, Grid):
+        # The label of the vertical axis needs the height.
+        figure = sheet.figure(PLAIN + 0.3 + legend_height([*results, ""], sheet), width=4.6)
+        ax = figure.subplots()
+        if len(results) > 1:
+            shares(ax, results, band_of(beside, "spectrum"))
+        else:
+            plot(ax, first)
+        legend_above(ax, sheet)
+        return figure
+    figure = sheet.figure(4.4 if sheet.narrow else 2.8)
+    shape, ratios = ((2, 1), (1.0,)) if sheet.narrow else ((1, 2), (1.2, 1.0))
+    axes = figure.subplots(*shape, width_ratios=ratios)
+    plot(axes[0], first)
+    ladder(axes[1], first)
+    if sheet.narrow:
+        for ax in axes:
+            legend_above(ax, sheet, top=ax is axes[0])
+    return figure
+
+
+FIGURES: Mapping[str, Builder] = {"spectrum": _spectrum}
