@@ -71,8 +71,8 @@ def _contexts(document: Block) -> Section:
         said = (
             (
                 f"Not real input: {not_real}. Means over them show what positions add whatever "
-                "stands there; what positions do together with real content can differ. Run it with "
-                f"`{option}` to see."
+                "stands there; what positions do together with real content can differ. Run it "
+                f"with `{option}` to see."
             ),
         )
     return Section(
