@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.schema import Natural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +54,25 @@ class Grid:
 Layout: TypeAlias = Sequence | Grid
 
 
-def describe_layout(layout: Layout) -> dict[str, Any]:
+class SequenceBlock(TypedDict):
+    """Positions on a line."""
+
+    type: Literal["sequence"]
+    length: Natural
+
+
+class GridLayoutBlock(TypedDict):
+    """Positions on a grid, rows first."""
+
+    type: Literal["grid"]
+    height: Natural
+    width: Natural
+
+
+LayoutBlock: TypeAlias = SequenceBlock | GridLayoutBlock
+
+
+def describe_layout(layout: Layout) -> LayoutBlock:
     """Return a layout as it stands in JSON."""
     if isinstance(layout, Grid):
         return {"type": "grid", "height": layout.height, "width": layout.width}

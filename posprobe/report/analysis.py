@@ -243,7 +243,7 @@ def analyze(
 
 
 def _summaries(table: PositionTable, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    return {name: _positions(result.summary(), table) for name, result in results.items()}
+    return {name: _positions(dict(result.summary()), table) for name, result in results.items()}
 
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
