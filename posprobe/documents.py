@@ -13,7 +13,7 @@ from posprobe.analyses.heads import HeadsBlock
 from posprobe.analyses.rotation import RotationBlock
 from posprobe.analyses.smoothness import SmoothnessBlock
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Text, limits
-from posprobe.table import LayoutBlock
+from posprobe.table import LayoutBlock, SourceBlock
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
 Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]
@@ -22,19 +22,6 @@ Numbers: TypeAlias = dict[str, float | None]
 
 
 # What several documents share.
-
-
-class SourceBlock(TypedDict):
-    """Where the values were read."""
-
-    reference: Annotated[str, "As the user typed it."]
-    resolved: Annotated[str, "An absolute path, a Hub repository, a sample or a formula."]
-    revision: Annotated[str | None, "Commit of a Hub repository."]
-    file: str | None
-    tensor: str | None
-    shape: Annotated[list[Natural] | None, "As stored."]
-    dtype: Annotated[str | None, "As stored, by its name in safetensors."]
-    sha256: Annotated[str | None, "Of the stored bytes.", limits(pattern="^[0-9a-f]{64}$")]
 
 
 class PrefixRowBlock(TypedDict):

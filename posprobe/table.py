@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict
 
 from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.schema import Natural
+from posprobe.schema import Natural, limits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,6 +127,33 @@ class Source:
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     sha256: str | None = None
+
+
+class SourceBlock(TypedDict):
+    """Where the values were read."""
+
+    reference: Annotated[str, "As the user typed it."]
+    resolved: Annotated[str, "An absolute path, a Hub repository, a sample or a formula."]
+    revision: Annotated[str | None, "Commit of a Hub repository."]
+    file: str | None
+    tensor: str | None
+    shape: Annotated[list[Natural] | None, "As stored."]
+    dtype: Annotated[str | None, "As stored, by its name in safetensors."]
+    sha256: Annotated[str | None, "Of the stored bytes.", limits(pattern="^[0-9a-f]{64}$")]
+
+
+def describe_source(source: Source) -> SourceBlock:
+    """Return a source as it stands in JSON."""
+    return {
+        "reference": source.reference,
+        "resolved": source.resolved,
+        "revision": source.revision,
+        "file": source.file,
+        "tensor": source.tensor,
+        "shape": list(source.shape) if source.shape else None,
+        "dtype": source.dtype,
+        "sha256": source.sha256,
+    }
 
 
 @dataclass(frozen=True)

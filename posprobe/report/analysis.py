@@ -12,7 +12,7 @@ from functools import partial
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,12 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS, bands
 from posprobe.report.bundle import ANALYSIS
 from posprobe.report.findings import Finding, findings
-from posprobe.table import Grid, PositionTable, describe_layout
+from posprobe.table import Grid, PositionTable, describe_layout, describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from posprobe.documents import AnalysisDocument, EnvironmentBlock, NullsBlock, TableBlock
 
 #: The analyses in the order of the report.
 NAMES = (
@@ -86,20 +88,22 @@ class Analysis:
     table: PositionTable
     results: Mapping[str, Result]
     nulls: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    environment: EnvironmentBlock
     tokens: Tokens | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
-        document: dict[str, Any] = {
+        known: AnalysisDocument = {
             "schema": ANALYSIS,
             "table": describe(self.table),
-            "environment": dict(self.environment),
-            **_summaries(self.table, self.results),
-            "nulls": dict(self.nulls),
+            "environment": self.environment,
+            "nulls": cast("NullsBlock", self.nulls),
+            "findings": [],
         }
-        if self.tokens is not None and "scale" in document:
-            document["scale"]["sample"] = self.tokens.summary()
+        blocks = _summaries(self.table, self.results)
+        if self.tokens is not None and "scale" in blocks:
+            blocks["scale"]["sample"] = self.tokens.summary()
+        document = {**known, **blocks}
         document["findings"] = [asdict(finding) for finding in findings(document)]
         return document
 
@@ -297,9 +301,8 @@ def _chosen(
     return tuple(name for name in applicable if name in wanted)
 
 
-def describe(table: PositionTable) -> dict[str, Any]:
+def describe(table: PositionTable) -> TableBlock:
     """Return the ``table`` block of ``analysis.json``."""
-    source = table.source
     return {
         "name": table.name,
         "kind": table.kind,
@@ -308,14 +311,14 @@ def describe(table: PositionTable) -> dict[str, Any]:
         "dim": table.dim,
         "rows": list(table.rows),
         "layout": describe_layout(table.layout),
-        "prefix_rows": [asdict(row) for row in table.prefix_rows],
-        "dropped_rows": [asdict(row) for row in table.dropped],
+        "prefix_rows": [{"row": row.row, "token": row.token} for row in table.prefix_rows],
+        "dropped_rows": [{"row": row.row, "reason": row.reason} for row in table.dropped],
         "notes": list(table.notes),
-        "source": asdict(source) | {"shape": list(source.shape) if source.shape else None},
+        "source": describe_source(table.source),
     }
 
 
-def environment(device: str, seed: int, command: str | None) -> dict[str, Any]:
+def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock:
     """Return the ``environment`` block: versions, device, seed, command and time."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = datetime.now(UTC)
@@ -330,12 +333,13 @@ def environment(device: str, seed: int, command: str | None) -> dict[str, Any]:
     versions["numpy"] = np.__version__
     used = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
     versions |= {name: version(name) for name in used}
-    return versions | {
+    run = {
         "device": device,
         "seed": seed,
         "command": command,
         "created": now.isoformat(timespec="seconds"),
     }
+    return cast("EnvironmentBlock", versions | run)
 
 
 def _positions(block: dict[str, Any], table: PositionTable) -> dict[str, Any]:
