@@ -31,7 +31,7 @@ from posprobe.table import Grid, PositionTable, describe_layout, describe_source
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.documents import AnalysisDocument, EnvironmentBlock, NullsBlock, TableBlock
+    from posprobe.documents import EnvironmentBlock, TableBlock
 
 #: The analyses in the order of the report.
 NAMES = (
@@ -93,17 +93,15 @@ class Analysis:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
-        known: AnalysisDocument = {
+        document: dict[str, Any] = {
             "schema": ANALYSIS,
             "table": describe(self.table),
-            "environment": self.environment,
-            "nulls": cast("NullsBlock", self.nulls),
-            "findings": [],
+            "environment": dict(self.environment),
+            **_summaries(self.table, self.results),
+            "nulls": dict(self.nulls),
         }
-        blocks = _summaries(self.table, self.results)
-        if self.tokens is not None and "scale" in blocks:
-            blocks["scale"]["sample"] = self.tokens.summary()
-        document = {**known, **blocks}
+        if self.tokens is not None and "scale" in document:
+            document["scale"]["sample"] = self.tokens.summary()
         document["findings"] = [asdict(finding) for finding in findings(document)]
         return document
 
