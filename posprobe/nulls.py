@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from posprobe.analyses.headline import headline, headline_curves, ruler, sinusoi
 from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.errors import UsageError
 from posprobe.table import Grid, Layout, PositionTable
+
+if TYPE_CHECKING:
+    from posprobe.documents import BandBlock
 
 #: What each null model keeps of the table.
 NULLS: Mapping[str, str] = {
@@ -227,7 +230,7 @@ def curves(
     }
 
 
-def band(values: Sequence[float | None]) -> dict[str, float] | None:
+def band(values: Sequence[float | None]) -> BandBlock | None:
     """Summarise draws by their 5, 50 and 95 %; None where one of them is undefined."""
     found = [value for value in values if value is not None]
     if not found or len(found) < len(values):

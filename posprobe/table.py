@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.schema import Natural, limits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,7 +54,25 @@ class Grid:
 Layout: TypeAlias = Sequence | Grid
 
 
-def describe_layout(layout: Layout) -> dict[str, Any]:
+class SequenceBlock(TypedDict):
+    """Positions on a line."""
+
+    type: Literal["sequence"]
+    length: Natural
+
+
+class GridLayoutBlock(TypedDict):
+    """Positions on a grid, rows first."""
+
+    type: Literal["grid"]
+    height: Natural
+    width: Natural
+
+
+LayoutBlock: TypeAlias = SequenceBlock | GridLayoutBlock
+
+
+def describe_layout(layout: Layout) -> LayoutBlock:
     """Return a layout as it stands in JSON."""
     if isinstance(layout, Grid):
         return {"type": "grid", "height": layout.height, "width": layout.width}
@@ -108,6 +127,33 @@ class Source:
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     sha256: str | None = None
+
+
+class SourceBlock(TypedDict):
+    """Where the values were read."""
+
+    reference: Annotated[str, "As the user typed it."]
+    resolved: Annotated[str, "An absolute path, a Hub repository, a sample or a formula."]
+    revision: Annotated[str | None, "Commit of a Hub repository."]
+    file: str | None
+    tensor: str | None
+    shape: Annotated[list[Natural] | None, "As stored."]
+    dtype: Annotated[str | None, "As stored, by its name in safetensors."]
+    sha256: Annotated[str | None, "Of the stored bytes.", limits(pattern="^[0-9a-f]{64}$")]
+
+
+def describe_source(source: Source) -> SourceBlock:
+    """Return a source as it stands in JSON."""
+    return {
+        "reference": source.reference,
+        "resolved": source.resolved,
+        "revision": source.revision,
+        "file": source.file,
+        "tensor": source.tensor,
+        "shape": list(source.shape) if source.shape else None,
+        "dtype": source.dtype,
+        "sha256": source.sha256,
+    }
 
 
 @dataclass(frozen=True)

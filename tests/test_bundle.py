@@ -261,12 +261,30 @@ def test_the_schema_notices(change: Callable[[Any], None]) -> None:
     assert problems(document)
 
 
-def test_the_schema_leaves_room_in_the_blocks_that_are_still_growing() -> None:
+@pytest.mark.parametrize("name", ["shift", "seams", "sinusoid", "dct", "spectrogram", "nulls"])
+def test_the_schema_knows_every_key_of_every_block(name: str) -> None:
     document = strict_json(document_of("sapiens-roberta"))
-    for name in ("probes", "shift", "seams", "sinusoid", "nulls"):
-        document.setdefault(name, {})["more"] = [1, {"numbers": None}]
-    document["findings"] = [{"text": "The table is smooth.", "keys": ["pca.stable_rank"]}]
+    document[name]["more"] = 1
+    assert problems(document)
+
+
+def test_the_schema_leaves_the_null_models_open() -> None:
+    document = strict_json(document_of("sapiens-roberta"))
+    number = document["nulls"]["numbers"]["pca.top3"]
+    document["nulls"]["models"]["another"] = "keeps something else"
+    number["another"] = {"p5": 0.1, "p50": 0.2, "p95": 0.3}
     assert problems(document) == []
+    number["another"] = None
+    assert problems(document) == []
+    number["another"] = 0.2
+    assert problems(document)
+
+
+def test_what_is_not_a_number_reaches_no_file() -> None:
+    document = strict_json(document_of("sapiens-roberta"))
+    document["pca"]["top3"] = float("nan")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json(document)
 
 
 def test_findings_rest_on_keys_that_are_there() -> None:

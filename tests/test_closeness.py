@@ -219,7 +219,7 @@ def test_scale_never_overflows_or_vanishes() -> None:
     value = closeness(x, y)
     for factor in (1e-300, 1e-160, 1e160, 1e290):
         again = closeness(factor * x, y)
-        assert again.summary() == {
+        assert dict(again.summary()) == {
             key: pytest.approx(number, rel=1e-9) for key, number in value.summary().items()
         }
 

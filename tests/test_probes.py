@@ -251,7 +251,7 @@ def test_seeds_repeat_and_matter() -> None:
 
 
 def test_a_single_seed_has_no_spread() -> None:
-    summary = probes(minilm()[:64], seeds=1).summary()
+    summary: Any = probes(minilm()[:64], seeds=1).summary()
     for name in ("absolute_published", "order_published"):
         assert summary[name]["sd"] is None
         assert summary[name]["undefined"] == {"sd": "a single seed"}
@@ -265,7 +265,7 @@ def test_a_single_seed_has_no_spread() -> None:
 
 def test_the_summary_tells_published_from_sound() -> None:
     result = probes(minilm()[:96], seeds=3)
-    summary = result.summary()
+    summary: Any = result.summary()
     assert set(summary) == {
         "absolute_published", "absolute_blocked", "order_published", "order_disjoint", "undefined",
     }  # fmt: skip
@@ -321,7 +321,7 @@ def test_the_drawings_show_every_number_and_say_when_there_is_none() -> None:
 def test_what_has_no_probe_says_why(table: PositionTable, why: str) -> None:
     result = probes(table)
     assert why in result.undefined
-    summary = result.summary()
+    summary: Any = result.summary()
     assert all(summary[name] is None for name in summary["undefined"])
     assert set(summary["undefined"]) == set(summary) - {"undefined"}
     for probe in (absolute_probe_published, order_probe_published, absolute_probe, order_probe):

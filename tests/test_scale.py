@@ -158,7 +158,7 @@ def test_what_is_undefined_is_none_with_a_reason(
 ) -> None:
     if undefined == {"ratio_band"}:
         tokens = np.repeat(tokens, [10, 90], axis=0)
-    summary = scale(values, tokens).summary()
+    summary: Any = scale(values, tokens).summary()
     assert set(summary["undefined"]) == undefined
     assert all(summary["undefined"].values())
     for name in (*LENGTHS, "ratio_band", *OTHERS):

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from posprobe.figures.draw_shift import seam_profile
 
 from posprobe.analyses.seams import MIN_SIDE, Seams, seams
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.draw_shift import seam_profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def test_rows_of_a_slice_are_reported_as_positions() -> None:
     found = seams(load("sample:all-minilm-l6-v2")[100:200])
     assert found.between == ((27, 28),)
     assert rows(found) == [27]
-    summary = found.summary()
+    summary: Any = found.summary()
     assert summary["between"] == [[127, 128]]
     assert [special["row"] for special in summary["special"]] == [127]
 
@@ -380,7 +380,7 @@ def test_the_summary_is_complete() -> None:
     table = _two_bases(200, 64, 100, 5)
     table[150] = gaussian(1, 64)[0]
     found = seams(as_table(table)[10:])
-    summary = found.summary()
+    summary: Any = found.summary()
     json.dumps(summary, allow_nan=False)
     assert summary["between"] == [[99, 100]]
     assert summary["special"] == [{"row": 150, "reason": found.special[0].reason}]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from posprobe.figures.draw_shift import shift_plane
 
 from posprobe.analyses.pca import pca
 from posprobe.analyses.shift import (
@@ -29,7 +30,6 @@ from posprobe.encodings import sinusoidal
 from posprobe.encodings.sinusoidal import Order, frequencies
 from posprobe.errors import InvalidTable
 from posprobe.families import load
-from posprobe.figures.draw_shift import shift_plane
 
 Floats = NDArray[np.floating[Any]]
 
@@ -319,7 +319,7 @@ def test_skill_without_anything_to_gain_is_nan() -> None:
 def test_the_summary_is_complete() -> None:
     table = as_table(planted(LADDER))[5:]
     found = shift(table)
-    summary = found.summary()
+    summary: Any = found.summary()
     json.dumps(summary, allow_nan=False)
     assert summary["periods"] == found.periods.tolist()
     assert summary["rotations"] == found.periods[:4].tolist()
@@ -333,7 +333,7 @@ def test_the_summary_is_complete() -> None:
 def test_undamped_modes_have_no_half_life() -> None:
     circle = waves(200, [8.0])
     growing = circle * 1.001 ** np.arange(200)[:, None]
-    summary = shift(growing).summary()
+    summary: Any = shift(growing).summary()
     assert summary["moduli"][0] == pytest.approx(1.001, rel=1e-6)
     assert summary["half_lives"] == [None]
     assert "does not decay" in summary["undefined"]["half_lives"]

@@ -268,7 +268,7 @@ def test_a_walk_is_explained_by_a_few_sinusoids_too() -> None:
 
 def test_minilm() -> None:
     found = minilm()
-    summary = found.summary()
+    summary: Any = found.summary()
     assert summary["cka_biased"] == pytest.approx(0.4623, abs=5e-5)
     assert summary["cka"] == pytest.approx(0.4515, abs=5e-5)
     assert summary["ladder_rank"] == 106
@@ -307,6 +307,8 @@ def test_the_distances_are_those_of_the_module() -> None:
 def test_known_components_change_nothing() -> None:
     x = walk(64, 80)
     plain, prepared = against_sinusoid(x), against_sinusoid(x, decomposition=pp.pca(x))
+    one: Any
+    two: Any
     one, two = plain.summary(), prepared.summary()
     assert one["undefined"] == two["undefined"]
     for name in ("cka", "procrustes", "subspace_overlap", "ladder_share", "base_cka"):

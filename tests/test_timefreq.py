@@ -202,7 +202,7 @@ def test_one_segment_does_not_drift() -> None:
     found = spectrogram(waves(64, [5.0]), length=64)
     assert found.drift is None
     assert found.undefined == {"drift": "a single segment shows no drift"}
-    periods = found.summary()["fastest_period_p10_p50_p90"]
+    periods: Any = found.summary()["fastest_period_p10_p50_p90"]
     np.testing.assert_allclose(periods, 5, rtol=0.01)
 
 

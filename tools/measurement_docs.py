@@ -11,8 +11,8 @@ HEAD = """# Measurements and their numbers
 
 Made by `tools/measurement_docs.py` from the registry of measurements; a test holds it equal. The
 key is the place of a number in `analysis.json`. Numbers marked with a dot stand beside the sinusoid
-of the table's shape and the null models. How each is computed, and what it does not show, is described
-in [analyses.md](analyses.md).
+of the table's shape and the null models. How each is computed, and what it does not show, is
+described in [analyses.md](analyses.md).
 """
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,8 @@ from posprobe.analyses.result import Result, numbers
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, namespace, to_numpy
 from posprobe.errors import InvalidTable
-from posprobe.table import Grid, Layout, describe_layout
+from posprobe.schema import TWO, Count, Natural, Reasons, limits
+from posprobe.table import Grid, Layout, LayoutBlock, describe_layout
 
 #: Mean attention to later tokens up to which they are hidden, but for rounding.
 HIDDEN = 1e-9
@@ -61,6 +62,35 @@ class LayerAttention:
     translation_invariance: float | None
 
 
+class LayerAttentionBlock(TypedDict):
+    """Attention in one layer; every list is by head."""
+
+    layer: Count
+    peak: Annotated[
+        list[int | Annotated[list[int], TWO]],
+        "The offset, key minus query, with the largest mean; rows and columns on a grid.",
+    ]
+    peak_name: Annotated[list[str], "The same in words."]
+    first: list[float | None]
+    special: list[float | None]
+    locality: list[float | None]
+    symmetry: list[float | None]
+    translation_invariance: float | None
+
+
+class AttentionBlock(TypedDict):
+    """Measured attention by offset."""
+
+    contexts: Natural
+    layout: LayoutBlock
+    causal: Annotated[bool, "Whether no head looks at later positions."]
+    uniform_first: Annotated[
+        float | None, "What uniform attention would pay the first position; null on a grid."
+    ]
+    layers: Annotated[list[LayerAttentionBlock], limits(minItems=1)]
+    undefined: Reasons
+
+
 @dataclass(frozen=True, eq=False)
 class AttentionByOffset(Result):
     """Attention by offset, layer by layer.
@@ -103,7 +133,7 @@ class AttentionByOffset(Result):
             return None
         return float(np.mean(1 / np.arange(2, n + 1))) if self.causal else 1 / n
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> AttentionBlock:
         """Return the numbers per layer and head; None is an undefined number."""
         return {
             "contexts": self.contexts,

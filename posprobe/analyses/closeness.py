@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.pca import PCA
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
+from posprobe.schema import Count, Reasons, Share, limits
 from posprobe.table import PositionTable
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -237,6 +238,17 @@ def shared_rank(x: Cloud, y: Cloud) -> int:
     return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
 
 
+class ClosenessBlock(TypedDict):
+    """Distances of two tables."""
+
+    cka: Annotated[float | None, "Debiased."]
+    cka_biased: Share | None
+    procrustes: Annotated[float | None, limits(minimum=0, maximum=1.4142136)]
+    subspace_overlap: Share | None
+    subspace_rank: Annotated[Count, "Leading directions compared."]
+    undefined: Reasons
+
+
 @dataclass(frozen=True)
 class Closeness:
     """All distances of two tables.
@@ -262,7 +274,7 @@ class Closeness:
     subspace_rank: int
     undefined: dict[str, str]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> ClosenessBlock:
         """Return the numbers as they stand in JSON."""
         return {
             "cka": self.cka,

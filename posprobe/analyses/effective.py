@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 from posprobe.analyses.result import Result
+from posprobe.schema import Natural, Reasons, Text
 from posprobe.table import PositionTable
+
+
+class EffectiveBlock(TypedDict):
+    """The table as stored and as the first layer's attention sees it."""
+
+    positions: Natural
+    raw: Annotated[
+        dict[str, float | None],
+        "Headline numbers of the table as stored, by their key path in posprobe.analysis/1.",
+    ]
+    effective: Annotated[dict[str, float | None], "The same of the rows that attention sees."]
+    notes: list[Text]
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +48,7 @@ class EffectiveTable(Result):
     notes: tuple[str, ...]
     table: PositionTable
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> EffectiveBlock:
         """Return both sets of numbers."""
         lacking = [
             key

@@ -7,13 +7,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
-from posprobe.table import Grid, describe_layout
+from posprobe.schema import Count, Natural, Reasons, Size, limits
+from posprobe.table import Grid, LayoutBlock, describe_layout
+
+#: Why numbers of permutations are unknown.
+_UNKNOWN = {
+    "special": "all tokens are permuted, none stays",
+    "accuracy": "the contexts have no labels",
+    "scrambled_accuracy": "the contexts have no labels",
+}
+
+
+class ChangeBlock(TypedDict):
+    """What changes when tokens are permuted."""
+
+    tokens: Size
+    special: float | None
+    accuracy: float | None
+    scrambled_accuracy: float | None
+
+
+class PermutationBlock(TypedDict):
+    """Tokens permuted, with the position table and with zeros in its place."""
+
+    contexts: Natural
+    seed: int
+    table: str
+    with_positions: ChangeBlock
+    without_positions: ChangeBlock
+    undefined: Reasons
 
 
 @dataclass(frozen=True)
@@ -37,6 +65,15 @@ class Change:
     special: float | None
     accuracy: float | None
     scrambled_accuracy: float | None
+
+    def summary(self) -> ChangeBlock:
+        """Return the numbers."""
+        return {
+            "tokens": self.tokens,
+            "special": self.special,
+            "accuracy": self.accuracy,
+            "scrambled_accuracy": self.scrambled_accuracy,
+        }
 
 
 @dataclass(frozen=True)
@@ -66,15 +103,31 @@ class PermutationEffect(Result):
     table: str
     notes: tuple[str, ...] = ()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> PermutationBlock:
         """Return the numbers of both models."""
         return {
             "contexts": self.contexts,
             "seed": self.seed,
             "table": self.table,
-            "with_positions": vars(self.with_positions),
-            "without_positions": vars(self.without_positions),
+            "with_positions": self.with_positions.summary(),
+            "without_positions": self.without_positions.summary(),
+            "undefined": {
+                name: why
+                for name, why in _UNKNOWN.items()
+                if getattr(self.with_positions, name) is None
+            },
         }
+
+
+class PhaseShiftBlock(TypedDict):
+    """The same contexts with positions counted from a later one."""
+
+    contexts: Natural
+    shifts: Annotated[list[Count], limits(minItems=1)]
+    change: list[Size]
+    loss: Annotated[list[float] | None, "Nats per predicted token, by shift."]
+    task: str | None
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +161,7 @@ class PhaseShift(Result):
     contexts: int
     notes: tuple[str, ...] = ()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> PhaseShiftBlock:
         """Return the numbers at every shift."""
         return {
             "contexts": self.contexts,
@@ -123,6 +176,32 @@ class PhaseShift(Result):
         if self.task:
             return "which token masks another is not known without a tokenizer"
         return "the model was loaded without a head that predicts tokens"
+
+
+class PatternBlock(TypedDict):
+    """What differs between the patches of one image."""
+
+    share: float | None
+    alignment: float | None
+    cka: float | None
+
+
+class LayerPatternsBlock(TypedDict):
+    """The same at one layer."""
+
+    layer: Count
+    constant: PatternBlock
+    noise: PatternBlock
+
+
+class BlankBlock(TypedDict):
+    """Images without content."""
+
+    layout: LayoutBlock
+    seed: int
+    table: str
+    layers: Annotated[list[LayerPatternsBlock], limits(minItems=1)]
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +227,7 @@ class Pattern:
     cka: float | None
     norms: NDArray[np.float64]
 
-    def summary(self) -> dict[str, float | None]:
+    def summary(self) -> PatternBlock:
         """Return the numbers."""
         return {"share": self.share, "alignment": self.alignment, "cka": self.cka}
 
@@ -182,7 +261,7 @@ class BlankImages(Result):
     seed: int
     table: str
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> BlankBlock:
         """Return the numbers per layer."""
         patterns = [*self.constant.values(), *self.noise.values()]
         undefined = {}

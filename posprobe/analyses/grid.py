@@ -5,21 +5,41 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.similarity import Similarity, similarity
 from posprobe.analyses.spectrum import grid_power
 from posprobe.analyses.unit_rows import unit_rows
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
+from posprobe.schema import Cosine, Natural, Reasons
 from posprobe.table import Grid, PositionTable
 
 #: Most tiles along a side of a mosaic.
 TILES = 16
+
+
+class GridBlock(TypedDict):
+    """What a table of patches knows about rows and columns: mean centred cosines, and shares."""
+
+    height: Natural
+    width: Natural
+    neighbour_right: Cosine | None
+    neighbour_below: Cosine | None
+    own_row: Cosine | None
+    own_column: Cosine | None
+    elsewhere: Annotated[Cosine | None, "With patches of other rows and columns."]
+    row_share: Annotated[float | None, "Of the variance; the three add up to 1."]
+    column_share: float | None
+    interaction_share: float | None
+    axis_power_share: Annotated[
+        float | None, "Share of the power in waves along rows or columns only."
+    ]
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,24 +88,24 @@ class Patches(Result):
     layout: Grid
     every: int = 1
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> GridBlock:
         """Return the scalars."""
-        names = (
-            "neighbour_right", "neighbour_below", "own_row", "own_column", "elsewhere",
-            "row_share", "column_share", "interaction_share", "axis_power_share",
-        )  # fmt: skip
-        numbers = {name: getattr(self, name) for name in names}
-        undefined = {
-            name: "no such pair of patches, or no variance"
-            for name, value in numbers.items()
-            if value is None
-        }
-        return {
+        block: GridBlock = {
             "height": self.layout.height,
             "width": self.layout.width,
-            **numbers,
-            "undefined": undefined,
+            "neighbour_right": self.neighbour_right,
+            "neighbour_below": self.neighbour_below,
+            "own_row": self.own_row,
+            "own_column": self.own_column,
+            "elsewhere": self.elsewhere,
+            "row_share": self.row_share,
+            "column_share": self.column_share,
+            "interaction_share": self.interaction_share,
+            "axis_power_share": self.axis_power_share,
+            "undefined": {},
         }
+        block["undefined"] = reasons(block, "no such pair of patches, or no variance")
+        return block
 
 
 def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None) -> Patches:

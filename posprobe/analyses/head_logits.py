@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,44 @@ from posprobe.analyses.result import Result, numbers
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, Positions, namespace, positions
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.table import Grid, Layout, PositionTable, describe_layout
+from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
+from posprobe.table import Grid, Layout, LayoutBlock, PositionTable, describe_layout
 
 #: Largest number of positions whose n x n logits are formed, one head at a time.
 MAX_POSITIONS = 16_384
+
+
+class HeadLogitsBlock(TypedDict):
+    """Logits between positions in one layer; every list is by head."""
+
+    heads: Natural
+    layout: LayoutBlock
+    causal: bool
+    peak: Annotated[
+        list[int | Annotated[list[int], TWO]],
+        "The offset, key minus query, with the largest mean; rows and columns on a grid.",
+    ]
+    peak_name: Annotated[list[str], "The same in words."]
+    attention: list[float | None]
+    uniform: list[float | None]
+    offset_share: list[float | None]
+    key_share: list[float | None]
+    undefined: Reasons
+
+
+class LayerHeadsBlock(HeadLogitsBlock):
+    """Logits between positions in one layer, with its number."""
+
+    layer: Count
+
+
+class HeadsByLayerBlock(TypedDict):
+    """Logits between positions from weights alone."""
+
+    heads: Natural
+    peaks: Annotated[dict[str, Natural], "How many heads prefer which offset, in words."]
+    layers: Annotated[list[LayerHeadsBlock], limits(minItems=1)]
+    notes: list[Text]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +109,7 @@ class HeadLogits(Result):
         """The peaks in words, head by head."""
         return [peak_name(row, self.layout) for row in self.peak.tolist()]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> HeadLogitsBlock:
         """Return the numbers per head."""
         undefined = {}
         if np.isnan(self.offset_share).any():
@@ -113,7 +147,7 @@ class HeadsByLayer(Result):
     layers: Mapping[int, HeadLogits]
     notes: tuple[str, ...] = ()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> HeadsByLayerBlock:
         """Return the numbers per layer and head, and how many heads have each peak."""
         names = Counter(name for found in self.layers.values() for name in found.names)
         return {

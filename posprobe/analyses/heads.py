@@ -3,14 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result, numbers
 from posprobe.errors import InvalidTable
-from posprobe.table import Grid, Layout, Sequence, describe_layout
+from posprobe.schema import TWO, Reasons, Share, Size
+from posprobe.table import Grid, Layout, LayoutBlock, Sequence, describe_layout
+
+
+class HeadsBlock(TypedDict):
+    """What each head prefers by distance."""
+
+    quantity: Annotated[
+        Literal["bias", "cosine"],
+        "Logits that are added, or cosines with the vector of distance 0; for rotary, the mean "
+        "rotation.",
+    ]
+    causal: bool
+    layout: LayoutBlock
+    window: Annotated[
+        list[Size | None],
+        "Per head, positions: the effective number of keys by the bias alone.",
+    ]
+    half_width: Annotated[list[Size | None], "Per head, positions."]
+    asymmetry: Annotated[list[Share | None], "Per head: share of the variance in the odd part."]
+    peak: Annotated[
+        list[int | Annotated[list[int], TWO]],
+        "Per head: offset of the largest value, key minus query; rows first.",
+    ]
+    monotone_fraction: Annotated[
+        list[Share | None],
+        "Per head: share of the steps away from distance 0 that do not rise.",
+    ]
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +86,7 @@ class Heads(Result):
     peak: NDArray[np.int64]
     monotone_fraction: NDArray[np.float64]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> HeadsBlock:
         """Return the numbers per head."""
         undefined = {}
         if self.quantity == "cosine":

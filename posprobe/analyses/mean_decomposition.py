@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.table import Layout, PositionTable, Source, describe_layout
+from posprobe.schema import Count, Natural, Reasons, Share, limits
+from posprobe.table import Layout, LayoutBlock, PositionTable, Source, describe_layout
 
 #: Hidden states of a layer whose products ``[d, d]`` are added up: enough to know the largest
 #: variance to a percent or so, and few beside those of a long run, in which they would cost more
@@ -212,6 +213,43 @@ class LayerMeans:
         return self.noise_share is None or self.noise_share > NOISY
 
 
+class SharesBlock(TypedDict):
+    """Shares of the variance, which add up to 1."""
+
+    position: Share
+    context: Share
+    rest: Share
+
+
+class LayerBlock(TypedDict):
+    """Hidden states of one layer."""
+
+    layer: Count
+    stable_rank: float | None
+    rank: Annotated[
+        Count | None, "Directions of what positions add that stand above sampling noise."
+    ]
+    noise_share: Annotated[Share | None, "Share of what positions add that is sampling noise."]
+    relative_norm: float | None
+    relative_norm_frobenius: float | None
+    shares: SharesBlock | None
+    analyses: Annotated[
+        dict[str, float | None],
+        "Headline numbers of the table that positions add at this layer, by their key path in "
+        "posprobe.analysis/1; a run of the model fills them in.",
+    ]
+
+
+class StatesBlock(TypedDict):
+    """Hidden states: h = mean + pos_t + ctx_c + rest at every layer (Song & Zhong 2023)."""
+
+    contexts: Natural
+    layout: LayoutBlock
+    start: Count
+    layers: Annotated[list[LayerBlock], limits(minItems=1)]
+    undefined: Reasons
+
+
 @dataclass(frozen=True, eq=False)
 class MeanDecomposition(Result):
     """What positions add to the hidden states of a model, layer by layer.
@@ -259,7 +297,7 @@ class MeanDecomposition(Result):
             notes=("measured: mean over contexts less the mean over positions", *self.notes),
         )
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> StatesBlock:
         """Return the numbers of every layer."""
         flat = [n for n, layer in self.layers.items() if layer.shares is None]
         alike = [n for n, layer in self.layers.items() if layer.stable_rank is None]
@@ -286,7 +324,14 @@ class MeanDecomposition(Result):
                     "relative_norm_frobenius": math.sqrt(layer.shares["position"])
                     if layer.shares
                     else None,
-                    "shares": dict(layer.shares) if layer.shares else None,
+                    "shares": {
+                        "position": layer.shares["position"],
+                        "context": layer.shares["context"],
+                        "rest": layer.shares["rest"],
+                    }
+                    if layer.shares
+                    else None,
+                    "analyses": {},
                 }
                 for number, layer in self.layers.items()
             ],

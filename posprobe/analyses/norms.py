@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.schema import Row
 from posprobe.table import Layout, PositionTable
 
 #: Robust standard deviations from the median beyond which a row's norm stands out.
 OUTLIER = 6.0
+
+
+class OutlierRow(TypedDict):
+    """A row whose norm stands out."""
+
+    row: Row
+    norm: float
+
+
+class NormsBlock(TypedDict):
+    """Euclidean norms of the rows."""
+
+    mean: float
+    median: float
+    min: float
+    max: float
+    mean_row_norm: Annotated[float, "Norm of the mean row: what all positions share."]
+    outlier_threshold: Annotated[float, "In robust standard deviations from the median."]
+    outlier_rows: list[OutlierRow]
+    zero_rows: list[Row]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +67,7 @@ class Norms(Result):
     layout: Layout
     start: int
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> NormsBlock:
         """Return mean, extremes and the rows that stand out."""
         return {
             "mean": float(self.norms.mean()),

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.unit_rows import sum_of_squares
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
+from posprobe.schema import Natural, Reasons, Share, Size, limits
 from posprobe.table import Layout, PositionTable
 
-#: Shares of variance for which the number of components is reported.
-SHARES = (0.90, 0.95, 0.99)
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
 #: cores for 65,536 x 1,024, and four times the table's memory, which both double with the rows.
 EXACT = 2**36
@@ -31,6 +30,26 @@ LEADING = 64
 OVERSAMPLING, ROUNDS = 16, 8
 
 Method: TypeAlias = Literal["exact", "randomised"]
+
+
+class PCABlock(TypedDict):
+    """Singular value decomposition of the column-centred values."""
+
+    centered: Literal["columns"]
+    method: Annotated[
+        Method,
+        "Randomised: only the leading components are computed; their shares are of the whole "
+        "variance.",
+    ]
+    explained_variance_ratio: Annotated[list[Share] | None, limits(minItems=1)]
+    top3: Annotated[Size | None, "Share of the variance in the first three components."]
+    stable_rank: float | None
+    participation_ratio: float | None
+    effective_rank: float | None
+    components_90: Natural | None
+    components_95: Natural | None
+    components_99: Natural | None
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +108,10 @@ class PCA(Result):
         reached = np.cumsum(self.explained_variance_ratio) >= min(share, 1 - 1e-12)
         return int(np.argmax(reached)) + 1 if reached.any() else None
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> PCABlock:
         """Return the explained variances and the effective dimensions."""
         ratios = None if self.undefined else self.explained_variance_ratio.tolist()
-        numbers: dict[str, Any] = {
+        block: PCABlock = {
             "centered": "columns",
             "method": self.method,
             "explained_variance_ratio": ratios,
@@ -100,11 +119,14 @@ class PCA(Result):
             "stable_rank": self.stable_rank,
             "participation_ratio": self.participation_ratio,
             "effective_rank": self.effective_rank,
-            **{f"components_{share:.0%}"[:-1]: self.components_for(share) for share in SHARES},
+            "components_90": self.components_for(0.90),
+            "components_95": self.components_for(0.95),
+            "components_99": self.components_for(0.99),
+            "undefined": {},
         }
         why = self.undefined or f"only the {len(self.singular_values)} leading ones are computed"
-        undefined = {name: why for name, value in numbers.items() if value is None}
-        return numbers | {"undefined": undefined}
+        block["undefined"] = reasons(block, why)
+        return block
 
 
 def pca(table: PositionTable | Positions | Array) -> PCA:

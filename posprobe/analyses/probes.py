@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.probes_published import (
     PublishedProbe,
+    PublishedProbeBlock,
     absolute_probe_published,
     order_probe_published,
 )
@@ -30,12 +31,12 @@ from posprobe.analyses.probing import (
     checked,
     counted_failures,
     generators,
-    one_seed,
     spread,
     why_not_probed,
 )
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.schema import Count, Natural, Reasons, Share, Size
 from posprobe.table import PositionTable
 
 #: Ridge penalty of the sound absolute probe, for rows whose mean square norm is 1.
@@ -48,6 +49,23 @@ PAIRS = 2048
 Standardize: TypeAlias = Literal["table", "columns"]
 
 _Rows: TypeAlias = NDArray[np.intp]
+
+
+class AbsoluteProbeBlock(TypedDict):
+    """Mean absolute errors of position, in positions, with blocks of neighbours held out."""
+
+    mae: Size
+    interpolation: Annotated[Size, "Over the inner blocks."]
+    extrapolation: Annotated[Size, "Over the first and the last block."]
+    shuffled: Annotated[Size, "With folds drawn at random."]
+    chance: Annotated[Size, "Of always answering the mean training position."]
+    chance_interpolation: Size
+    chance_extrapolation: Size
+    chance_shuffled: Size
+    rows: Natural
+    folds: str
+    alpha: float
+    standardize: Standardize
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +111,7 @@ class AbsoluteProbe(Result):
     standardize: Standardize
     start: int = 0
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> AbsoluteProbeBlock:
         """Return the errors with their chance levels, and the parameters."""
         return {
             "mae": self.mae,
@@ -109,6 +127,25 @@ class AbsoluteProbe(Result):
             "alpha": ALPHA,
             "standardize": self.standardize,
         }
+
+
+class OrderProbeBlock(TypedDict):
+    """Shares of pairs of rows put in the wrong order, with positions held out."""
+
+    error: Share
+    sd: Size | None
+    blocked: Annotated[Share, "With blocks of neighbouring positions held out."]
+    blocked_sd: Size | None
+    chance: Annotated[Share, "Of the same rows in random order."]
+    chance_sd: Size | None
+    seeds: Natural
+    rows: Natural
+    folds: str
+    training_pairs: Annotated[Natural, "Per fold."]
+    inverse_penalty: float
+    standardize: Standardize
+    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."]
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,9 +180,9 @@ class OrderProbe(Result):
     not_converged: int
     standardize: Standardize
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> OrderProbeBlock:
         """Return the errors over seeds, the measured chance level and the parameters."""
-        numbers: dict[str, Any] = {
+        block: OrderProbeBlock = {
             "error": float(self.errors.mean()),
             "sd": spread(self.errors),
             "blocked": float(self.blocked.mean()),
@@ -159,8 +196,20 @@ class OrderProbe(Result):
             "inverse_penalty": INVERSE_PENALTY,
             "standardize": self.standardize,
             "not_converged": self.not_converged,
+            "undefined": {},
         }
-        return numbers | {"undefined": one_seed(numbers)}
+        block["undefined"] = reasons(block, "a single seed")
+        return block
+
+
+class ProbesBlock(TypedDict):
+    """How well position can be read off a row, and which of two rows comes later."""
+
+    absolute_published: PublishedProbeBlock | None
+    absolute_blocked: AbsoluteProbeBlock | None
+    order_published: PublishedProbeBlock | None
+    order_disjoint: OrderProbeBlock | None
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,19 +234,19 @@ class Probes(Result):
     order_disjoint: OrderProbe | None
     undefined: str = ""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> ProbesBlock:
         """Return the four probes' numbers."""
-        blocks: dict[str, Any] = {
-            name: result.summary() if result is not None else None
-            for name, result in (
-                ("absolute_published", self.absolute_published),
-                ("absolute_blocked", self.absolute_blocked),
-                ("order_published", self.order_published),
-                ("order_disjoint", self.order_disjoint),
-            )
+        absolute, order = self.absolute_published, self.order_published
+        blocked, disjoint = self.absolute_blocked, self.order_disjoint
+        block: ProbesBlock = {
+            "absolute_published": None if absolute is None else absolute.summary(),
+            "absolute_blocked": None if blocked is None else blocked.summary(),
+            "order_published": None if order is None else order.summary(),
+            "order_disjoint": None if disjoint is None else disjoint.summary(),
+            "undefined": {},
         }
-        missing = {name: self.undefined for name, block in blocks.items() if block is None}
-        return blocks | {"undefined": missing}
+        block["undefined"] = reasons(block, self.undefined)
+        return block
 
     def _repr_html_(self) -> str:
         parts = (

@@ -8,7 +8,7 @@ every held-out row has both neighbours in training, and a random walk does as we
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,11 @@ from posprobe.analyses.probing import (
     checked,
     counted_failures,
     generators,
-    one_seed,
     spread,
 )
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.schema import Count, Natural, Reasons, Share, Size
 from posprobe.table import Grid, PositionTable
 
 #: Rows that Wang & Chen's code keeps of a longer table (they cut GPT-2's 1024).
@@ -34,6 +34,25 @@ PUBLISHED_ROWS = 512
 CHANCE_SEEDS = 3
 
 Task: TypeAlias = Literal["absolute", "order"]
+
+
+class PublishedProbeBlock(TypedDict):
+    """A probe of Wang & Chen 2020 as coded: ``mae`` of absolute position, or ``error`` of order."""
+
+    mae: NotRequired[Annotated[Size, "Mean absolute error in positions, mean over seeds."]]
+    error: NotRequired[Annotated[Share, "Share of pairs in the wrong order, mean over seeds."]]
+    sd: Annotated[Size | None, "Over seeds."]
+    min: Size
+    max: Size
+    chance: Size
+    seeds: Natural
+    rows: Natural
+    folds: Literal["random"]
+    pairs: NotRequired[Natural]
+    not_converged: NotRequired[
+        Annotated[Count, "Fits that the optimiser ended before they converged."]
+    ]
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +92,9 @@ class PublishedProbe(Result):
         """Standard deviation over seeds; None for a single one."""
         return spread(self.errors)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> PublishedProbeBlock:
         """Return mean, spread over seeds and chance level."""
-        numbers: dict[str, Any] = {
-            "mae" if self.task == "absolute" else "error": self.mean,
+        block: PublishedProbeBlock = {
             "sd": self.sd,
             "min": float(self.errors.min()),
             "max": float(self.errors.max()),
@@ -84,11 +102,17 @@ class PublishedProbe(Result):
             "seeds": len(self.errors),
             "rows": self.rows,
             "folds": "random",
+            "undefined": {},
         }
-        if self.task == "order":
+        block["undefined"] = reasons(block, "a single seed")
+        if self.task == "absolute":
+            block["mae"] = self.mean
+        else:
+            block["error"] = self.mean
             # The code draws as many pairs as there are rows.
-            numbers |= {"pairs": self.rows, "not_converged": self.not_converged}
-        return numbers | {"undefined": one_seed(numbers)}
+            block["pairs"] = self.rows
+            block["not_converged"] = self.not_converged
+        return block
 
 
 def absolute_probe_published(

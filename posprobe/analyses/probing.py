@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +85,3 @@ def counted_failures() -> Iterator[list[str]]:
 def spread(values: Floats) -> float | None:
     """Return the standard deviation over seeds; None for a single one."""
     return float(values.std(ddof=1)) if len(values) > 1 else None
-
-
-def one_seed(numbers: dict[str, Any]) -> dict[str, str]:
-    """Return why the numbers that are None are undefined."""
-    return {name: "a single seed" for name, value in numbers.items() if value is None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -14,7 +15,7 @@ from posprobe.drawable import Drawable
 class Result(Drawable):
     """Base of every analysis's frozen result."""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """Return the numbers that stand in ``analysis.json``; None is an undefined number."""
         raise NotImplementedError
 
@@ -26,6 +27,11 @@ class Result(Drawable):
             if not isinstance(value, list | dict) or len(value) <= 8
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def reasons(block: Mapping[str, object], why: str) -> dict[str, str]:
+    """Return the same reason for every number of a block that is None."""
+    return {name: why for name, value in block.items() if value is None}
 
 
 def numbers(values: NDArray[np.float64]) -> list[float | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,33 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.encodings.rotary import first_negative, rotary_bound, rotary_kernel, wavelengths
 from posprobe.errors import InvalidTable
+from posprobe.schema import Natural, Reasons, Share
 
 #: Distances beyond which the first negative kernel value is not looked for.
 SEARCH = 2**20
 #: Points of the decay curves, spread evenly on a logarithmic axis.
 POINTS = 512
+
+
+class RotationBlock(TypedDict):
+    """A rotary ladder against the lengths it is used at; wavelengths in positions."""
+
+    pairs: Natural
+    shortest_wavelength: float | None
+    longest_wavelength: Annotated[float | None, "Null where a pair does not turn."]
+    training: Annotated[Natural | None, "Positions that the model was trained with."]
+    target: Annotated[Natural | None, "Positions that it promises."]
+    never_turn_training: Annotated[
+        Share | None, "Share of the pairs that make no whole turn within the training length."
+    ]
+    never_turn_target: Annotated[
+        Share | None, "Share of the pairs that make no whole turn within the promised length."
+    ]
+    first_negative: Annotated[
+        Natural | None, "First distance at which the mean rotation is negative."
+    ]
+    attention_factor: float
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +85,7 @@ class Rotation(Result):
     searched: int
     attention_factor: float
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> RotationBlock:
         """Return the ladder's numbers; wavelengths in positions."""
         undefined = {}
         if self.first_negative is None:

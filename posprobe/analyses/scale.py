@@ -9,7 +9,7 @@ alike: ratios stay, sizes do not.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.schema import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
 from posprobe.table import Grid, Layout, PositionTable
 
 if TYPE_CHECKING:
@@ -30,6 +31,55 @@ SMALLEST, LARGEST = 1e-140, 1e140
 ROUNDING = 1e-6
 #: Rows whose distances to all others are held at a time.
 _BLOCK = 512
+
+
+class ScaleNumbers(TypedDict):
+    """Lengths of positions and of the vectors that they are added to."""
+
+    position_norm: Annotated[Size, "Mean norm of the positions."]
+    token_norm: Annotated[Size, "Mean norm of the sampled tokens."]
+    tokens: Annotated[Natural, "Tokens in the sample."]
+    ratio: Annotated[Size | None, "Mean position norm over mean token norm."]
+    ratio_band: Annotated[
+        list[Size] | None,
+        "Mean position norm over the 95th and over the 5th percentile of the token norms.",
+        TWO,
+    ]
+    neighbour_distance: Annotated[
+        Size | None, "Mean distance of neighbouring positions over the mean token norm."
+    ]
+    smallest_distance: Annotated[
+        Size | None, "Smallest distance of two positions over the mean token norm."
+    ]
+    closest: Annotated[list[Row] | None, "These two positions.", TWO]
+    mean_cosine: Annotated[Cosine | None, "Cosine of the mean position and the mean token."]
+    variance_share: Annotated[
+        Share | None, "Share of position in the variance of token plus position."
+    ]
+    undefined: Reasons
+
+
+class TokenSampleBlock(TypedDict):
+    """Where the vectors come from that positions are added to."""
+
+    kind: Annotated[str, "What the vectors are: token, or white-noise patch."]
+    tensor: str
+    shape: list[Count]
+    dtype: str
+    sampled: Natural
+    blocks: Annotated[
+        list[Annotated[list[Count], TWO]], "Stored rows, as (first, one past the last)."
+    ]
+    seed: int
+    factor: Annotated[float, "What the model multiplies the stored rows with."]
+    standard_error: Annotated[Size, "Of the mean norm, relative to it."]
+    note: str
+
+
+class ScaleBlock(ScaleNumbers):
+    """Lengths of positions, lengths of the vectors that they are added to, and whose they are."""
+
+    sample: TokenSampleBlock
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +125,7 @@ class Scale(Result):
     variance_share: float | None
     undefined: dict[str, str]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> ScaleNumbers:
         """Return the numbers; the norms' own means make them absolute."""
         return {
             "position_norm": float(self.position_norms.mean()),

@@ -14,13 +14,14 @@ order: null models that keep the table's row norms or step lengths keep such row
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.schema import TWO, Reasons, Row, Text
 from posprobe.table import Grid, Layout, PositionTable
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -56,6 +57,39 @@ class SpecialRow:
 
     row: int
     reason: str
+
+
+class SpecialRowBlock(TypedDict):
+    """A row that stands apart."""
+
+    row: Row
+    reason: Text
+
+
+class SeamRule(TypedDict):
+    """What a seam and a special row need."""
+
+    window: int
+    min_side: int
+    false_alarm: float
+    excess: float
+    change: float
+    norm_ratio: float
+
+
+class SeamsBlock(TypedDict):
+    """Where the table breaks."""
+
+    between: Annotated[
+        list[Annotated[list[Row], TWO]] | None,
+        "Neighbouring rows between which the table breaks.",
+    ]
+    reasons: Annotated[list[Text] | None, "What changes at each, with the numbers."]
+    special: Annotated[
+        list[SpecialRowBlock] | None, "Single rows that differ from those around them."
+    ]
+    rule: SeamRule
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +132,10 @@ class Seams(Result):
     start: int
     undefined: str = ""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SeamsBlock:
         """Return seams and special rows as positions (``start`` added), and the thresholds."""
         looked = not self.undefined
-        numbers: dict[str, Any] = {
+        block: SeamsBlock = {
             "between": [[left + self.start, right + self.start] for left, right in self.between]
             if looked
             else None,
@@ -111,8 +145,6 @@ class Seams(Result):
             ]
             if looked
             else None,
-        }
-        return numbers | {
             "rule": {
                 "window": WINDOW,
                 "min_side": MIN_SIDE,
@@ -121,8 +153,10 @@ class Seams(Result):
                 "change": CHANGE,
                 "norm_ratio": NORM_RATIO,
             },
-            "undefined": {key: self.undefined for key, value in numbers.items() if value is None},
+            "undefined": {},
         }
+        block["undefined"] = reasons(block, self.undefined)
+        return block
 
 
 def seams(table: PositionTable | Positions | Array) -> Seams:

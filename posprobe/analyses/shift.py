@@ -12,16 +12,17 @@ tells them apart is the skill on rows that were not fitted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.pca import PCA
 from posprobe.analyses.pca import pca as principal_components
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions
 from posprobe.errors import InvalidTable
+from posprobe.schema import Count, Reasons
 from posprobe.table import Grid, Layout, PositionTable
 
 #: Fewest rows of which one half can teach what the other half tests.
@@ -48,6 +49,40 @@ MIN_SKILL_ROWS = 0.1
 MIN_TURNS = 2.0
 MIN_PHASE_LINEARITY = 0.995
 MAX_RADIUS_CV = 0.3
+
+
+class RotationRule(TypedDict):
+    """What a mode needs to count as a rotation."""
+
+    min_share: float
+    min_skill: float
+    min_skill_rows: float
+    min_turns: float
+    min_phase_linearity: float
+    max_radius_cv: float
+
+
+class ShiftBlock(TypedDict):
+    """The linear map from each position to the next."""
+
+    skill: Annotated[float | None, "On held-out rows, against no change."]
+    skill_persistence: float | None
+    r2: float | None
+    skill_rows: float | None
+    rank: Count | None
+    variance: float | None
+    periods: Annotated[list[float] | None, "In positions, of the shift operator's eigenvalues."]
+    moduli: Annotated[list[float] | None, "Absolute values of the eigenvalues: 1 is undamped."]
+    half_lives: Annotated[
+        list[float | None] | None, "In positions; null where the mode does not decay."
+    ]
+    shares: list[float] | None
+    turns: list[float] | None
+    phase_linearity: list[float] | None
+    radius_cv: list[float] | None
+    rotations: Annotated[list[float] | None, "Periods of the modes that count as rotations."]
+    rule: RotationRule
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +154,11 @@ class Shift(Result):
     start: int
     undefined: str = ""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> ShiftBlock:
         """Return skill, rank and the modes, with the rule for rotations."""
         fitted = not self.undefined
         undamped = bool(np.isinf(self.half_lives).any())
-        numbers: dict[str, Any] = {
+        block: ShiftBlock = {
             "skill": self.skill,
             "skill_persistence": self.skill_persistence,
             "r2": self.r2,
@@ -140,11 +175,6 @@ class Shift(Result):
             "phase_linearity": self.phase_linearity.tolist() if fitted else None,
             "radius_cv": self.radius_cv.tolist() if fitted else None,
             "rotations": self.periods[self.rotations].tolist() if fitted else None,
-        }
-        undefined = {name: self.undefined for name, value in numbers.items() if value is None}
-        if undamped:
-            undefined["half_lives"] = "null where the modulus is 1 or more: it does not decay"
-        return numbers | {
             "rule": {
                 "min_share": MIN_SHARE,
                 "min_skill": MIN_SKILL,
@@ -153,8 +183,14 @@ class Shift(Result):
                 "min_phase_linearity": MIN_PHASE_LINEARITY,
                 "max_radius_cv": MAX_RADIUS_CV,
             },
-            "undefined": undefined,
+            "undefined": {},
         }
+        block["undefined"] = reasons(block, self.undefined)
+        if undamped:
+            block["undefined"]["half_lives"] = (
+                "null where the modulus is 1 or more: it does not decay"
+            )
+        return block
 
 
 def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Shift:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,40 @@ from posprobe.analyses.unit_rows import (
 )
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
+from posprobe.schema import Cosine as CosineNumber
+from posprobe.schema import Natural, Reasons, Row, Share, limits
 from posprobe.table import Layout, PositionTable, Sequence
 
 #: Largest table whose n x n matrices are formed: each of the two takes half a gigabyte.
 MAX_ROWS = 8192
 #: Largest table whose cosines are computed at all.
 LARGEST = 131_072
+
+
+class CosineBlock(TypedDict):
+    """Cosines of all pairs of rows in numbers."""
+
+    neighbour_mean: CosineNumber | None
+    far_mean: CosineNumber | None
+    minimum: CosineNumber | None
+    translation_invariance: Annotated[
+        float | None,
+        "Share of the variance off the diagonal that the offset explains: Toeplitz R², block "
+        "Toeplitz on a grid.",
+        limits(maximum=1),
+    ]
+    monotone_fraction: Share | None
+    offset_profile: Annotated[
+        list[CosineNumber | list[CosineNumber | None] | None] | None,
+        "Mean cosine by offset; by displacement, rows of columns, on a grid. Null where `pooled` "
+        "is above 1: arrays.npz has it.",
+    ]
+    pooled: Annotated[
+        Natural,
+        "Positions along a side of a cell of the matrix in arrays.npz, whose cells are means: 1 "
+        "where every pair has its own.",
+    ]
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +114,7 @@ class Cosine:
             math.prod((extent + 1) // 2 for extent in offsets) if len(offsets) > 1 else offsets[0]
         )
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> CosineBlock:
         """Return the headline numbers and the offset profile, which a large table's npz has."""
         profile = np.where(np.isnan(self.offset_mean), None, self.offset_mean)  # type: ignore[call-overload]
         return {
@@ -99,6 +127,15 @@ class Cosine:
             "pooled": self.pooled,
             "undefined": self.undefined,
         }
+
+
+class SimilarityBlock(TypedDict):
+    """Cosine similarity of all pairs of rows."""
+
+    window: Annotated[Natural, "Offsets that the monotone fraction looks at."]
+    zero_rows: Annotated[list[Row], "Rows without a direction; their cosines are undefined."]
+    raw: Annotated[CosineBlock, "Of the rows as stored."]
+    centered: Annotated[CosineBlock, "Of the rows less their mean."]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +165,7 @@ class Similarity(Result):
     start: int
     zero_rows: tuple[int, ...]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SimilarityBlock:
         """Return both variants' numbers."""
         return {
             "window": WINDOW,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from posprobe.analyses.pursuit import Sinusoids, choose_sinusoids
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions
 from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.schema import Natural, Reasons, Share, limits
 from posprobe.table import Grid, Layout, PositionTable
 
 #: Fewest positions that are set against a sinusoid.
@@ -44,6 +45,40 @@ _DISTANCES = (
 _LADDER = ("ladder_share", "ladder_rank", "ladder_white_share")
 _LINES = ("sinusoids", "sinusoids_for_90")
 _BASE = ("base", "base_cka", "base_contrast", "base_rows")
+
+
+class FittedSinusoid(TypedDict):
+    """One more freely chosen sinusoid."""
+
+    period: Annotated[float, "Positions."]
+    share: Annotated[float, "Of the variance, with those before it."]
+    best_share: Annotated[float, "What so many directions of any shape explain."]
+
+
+class SinusoidBlock(TypedDict):
+    """The table compared with the sinusoid of its shape; on a grid, with the 2-D sin-cos."""
+
+    reference: Annotated[str | None, "The formula compared with."]
+    cka: Annotated[float | None, "Debiased."]
+    cka_biased: Share | None
+    procrustes: Annotated[float | None, limits(minimum=0, maximum=1.4142136)]
+    subspace_overlap: Share | None
+    subspace_rank: Annotated[Natural | None, "Leading directions compared."]
+    subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."]
+    ladder_share: Annotated[
+        Share | None, "Share of the variance within the span of the sinusoid's columns."
+    ]
+    ladder_rank: Annotated[int | None, "Dimensions of that span.", limits(minimum=0)]
+    ladder_white_share: Annotated[float | None, "What so many directions explain of white noise."]
+    sinusoids: list[FittedSinusoid] | None
+    sinusoids_for_90: Annotated[
+        Natural | None, "Sinusoids that explain as much as nine tenths of the variance."
+    ]
+    base: Annotated[float | None, "Base of the closest geometric ladder of periods."]
+    base_cka: float | None
+    base_contrast: float | None
+    base_rows: Natural | None
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -99,7 +134,7 @@ class SinusoidFit(Result):
     best_share: Floats = field(default_factory=lambda: np.zeros(0))
     base: BaseFit | None = None
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SinusoidBlock:
         """Return the distances, the shares, the sinusoids and the base."""
         lines = self.sinusoids
         return {

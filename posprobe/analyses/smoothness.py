@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
 from posprobe.errors import InvalidTable
+from posprobe.schema import Count, Natural, Reasons
 
 #: Permutations that the band is made of.
 PERMUTATIONS = 199
+
+
+class SmoothnessBlock(TypedDict):
+    """Whether neighbouring distances share their values."""
+
+    correlation: Annotated[list[float | None], "Per head, Moran's I."]
+    p95: Annotated[list[float | None], "Per head: 95 % of the permutations lie below."]
+    structured: Annotated[Count, "Heads above it."]
+    entries: Natural
+    permutations: Natural
+    seed: Count
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +57,7 @@ class Smoothness(Result):
         """``[heads]``: whether a head is smoother than 95 % of its permutations."""
         return np.asarray(self.correlation > self.p95)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SmoothnessBlock:
         """Return the numbers per head."""
         undefined = {}
         if np.isnan(self.correlation).any():

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.schema import Count, Reasons, limits
 from posprobe.table import Grid, Layout, PositionTable
 
 Detrend: TypeAlias = Literal["constant", "linear"]
@@ -49,6 +50,31 @@ class Line:
     frequency: float
     period: float
     ratio: float
+
+
+class LineBlock(TypedDict):
+    """A peak of the spectrum over its background of red noise."""
+
+    frequency: Annotated[float, "Cycles per position.", limits(exclusiveMinimum=0)]
+    period: Annotated[float, "Positions.", limits(exclusiveMinimum=0)]
+    ratio: Annotated[float, "Power over the background."]
+
+
+class SpectrumBlock(TypedDict):
+    """Power spectrum along positions; over rings of equal frequency on a grid."""
+
+    axis: Literal["positions", "radial"]
+    detrend: Detrend
+    window: Window
+    entropy: float | None
+    edge_frequency: float | None
+    edge_share: float
+    false_alarm: float
+    lines: Annotated[
+        list[LineBlock] | None, "Peaks that red noise does not explain, strongest first."
+    ]
+    dimensions_with_line: Count | None
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +128,10 @@ class Spectrum(Result):
     layout: Layout
     undefined: str = ""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SpectrumBlock:
         """Return the treatment, the scalars and the lines."""
         fitted = self.threshold is not None
-        numbers: dict[str, Any] = {
+        block: SpectrumBlock = {
             "axis": "radial" if isinstance(self.layout, Grid) else "positions",
             "detrend": self.detrend,
             "window": self.window,
@@ -120,11 +146,11 @@ class Spectrum(Result):
             if fitted
             else None,
             "dimensions_with_line": int(self.dominant_significant.sum()) if fitted else None,
+            "undefined": {},
         }
         why = self.undefined or "no red noise is fitted on a grid"
-        return numbers | {
-            "undefined": {name: why for name, value in numbers.items() if value is None}
-        }
+        block["undefined"] = reasons(block, why)
+        return block
 
 
 def spectrum(

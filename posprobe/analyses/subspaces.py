@@ -8,7 +8,7 @@ that dominate a table make all its rows alike (Luo, Kulmizev & Mao, ACL 2021).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import UsageError
+from posprobe.schema import TWO, Count, Natural, Reasons
 from posprobe.table import PositionTable
 
 #: Percentiles that a band of chance goes between.
@@ -26,6 +27,45 @@ SHOWN = 3
 _BLOCK = 4096
 #: What is left of a row's squared length without one dimension is rounding below this share.
 _ROUNDING = 1e-10
+
+
+class ChanceBlock(TypedDict):
+    """What a random subspace of the same rank has."""
+
+    expected: float
+    band: Annotated[list[float], "5 and 95 %.", TWO]
+
+
+class ShareBlock(ChanceBlock):
+    """A share, and what a random subspace of the same rank has."""
+
+    value: float | None
+
+
+class OutlierDimension(TypedDict):
+    """A dimension without which the mean cosine of two positions is another."""
+
+    dimension: Count
+    change: float
+
+
+class SubspacesBlock(TypedDict):
+    """The position subspace among the directions of tokens."""
+
+    rank: Count
+    width: Natural
+    tokens: Natural
+    token_directions: Count
+    chance: Annotated[ChanceBlock, "Overlap of one direction with a random subspace of that rank."]
+    top: Annotated[ShareBlock, "Within the tenth of the directions that tokens use most."]
+    bottom: Annotated[ShareBlock, "Within the tenth of the directions that tokens use least."]
+    variance: Annotated[ShareBlock, "Share of the tokens' variance within the subspace."]
+    position_share: list[float]
+    loadings: list[float]
+    loadings_expected: Annotated[float, "Of a random direction."]
+    mean_cosine: float | None
+    outlier_dimensions: list[OutlierDimension]
+    undefined: Reasons
 
 
 @dataclass(frozen=True)
@@ -46,7 +86,7 @@ class Share:
     expected: float
     band: tuple[float, float]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> ShareBlock:
         """Return all three."""
         return {"value": self.value, "expected": self.expected, "band": list(self.band)}
 
@@ -111,7 +151,7 @@ class SubspaceOverlap(Result):
         """Dimensions of the position subspace."""
         return len(self.position_share)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SubspacesBlock:
         """Return the numbers; ``loadings`` stand beside what a random direction has."""
         width = len(self.cosine_change)
         change = np.where(np.isnan(self.cosine_change), 0.0, self.cosine_change)

@@ -11,7 +11,7 @@ than any learned table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.analyses.spectrum import MIN_PERIODS, detrended, red_noise
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.schema import Count, Natural, Reasons, limits
 from posprobe.table import Grid, Layout, PositionTable
 
 #: Shortest and longest segment chosen by default, in positions.
@@ -29,6 +30,31 @@ FAINT = 0.1
 COMPONENTS = 10
 #: Components of the transformed Gram matrix that are kept.
 CORNER = 32
+
+
+class SpectrogramBlock(TypedDict):
+    """Lines of short segments of the table."""
+
+    length: Annotated[Natural | None, "Positions in a segment."]
+    step: Annotated[Natural | None, "Positions from one segment to the next."]
+    segments: Count | None
+    detrend: Literal["linear"]
+    window: Literal["hann"]
+    strongest_period: Annotated[
+        list[float | None] | None, "By segment, in positions: of the strongest line."
+    ]
+    fastest_period: Annotated[
+        list[float | None] | None, "By segment, in positions: of the fastest line."
+    ]
+    fastest_period_p10_p50_p90: Annotated[
+        list[float] | None, "Over segments.", limits(minItems=3, maxItems=3)
+    ]
+    center: Annotated[list[float] | None, "Position of the middle of each segment."]
+    drift: Annotated[
+        float | None,
+        "10 to 90 % range of the fastest line's frequency over its median.",
+    ]
+    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +100,7 @@ class Spectrogram(Result):
     start: int
     undefined: dict[str, str]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SpectrogramBlock:
         """Return the treatment, the lines by segment and the drift."""
         found = self.fastest[~np.isnan(self.fastest)]
         undefined = dict(self.undefined)
@@ -175,6 +201,14 @@ def spectrogram(
     )
 
 
+class DCTBlock(TypedDict):
+    """Cosine transform of the matrix of centred cosines."""
+
+    components: Annotated[Natural, "Slowest components, along either side."]
+    share: Annotated[float | None, "Share of the squared entries within them."]
+    undefined: Reasons
+
+
 @dataclass(frozen=True, eq=False)
 class GramDCT(Result):
     """Cosine transform of the centred positions' cosine matrix.
@@ -201,7 +235,7 @@ class GramDCT(Result):
     layout: Layout
     undefined: str = ""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> DCTBlock:
         """Return the share of the slow components."""
         return {
             "components": COMPONENTS,

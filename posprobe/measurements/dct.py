@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from posprobe import analyses
 from posprobe.analyses import GramDCT, Similarity
+from posprobe.analyses.timefreq import DCTBlock
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
 
 
@@ -27,7 +28,7 @@ DCT = Measurement[TableInputs, GramDCT](
     compute=lambda given: analyses.gram_dct(
         given.positions, cosines=_cosines(given.result("similarity"))
     ),
-    block=None,
+    block=DCTBlock,
     numbers=(Number("share", "share of the slow corner", "of the squared energy of the matrix"),),
     drawings=(
         Drawing(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Patches
+from posprobe.analyses.grid import GridBlock
 from posprobe.formatting import show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
 from posprobe.table import Grid
@@ -45,7 +46,7 @@ GRID = Measurement[TableInputs, Patches](
     limits="A bright own cell alone shows nothing: every vector has cosine 1 with itself.",
     source="Dosovitskiy et al. 2021, figure 7; the two-way decomposition is ours.",
     compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
-    block=None,
+    block=GridBlock,
     numbers=(
         Number("neighbour_right", "neighbour to the right", "mean centred cosine"),
         Number("neighbour_below", "neighbour below", "mean centred cosine"),

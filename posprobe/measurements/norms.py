@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Norms
+from posprobe.analyses.norms import NormsBlock
 from posprobe.formatting import Block, show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
 from posprobe.page import Table, columns
@@ -42,7 +43,7 @@ NORMS = Measurement[TableInputs, Norms](
     limits="A normal norm does not make a row trained: compare its neighbours' similarity.",
     source="Standard practice.",
     compute=lambda given: analyses.norms(given.positions),
-    block=None,
+    block=NormsBlock,
     numbers=(
         Number("mean", "mean norm", "in the table's units"),
         Number("min", "smallest norm", "in the table's units"),

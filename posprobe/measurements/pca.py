@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import PCA
+from posprobe.analyses.pca import PCABlock
 from posprobe.formatting import Block, show
 from posprobe.measurements.base import (
     Drawing,
@@ -95,7 +96,7 @@ PRINCIPAL = Measurement[TableInputs, PCA](
     "series are sinusoids. A few rows at the ends can move the shares a lot; try --rows.",
     source="Chughtai & Lau 2024; Song & Zhong 2023; caution by Antognini & Sohl-Dickstein 2018.",
     compute=lambda given: analyses.pca(given.positions),
-    block=None,
+    block=PCABlock,
     numbers=(
         Number("top3", "first three components", "share of the variance they hold", compared=True),
         Number(

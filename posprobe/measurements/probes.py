@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posprobe import analyses
 from posprobe.analyses import Probes
+from posprobe.analyses.probes import ProbesBlock
 from posprobe.measurements.base import (
     Drawing,
     Measurement,
@@ -23,7 +24,7 @@ PROBES = Measurement[TableInputs, Probes](
     limits="A random walk passes the published probes as well as a sinusoid.",
     source="Wang & Chen, EMNLP 2020, tables 1 and 2; the sound versions are ours.",
     compute=lambda given: analyses.probes(given.positions, seed=given.seed),
-    block=None,
+    block=ProbesBlock,
     numbers=(
         Number(
             "absolute_published.mae", "absolute, as Wang & Chen", "mean error in positions"

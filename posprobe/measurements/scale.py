@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posprobe import analyses
 from posprobe.analyses import Scale
+from posprobe.analyses.scale import ScaleBlock
 from posprobe.formatting import Block, show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
 
@@ -39,7 +40,7 @@ SCALE = Measurement[TableInputs, Scale](
     source="The trade-off is described by AI Coffee Break (Positional embeddings in transformers "
     "explained, 2021); the numbers are ours.",
     compute=_compute,
-    block=None,
+    block=ScaleBlock,
     numbers=(
         Number("position_norm", "mean position norm", "in the table's units"),
         Number("token_norm", "mean token norm", "in the same units"),

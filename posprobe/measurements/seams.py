@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posprobe import analyses
 from posprobe.analyses import Seams
+from posprobe.analyses.seams import SeamsBlock
 from posprobe.formatting import Block
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
 from posprobe.page import Table, columns
@@ -42,7 +43,7 @@ SEAMS = Measurement[TableInputs, Seams](
     limits="A row without a mark need not be trained.",
     source="Change points on adjacent cosines and norms; ours.",
     compute=lambda given: analyses.seams(given.positions),
-    block=None,
+    block=SeamsBlock,
     drawings=(Drawing("seams", _alt, lacks=undefined),),
     tables=_found,
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Shift
+from posprobe.analyses.shift import ShiftBlock
 from posprobe.formatting import show
 from posprobe.measurements.base import (
     Drawing,
@@ -48,7 +49,7 @@ SHIFT = Measurement[TableInputs, Shift](
     source="The translation matrix of Vaswani et al. 2017 (Kernes 2021), fitted as in dynamic mode "
     "decomposition (Schmid 2010).",
     compute=lambda given: analyses.shift(given.positions, pca=given.result("pca")),
-    block=None,
+    block=ShiftBlock,
     numbers=(
         Number(
             "skill", "shift skill",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Similarity
+from posprobe.analyses.similarity import SimilarityBlock
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.formatting import Block, show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
@@ -96,7 +97,7 @@ SIMILARITY = Measurement[TableInputs, Similarity](
     "slightly below zero.",
     source="Wang & Chen, EMNLP 2020, figure 1; properties after Wang et al., ICLR 2021.",
     compute=lambda given: analyses.similarity(given.positions),
-    block=None,
+    block=SimilarityBlock,
     numbers=(
         Number(
             "raw.neighbour_mean", "neighbour cosine, raw",

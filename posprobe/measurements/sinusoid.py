@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posprobe import analyses
 from posprobe.analyses import SinusoidFit
+from posprobe.analyses.sinusoid import SinusoidBlock
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
 
 SINUSOID = Measurement[TableInputs, SinusoidFit](
@@ -19,7 +20,7 @@ SINUSOID = Measurement[TableInputs, SinusoidFit](
     compute=lambda given: analyses.against_sinusoid(
         given.positions, decomposition=given.result("pca")
     ),
-    block=None,
+    block=SinusoidBlock,
     numbers=(
         Number(
             "cka", "CKA with the sinusoid",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Spectrogram
+from posprobe.analyses.timefreq import SpectrogramBlock
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
 
 
@@ -31,7 +32,7 @@ SPECTROGRAM = Measurement[TableInputs, Spectrogram](
     limits="A segment resolves no period longer than a few dozen positions.",
     source="Short-time Fourier transform; drifting ridges were shown by Wennberg & Henter 2021.",
     compute=lambda given: analyses.spectrogram(given.positions),
-    block=None,
+    block=SpectrogramBlock,
     numbers=(
         Number("length", "segment", "positions in each", "d"),
         Number("segments", "segments", "overlapping", "d"),

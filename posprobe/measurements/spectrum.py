@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Spectrum
+from posprobe.analyses.spectrum import SpectrumBlock
 from posprobe.formatting import Block, show
 from posprobe.measurements.base import (
     Drawing,
@@ -68,7 +69,7 @@ SPECTRUM = Measurement[TableInputs, Spectrum](
     "spectrum looks red as well. Frequencies that drift along the table are smeared.",
     source="Yamamoto & Matsuzaki, EMNLP 2023; significance after Torrence & Compo 1998.",
     compute=lambda given: analyses.spectrum(given.positions),
-    block=None,
+    block=SpectrumBlock,
     numbers=(
         Number(
             "entropy", "spectral entropy",

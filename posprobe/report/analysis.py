@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,10 +33,12 @@ from posprobe.report.bundle import ANALYSIS
 from posprobe.report.findings import findings
 from posprobe.report.notebook import fragment
 from posprobe.report.table_page import table_page
-from posprobe.table import PositionTable, describe_layout
+from posprobe.table import PositionTable, describe_layout, describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from posprobe.documents import EnvironmentBlock, TableBlock
 
 #: Between these lies the largest number of a table whose sums of squares are defined.
 SMALLEST, LARGEST = 1e-140, 1e140
@@ -65,7 +67,7 @@ class Analysis:
     table: PositionTable
     results: Mapping[str, Result]
     nulls: Mapping[str, Any]
-    environment: Mapping[str, Any]
+    environment: EnvironmentBlock
     tokens: Tokens | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,7 +187,7 @@ def analyze(
 
 
 def _summaries(table: PositionTable, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    return {name: _positions(result.summary(), table) for name, result in results.items()}
+    return {name: _positions(dict(result.summary()), table) for name, result in results.items()}
 
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
@@ -219,9 +221,8 @@ def _chosen(given: TableInputs, only: Iterable[str] | None) -> dict[str, TableMe
     return {name: found for name, found in applicable.items() if name in wanted}
 
 
-def describe(table: PositionTable) -> dict[str, Any]:
+def describe(table: PositionTable) -> TableBlock:
     """Return the ``table`` block of ``analysis.json``."""
-    source = table.source
     return {
         "name": table.name,
         "kind": table.kind,
@@ -230,14 +231,14 @@ def describe(table: PositionTable) -> dict[str, Any]:
         "dim": table.dim,
         "rows": list(table.rows),
         "layout": describe_layout(table.layout),
-        "prefix_rows": [asdict(row) for row in table.prefix_rows],
-        "dropped_rows": [asdict(row) for row in table.dropped],
+        "prefix_rows": [{"row": row.row, "token": row.token} for row in table.prefix_rows],
+        "dropped_rows": [{"row": row.row, "reason": row.reason} for row in table.dropped],
         "notes": list(table.notes),
-        "source": asdict(source) | {"shape": list(source.shape) if source.shape else None},
+        "source": describe_source(table.source),
     }
 
 
-def environment(device: str, seed: int, command: str | None) -> dict[str, Any]:
+def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock:
     """Return the ``environment`` block: versions, device, seed, command and time."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     now = datetime.now(UTC)
@@ -252,12 +253,13 @@ def environment(device: str, seed: int, command: str | None) -> dict[str, Any]:
     versions["numpy"] = np.__version__
     used = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
     versions |= {name: version(name) for name in used}
-    return versions | {
+    run = {
         "device": device,
         "seed": seed,
         "command": command,
         "created": now.isoformat(timespec="seconds"),
     }
+    return cast("EnvironmentBlock", versions | run)
 
 
 def _positions(block: dict[str, Any], table: PositionTable) -> dict[str, Any]:

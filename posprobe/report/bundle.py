@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from posprobe.schemes import Scheme
 
 #: Of the four kinds of bundle.
-ANALYSIS, COMPARISON = "posprobe.analysis/1", "posprobe.comparison/1"
-KERNELS, FORWARD = "posprobe.kernels/1", "posprobe.forward/1"
+ANALYSIS: Final = "posprobe.analysis/1"
+COMPARISON: Final = "posprobe.comparison/1"
+KERNELS: Final = "posprobe.kernels/1"
+FORWARD: Final = "posprobe.forward/1"
 SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD)
 #: What helps where a bundle is damaged.
 _AGAIN = "Analyse the table again."
@@ -76,7 +78,7 @@ def _stored_positions(table: PositionTable) -> int:
 class Bundled(Protocol):
     """What can be written as a bundle: an analysis or a comparison."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """Return the content of ``analysis.json``."""
 
     def arrays(self) -> dict[str, NDArray[Any]]:

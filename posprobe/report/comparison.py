@@ -28,10 +28,18 @@ from posprobe.table import Grid, PositionTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from posprobe.documents import (
+        BandBlock,
+        ComparedTable,
+        ComparisonDocument,
+        EnvironmentBlock,
+        PairBlock,
+    )
+
 _R = TypeVar("_R", bound=Result)
 
 #: By null model, 5, 50 and 95 % of a number.
-PairBand: TypeAlias = dict[str, dict[str, float] | None]
+PairBand: TypeAlias = "dict[str, BandBlock | None]"
 
 #: Distances shown as matrices.
 DISTANCES = ("cka", "procrustes", "subspace_overlap")
@@ -67,19 +75,21 @@ class Comparison:
     distances: tuple[tuple[Closeness | None, ...], ...]
     bands: tuple[tuple[PairBand | None, ...], ...]
     curve_bands: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
-    environment: Mapping[str, Any]
+    environment: EnvironmentBlock
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ComparisonDocument:
         """Return the content of ``analysis.json`` (schema `posprobe.comparison/1`)."""
-        tables = []
+        tables: list[ComparedTable] = []
         for label, analysis, before in zip(self.labels, self.analyses, self.cut, strict=True):
             document = analysis.to_dict()
-            published = [value.beside(document) for value in published_for(analysis.table)]
-            tables.append(
-                {"label": label, "positions_before": before, "published": published}
-                | {key: value for key, value in document.items() if key != "schema"}
-            )
-        pairs = [
+            del document["schema"]
+            table: Any = {
+                "label": label,
+                "positions_before": before,
+                "published": [value.beside(document) for value in published_for(analysis.table)],
+            }
+            tables.append(table | document)
+        pairs: list[PairBlock] = [
             {
                 "tables": [self.labels[i], self.labels[j]],
                 **distance.summary(),
@@ -94,7 +104,7 @@ class Comparison:
             "length": len(self.analyses[0].table),
             "tables": tables,
             "pairs": pairs,
-            "environment": dict(self.environment),
+            "environment": self.environment,
         }
 
     def matrix(self, name: str) -> NDArray[np.float64]:

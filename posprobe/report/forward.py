@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from posprobe.analyses import Patches, Result, Similarity, grid, pca, similarity
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.analyses.effective import EffectiveTable
-from posprobe.analyses.experiments import BlankImages, PermutationEffect, PhaseShift
+from posprobe.analyses.experiments import BlankImages, PhaseShift
 from posprobe.analyses.head_logits import HeadsByLayer
-from posprobe.analyses.mean_decomposition import MeanDecomposition
+from posprobe.analyses.mean_decomposition import LayerBlock, MeanDecomposition
 from posprobe.analyses.subspaces import SubspaceOverlap
 from posprobe.measurements import Finding
 from posprobe.report.bundle import FORWARD
@@ -32,12 +32,6 @@ NAMES = (
     "states", "heads", "effective", "subspaces", "attention", "words", "permutation", "shift",
     "blank",
 )  # fmt: skip
-#: Why numbers of permutations are unknown.
-_UNKNOWN = {
-    "special": "all tokens are permuted, none stays",
-    "accuracy": "the contexts have no labels",
-    "scrambled_accuracy": "the contexts have no labels",
-}
 #: Headline numbers that only a sequence has.
 _ON_A_LINE = ("shift.skill", "sinusoid.ladder_share")
 
@@ -109,21 +103,17 @@ class ForwardAnalysis:
         """Return how many contexts were run at most; 0 where weights were enough."""
         return max((getattr(found, "contexts", 0) for found in self.results.values()), default=0)
 
-    def _block(self, name: str) -> dict[str, Any] | None:
+    def _block(self, name: str) -> Mapping[str, Any] | None:
         result = self._result(name)
         if result is None:
             return None
+        if not isinstance(result, MeanDecomposition):
+            return result.summary()
         block = result.summary()
-        match result:
-            case MeanDecomposition():
-                for layer in block["layers"]:
-                    layer["analyses"] = dict(self.layers.get(layer["layer"], {}))
-                on_grid = isinstance(result.layout, Grid)
-                block["undefined"] |= _lacking(block["layers"], on_grid=on_grid)
-            case PermutationEffect(with_positions=change):
-                block["undefined"] = {
-                    name: why for name, why in _UNKNOWN.items() if getattr(change, name) is None
-                }
+        for layer in block["layers"]:
+            layer["analyses"] = dict(self.layers.get(layer["layer"], {}))
+        on_grid = isinstance(result.layout, Grid)
+        block["undefined"] |= _lacking(block["layers"], on_grid=on_grid)
         return block
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -195,7 +185,7 @@ def drawn_beside(result: Result) -> dict[str, Any]:
     }
 
 
-def _lacking(layers: list[dict[str, Any]], *, on_grid: bool) -> dict[str, str]:
+def _lacking(layers: list[LayerBlock], *, on_grid: bool) -> dict[str, str]:
     """Say at which layers a headline number is undefined, and why."""
     where: dict[str, list[int]] = {}
     for layer in layers:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import similarity
 from posprobe.analyses.heads import Heads, heads
+from posprobe.analyses.result import reasons
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.report.analysis import environment
 from posprobe.report.bundle import KERNELS
@@ -20,11 +21,19 @@ from posprobe.report.comparison import distinct
 from posprobe.report.kernel_page import kernel_page
 from posprobe.report.notebook import fragment
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Grid, Layout, PositionTable, describe_layout
+from posprobe.table import Grid, Layout, PositionTable, describe_layout, describe_source
 from posprobe.table import Sequence as Line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from posprobe.documents import (
+        EnvironmentBlock,
+        KernelPairBlock,
+        KernelsDocument,
+        RecordBlock,
+        WalkBlock,
+    )
 
 Record: TypeAlias = PositionTable | Scheme
 
@@ -77,10 +86,10 @@ class KernelComparison:
     invariance: tuple[float | None, ...]
     correlation: NDArray[np.float64]
     alignment: NDArray[np.float64]
-    walk: Mapping[str, Any] | None
-    environment: Mapping[str, Any]
+    walk: WalkBlock | None
+    environment: EnvironmentBlock
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> KernelsDocument:
         """Return the content of ``analysis.json`` (schema `posprobe.kernels/1`)."""
         size = len(self.labels)
         return {
@@ -89,12 +98,12 @@ class KernelComparison:
             "layout": describe_layout(self.layout),
             "records": [self._record(i) for i in range(size)],
             "pairs": [self._pair(i, j) for i in range(size) for j in range(i + 1, size)],
-            "walk": dict(self.walk) if self.walk else None,
-            "environment": dict(self.environment),
+            "walk": self.walk,
+            "environment": self.environment,
         }
 
-    def _record(self, i: int) -> dict[str, Any]:
-        record, source = self.records[i], self.records[i].source
+    def _record(self, i: int) -> RecordBlock:
+        record = self.records[i]
         measured = _mean_head(record, self.curves[i])
         numbers = {
             name: _number(getattr(measured, name)[0])
@@ -110,19 +119,24 @@ class KernelComparison:
             "head_count": 1 if isinstance(record, PositionTable) else record.heads,
             "causal": _causal(record),
             "positions": _positions(record),
-            **numbers,
+            "half_width": numbers["half_width"],
+            "monotone_fraction": numbers["monotone_fraction"],
+            "asymmetry": numbers["asymmetry"],
+            "translation_invariance": numbers["translation_invariance"],
             "undefined": {key: undefined[key] for key, number in numbers.items() if number is None},
             "notes": list(record.notes),
-            "source": asdict(source) | {"shape": list(source.shape) if source.shape else None},
+            "source": describe_source(record.source),
         }
 
-    def _pair(self, i: int, j: int) -> dict[str, Any]:
-        numbers = {name: _number(getattr(self, name)[i, j]) for name in DISTANCES}
-        return {
+    def _pair(self, i: int, j: int) -> KernelPairBlock:
+        block: KernelPairBlock = {
             "records": [self.labels[i], self.labels[j]],
-            **numbers,
-            "undefined": {name: FLAT for name, value in numbers.items() if value is None},
+            "correlation": _number(self.correlation[i, j]),
+            "alignment": _number(self.alignment[i, j]),
+            "undefined": {},
         }
+        block["undefined"] = reasons(block, FLAT)
+        return block
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: each record's arrays under its number."""
@@ -215,7 +229,7 @@ def compare_kernels(
     )
 
 
-def walks(n: int, seed: int) -> dict[str, Any]:
+def walks(n: int, seed: int) -> WalkBlock:
     """Return how alike two independent random walks over ``n`` distances are, 95 % quantiles.
 
     Both measures compare smooth curves, and smooth curves correlate by chance (Yule 1926).
@@ -303,7 +317,7 @@ def _positions(record: Record) -> int | None:
             return record.max_positions
 
 
-def _quantity(record: Record) -> str:
+def _quantity(record: Record) -> Literal["cosine", "bias", "rotation"]:
     match record:
         case RelativeBias():
             return record.quantity

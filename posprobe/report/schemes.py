@@ -21,10 +21,12 @@ from posprobe.report.notebook import fragment
 from posprobe.report.scheme_findings import scheme_findings
 from posprobe.report.scheme_page import scheme_page
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
-from posprobe.table import Grid
+from posprobe.table import Grid, describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from posprobe.documents import EnvironmentBlock
 
 #: Positions at which curves are taken where neither the user nor the checkpoint states a length.
 LENGTH = 512
@@ -51,7 +53,7 @@ class SchemeAnalysis:
 
     records: tuple[Scheme, ...]
     results: tuple[Mapping[str, Result], ...]
-    environment: Mapping[str, Any]
+    environment: EnvironmentBlock
 
     @property
     def name(self) -> str:
@@ -68,8 +70,7 @@ class SchemeAnalysis:
                 "family": record.family,
                 **facts(record),
                 "notes": list(record.notes),
-                "source": asdict(record.source)
-                | {"shape": list(record.source.shape) if record.source.shape else None},
+                "source": describe_source(record.source),
                 **{name: result.summary() for name, result in results.items()},
             }
             for record, results in zip(self.records, self.results, strict=True)

@@ -1,0 +1,347 @@
+"""The documents that bundles hold as ``analysis.json``, as types; their schemas are made from them.
+
+Blocks of measurements stand with the measurements: the document of a table, and of a model, has one
+key for each of them. What an undefined number leaves is None, with a reason in ``undefined``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
+
+from posprobe.analyses.closeness import ClosenessBlock
+from posprobe.analyses.heads import HeadsBlock
+from posprobe.analyses.rotation import RotationBlock
+from posprobe.analyses.smoothness import SmoothnessBlock
+from posprobe.schema import TWO, Count, Natural, Reasons, Share, Text, limits
+from posprobe.table import LayoutBlock, SourceBlock
+
+#: Pearson's correlation, and what has its range; rounding may leave it just outside.
+Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]
+#: Headline numbers of a table, by their key path in posprobe.analysis/1; null where undefined.
+Numbers: TypeAlias = dict[str, float | None]
+
+
+# What several documents share.
+
+
+class PrefixRowBlock(TypedDict):
+    """A row of a special token."""
+
+    row: Count
+    token: str
+
+
+class DroppedRowBlock(TypedDict):
+    """A row that is no position."""
+
+    row: Count
+    reason: str
+
+
+class TableBlock(TypedDict):
+    """The table and where it came from."""
+
+    name: str
+    kind: Literal["learned", "fixed"]
+    family: str | None
+    positions: Natural
+    dim: Natural
+    rows: Annotated[list[Count], "First position and one past the last.", TWO]
+    layout: LayoutBlock
+    prefix_rows: Annotated[list[PrefixRowBlock], "Numbered as stored."]
+    dropped_rows: Annotated[list[DroppedRowBlock], "Numbered as stored."]
+    notes: list[str]
+    source: SourceBlock
+
+
+class EnvironmentBlock(TypedDict):
+    """What is needed to repeat the analysis: versions, device, seed, command and time."""
+
+    posprobe: str
+    python: str
+    numpy: str
+    torch: NotRequired[str]
+    transformers: NotRequired[str]
+    timm: NotRequired[str]
+    device: str
+    seed: int
+    command: str | None
+    created: Annotated[str, limits(format="date-time")]
+
+
+class FindingBlock(TypedDict):
+    """A sentence with the keys of the numbers that it rests on."""
+
+    text: Text
+    keys: list[str]
+
+
+class BandBlock(TypedDict):
+    """5, 50 and 95 % of the surrogates."""
+
+    p5: float
+    p50: float
+    p95: float
+
+
+class HeadlineNumber(TypedDict):
+    """A number of the table and of the sinusoid, and a band for each null model by its name."""
+
+    value: float | None
+    sinusoid: float | None
+    __extra_items__: NotRequired[
+        Annotated[BandBlock | None, "Null where the number is undefined for the surrogates."]
+    ]
+
+
+class NullsBlock(TypedDict):
+    """Headline numbers with those of the sinusoid and of the null models."""
+
+    draws: Count
+    seed: int
+    models: Annotated[dict[str, str], "By name, what each null model keeps of the table."]
+    numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
+
+
+# A table.
+
+
+class AnalysisDocument(TypedDict):
+    """The analysis of a table. Each measurement adds its block under its name."""
+
+    schema: Literal["posprobe.analysis/1"]
+    table: TableBlock
+    environment: EnvironmentBlock
+    nulls: NullsBlock
+    findings: list[FindingBlock]
+
+
+# Encodings without a table.
+
+
+class SchemeBlock(TypedDict):
+    """What all encodings without a table have."""
+
+    name: str
+    family: str | None
+    head_count: Natural
+    notes: list[str]
+    source: SourceBlock
+    heads: HeadsBlock
+
+
+class RelativeBlock(SchemeBlock):
+    """A learned value per head and distance."""
+
+    scheme: Literal["relative"]
+    layout: LayoutBlock
+    quantity: Literal["bias", "cosine"]
+    causal: bool
+    computed: bool
+    reach: Annotated[Count | None, "Largest distance that has a value of its own; null on a grid."]
+    special: Annotated[list[str], "Special tokens that have biases of their own."]
+    smoothness: SmoothnessBlock
+
+
+class RotaryBlock(SchemeBlock):
+    """Queries and keys turn with their position."""
+
+    scheme: Literal["rotary"]
+    head_dim: Natural
+    rotated: Count
+    base: float
+    axes: Literal[1, 2]
+    interleaved: bool
+    rule: str
+    scaling: dict[str, Any]
+    max_positions: Natural | None
+    training_length: Natural | None
+    rotation: RotationBlock
+
+
+class LinearBiasBlock(SchemeBlock):
+    """Each head subtracts its slope times the distance."""
+
+    scheme: Literal["alibi"]
+    slopes: Annotated[list[float], "Per head, logits per position.", limits(minItems=1)]
+    causal: bool
+    max_positions: Natural | None
+
+
+class SchemesDocument(TypedDict):
+    """The analysis of the encodings of a checkpoint that has no table."""
+
+    schema: Literal["posprobe.analysis/1"]
+    name: Annotated[str, "Of the checkpoint."]
+    schemes: Annotated[list[RelativeBlock | RotaryBlock | LinearBiasBlock], limits(minItems=1)]
+    environment: EnvironmentBlock
+    findings: list[FindingBlock]
+
+
+# Tables side by side.
+
+
+class PublishedBlock(TypedDict):
+    """A value from the literature and ours."""
+
+    model: str
+    title: str
+    key: Annotated[str, "Where our value stands in the table's entry, as a dotted path."]
+    quantity: str
+    value: float
+    unit: str | None
+    stated: Annotated[str, "As printed in the source."]
+    tolerance: float | None
+    rows: Annotated[list[Count] | None, TWO]
+    takes: Literal["all", "first"]
+    stored: bool
+    citation: Text
+    where: Text
+    url: str
+    evidence: Text
+    matched: Literal["bytes", "hub", "formula", "name"]
+    differs: Annotated[str, "Why ours is not the same quantity, or empty."]
+    ours: Annotated[float | None, "Null where the quantity was not measured."]
+
+
+class ComparedTable(TypedDict):
+    """One of the tables. Each measurement adds its block under its name."""
+
+    label: Annotated[str, "The table's name, numbered where several have the same."]
+    positions_before: Annotated[
+        int, "Positions before the table was cut to the common length.", limits(minimum=2)
+    ]
+    published: list[PublishedBlock]
+    table: TableBlock
+    environment: EnvironmentBlock
+    nulls: NullsBlock
+    findings: list[FindingBlock]
+
+
+class PairBlock(ClosenessBlock):
+    """Distances of two tables, and what surrogates of both reach."""
+
+    tables: Annotated[list[str], "Labels.", TWO]
+    nulls: Annotated[
+        dict[str, BandBlock | None] | None,
+        "By null model, the debiased CKA of surrogates of both tables; null without draws.",
+    ]
+
+
+class ComparisonDocument(TypedDict):
+    """A comparison of tables."""
+
+    schema: Literal["posprobe.comparison/1"]
+    length: Annotated[
+        int,
+        "Positions of each table that are compared: those of the shortest, counted from the first.",
+        limits(minimum=2),
+    ]
+    tables: Annotated[list[ComparedTable], limits(minItems=2)]
+    pairs: Annotated[list[PairBlock], "Every pair of tables, once.", limits(minItems=1)]
+    environment: EnvironmentBlock
+
+
+# Encodings of any scheme side by side.
+
+
+class RecordBlock(TypedDict):
+    """An encoding and the numbers of its curve over distance."""
+
+    label: Annotated[str, "The name, numbered where several have the same."]
+    name: str
+    family: str | None
+    scheme: Literal["learned", "fixed", "relative", "rotary", "alibi"]
+    quantity: Annotated[Literal["cosine", "bias", "rotation"], "What the kernel holds."]
+    head_count: Annotated[Natural, "Heads that the curve is the mean of."]
+    causal: Annotated[bool, "Whether the curve is that of earlier keys alone."]
+    positions: Annotated[Natural | None, "Positions that the encoding itself has or promises."]
+    half_width: float | None
+    monotone_fraction: Share | None
+    asymmetry: Share | None
+    translation_invariance: Annotated[
+        Share | None,
+        "Share of the kernel's variance off the diagonal that the offset explains; 1 for all but "
+        "tables.",
+    ]
+    undefined: Reasons
+    notes: list[str]
+    source: SourceBlock
+
+
+class KernelPairBlock(TypedDict):
+    """How alike two encodings are."""
+
+    records: Annotated[list[str], "Labels.", TWO]
+    correlation: Annotated[
+        Correlation | None, "Pearson's, of the curves over distance, without distance 0."
+    ]
+    alignment: Annotated[Correlation | None, "Centred kernel alignment."]
+    undefined: Reasons
+
+
+class WalkBlock(TypedDict):
+    """What two independent random walks over distance reach: 95 % quantiles of the magnitudes."""
+
+    draws: Natural
+    seed: Count
+    correlation: Share
+    alignment: Share
+
+
+class KernelsDocument(TypedDict):
+    """A comparison of encodings of any scheme."""
+
+    schema: Literal["posprobe.kernels/1"]
+    length: Annotated[int, "Positions at which all kernels are taken.", limits(minimum=3)]
+    layout: LayoutBlock
+    records: Annotated[list[RecordBlock], limits(minItems=2)]
+    pairs: Annotated[list[KernelPairBlock], "Every pair of records, once.", limits(minItems=1)]
+    walk: Annotated[WalkBlock | None, "Null on a grid."]
+    environment: EnvironmentBlock
+
+
+# A run of a model.
+
+ModelBlock = TypedDict(
+    "ModelBlock", {"class": str, "parameters": Count, "dtype": str, "device": str}
+)
+
+
+class ContextsBlock(TypedDict):
+    """What the model was run on: tokens, or images."""
+
+    kind: Annotated[str, "In words; random contexts begin so."]
+    length: NotRequired[Annotated[Natural, "Tokens of each."]]
+    shape: NotRequired[
+        Annotated[
+            list[Natural], "Channels, height and width of an image.", limits(minItems=3, maxItems=3)
+        ]
+    ]
+    seed: Annotated[int | None, "Null where nothing was drawn."]
+    used: Annotated[Count, "How many contexts means are over; 0 where nothing was run on them."]
+
+
+class BaselinesBlock(TypedDict):
+    """A layer's numbers for the sinusoid and for random walks of the same shape."""
+
+    sinusoid: Numbers
+    walk: dict[str, BandBlock | None]
+    draws: Count
+    seed: int
+
+
+class ForwardDocument(TypedDict):
+    """A run of a model. Each measurement adds its block under its name, null where not measured."""
+
+    schema: Literal["posprobe.forward/1"]
+    name: Annotated[str, "The reference as typed."]
+    model: ModelBlock
+    contexts: ContextsBlock
+    beside: Annotated[BaselinesBlock | None, "Null without hidden states."]
+    missing: Annotated[
+        dict[str, str], "By name, why something that was asked for was not measured."
+    ]
+    notes: list[Text]
+    environment: EnvironmentBlock
+    findings: list[FindingBlock]

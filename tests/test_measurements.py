@@ -1,0 +1,223 @@
+"""One home for each measurement: what lists measurements, numbers and figures follows from it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+
+import jsonschema
+import numpy as np
+import pytest
+from made_tables import as_table, patches, walk, waves
+
+import posprobe as pp
+from posprobe.analyses import Result
+from posprobe.figures import builders
+from posprobe.measurements import (
+    TABLE,
+    Drawing,
+    Measurement,
+    Number,
+    TableInputs,
+    compared_numbers,
+)
+from posprobe.measurements.base import Finding, sentence
+from posprobe.report import read_bundle
+from posprobe.report.page import page_of
+from posprobe.report.paper_kinds import kinds
+from posprobe.report.terminal import text
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ROOT = Path(__file__).parent.parent
+
+
+def tool(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def tables() -> list[pp.PositionTable]:
+    return [as_table(waves(64, [5.0, 9.0], noise=0.02)), as_table(walk(40, 6)), patches(6, 8, 12)]
+
+
+# Each measurement, and what must be true of all of them.
+
+
+def test_names_labels_and_figures_are_unique() -> None:
+    numbers = [number.label for m in TABLE.values() for number in m.numbers]
+    assert len(numbers) == len(set(numbers))
+    drawn = [drawing.name for m in TABLE.values() for drawing in m.drawings]
+    assert len(drawn) == len(set(drawn))
+    assert all(name == m.name for name, m in TABLE.items())
+
+
+@pytest.mark.parametrize("measurement", TABLE.values(), ids=TABLE)
+def test_every_measurement_says_what_a_reader_must_know(measurement: Any) -> None:
+    for said in (measurement.shows, measurement.reading, measurement.limits, measurement.source):
+        assert said.endswith(".")
+        assert len(said) > 10
+    assert not measurement.title.endswith(".")
+    assert measurement.drawings
+    for number in measurement.numbers:
+        assert number.meaning
+
+
+def test_every_number_has_a_place_in_the_schema_and_in_the_documentation() -> None:
+    explained = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
+    analysis = dict(tool("schemas").schemas())["analysis-1.json"]
+    for name, measurement in TABLE.items():
+        for number in measurement.numbers:
+            assert f"| {number.label} | `{name}.{number.key}` |" in explained
+            block = analysis["$defs"][measurement.block.__name__]
+            for part in number.key.split("."):
+                found = block["properties"][part]
+                found = next((k for k in found.get("anyOf", ()) if "$ref" in k), found)
+                if "$ref" in found:
+                    block = analysis["$defs"][found["$ref"].rpartition("/")[2]]
+
+
+def test_the_documentation_is_what_the_registry_says() -> None:
+    made = tool("measurement_docs")
+    assert made.TARGET.read_text(encoding="utf-8") == made.document()
+
+
+@pytest.mark.parametrize("table", tables(), ids=["waves", "walk", "grid"])
+def test_every_figure_that_is_named_is_made_and_every_figure_made_is_named(
+    table: pp.PositionTable,
+) -> None:
+    analysis = pp.analyze(table, only=["all"], nulls=0)
+    made = set(analysis.figures()) - {"table"}
+    pictures = {p.name for s in page_of(analysis.to_dict()).sections for p in s.pictures}
+    assert made <= pictures
+    for name, result in analysis.results.items():
+        named = {drawing.name: drawing for drawing in TABLE[name].drawings}
+        assert set(builders(result)) == set(named)
+        for drawing in named.values():
+            assert (drawing.name in made) == (not drawing.lacks(result))
+
+
+def test_every_kind_of_figure_for_papers_has_a_caption() -> None:
+    for table in tables():
+        analysis = pp.analyze(table, only=["all"], nulls=0)
+        for name, result in analysis.results.items():
+            for drawing in TABLE[name].drawings:
+                assert bool(drawing.about) == bool(drawing.about and kinds()[drawing.name])
+                if drawing.about and not drawing.lacks(result):
+                    assert drawing.caption({"made": result}).endswith(".")
+
+
+# A measurement of which the package knows nothing.
+
+
+class ToyBlock(TypedDict):
+    """Numbers of the toy."""
+
+    loudness: float
+
+
+@dataclass(frozen=True, eq=False)
+class Toy(Result):
+    loudness: float
+    figures: ClassVar[str] = "toy"
+
+    def summary(self) -> Any:
+        return ToyBlock(loudness=self.loudness)
+
+
+def toy(given: TableInputs) -> Toy:
+    return Toy(float(np.abs(np.asarray(given.table.values)).max()))
+
+
+def said(document: Any) -> Iterator[Finding]:
+    if "toy" in document:
+        yield Finding("The toy was heard.", ("toy.loudness",))
+
+
+def drawn(sheet: Any, results: Any, beside: Any) -> Any:
+    assert isinstance(beside, dict)
+    figure = sheet.figure(1.5)
+    plot(figure.subplots(), next(iter(results.values())))
+    return figure
+
+
+def plot(ax: Axes, result: Toy) -> None:
+    ax.bar([0], [result.loudness])
+
+
+TOY = Measurement[TableInputs, Toy](
+    name="toy",
+    title="Loudness",
+    shows="How loud the table is.",
+    reading="Larger is louder.",
+    limits="Nobody hears a table.",
+    source="Made up.",
+    compute=toy,
+    block=ToyBlock,
+    numbers=(Number("loudness", "loudness of the toy", "largest number", compared=True),),
+    drawings=(
+        Drawing(
+            "toy_bar", sentence("Loudness {}.", "loudness"), "one bar", lambda _: "A loud bar."
+        ),
+    ),
+    arrays=lambda result: {"toy": np.array([result.loudness])},
+    findings=said,
+)
+
+
+@pytest.fixture
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("posprobe.figures.toy")
+    module.__dict__.update(plot=plot, FIGURES={"toy_bar": drawn})
+    monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
+    monkeypatch.setitem(TABLE, "toy", TOY)
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
+    table = as_table(walk(24, 4))
+    analysis = pp.analyze(table, only=["toy", "norms"], nulls=1)
+    loudness = float(np.abs(table.values).max())
+    folder = analysis.save(tmp_path / "bundle")
+    document = read_bundle(folder)
+    assert document["toy"] == {"loudness": loudness}
+    assert document["nulls"]["numbers"]["toy.loudness"]["value"] == loudness
+    assert "The toy was heard." in [finding["text"] for finding in document["findings"]]
+    assert (folder / "figures" / "toy_bar.svg").exists()
+    assert analysis.arrays()["toy"] == [loudness]
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for shown in ("Loudness", "How loud the table is.", "loudness of the toy", "Nobody hears"):
+        assert shown in page
+    assert re.search(r"toy_bar", page)
+    printed = text(page_of(document))
+    assert "loudness of the toy" in printed
+    assert "The toy was heard." in printed
+    assert "loudness of the toy" in analysis._repr_html_()
+    assert "toy.loudness" in compared_numbers()
+    jsonschema.validate(document, dict(tool("schemas").schemas())["analysis-1.json"])
+    assert "| loudness of the toy | `toy.loudness` |" in tool("measurement_docs").document()
+    assert kinds()["toy_bar"] == "one bar"
+    figure = pp.paper_figure("toy_bar", table)
+    assert figure.caption.startswith("A loud bar.")
+    assert TOY.compute(TableInputs(table, None, 0, None, {})).plot().patches  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_measurement_that_does_not_apply_says_why() -> None:
+    needy = replace(TOY, needs=lambda _: "a quiet room")
+    table = as_table(walk(24, 4))
+    TABLE["toy"] = needy
+    with pytest.raises(pp.PosprobeError, match="toy needs a quiet room"):
+        pp.analyze(table, only=["toy"], nulls=0)
+    assert "toy" not in pp.analyze(table, nulls=0).results

@@ -1,0 +1,274 @@
+"""The generator of JSON Schemas, the files that it makes, and real documents held against them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal, NotRequired, TypedDict, is_typeddict
+
+import jsonschema
+import numpy as np
+import pytest
+from made_forward import forward_analysis
+from made_schemes import buckets, linear, rotary
+from made_tables import as_table, patches, walk
+
+import posprobe as pp
+from posprobe.documents import AnalysisDocument, ForwardDocument
+from posprobe.measurements import TABLE
+from posprobe.nulls import NULLS
+from posprobe.report import forward
+from posprobe.report.kernels import compare_kernels
+from posprobe.report.schemes import analyze_schemes
+from posprobe.samples import samples
+from posprobe.schema import TWO, Count, Reasons, json_schema, limits
+from posprobe.table import Grid, Sequence
+
+ROOT = Path(__file__).parents[1]
+
+
+def tool() -> Any:
+    spec = importlib.util.spec_from_file_location("schemas", ROOT / "tools" / "schemas.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def stored(name: str) -> dict[str, Any]:
+    text = (files("posprobe.report") / "schema" / f"{name}-1.json").read_text(encoding="utf-8")
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def problems(schema: dict[str, Any], document: Any) -> list[str]:
+    written = json.loads(json.dumps(document, allow_nan=False))
+    found = jsonschema.Draft202012Validator(schema).iter_errors(written)
+    return [f"{error.json_path}: {error.message}" for error in found]
+
+
+# The files.
+
+
+def test_the_files_are_what_the_types_make() -> None:
+    made = {name: tool().text(schema) for name, schema in tool().schemas()}
+    folder = files("posprobe.report") / "schema"
+    assert made == {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
+
+
+def test_every_measurement_has_a_block() -> None:
+    assert all(map(is_typeddict, tool().table_blocks().values()))
+    assert set(tool().MODEL) == set(forward.NAMES)
+
+
+@pytest.mark.parametrize("name", ["analysis", "comparison", "kernels", "forward"])
+def test_a_file_is_a_schema_and_complete_in_itself(name: str) -> None:
+    schema = stored(name)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["$id"] == f"urn:posprobe:{name}:1"
+    assert schema["title"] == f"posprobe.{name}/1"
+    text = json.dumps(schema)
+    for block, content in schema["$defs"].items():
+        assert f'"#/$defs/{block}"' in text, f"nothing refers to {block}"
+        assert content["additionalProperties"] is not True
+        assert set(content["required"]) <= set(content["properties"])
+
+
+def test_no_schema_names_a_null_model() -> None:
+    for name in ("analysis", "comparison", "forward"):
+        keys = {key for block in stored(name)["$defs"].values() for key in block["properties"]}
+        assert not set(NULLS) & (keys - {"walk"})
+
+
+# Documents.
+
+
+@pytest.mark.parametrize("name", [sample.name for sample in samples()])
+def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
+    table = pp.load(f"sample:{name}")[:64]
+    # The other samples hold their table alone.
+    tokens = pp.load_tokens(table) if name == "digits-vit" else None
+    document = pp.analyze(table, only=["all"], nulls=1, device="cpu", tokens=tokens).to_dict()
+    assert set(TABLE) - {"grid", "scale"} <= set(document)
+    assert problems(stored("analysis"), document) == []
+    if tokens is not None:
+        assert {"grid", "scale"} <= set(document)
+        del document["scale"]["sample"]
+        assert problems(stored("analysis"), document)
+
+
+def test_every_scheme_follows_the_schema() -> None:
+    document = analyze_schemes(buckets(), rotary(), linear()).to_dict()
+    assert [scheme["scheme"] for scheme in document["schemes"]] == ["relative", "rotary", "alibi"]
+    assert problems(stored("analysis"), document) == []
+    compared = compare_kernels(as_table(walk(40, 6)), rotary(), linear(), buckets()).to_dict()
+    assert problems(stored("kernels"), compared) == []
+
+
+def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
+    document = pp.compare(as_table(walk(12, 4)), pp.sinusoidal(12, 4), nulls=1).to_dict()
+    assert problems(stored("comparison"), document) == []
+    document["tables"][1]["norms"] = {}  # type: ignore[typeddict-unknown-key]
+    assert problems(stored("comparison"), document)
+
+
+@pytest.mark.parametrize("layout", [Sequence(24), Grid(3, 4)], ids=str)
+def test_a_run_of_a_model_follows_the_schema(layout: Sequence | Grid) -> None:
+    document = forward_analysis(layout).to_dict()
+    assert problems(stored("forward"), document) == []
+    for name in forward.NAMES:
+        without = {key: value for key, value in document.items() if key != name}
+        assert problems(stored("forward"), without), name
+    for layer in document["states"]["layers"]:
+        del layer["analyses"]
+    assert problems(stored("forward"), document)
+
+
+@pytest.mark.parametrize("made", [np.ones((9, 3)), np.zeros((2, 1)), walk(3, 2)])
+def test_tables_with_undefined_numbers_follow_the_schema(made: Any) -> None:
+    document = pp.analyze(as_table(made), only=["all"], nulls=1, device="cpu").to_dict()
+    assert problems(stored("analysis"), document) == []
+
+
+# The generator.
+
+
+class Point(TypedDict):
+    """A place."""
+
+    x: Annotated[float, "In metres.", limits(minimum=0)]
+    y: float | None
+    label: NotRequired[str]
+
+
+class Shape(TypedDict):
+    """Several places."""
+
+    kind: Literal["open", "closed"]
+    one: Literal[1]
+    points: Annotated[list[Point], limits(minItems=1)]
+    corner: tuple[int, str]
+    sizes: Annotated[list[Count] | None, TWO]
+    center: Annotated[Point | None, "Null where open."]
+    named: dict[str, bool]
+    mixed: list[int | list[int]]
+    anything: Any
+    undefined: Reasons
+
+
+class Open(TypedDict):
+    """Keys that are not known beforehand."""
+
+    value: float
+    __extra_items__: NotRequired[Point | None]
+
+
+SHAPE: dict[str, Any] = {
+    "kind": "open",
+    "one": 1,
+    "points": [{"x": 0.5, "y": None}, {"x": 1, "y": 2, "label": "b"}],
+    "corner": [1, "a"],
+    "sizes": [0, 3],
+    "center": None,
+    "named": {"a": True},
+    "mixed": [1, [2, 3]],
+    "anything": {"a": [None]},
+    "undefined": {"center": "it is open"},
+}
+
+
+def test_a_document_that_has_its_type_passes() -> None:
+    schema = json_schema(Shape)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert problems(schema, SHAPE) == []
+    assert problems(schema, SHAPE | {"sizes": None, "center": {"x": 1, "y": 1}}) == []
+    assert schema["$defs"]["Point"]["description"] == "A place."
+    assert schema["$defs"]["Point"]["properties"]["x"]["description"] == "In metres."
+    assert schema["$defs"]["Point"]["required"] == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "ajar"},
+        {"one": 2},
+        {"points": []},
+        {"points": [{"x": 1}]},
+        {"points": [{"x": -1, "y": None}]},
+        {"points": [{"x": None, "y": None}]},
+        {"points": [{"x": 1, "y": 1, "z": 1}]},
+        {"points": [{"x": 1, "y": 1, "label": None}]},
+        {"corner": [1]},
+        {"corner": [1, "a", 2]},
+        {"corner": ["a", 1]},
+        {"sizes": [1]},
+        {"sizes": [1, -1]},
+        {"sizes": [1, 0.5]},
+        {"center": {}},
+        {"named": {"a": 1}},
+        {"mixed": [0.5]},
+        {"undefined": {"center": ""}},
+        {"surprise": 1},
+    ],
+    ids=str,
+)
+def test_another_document_is_refused(change: dict[str, Any]) -> None:
+    assert problems(json_schema(Shape), SHAPE | change)
+
+
+@pytest.mark.parametrize("key", SHAPE)
+def test_a_missing_key_is_refused(key: str) -> None:
+    without = {name: value for name, value in SHAPE.items() if name != key}
+    assert problems(json_schema(Shape), without)
+
+
+def test_keys_that_are_not_known_have_a_type_all_the_same() -> None:
+    schema = json_schema(Open)
+    assert problems(schema, {"value": 1, "a": {"x": 1, "y": 1}, "b": None}) == []
+    assert problems(schema, {"value": 1, "a": 1})
+    assert problems(schema, {"a": None})
+
+
+def test_a_toy_measurement_shows_in_the_schema() -> None:
+    table = patches(3, 4, 5)
+    document = pp.analyze(table, only=["norms"], nulls=0).to_dict()
+    blocks = {**tool().table_blocks(), "toy": Point}
+    schema = json_schema(AnalysisDocument, blocks=blocks)
+    toy = document | {"toy": {"x": 1.0, "y": None}}
+    assert problems(schema, toy) == []
+    assert problems(schema, document) == []
+    assert problems(schema, document | {"toy": {"x": -1.0, "y": None}})
+    assert problems(stored("analysis"), toy)
+
+
+def test_blocks_of_a_model_are_required_and_may_be_null() -> None:
+    blocks = {name: block | None for name, block in tool().MODEL.items()} | {"toy": Point | None}
+    schema = json_schema(ForwardDocument, blocks=blocks, required=True)
+    document = forward_analysis().to_dict()
+    assert problems(schema, document)
+    assert problems(schema, document | {"toy": None}) == []
+    assert problems(schema, document | {"toy": {"x": 1, "y": 2}}) == []
+
+
+def another_point() -> type:
+    class Point(TypedDict):
+        x: float
+
+    return Point
+
+
+def test_what_has_no_place_in_json_is_refused() -> None:
+    class Wrong(TypedDict):
+        when: set[int]
+
+    with pytest.raises(TypeError, match="no form in JSON"):
+        json_schema(Wrong)
+    with pytest.raises(TypeError, match="has the keys x already"):
+        json_schema(Point, blocks={"x": Open})
+    with pytest.raises(TypeError, match="two types are called Point"):
+        json_schema(Shape, blocks={"other": another_point()})
