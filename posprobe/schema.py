@@ -8,7 +8,7 @@ order, a description (a string) and keywords of JSON Schema, as in
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import getdoc
+from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -105,7 +105,7 @@ def json_schema(
                 optional |= set() if required else set(added)
             defs[name] = {
                 "type": "object",
-                **({"description": text} if (text := getdoc(kind)) else {}),
+                **({"description": cleandoc(kind.__doc__)} if kind.__doc__ else {}),
                 "properties": {key: _schema(hint, define) for key, hint in hints.items()},
                 "required": [key for key in hints if key not in optional],
                 "additionalProperties": _schema(extra, define) if extra is not None else False,

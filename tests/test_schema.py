@@ -270,5 +270,6 @@ def test_what_has_no_place_in_json_is_refused() -> None:
         json_schema(Wrong)
     with pytest.raises(TypeError, match="has the keys x already"):
         json_schema(Point, blocks={"x": Open})
+    assert "description" not in json_schema(another_point())["$defs"]["Point"]
     with pytest.raises(TypeError, match="two types are called Point"):
         json_schema(Shape, blocks={"other": another_point()})
