@@ -220,7 +220,7 @@ def test_there_is_one_door_from_a_result_up_to_its_figure() -> None:
     [
         ("analyses.pca", "from posprobe.figures import draw"),
         ("analyses.pca", "from posprobe import figures"),
-        ("analyses.pca", "import posprobe.figures.draw"),
+        ("analyses.pca", "import posprobe.figures.pca"),
         ("analyses.pca", "def f():\n    from posprobe.checkpoints import open_local"),
         ("analyses.pca", "if TYPE_CHECKING:\n    from posprobe.report import Analysis"),
         ("analyses.pca", "import_module('posprobe.figures')"),
@@ -235,7 +235,7 @@ def test_there_is_one_door_from_a_result_up_to_its_figure() -> None:
         ("checkpoints.hub", "from posprobe.families import FAMILIES"),
         ("checkpoints.hub", "def f():\n    import posprobe.families.registry as r"),
         ("families.read", "from posprobe.analyses import pca"),
-        ("figures.draw", "import scipy.signal"),
+        ("figures.pca", "import scipy.signal"),
         ("figures.draw", "from posprobe.report import page"),
         ("report.page", "from posprobe.cli import main"),
         ("report.page", "from posprobe.families import load"),
@@ -264,6 +264,14 @@ def test_the_doors_are_open(module: str, source: str) -> None:
 
 
 # Figures compute nothing.
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "figures"])
+def test_figures_run_no_analysis(module: str) -> None:
+    for item in imports_of(MODULES[module].read_text(encoding="utf-8")):
+        if item.module.startswith("posprobe.analyses") and not item.typing:
+            # Kinds of results and constants are capitalised, what computes is not.
+            assert item.name[0].isupper(), item
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if layer_of(name) == "figures"])

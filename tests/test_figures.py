@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import pkgutil
+import subprocess
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
@@ -12,6 +17,8 @@ import pytest
 from made_schemes import rotary, window
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib import pyplot as plt
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
@@ -20,23 +27,15 @@ import posprobe as pp
 from posprobe import analyses
 from posprobe.analyses import Result
 from posprobe.analyses.mean_decomposition import mean_decomposition, moments
+from posprobe.drawable import Drawable
 from posprobe.encodings.sinusoidal import frequencies
-from posprobe.figures import bundle_figures, draw, style
-from posprobe.figures.draw import (
-    MAX_CELLS,
-    MAX_TILES,
-    heat_map,
-    ladder,
-    matrix,
-    mosaic,
-    norms,
-    plane_power,
-    pooled,
-    power,
-    profile,
-    score,
-    variance,
-)
+from posprobe.figures import builders, draw, report_figures, style
+from posprobe.figures.common import MAX_CELLS, one_each, pooled
+from posprobe.figures.grid import MAX_TILES, mosaic
+from posprobe.figures.pca import score
+from posprobe.figures.sheet import REPORT, Sheet
+from posprobe.figures.similarity import heat_map, profile
+from posprobe.figures.spectrum import ladder
 from posprobe.table import Grid, Sequence
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def test_the_profile_of_a_grid_is_the_map_of_displacements(ax: Axes) -> None:
 
 def test_explained_variance_is_drawn_with_its_running_sum(ax: Axes) -> None:
     found = pp.pca(walk(40, 9))
-    variance(ax, found)
+    found.plot(ax)
     ratio, lines = found.explained_variance_ratio, lines_of(ax)
     np.testing.assert_array_equal(lines["each component"].get_ydata(), ratio)
     np.testing.assert_allclose(lines["running sum"].get_ydata(), np.cumsum(ratio))
@@ -233,7 +232,7 @@ def test_scores_on_a_grid_are_a_map_around_zero(ax: Axes) -> None:
 
 def test_the_spectrum_is_drawn_with_its_red_noise_and_its_lines(ax: Axes) -> None:
     found = pp.spectrum(waves(256, [6.0, 18.0], noise=0.1))
-    power(ax, found)
+    found.plot(ax)
     lines = lines_of(ax)
     drawn = {"table": found.power, "red noise": found.background, "1 % level": found.threshold}
     for label, values in drawn.items():
@@ -250,7 +249,7 @@ def test_the_spectrum_is_drawn_with_its_red_noise_and_its_lines(ax: Axes) -> Non
 
 
 def test_the_period_axis_is_one_over_frequency(ax: Axes) -> None:
-    power(ax, pp.spectrum(walk(64, 4)))
+    pp.spectrum(walk(64, 4)).plot(ax)
     (top,) = ax.child_axes
     ax.figure.draw_without_rendering()  # type: ignore[union-attr]
     low, high = ax.get_xlim()
@@ -278,7 +277,7 @@ def test_norms_mark_the_rows_that_stand_out(ax: Axes) -> None:
     values[12] *= 20
     table = as_table(values)[10:]
     found = pp.norms(table)
-    norms(ax, found, table.layout, table.start)
+    found.plot(ax)
     line, dots = ax.lines
     np.testing.assert_array_equal(line.get_xdata(), np.arange(10, 40))
     np.testing.assert_array_equal(line.get_ydata(), found.norms)
@@ -290,15 +289,16 @@ def test_norms_mark_the_rows_that_stand_out(ax: Axes) -> None:
 def test_norms_of_patches_are_a_map(ax: Axes) -> None:
     table = patches(4, 6, 8)
     found = pp.norms(table)
-    norms(ax, found, table.layout)
+    found.plot(ax)
     np.testing.assert_array_equal(numbers_of(image_of(ax)).ravel(), found.norms)
 
 
 def test_the_table_is_drawn_with_positions_from_left_to_right(ax: Axes) -> None:
     table = as_table(walk(60, 4))[20:50]
-    colors = matrix(ax, table)
-    low, high = colors.get_clim()
+    table.plot(ax)
+    low, high = ax.figure.axes[-1].get_ylim()
     assert -low == high == pytest.approx(np.percentile(np.abs(table.values), 99), rel=1e-6)
+    colors = ScalarMappable(Normalize(low, high), "PuOr_r")
     assert tuple(image_of(ax).get_extent()) == (19.5, 49.5, 3.5, -0.5)
     # One colour for each number, dimensions downwards.
     drawn = numbers_of(image_of(ax))
@@ -308,11 +308,11 @@ def test_the_table_is_drawn_with_positions_from_left_to_right(ax: Axes) -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(4, 6), (5, 7), (4, 7), (1, 5)])
 def test_the_plane_spectrum_is_in_decibels_with_frequency_zero_in_the_middle(
-    height: int, width: int, ax: Axes
+    height: int, width: int
 ) -> None:
     found = pp.grid(patches(height, width, 8))
-    plane_power(ax, found)
-    image = image_of(ax)
+    figure = builders(found)["plane_spectrum"](REPORT, {"patches": found}, {})
+    image = image_of(figure.axes[0])
     level = numbers_of(image)
     peak = np.unravel_index(np.argmax(found.power), found.power.shape)
     assert level[peak] == 0
@@ -338,33 +338,42 @@ def test_what_is_undefined_is_said_in_words() -> None:
 # Every result, every kind of table.
 
 
-def results_of(table: PositionTable) -> dict[str, Result]:
-    return dict(pp.analyze(table, nulls=0, device="cpu").results)
-
-
 @pytest.fixture(scope="module")
-def drawn() -> dict[str, tuple[PositionTable, dict[str, Result]]]:
-    return {name: (made, results_of(made)) for name, made in ((n, t()) for n, t in TABLES.items())}
+def drawn() -> dict[str, pp.Analysis]:
+    return {
+        name: pp.analyze(made(), nulls=0, device="cpu", tokens=Tokens(made().dim))
+        for name, made in TABLES.items()
+    }
+
+
+class Tokens:
+    """A few embeddings that positions are added to."""
+
+    def __init__(self, width: int) -> None:
+        self.values = gaussian(40, width)
+
+    def summary(self) -> dict[str, Any]:
+        return {}
 
 
 def test_every_result_has_a_drawing(
-    drawn: dict[str, tuple[PositionTable, dict[str, Result]]],
+    drawn: dict[str, pp.Analysis],
 ) -> None:
     kinds = {
         kind
         for kind in vars(analyses).values()
         if isinstance(kind, type) and issubclass(kind, Result) and kind is not Result
     }
-    every = pp.analyze(drawn["sequence"][0], only=["all"], nulls=0).results
+    table = drawn["sequence"].table
+    every = pp.analyze(table, only=["all"], nulls=0).results
     schemes = pp.analyze_schemes(rotary(), window()).results
     others = (result for results in schemes for result in results.values())
-    beside = analyses.scale(drawn["sequence"][0], np.ones((3, drawn["sequence"][0].dim)))
-    table = drawn["sequence"][0]
+    beside = analyses.scale(table, np.ones((3, table.dim)))
     attending = analyses.head_logits(table, np.eye(table.dim), np.eye(table.dim), heads=1)
     states = np.random.default_rng(0).normal(size=(2, 3, 5, 8))
     sums = {layer: moments(batch) for layer, batch in enumerate(states)}
     inside = (attending, mean_decomposition(sums, layout=Sequence(5)))
-    made = (*drawn["grid"][1].values(), *every.values(), *others, beside, *inside)
+    made = (*drawn["grid"].results.values(), *every.values(), *others, beside, *inside)
     examples = {type(result): result for result in made}
     # Attention has to be measured: its drawing is tested with a running model.
     assert set(examples) | {analyses.AttentionByOffset} == kinds
@@ -383,9 +392,9 @@ def test_a_result_without_a_drawing_says_so(ax: Axes) -> None:
 
 
 def test_without_axes_a_new_figure_is_made_for_the_notebook(
-    drawn: dict[str, tuple[PositionTable, dict[str, Result]]],
+    drawn: dict[str, pp.Analysis],
 ) -> None:
-    for result in drawn["grid"][1].values():
+    for result in drawn["grid"].results.values():
         ax = result.plot()
         assert plt.get_fignums() == [ax.figure.number]  # type: ignore[union-attr]
         plt.close(ax.figure)  # type: ignore[arg-type]
@@ -393,12 +402,11 @@ def test_without_axes_a_new_figure_is_made_for_the_notebook(
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_gets_a_picture_without_a_warning(
-    name: str, drawn: dict[str, tuple[PositionTable, dict[str, Result]]]
+    name: str, drawn: dict[str, pp.Analysis]
 ) -> None:
-    table, results = drawn[name]
-    made = bundle_figures(table, results)
-    assert {"table", "norms", "similarity", "profile", "variance"} <= set(made)
-    assert ("mosaic" in made) == isinstance(table.layout, Grid)
+    made = drawn[name].figures()
+    assert {"table", "norms", "similarity", "profile", "variance", "scale"} <= set(made)
+    assert ("mosaic" in made) == isinstance(drawn[name].table.layout, Grid)
     for make in made.values():
         with style():
             figure = make()
@@ -415,10 +423,10 @@ def test_every_table_gets_a_picture_without_a_warning(
 
 
 def test_lines_are_told_apart_without_colour(
-    drawn: dict[str, tuple[PositionTable, dict[str, Result]]],
+    drawn: dict[str, pp.Analysis],
 ) -> None:
     with_legend = 0
-    for make in bundle_figures(*drawn["sequence"]).values():
+    for make in drawn["sequence"].figures().values():
         with style():
             figure = make()
         for axes in figure.axes:
@@ -439,8 +447,106 @@ def test_lines_are_told_apart_without_colour(
 
 def test_only_what_was_analysed_is_drawn() -> None:
     table = as_table(walk(20, 4))
-    assert set(bundle_figures(table, {})) == {"table"}
-    assert set(bundle_figures(table, {"norms": pp.norms(table)})) == {"table", "norms"}
+    assert set(pp.analyze(table, only=["norms"], nulls=0).figures()) == {"table", "norms"}
+    assert set(pp.analyze(as_table(walk(60, 4)), only=["dct"], nulls=0).figures()) == {
+        "table",
+        "dct",
+    }
+
+
+# Drawings are found by name.
+
+
+def test_a_drawing_is_found_by_the_name_that_its_result_gives(
+    ax: Axes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Toy(Result):
+        """A number."""
+
+        figures = "toy"
+
+        def __init__(self, number: float) -> None:
+            self.number = number
+
+    module: Any = ModuleType("posprobe.figures.toy")
+    module.plot = lambda axes, result: axes.plot([0, 1], [result.number] * 2)
+    module.FIGURES = {"toy": one_each(module.plot, 2.0), "never": one_each(module.plot, 2.0)}
+    module.NEEDS = {"never": lambda result: result.number > 5}
+    monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
+    assert Toy(3.0).plot(ax) is ax
+    assert list(np.asarray(ax.lines[0].get_ydata())) == [3, 3]
+    made = report_figures({"one": Toy(1.0), "_two": Toy(2.0)}, ("toy", "never", "absent"))
+    assert set(made) == {"toy"}
+    figure = made["toy"]()
+    assert [axes.lines[0].get_ydata()[0] for axes in figure.axes] == [1, 2]  # type: ignore[index]
+    # What matplotlib would hide or read as markup is printed.
+    assert [axes.get_title() for axes in figure.axes] == ["one", " _two"]
+
+
+MODULES = {
+    found.name: import_module(f"posprobe.figures.{found.name}")
+    for found in pkgutil.iter_modules(import_module("posprobe.figures").__path__)
+}
+
+
+def test_every_module_that_a_record_names_draws_it() -> None:
+    kinds = [Drawable]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    named = {kind.figures for kind in kinds if kind.__module__.startswith("posprobe.")} - {""}
+    assert len(named) > 20
+    for name in named:
+        assert callable(MODULES[name].plot)
+        needs = getattr(MODULES[name], "NEEDS", {})
+        assert set(needs) <= set(MODULES[name].FIGURES)
+
+
+def test_no_two_figures_of_one_report_share_a_name() -> None:
+    drawing = {name: module for name, module in MODULES.items() if hasattr(module, "FIGURES")}
+    running = {name for name in drawing if name.startswith("model_")}
+    apart = {"relative", "rotary", "alibi", "smoothness", "kernels", "comparison"}
+    for report in (running, set(drawing) - running - apart, {"relative", "rotary", "alibi"}):
+        names = [figure for name in report for figure in drawing[name].FIGURES]
+        assert sorted(names) == sorted(set(names))
+
+
+#: Sheets of every shape: a report's, a column, a page, half a slide.
+SHEETS = (REPORT, Sheet(3.03, 9.7), Sheet(6.3, 9.7), Sheet(2.68, 3.15))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_figure_of_a_table_fits_every_sheet(name: str, drawn: dict[str, pp.Analysis]) -> None:
+    analysis = drawn[name]
+    for result in (analysis.table, *analysis.results.values()):
+        for build, sheet in itertools.product(builders(result).values(), SHEETS):
+            with style():
+                figure = build(sheet, {"a table": result}, {})
+                figure.draw_without_rendering()
+            width, height = figure.get_size_inches()
+            assert width <= sheet.width + 1e-9
+            assert height <= sheet.limit + 1e-9
+            assert width == sheet.width or not sheet.exact
+
+
+def test_several_tables_share_a_figure() -> None:
+    tables = {"first": as_table(walk(70, 6)), "second": as_table(waves(70, [9.0], noise=0.1))}
+    every = {name: pp.analyze(table, nulls=0) for name, table in tables.items()}
+    several = {"spectrogram": 2, "seams": 2, "norms": 2, "dct": 2, "variance": 1, "profile": 1}
+    for key in every["first"].results:
+        results = {name: analysis.results[key] for name, analysis in every.items()}
+        for figure in set(several) & set(builders(results["first"])):
+            with style():
+                made = builders(results["first"])[figure](REPORT, results, {})
+            panels = [axes for axes in made.axes if axes.get_label() != "<colorbar>"]
+            assert len(panels) == several[figure]
+            if len(panels) == 2:
+                assert [axes.get_title(loc="left") for axes in panels] == list(tables)
+
+
+def test_computing_needs_no_matplotlib() -> None:
+    code = "import sys, posprobe.analyses, posprobe.report; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_the_style_holds_inside_its_block_only() -> None:

@@ -47,8 +47,9 @@ from posprobe.analyses.mean_decomposition import (
 from posprobe.analyses.similarity import by_displacement
 from posprobe.cli.show import forward_summary
 from posprobe.errors import InvalidCheckpoint
-from posprobe.figures import forward_figures, style
-from posprobe.figures.draw_forward import MAX_ROWS, spread
+from posprobe.figures import report_figures, style
+from posprobe.figures.common import spread
+from posprobe.figures.profiles import MAX_ROWS
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.forward import NAMES
 from posprobe.report.forward_findings import _even_choice
@@ -414,7 +415,8 @@ def test_every_result_draws_itself(name: str) -> None:
 
 def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
     flat = mean_decomposition({0: moments(np.ones((2, 9, WIDTH)))}, layout=Sequence(9))
-    figures = forward_figures({"states": flat}, {})
+    names = ("layers", "cosines", "paths")
+    figures = report_figures({"a model": flat}, names)
     assert set(figures) == {"layers"}
     figures["layers"]()
 
@@ -423,7 +425,7 @@ def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
 def test_a_row_shows_the_curve_of_its_head_around_the_offset_0(causal: bool) -> None:
     found = heads_of(Sequence(50), 2, causal=causal)
     with style():
-        ax = forward_figures({"heads": found}, {})["heads"]().axes[0]
+        ax = report_figures({"a model": found}, ("heads",))["heads"]().axes[0]
     drawn = np.asarray(ax.images[0].get_array())
     before, after = (32, 0) if causal else (16, 16)
     curve = found.layers[1].curves[1, 49 - before : 49 + after + 1]
@@ -442,7 +444,7 @@ def test_a_tile_shows_the_map_of_its_head_with_the_query_in_the_middle() -> None
         layout=layout,
     )
     with style():
-        ax = forward_figures({"words": found}, {})["words"]().axes[0]
+        ax = report_figures({"a model": found}, ("words",))["words"]().axes[0]
     drawn = np.asarray(ax.images[0].get_array())
     for layer, head in ((0, 0), (1, 2)):
         tile = drawn[layer * 6 : layer * 6 + 5, head * 8 : head * 8 + 7]

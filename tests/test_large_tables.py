@@ -21,15 +21,9 @@ from posprobe.analyses.tiles import displacement_sums
 from posprobe.arrays import Positions
 from posprobe.cli import main
 from posprobe.errors import InvalidTable
-from posprobe.figures.draw import (
-    MAX_POINTS,
-    MAX_TILES,
-    area,
-    extremes,
-    heat_map,
-    mosaic,
-    tile_block,
-)
+from posprobe.figures.common import MAX_POINTS, area, extremes
+from posprobe.figures.grid import MAX_TILES, mosaic, tile_block
+from posprobe.figures.similarity import heat_map
 from posprobe.report.embed import cosines
 from posprobe.table import Grid
 

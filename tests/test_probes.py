@@ -33,7 +33,7 @@ from posprobe.analyses.probes_published import (
 from posprobe.analyses.probing import MIN_ROWS, counted_failures
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
-from posprobe.figures import draw_probes
+from posprobe.figures import probes as drawing
 from posprobe.table import PositionTable
 
 # The package offers the function `probes` under the module's name.
@@ -292,9 +292,9 @@ def test_the_drawings_show_every_number_and_say_when_there_is_none() -> None:
     assert result.absolute_blocked is not None
     figure = Figure()
     left, right, empty = figure.subplots(1, 3)
-    draw_probes.probes(left, result)
+    drawing.plot(left, result)
     assert result.absolute_blocked.plot(right) is right
-    draw_probes.probes(empty, probes(walk(3, 3)))
+    drawing.plot(empty, probes(walk(3, 3)))
     assert len(left.get_yticks()) == len(left.texts) == 7
     drawn = {line.get_label(): np.asarray(line.get_ydata()) for line in right.lines}
     np.testing.assert_array_equal(drawn["held-out blocks"], result.absolute_blocked.predicted)

@@ -17,9 +17,12 @@ from matplotlib.text import Text
 from posprobe.analyses.heads import heads
 from posprobe.analyses.rotation import rotation
 from posprobe.analyses.smoothness import smoothness
-from posprobe.figures import draw_rotary, draw_schemes, kernel_figures, scheme_figures, style
-from posprobe.figures.draw_schemes import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
-from posprobe.figures.schemes import MAX_FIGURES, short_names
+from posprobe.figures import kernels as kernel_figures
+from posprobe.figures import relative, style
+from posprobe.figures import rotary as rotary_figures
+from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
+from posprobe.figures.schemes import MAX_FIGURES, scheme_figures, short_names
+from posprobe.figures.sheet import REPORT
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Sequence
@@ -243,7 +246,7 @@ def test_a_ladder_without_scaling_is_drawn_once(ax: Axes) -> None:
 def test_the_decay_is_the_mean_cosine_with_its_first_negative_marked(ax: Axes) -> None:
     record = rotary()
     found = rotation(record.frequencies(), target=4096)
-    draw_rotary.decay(ax, found)
+    rotary_figures.decay(ax, found)
     lines = {str(line.get_label()): line for line in ax.lines}
     distance, kernel = (np.asarray(data) for data in lines["mean rotation"].get_data())
     expected = np.cos(distance[:, None] * record.frequencies()).mean(axis=1)
@@ -407,9 +410,10 @@ def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
     kernels = {name: rng.standard_normal((20, 20)) for name in "abcd"}
     made = {}
     matrix = rng.uniform(-1, 1, (4, 4))
-    for name, make in kernel_figures(curves, kernels, {"correlation": matrix}).items():
+    beside = {"kernels": kernels, "distances": {"correlation": matrix}}
+    for name, build in kernel_figures.FIGURES.items():
         with style():
-            made[name] = make()
+            made[name] = build(REPORT, curves, beside)
             made[name].draw_without_rendering()
     assert set(made) == {"curves", "kernels", "distances"}
     (ax,) = panels(made["curves"])
@@ -429,4 +433,4 @@ def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
 def test_kinds_of_records_are_known_here() -> None:
     kinds = {type(record) for make in BUNDLES.values() for record in make()}
     assert kinds == {LinearBias, RelativeBias, Rotary}
-    assert draw_schemes.QUANTITY.keys() == draw_schemes.CENTRED.keys() == {"bias", "cosine"}
+    assert relative.QUANTITY.keys() == relative.CENTRED.keys() == {"bias", "cosine"}

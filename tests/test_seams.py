@@ -19,6 +19,7 @@ from posprobe.analyses.seams import MIN_SIDE, Seams, seams
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
+from posprobe.figures.seams import plot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -392,7 +393,7 @@ def test_the_summary_is_complete() -> None:
 
 def _drawn(result: Seams) -> Any:
     ax = Figure().add_subplot()
-    seam_profile(ax, result)
+    plot(ax, result)
     return ax
 
 

@@ -396,17 +396,18 @@ def test_shares_below_the_threshold_are_said() -> None:
 def drawn(name: str, result: SinusoidFit) -> Any:
     import matplotlib.pyplot as plt
 
-    from posprobe.figures import draw_sinusoid, style
+    from posprobe.figures import sinusoid as drawing
+    from posprobe.figures import style
 
     with style():
         figure, ax = plt.subplots()
-        getattr(draw_sinusoid, name)(ax, result)
+        getattr(drawing, name)(ax, result)
         figure.canvas.draw()
         plt.close(figure)
     return ax
 
 
-@pytest.mark.parametrize("name", ["sinusoids", "base"])
+@pytest.mark.parametrize("name", ["plot", "base"])
 def test_undefined_results_say_so(name: str) -> None:
     ax = drawn(name, against_sinusoid(np.ones((30, 4))))
     assert "all rows are equal" in ax.texts[0].get_text()
@@ -415,7 +416,7 @@ def test_undefined_results_say_so(name: str) -> None:
 
 def test_the_count_is_drawn_beside_its_bound() -> None:
     result = against_sinusoid(waves(128, [6, 30], noise=0.01))
-    ax = drawn("sinusoids", result)
+    ax = drawn("plot", result)
     bound, share = ax.lines[:2]
     assert result.sinusoids is not None
     np.testing.assert_array_equal(share.get_ydata(), result.sinusoids.share)

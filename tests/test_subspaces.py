@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.figures.draw_subspaces import overlap_curve, overlap_map
+from posprobe.figures.model_subspaces import overlap_map, plot
 from posprobe.figures.styles import style
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def test_what_has_no_directions_is_said(
         assert part.value is None
     assert found.undefined["top"] == reason
     json.dumps(found.summary(), allow_nan=False)
-    for drawing in (overlap_curve, overlap_map):
+    for drawing in (plot, overlap_map):
         ax = Figure().add_subplot()
         drawing(ax, found)
         assert reason in ax.texts[0].get_text()

@@ -289,14 +289,14 @@ def test_nan_is_refused(analysis: Any) -> None:
 # --- figures ---
 
 
-def drawn(name: str, result: Spectrogram | GramDCT) -> Any:
+def drawn(result: Spectrogram | GramDCT) -> Any:
     import matplotlib.pyplot as plt
 
-    from posprobe.figures import draw_timefreq, style
+    from posprobe.figures import style
 
     with style():
         figure, ax = plt.subplots()
-        getattr(draw_timefreq, name)(ax, result)
+        result.plot(ax)
         figure.canvas.draw()
         plt.close(figure)
     return ax
@@ -304,7 +304,7 @@ def drawn(name: str, result: Spectrogram | GramDCT) -> Any:
 
 def test_the_spectrogram_is_drawn_over_position_with_its_line() -> None:
     result = spectrogram(minilm()[128:510])
-    ax = drawn("spectrogram", result)
+    ax = drawn(result)
     (image,) = ax.images
     left, right, low, high = image.get_extent()
     assert result.step is not None
@@ -314,12 +314,12 @@ def test_the_spectrogram_is_drawn_over_position_with_its_line() -> None:
     assert image.get_array().shape == result.power.T.shape
     assert image.get_array().max() == pytest.approx(0)
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), result.fastest)
-    assert not drawn("spectrogram", spectrogram(walk(100, 30))).lines
+    assert not drawn(spectrogram(walk(100, 30))).lines
 
 
 def test_the_corner_is_drawn_in_decibels_with_its_block() -> None:
     result = gram_dct(minilm())
-    ax = drawn("gram_dct", result)
+    ax = drawn(result)
     level = ax.images[0].get_array()
     assert level.shape == (CORNER, CORNER)
     assert level.max() == pytest.approx(0)
@@ -330,5 +330,5 @@ def test_the_corner_is_drawn_in_decibels_with_its_block() -> None:
 
 def test_undefined_results_say_so() -> None:
     short = gaussian(10, 3)
-    assert "fewer than 64" in drawn("spectrogram", spectrogram(short)).texts[0].get_text()
-    assert "fewer than 20" in drawn("gram_dct", gram_dct(short)).texts[0].get_text()
+    assert "fewer than 64" in drawn(spectrogram(short)).texts[0].get_text()
+    assert "fewer than 20" in drawn(gram_dct(short)).texts[0].get_text()

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.common import Builder, balanced, band_of
-from posprobe.figures.sheet import PLAIN, Sheet, columns_of, legend_height
+from posprobe.figures.sheet import Sheet, columns_of, legend_height
 from posprobe.figures.similarity import matrices, profiles
 from posprobe.figures.spectrum import shares
 from posprobe.figures.styles import DIVERGING
@@ -33,7 +33,9 @@ def _comparison(
     side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
     side = min(side, 0.4 * sheet.width)
     top = rows * (side + 0.2) + (0.95 if sheet.narrow else 0.5)
-    below = (2 * PLAIN if sheet.narrow else PLAIN) + legend_height([*results, ""], sheet)
+    below = (2 * sheet.plain if sheet.narrow else sheet.plain) + legend_height(
+        [*results, ""], sheet
+    )
     # On a low sheet the curves keep more than half of the height.
     top = min(top, max(sheet.limit - below, 0.45 * sheet.limit))
     figure = sheet.figure(top + below)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.figures.common import Builder, extremes, one_each
-from posprobe.figures.sheet import PLAIN, Sheet
+from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, ONE_SIDED, RED
 from posprobe.table import Grid
 
@@ -44,7 +44,7 @@ def _norms(sheet: Sheet, results: Mapping[str, Norms], beside: Mapping[str, Any]
     if isinstance(next(iter(results.values())).layout, Grid):
         height = min(sheet.width * 0.8, 3.0)
         return one_each(plot, height, width=3.8, compressed=True)(sheet, results, beside)
-    return one_each(plot, PLAIN + 0.1)(sheet, results, beside)
+    return one_each(plot, sheet.plain + 0.1)(sheet, results, beside)
 
 
 FIGURES: Mapping[str, Builder] = {"norms": _norms}

@@ -19,7 +19,7 @@ from posprobe.figures.common import (
     plain,
     styled,
 )
-from posprobe.figures.sheet import PLAIN, Sheet, few_ticks, legend_above, legend_height
+from posprobe.figures.sheet import Sheet, few_ticks, legend_above, legend_height
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
 from posprobe.table import Grid
 
@@ -164,7 +164,7 @@ def _end(ax: Any, result: PCA, row: int, components: int, **look: Any) -> None:
 
 def _variance(sheet: Sheet, results: Mapping[str, PCA], beside: Mapping[str, Any]) -> Figure:
     """Draw the explained variance by component."""
-    figure = sheet.figure(PLAIN + 0.2 + legend_height([*results, ""], sheet), width=4.6)
+    figure = sheet.figure(sheet.plain + 0.2 + legend_height([*results, ""], sheet), width=4.6)
     ax = figure.subplots()
     if len(results) == 1:
         plot(ax, next(iter(results.values())))

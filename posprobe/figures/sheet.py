@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 NARROW = 4.5
 #: Inches of height below which little stands above each other.
 LOW = 4.0
-#: Height in inches of a plain drawing without its legend.
-PLAIN = 1.9
 #: Width in inches of a letter of a legend or a panel's title, and height of their lines.
 LETTER, LINE = 0.06, 0.13
 
@@ -50,6 +48,11 @@ class Sheet:
         """Whether the sheet is a slide rather than a page of paper."""
         return self.limit < LOW
 
+    @property
+    def plain(self) -> float:
+        """Height in inches of a plain drawing without its legend."""
+        return 1.9 if self.exact else 2.2
+
     def figure(
         self, height: float, *, width: float | None = None, compressed: bool = False
     ) -> Figure:
@@ -69,8 +72,10 @@ class Sheet:
         wide = self.width if self.exact or width is None else min(width, self.width)
         size = wide, min(height, self.limit)
         made = Figure(figsize=size, layout="compressed" if compressed else "constrained")
-        # Nothing is cut off the page, so what stands at its edge needs a little room.
-        made.get_layout_engine().set(w_pad=0.02, h_pad=0.02)  # type: ignore[union-attr, call-arg]
+        if self.exact:
+            # A column is narrow: what stands at its edge gets as little room as it needs.
+            engine: Any = made.get_layout_engine()
+            engine.set(w_pad=0.02, h_pad=0.02)
         return made
 
 

@@ -20,7 +20,7 @@ from posprobe.figures.common import (
     position_label,
     styled,
 )
-from posprobe.figures.sheet import LETTER, PLAIN, Sheet, legend_above, legend_height, shortened
+from posprobe.figures.sheet import LETTER, Sheet, legend_above, legend_height, shortened
 from posprobe.figures.styles import BLUE, DIVERGING, MUTED, RED
 from posprobe.table import Grid
 
@@ -171,7 +171,7 @@ def _profile(sheet: Sheet, results: Mapping[str, Similarity], beside: Mapping[st
     first = next(iter(results.values()))
     if isinstance(first.layout, Grid):
         return _displacements(sheet, results)
-    figure = sheet.figure(PLAIN + legend_height([*results, ""], sheet))
+    figure = sheet.figure(sheet.plain + legend_height([*results, ""], sheet))
     ax = figure.subplots()
     if len(results) == 1:
         profile(ax, first)

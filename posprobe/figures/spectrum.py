@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.figures.common import BAND, Band, Builder, area, band_of, nothing, plain, styled
-from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
+from posprobe.figures.sheet import Sheet, legend_above, legend_height
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 from posprobe.table import Grid
 
@@ -116,7 +116,7 @@ def _spectrum(sheet: Sheet, results: Mapping[str, Spectrum], beside: Mapping[str
     first = next(iter(results.values()))
     if len(results) > 1 or isinstance(first.layout, Grid):
         # The label of the vertical axis needs the height.
-        figure = sheet.figure(PLAIN + 0.3 + legend_height([*results, ""], sheet), width=4.6)
+        figure = sheet.figure(sheet.plain + 0.3 + legend_height([*results, ""], sheet), width=4.6)
         ax = figure.subplots()
         if len(results) > 1:
             shares(ax, results, band_of(beside, "spectrum"))
