@@ -185,36 +185,6 @@ def procrustes(x: Comparable, y: Comparable) -> float:
     return float(np.sqrt(max(2 - 2 * nuclear, 0.0)))
 
 
-def principal_angles(x: Comparable, y: Comparable, rank: int) -> Floats:
-    """Compute the angles between the leading directions of two tables in position space.
-
-    Parameters
-    ----------
-    x, y
-        ``[n, d1]`` and ``[n, d2]``.
-    rank
-        Number of principal components of each table, whose scores span the subspaces.
-
-    Returns
-    -------
-    NDArray
-        ``[rank]`` in radians, rising from 0 (shared) to pi/2 (orthogonal).
-
-    Raises
-    ------
-    InvalidTable
-        If the lengths differ, a table is not ``[n, d]`` and finite, or one of the tables has no
-        subspace of that rank: fewer components, or a tie between this one and the next.
-    """
-    a, b = _pair(x, y)
-    u, v = _subspace(a, rank), _subspace(b, rank)
-    overlap = u.T @ v
-    cosine = np.clip(np.linalg.svd(overlap, compute_uv=False), 0.0, 1.0)
-    sine = np.clip(np.linalg.svd(v - u @ overlap, compute_uv=False)[::-1], 0.0, 1.0)
-    # Each inverse is accurate where its function is steep.
-    return np.asarray(np.where(cosine**2 < 0.5, np.arccos(cosine), np.arcsin(sine)))
-
-
 def subspace_overlap(x: Comparable, y: Comparable, rank: int) -> float:
     """Compute how much of their leading directions in position space two tables share.
 
@@ -225,7 +195,8 @@ def subspace_overlap(x: Comparable, y: Comparable, rank: int) -> float:
     Raises
     ------
     InvalidTable
-        As `principal_angles`.
+        If the lengths differ, a table is not ``[n, d]`` and finite, or one of the tables has no
+        subspace of that rank: fewer components, or a tie between this one and the next.
     """
     a, b = _pair(x, y)
     return float(np.square(_subspace(a, rank).T @ _subspace(b, rank)).sum() / rank)
