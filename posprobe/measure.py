@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from posprobe import families, forward
 from posprobe.analyses.effective import EffectiveTable
-from posprobe.analyses.headline import headline, ruler, sinusoid_headline
+from posprobe.analyses.headline import headline, shape_constants, sinusoid_headline
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.result import Result
 from posprobe.analyses.subspaces import subspace_overlap
@@ -368,7 +368,7 @@ def _shown(batches: Iterable[Array], label: str, count: int) -> Iterator[Array]:
 
 def _effective(raw: PositionTable, table: PositionTable) -> EffectiveTable:
     before, after = (
-        headline(np.asarray(one.values, dtype=np.float64), ruler(one.layout, one.dim))
+        headline(np.asarray(one.values, dtype=np.float64), shape_constants(one.layout, one.dim))
         for one in (raw, table)
     )
     return EffectiveTable(before, after, table.notes, table)
@@ -394,7 +394,7 @@ def _headlines(
     if not tables:
         return {}, {}
     first = next(iter(tables.values()))
-    shared = ruler(first.layout, first.dim)
+    shared = shape_constants(first.layout, first.dim)
     found = {
         number: headline(np.asarray(table.values, dtype=np.float64), shared)
         for number, table in tables.items()

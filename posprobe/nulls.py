@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from posprobe.analyses.headline import headline, headline_curves, ruler, sinusoid_headline
+from posprobe.analyses.headline import headline, headline_curves, shape_constants, sinusoid_headline
 from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.errors import UsageError
 from posprobe.table import Grid, Layout, PositionTable
@@ -145,7 +145,7 @@ def bands(
     UsageError
         If there are too many draws.
     """
-    shared = ruler(table.layout, table.dim)
+    shared = shape_constants(table.layout, table.dim)
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
     tasks = list(_tasks(values, draws))
@@ -215,7 +215,7 @@ def curves(
         return {}
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
-    shared = ruler(table.layout, table.dim)
+    shared = shape_constants(table.layout, table.dim)
     index = list(NULLS).index("walk")
     drawn = [
         headline_curves(

@@ -17,7 +17,7 @@ from posprobe.analyses.experiments import (
     PhaseShift,
 )
 from posprobe.analyses.head_logits import HeadsByLayer, head_logits
-from posprobe.analyses.headline import headline, ruler, sinusoid_headline
+from posprobe.analyses.headline import headline, shape_constants, sinusoid_headline
 from posprobe.analyses.mean_decomposition import (
     MeanDecomposition,
     mean_decomposition,
@@ -100,7 +100,7 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     states = states_of(layout)
     sums = {number: moments(states * (1 + number)) for number in (0, 1, 3)}
     table = table_of(layout)
-    numbers = headline(np.asarray(table.values), ruler(layout, WIDTH))
+    numbers = headline(np.asarray(table.values), shape_constants(layout, WIDTH))
     changed = {key: None if value is None else value / 2 for key, value in numbers.items()}
     tokens = np.random.default_rng(1).normal(size=(4 * WIDTH, WIDTH))
     on_grid = isinstance(layout, Grid)
@@ -138,7 +138,7 @@ def forward_analysis(
     """A run with every result, but for what is changed."""
     layout = layout or Sequence(24)
     results = changes.pop("results", None) or results_of(layout, causal=causal)
-    shared = ruler(layout, WIDTH)
+    shared = shape_constants(layout, WIDTH)
     even = np.zeros((layout.size, WIDTH))
     even[:, 0] = np.arange(layout.size)  # steps of equal length
     drawn = [

@@ -12,57 +12,37 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timm.layers import bottleneck_attn, halo_attn
-from timm.models import beit as timm_beit
-from timm.models import levit as timm_levit
-from timm.models import mvitv2 as timm_mvit
 from timm.models import swin_transformer as timm_swin
 from timm.models import swin_transformer_v2 as timm_swinv2
 from transformers import (
-    BeitConfig,
-    DebertaV2Config,
     GPTNeoXConfig,
     LlamaConfig,
     MPNetConfig,
-    SamVisionConfig,
     Swinv2Config,
     T5Config,
-    XLNetConfig,
-    XLNetModel,
 )
-from transformers.models.beit.modeling_beit import BeitRelativePositionBias
-from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention
 from transformers.models.gpt_neox import modeling_gpt_neox as neox
 from transformers.models.gptj import modeling_gptj as gptj
-from transformers.models.levit.modeling_levit import LevitAttention
 from transformers.models.llama import modeling_llama as llama
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
-from transformers.models.sam.modeling_sam import SamVisionAttention
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention
-from transformers.models.vitdet.modeling_vitdet import add_decomposed_relative_positions
 
 from posprobe.attention import (
-    absolute_logits,
     attend,
     continuous_bias,
-    decomposed_bias,
-    disentangled_logits,
     look_up,
     relative_logits,
     relative_logits_2d,
     rotate,
     shift_relative,
-    transformer_xl_logits,
 )
-from posprobe.encodings.alibi import alibi_bias
+from posprobe.encodings.alibi import alibi_slopes
 from posprobe.encodings.buckets import (
-    attention_bias_index,
-    deberta_buckets,
     log_spaced_offsets,
     t5_buckets,
     window_index,
-    window_index_with_cls,
 )
 from posprobe.encodings.rotary import rotation_angles
 from posprobe.encodings.sinusoidal import frequencies, sinusoidal
@@ -103,19 +83,6 @@ def same(found: Any, expected: Any, atol: float = 1e-5) -> None:
 
 
 # --- one vector per position, one vector per offset ---
-
-
-@quick
-@given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 5), st.booleans())
-def test_absolute_logits_are_products_of_queries_and_rows(
-    n: int, m: int, d: int, per_head: bool
-) -> None:
-    q, table = noise(2, 3, n, d), noise(3, m, d, seed=1) if per_head else noise(m, d, seed=1)
-    found = absolute_logits(q, table)
-    assert found.shape == (2, 3, n, m)
-    for b, h, i, j in np.ndindex(found.shape):
-        row = table[h, j] if per_head else table[j]
-        assert found[b, h, i, j] == pytest.approx(q[b, h, i] @ row)
 
 
 @quick
@@ -227,61 +194,6 @@ def test_halo_attention_counts_queries_from_the_corner_of_the_window(block: int,
     same(own.reshape(2, 5, block * block, -1), module(q))
 
 
-def sam() -> Any:
-    config = SamVisionConfig(hidden_size=12, num_attention_heads=2, use_rel_pos=True)
-    return randomised(SamVisionAttention, config, window_size=2)
-
-
-@pytest.mark.parametrize("trained", [(4, 4), (3, 7), (14, 9)])
-@pytest.mark.parametrize(
-    ("query", "key"),
-    [((4, 4), (4, 4)), ((3, 5), (3, 5)), ((2, 6), (5, 3)), ((7, 1), (3, 4)), ((1, 1), (1, 1))],
-)
-def test_decomposed_positions_are_those_of_sam(
-    trained: tuple[int, int], query: tuple[int, int], key: tuple[int, int]
-) -> None:
-    q = tensor(2, query[0] * query[1], 6)
-    rows, columns = (tensor(2 * size - 1, 6, seed=1) for size in trained)
-    found = decomposed_bias(q, rows, columns, query, key)
-    expected = sam().get_decomposed_rel_pos(q, rows, columns, query, key)
-    same(found, expected.reshape(found.shape))
-
-
-def test_decomposed_positions_are_those_of_sam_for_every_pair_of_sizes() -> None:
-    # Where sizes do not divide each other, a rounding error picks another row of the table.
-    module = sam()
-    for queries in range(1, 33):
-        q = torch.ones(1, queries, 1)
-        for keys in range(1, 33):
-            table = torch.arange(2.0 * max(queries, keys) - 1)[:, None]
-            found = decomposed_bias(q, table, torch.zeros(1, 1), (queries, 1), (keys, 1))
-            expected = module.get_rel_pos(queries, keys, table)
-            np.testing.assert_array_equal(found[0], expected[..., 0], f"{queries} x {keys}")
-
-
-@pytest.mark.parametrize(("query", "key"), [((3, 5), (3, 5)), ((4, 6), (2, 3)), ((2, 3), (4, 9))])
-def test_decomposed_positions_are_those_of_vitdet_and_mvit(
-    query: tuple[int, int], key: tuple[int, int]
-) -> None:
-    n, m = query[0] * query[1], key[0] * key[1]
-    q = tensor(2, n, 6)
-    rows, columns = (
-        tensor(2 * max(a, b) - 1, 6, seed=s)
-        for s, (a, b) in enumerate(zip(query, key, strict=True))
-    )
-    found = decomposed_bias(q, rows, columns, query, key)
-    vitdet: Any = add_decomposed_relative_positions
-    same(found, vitdet(torch.zeros(2, n, m), q, rows, columns, query, key))
-    mvit: Any = timm_mvit.cal_rel_pos_type
-    same(found[None], mvit(torch.zeros(1, 2, n, m), q[None], False, query, key, rows, columns))
-
-
-def test_decomposed_tables_are_relative_tables_read_backwards() -> None:
-    q, rows, columns = noise(2, 15, 4), noise(5, 4, seed=1), noise(9, 4, seed=2)
-    found = decomposed_bias(q, rows, columns, (3, 5), (3, 5))
-    same(found, relative_logits_2d(q, rows[::-1], columns[::-1], 3, 5), atol=1e-12)
-
-
 # --- rotations ---
 
 
@@ -370,86 +282,6 @@ def test_the_rotated_product_of_equal_vectors_falls_as_the_mean_cosine_does() ->
     np.testing.assert_allclose(kernel[at], expected, atol=5e-5)
 
 
-# --- Transformer-XL and DeBERTa ---
-
-
-@quick
-@given(st.integers(1, 5), st.integers(1, 3), st.booleans())
-def test_the_position_part_of_transformer_xl_adds_its_bias_to_every_query(
-    n: int, heads: int, per_head: bool
-) -> None:
-    shape = (heads, 2 * n - 1, 4) if per_head else (2 * n - 1, 4)
-    q, table, bias = noise(heads, n, 4), noise(*shape, seed=1), noise(heads, 4, seed=2)
-    found = transformer_xl_logits(q, table, bias)
-    for h, i, j in np.ndindex(found.shape):
-        row = (table[h] if per_head else table)[j - i + n - 1]
-        assert found[h, i, j] == pytest.approx((q[h, i] + bias[h]) @ row)
-
-
-def test_the_position_part_is_that_of_xlnet() -> None:
-    n, heads, d = 7, 2, 4
-    config = XLNetConfig(vocab_size=11, d_model=8, n_layer=1, n_head=heads, d_inner=8)
-    model = randomised(XLNetModel, config)
-    attention = model.layer[0].rel_attn
-    encoding = model.relative_positional_encoding(n, n, bsz=1)[:, 0]
-    sines = np.array(sinusoidal(n + 1, 8, order="halves"))
-    same(encoding[:n], sines[:0:-1].copy())  # distances n to 1
-    q = tensor(1, heads, n, d)
-    table = torch.einsum("rh,hnd->nrd", encoding, attention.r)
-    position = torch.einsum("bnid,nrd->bnir", q + attention.r_r_bias[:, None], table)
-    expected = attention.rel_shift_bnij(position, klen=n)
-    same(transformer_xl_logits(q, table[:, 1:], attention.r_r_bias), expected)
-
-
-def deberta(buckets: int) -> Any:
-    options: dict[str, Any] = {"position_buckets": buckets, "max_relative_positions": 16}
-    config = DebertaV2Config(
-        hidden_size=12, num_attention_heads=2, relative_attention=True,
-        pos_att_type=["c2p", "p2c"], **options,
-    )  # fmt: skip
-    return randomised(DisentangledSelfAttention, config)
-
-
-@pytest.mark.parametrize("buckets", [-1, 4])
-def test_disentangled_logits_are_those_of_deberta_times_the_root_of_three_widths(
-    buckets: int,
-) -> None:
-    n, heads, d = 20, 2, 6  # longer than the span: offsets are clamped
-    module = deberta(buckets)
-    span = module.pos_ebd_size
-    q, k, embedding = tensor(heads, n, d), tensor(heads, n, d, seed=1), tensor(2 * span, 12, seed=2)
-    offsets = np.arange(n)[:, None] - np.arange(n)  # query minus key
-    bucket = deberta_buckets(offsets, buckets=buckets, max_distance=16) if buckets > 0 else offsets
-    index = np.clip(bucket + span, 0, 2 * span - 1)
-    rel_q = module.transpose_for_scores(module.pos_query_proj(embedding[None]), heads)
-    rel_k = module.transpose_for_scores(module.pos_key_proj(embedding[None]), heads)
-    found = disentangled_logits(q, k, rel_q, rel_k, index)
-    expected = module.disentangled_attention_bias(q, k, None, embedding, scale_factor=3)
-    same(found / math.sqrt(3 * d), expected)
-    # The paper reads the position query at the offset from key to query.
-    zero = torch.zeros_like(q)
-    to_content = disentangled_logits(zero, k, rel_q, rel_k, index)
-    paper = disentangled_logits(zero, k, rel_q, rel_k, index.T)
-    assert torch.abs(to_content - paper).max() > 1
-
-
-@quick
-@given(st.integers(1, 5), st.integers(1, 5), st.booleans())
-def test_disentangled_logits_gather_one_row_for_the_query_and_one_for_the_key(
-    n: int, m: int, per_head: bool
-) -> None:
-    shape = (2, 7, 3) if per_head else (7, 3)
-    q, k = noise(2, n, 3), noise(2, m, 3, seed=1)
-    rel_q, rel_k = noise(*shape, seed=2), noise(*shape, seed=3)
-    index = np.random.default_rng(n * 7 + m).integers(0, 7, (n, m))
-    found = disentangled_logits(q, k, rel_q, rel_k, index)
-    assert found.shape == (2, n, m)
-    for h, i, j in np.ndindex(found.shape):
-        key = (rel_k[h] if per_head else rel_k)[index[i, j]]
-        query = (rel_q[h] if per_head else rel_q)[index[i, j]]
-        assert found[h, i, j] == pytest.approx(q[h, i] @ key + k[h, j] @ query)
-
-
 # --- biases out of a table ---
 
 
@@ -482,27 +314,6 @@ def test_biases_of_swin(height: int, width: int) -> None:
     window = randomised(timm_swin.WindowAttention, 12, 3, window_size=(height, width))
     found = look_up(window.relative_position_bias_table, index)
     assert torch.equal(found[None], window._get_rel_pos_bias())
-
-
-def test_biases_of_beit() -> None:
-    config = BeitConfig(image_size=32, patch_size=8, num_attention_heads=3, hidden_size=12)
-    module = randomised(BeitRelativePositionBias, config)
-    found = look_up(module.relative_position_bias_table, window_index_with_cls(4, 4))
-    same(found[None], module((4, 4)))
-    for height, width in ((4, 4), (2, 5)):
-        attention = randomised(timm_beit.Attention, 12, num_heads=3, window_size=(height, width))
-        table = attention.relative_position_bias_table
-        found = look_up(table, window_index_with_cls(height, width))
-        assert torch.equal(found[None], attention._get_rel_pos_bias())
-
-
-def test_biases_of_levit_whose_table_lies_on_its_side() -> None:
-    module = randomised(LevitAttention, 12, 4, 3, 2, resolution=4)
-    found = look_up(module.attention_biases.T, attention_bias_index(4, 4))
-    assert torch.equal(found, module.get_attention_biases("cpu"))
-    wide = randomised(timm_levit.Attention, 12, 4, num_heads=3, resolution=(2, 5))
-    found = look_up(wide.attention_biases.T, attention_bias_index(2, 5))
-    assert torch.equal(found, wide.get_attention_biases(torch.device("cpu")))
 
 
 def bias_that_attends(module: Any, tokens: int, dim: int) -> Any:
@@ -576,43 +387,6 @@ def test_large_logits_do_not_overflow_and_hidden_keys_have_no_weight() -> None:
     np.testing.assert_array_equal(attend(np.zeros((2, 1)), np.zeros((3, 1)), v, bias), [[1.5], [4]])
 
 
-integers = st.integers(-(10**6), 10**6)
-
-
-@st.composite
-def tokens(draw: st.DrawFn) -> tuple[NDArray[np.int64], ...]:
-    """Integer queries, keys and values of the same tokens, and an order to put them in."""
-    n, d = draw(st.integers(2, 8)), draw(st.integers(1, 4))
-    rows = st.lists(st.lists(integers, min_size=d, max_size=d), min_size=n, max_size=n)
-    order = draw(st.permutations(range(n)))
-    return (*(np.array(draw(rows), dtype=np.int64) for _ in range(3)), np.array(order))
-
-
-@quick
-@given(tokens())
-def test_tokens_in_another_order_give_the_same_numbers_in_that_order_to_the_last_bit(
-    drawn: tuple[NDArray[np.int64], ...],
-) -> None:
-    q, k, v, order = drawn
-    logits = absolute_logits(q, k)
-    assert logits.dtype == np.int64
-    moved = absolute_logits(q[order], k[order])
-    np.testing.assert_array_equal(moved, logits[order][:, order])
-    np.testing.assert_array_equal(moved @ v[order], (logits @ v)[order])
-
-
-def test_two_of_fifteen_tokens_swapped_are_two_rows_and_two_columns_swapped() -> None:
-    q, k, v = np.random.default_rng(0).integers(-9, 10, (3, 15, 400))
-    order = np.arange(15)
-    order[[2, 9]] = 9, 2
-    logits, moved = absolute_logits(q, k), absolute_logits(q[order], k[order])
-    np.testing.assert_array_equal(moved, logits[order][:, order])
-    np.testing.assert_array_equal(moved @ v[order], (logits @ v)[order])
-    assert (moved != logits).any()
-    untouched = [i for i in range(15) if i not in (2, 9)]
-    np.testing.assert_array_equal((moved @ v[order])[untouched], (logits @ v)[untouched])
-
-
 N, D = 8, 6
 ORDER = np.array([3, 0, 7, 1, 6, 2, 5, 4])
 
@@ -630,19 +404,17 @@ def rotated(x: Floats) -> Floats:
 
 SCHEMES: dict[str, Callable[[Floats], Floats]] = {
     "a table added to the input": lambda x: mixed(x + np.asarray(sinusoidal(N, D))),
-    "absolute logits": lambda x: mixed(x, lambda q: absolute_logits(q, noise(N, D, seed=1))),
     "relative logits": lambda x: mixed(x, lambda q: relative_logits(q, noise(15, D, seed=1))),
     "relative logits on a grid": lambda x: mixed(
         x, lambda q: relative_logits_2d(q, noise(3, D, seed=1), noise(7, D, seed=2), 2, 4)
-    ),
-    "decomposed": lambda x: mixed(
-        x, lambda q: decomposed_bias(q, noise(3, D, seed=1), noise(7, D), (2, 4), (2, 4))
     ),
     "a bias by bucket": lambda x: mixed(
         x,
         lambda _: look_up(noise(9, 1), np.clip(np.arange(N) - np.arange(N)[:, None], -4, 4) + 4)[0],
     ),
-    "ALiBi": lambda x: mixed(x, lambda _: alibi_bias(1, N)[0]),
+    "ALiBi": lambda x: mixed(
+        x, lambda _: -alibi_slopes(1) * np.abs(np.arange(N)[:, None] - np.arange(N))
+    ),
     "rotary": rotated,
     "a causal mask alone": lambda x: mixed(
         x, lambda _: np.where(np.tri(N, dtype=bool), 0, -np.inf)
@@ -667,7 +439,7 @@ def test_every_scheme_tells_order(scheme: str) -> None:
 
 def test_dot_products_of_the_sinusoid_fall_with_the_distance() -> None:
     table = np.asarray(sinusoidal(256, 128))
-    row = absolute_logits(table, table)[128]
+    row = (table @ table.T)[128]
     row /= row.max()
     assert row.argmax() == 128
     at = [0, 1, 8, 28, 64, 127]
@@ -688,13 +460,9 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Floats, ...], tuple[Any, ...]]]
     "attend with a bias": (
         attend, (noise(2, 6, 4), noise(2, 5, 4), noise(2, 5, 3), noise(6, 5)), (),
     ),
-    "absolute": (absolute_logits, (noise(2, 6, 4), noise(2, 5, 4)), ()),
     "shift": (shift_relative, (noise(2, 6, 11),), ()),
     "relative": (relative_logits, (noise(2, 6, 4), noise(11, 4)), ()),
     "grid": (relative_logits_2d, (noise(2, 6, 4), noise(3, 4), noise(5, 4)), (2, 3)),
-    "decomposed": (
-        decomposed_bias, (noise(2, 6, 4), noise(9, 4), noise(5, 4)), ((2, 3), (4, 2)),
-    ),
     "halves": (rotate, (noise(2, 6, 5),), (angles(6, 2),)),
     "neighbours": (
         lambda x, turn: rotate(x, turn, interleaved=True), (noise(2, 6, 5),), (angles(6, 2),),
@@ -703,11 +471,6 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Floats, ...], tuple[Any, ...]]]
     "continuous": (
         lambda w1, b1, w2, index: continuous_bias(log_spaced_offsets(2, 3), w1, b1, w2, index),
         (noise(8, 2), noise(8), noise(3, 8)), (window_index(2, 3),),
-    ),
-    "transformer-xl": (transformer_xl_logits, (noise(2, 6, 4), noise(11, 4), noise(2, 4)), ()),
-    "disentangled": (
-        disentangled_logits,
-        (noise(2, 6, 4), noise(2, 6, 4, seed=1), noise(7, 4), noise(2, 7, 4)), (INDEX,),
     ),
 }  # fmt: skip
 DEVICES = [
@@ -771,7 +534,6 @@ def test_one_token_has_one_logit() -> None:
     expected = q @ table.T
     np.testing.assert_array_equal(relative_logits(q, table), expected)
     np.testing.assert_allclose(relative_logits_2d(q, table, table, 1, 1), 2 * expected)
-    np.testing.assert_allclose(decomposed_bias(q, table, table, (1, 1), (1, 1)), 2 * expected)
     np.testing.assert_array_equal(attend(q, q, noise(2, 1, 3)), noise(2, 1, 3))
     assert look_up(noise(1, 2), np.zeros((1, 1), dtype=int)).shape == (2, 1, 1)
     np.testing.assert_array_equal(rotate(q, np.zeros((1, 2))), q)
@@ -779,11 +541,11 @@ def test_one_token_has_one_logit() -> None:
 
 Z = np.zeros
 WRONG: list[tuple[str, Callable[[], Any], tuple[str, ...]]] = [
-    ("widths", lambda: absolute_logits(Z((5, 4)), Z((5, 3))), ("[5, 4]", "[5, 3]")),
-    ("heads", lambda: absolute_logits(Z((2, 5, 4)), Z((3, 5, 4))), ("[2, 5, 4]", "[3, 5, 4]")),
-    ("no heads", lambda: absolute_logits(Z((0, 5, 4)), Z((5, 4))), ("[0, 5, 4]", "[5, 4]")),
-    ("no axis of heads", lambda: absolute_logits(Z((5, 4)), Z((3, 5, 4))), ("[5, 4]", "[3, 5, 4]")),
-    ("one axis", lambda: absolute_logits(Z(4), Z((3, 4))), ("[4]", "[3, 4]")),
+    ("widths", lambda: relative_logits(Z((5, 4)), Z((5, 3))), ("[5, 4]", "[5, 3]")),
+    ("heads", lambda: relative_logits(Z((2, 5, 4)), Z((3, 5, 4))), ("[2, 5, 4]", "[3, 5, 4]")),
+    ("no heads", lambda: relative_logits(Z((0, 5, 4)), Z((5, 4))), ("[0, 5, 4]", "[5, 4]")),
+    ("no axis of heads", lambda: relative_logits(Z((5, 4)), Z((3, 5, 4))), ("[5, 4]", "[3, 5, 4]")),
+    ("one axis", lambda: relative_logits(Z(4), Z((3, 4))), ("[4]", "[3, 4]")),
     ("short table", lambda: relative_logits(Z((5, 4)), Z((8, 4))), ("[5, 4]", "[8, 4]", "9 rows")),
     ("clipped table", lambda: relative_logits(Z((5, 4)), Z((3, 4))), ("[5, 4]", "[3, 4]")),
     ("shift", lambda: shift_relative(Z((5, 10))), ("[5, 10]",)),
@@ -803,21 +565,6 @@ WRONG: list[tuple[str, Callable[[], Any], tuple[str, ...]]] = [
         lambda: relative_logits_2d(Z((6, 4)), Z((3, 4)), Z((5, 4)), -2, -3),
         ("[6, 4]", "-2 x -3"),
     ),
-    (
-        "even table",
-        lambda: decomposed_bias(Z((6, 4)), Z((4, 4)), Z((5, 4)), (2, 3), (2, 3)),
-        ("[6, 4]", "[4, 4]"),
-    ),
-    (
-        "no keys",
-        lambda: decomposed_bias(Z((6, 4)), Z((3, 4)), Z((5, 4)), (2, 3), (0, 3)),
-        ("(0, 3)",),
-    ),
-    (
-        "integers",
-        lambda: decomposed_bias(*(Z((1, 1), dtype=int),) * 3, (1, 1), (1, 1)),
-        ("int64",),
-    ),
     ("too many pairs", lambda: rotate(Z((5, 4)), Z((5, 3))), ("[5, 4]", "[5, 3]")),
     ("another length", lambda: rotate(Z((5, 4)), Z((4, 2))), ("[5, 4]", "[4, 2]")),
     ("integers turned", lambda: rotate(Z((5, 4), dtype=int), Z((5, 2))), ("int64",)),
@@ -830,21 +577,6 @@ WRONG: list[tuple[str, Callable[[], Any], tuple[str, ...]]] = [
         "transposed weights",
         lambda: continuous_bias(Z((9, 2)), Z((2, 8)), Z(8), Z((3, 8)), Z((2, 2), dtype=int)),
         ("[9, 2]", "[2, 8]", "[8]", "[3, 8]"),
-    ),
-    (
-        "heads of the bias",
-        lambda: transformer_xl_logits(Z((2, 5, 4)), Z((9, 4)), Z((3, 4))),
-        ("[2, 5, 4]", "[3, 4]"),
-    ),
-    (
-        "keys of another width",
-        lambda: disentangled_logits(Z((5, 4)), Z((5, 3)), Z((7, 4)), Z((7, 4)), INDEX),
-        ("[5, 3]", "[7, 4]"),
-    ),
-    (
-        "index of another size",
-        lambda: disentangled_logits(Z((5, 4)), Z((5, 4)), Z((7, 4)), Z((7, 4)), INDEX),
-        ("[5, 4]", "[6, 6]"),
     ),
     ("values", lambda: attend(Z((5, 4)), Z((6, 4)), Z((5, 4))), ("[5, 4]", "[6, 4]")),
     (
@@ -859,18 +591,18 @@ WRONG: list[tuple[str, Callable[[], Any], tuple[str, ...]]] = [
     ),
     (
         "a list",
-        lambda: absolute_logits([[1.0]], Z((1, 1))),
+        lambda: relative_logits([[1.0]], Z((1, 1))),
         ("NumPy arrays or torch tensors",),
     ),
     (
         "two libraries",
-        lambda: absolute_logits(Z((1, 1)), torch.zeros(1, 1)),
+        lambda: relative_logits(Z((1, 1)), torch.zeros(1, 1)),
         ("q is numpy float64", "table is torch torch.float32"),
     ),
-    ("two dtypes", lambda: absolute_logits(Z((1, 1)), Z((1, 1), dtype=np.float32)), ("float32",)),
+    ("two dtypes", lambda: relative_logits(Z((1, 1)), Z((1, 1), dtype=np.float32)), ("float32",)),
     (
         "bytes that overflow",
-        lambda: absolute_logits(*(Z((1, 1), dtype=np.int8),) * 2),
+        lambda: relative_logits(*(Z((1, 1), dtype=np.int8),) * 2),
         ("int8", "int64"),
     ),
     (

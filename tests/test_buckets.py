@@ -12,22 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timm.layers.pos_embed_rel import gen_relative_position_index
-from timm.models.levit import Attention as TimmLevitAttention
-from timm.models.levit import AttentionDownsample
 from timm.models.swin_transformer_v2 import WindowAttention as TimmSwinv2Attention
-from timm.models.tiny_vit import Attention as TinyVitAttention
 from transformers import Swinv2Config, UMT5Config
-from transformers.models.beit.modeling_beit import BeitRelativePositionBias
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi
 from transformers.models.cpmant.modeling_cpmant import CpmAntSegmentPositionEmbedding
-from transformers.models.data2vec.modeling_data2vec_vision import (
-    Data2VecVisionRelativePositionBias,
-)
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
-from transformers.models.falcon.modeling_falcon import build_alibi_tensor as falcon_alibi
 from transformers.models.layoutlmv2.modeling_layoutlmv2 import relative_position_bucket
 from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
-from transformers.models.levit.modeling_levit import LevitAttention, LevitAttentionSubsample
 from transformers.models.longt5.modeling_longt5 import LongT5Attention
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
@@ -46,15 +37,11 @@ from transformers.models.umt5.modeling_umt5 import UMT5Attention
 from transformers.models.wavlm.modeling_wavlm import WavLMAttention
 
 from posprobe.encodings import (
-    alibi_bias,
     alibi_slopes,
-    attention_bias_index,
     deberta_buckets,
-    falcon_bias,
     log_spaced_offsets,
     t5_buckets,
     window_index,
-    window_index_with_cls,
 )
 from posprobe.errors import UsageError
 
@@ -237,19 +224,6 @@ def test_the_window_index_is_that_of_swin(window: tuple[int, int]) -> None:
     assert (np.diagonal(found) == len(module.relative_position_bias_table) // 2).all()
 
 
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_the_window_index_with_a_class_token_is_that_of_beit(window: tuple[int, int]) -> None:
-    h, w = window
-    found = window_index_with_cls(h, w)
-    index = BeitRelativePositionBias.generate_relative_position_index
-    np.testing.assert_array_equal(found, index(window))
-    index = Data2VecVisionRelativePositionBias.generate_relative_position_index
-    np.testing.assert_array_equal(found, index(window))
-    np.testing.assert_array_equal(found, gen_relative_position_index(window, class_token=True))
-    np.testing.assert_array_equal(found[1:, 1:], window_index(h, w))
-    assert found.max() == (2 * h - 1) * (2 * w - 1) + 2
-
-
 @pytest.mark.parametrize("trained", [None, (12, 12), (6, 3)])
 @pytest.mark.parametrize("window", [(8, 8), (4, 6), (2, 2)], ids=str)
 def test_log_spaced_offsets_are_those_of_swin_v2(
@@ -277,48 +251,13 @@ def test_log_spaced_offsets_end_at_log2_of_9_over_3() -> None:
     assert (log_spaced_offsets(1, 4)[..., 0] == 0).all()
 
 
-@pytest.mark.parametrize("size", [2, 4, 7])
-def test_attention_bias_indices_are_those_of_levit(size: int) -> None:
-    module = made(LevitAttention, 16, 4, 2, 2, resolution=size)
-    np.testing.assert_array_equal(attention_bias_index(size, size), module.attention_bias_idxs)
-    out = (size - 1) // 2 + 1
-    module = made(
-        LevitAttentionSubsample, 16, 16, 4, 2, 2, 2, resolution_in=size, resolution_out=out
-    )
-    found = attention_bias_index(size, size, stride=2)
-    np.testing.assert_array_equal(found, module.attention_bias_idxs)
-    module = AttentionDownsample(16, 16, 4, num_heads=2, resolution=size)
-    np.testing.assert_array_equal(found, module.attention_bias_idxs)
-
-
-@pytest.mark.parametrize("window", [(4, 4), (2, 5), (5, 2), (1, 3)], ids=str)
-def test_attention_bias_indices_of_oblong_grids_are_those_of_timm(window: tuple[int, int]) -> None:
-    found = attention_bias_index(*window)
-    for module in (
-        TimmLevitAttention(16, 4, num_heads=2, resolution=window),
-        TinyVitAttention(16, 4, num_heads=2, resolution=window),
-    ):
-        buffers: Any = module
-        np.testing.assert_array_equal(found, buffers.attention_bias_idxs)
-        assert found.max() == buffers.attention_biases.shape[1] - 1
-
-
-def test_absolute_offsets_are_numbered_as_they_first_occur() -> None:
-    found = attention_bias_index(3, 4)
-    _, first = np.unique(found.ravel(), return_index=True)
-    assert (np.diff(first) > 0).all()
-    np.testing.assert_array_equal(found, found.T)
-
-
 @pytest.mark.parametrize(
     ("function", "arguments"),
     [
         (window_index, (0, 3)),
         (window_index, (3, -1)),
         (window_index, (1000, 1000)),
-        (window_index_with_cls, (0, 1)),
         (log_spaced_offsets, (0, 2)),
-        (attention_bias_index, (2, 0)),
     ],
 )
 def test_windows_that_cannot_be_are_wrong_usage(function: Any, arguments: Any) -> None:
@@ -326,9 +265,7 @@ def test_windows_that_cannot_be_are_wrong_usage(function: Any, arguments: Any) -
         function(*arguments)
 
 
-def test_a_stride_or_a_trained_window_that_cannot_be_is_wrong_usage() -> None:
-    with pytest.raises(UsageError, match="stride"):
-        attention_bias_index(2, 2, stride=0)
+def test_a_trained_window_that_cannot_be_is_wrong_usage() -> None:
     with pytest.raises(UsageError, match="pretrained"):
         log_spaced_offsets(2, 2, pretrained=(1, 8))
 
@@ -362,7 +299,10 @@ def test_slopes_are_those_of_the_release(heads: int) -> None:
 def test_blooms_bias_is_the_same_under_softmax(heads: int) -> None:
     n = 17
     theirs = bloom_alibi(torch.ones(1, n), heads, torch.float32).numpy()
-    ours = np.tril(alibi_bias(heads, n) - theirs)  # differs by a constant for each query
+    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+    ours = np.tril(
+        -alibi_slopes(heads)[:, None, None] * distance - theirs
+    )  # differs by a constant for each query
     np.testing.assert_allclose(ours, np.tril(ours[:, :, :1] * np.ones(n)), atol=1e-5)
 
 
@@ -370,37 +310,8 @@ def test_blooms_bias_is_the_same_under_softmax(heads: int) -> None:
 @pytest.mark.parametrize("heads", [1, 2, 6, 8, 12, 20, 71])
 def test_mpts_bias_is_that_of_the_last_query(heads: int, most: int) -> None:
     theirs = made(build_mpt_alibi_tensor, heads, 30, alibi_bias_max=most)[:, 0]
-    np.testing.assert_allclose(alibi_bias(heads, 30, bias_max=most)[:, -1], theirs, rtol=1e-5)
-
-
-@pytest.mark.parametrize("heads", [2, 8, 12, 71])
-def test_falcons_bias_is_rounded_to_bfloat16_and_scaled(heads: int) -> None:
-    theirs = falcon_alibi(torch.ones(1, 700, dtype=torch.long), heads, torch.float32)[
-        :, 0
-    ] / math.sqrt(64)
-    np.testing.assert_allclose(falcon_bias(heads, 700, 64), theirs, rtol=1e-6)
-
-
-def test_beyond_256_positions_falcons_keys_share_biases() -> None:
-    bias = falcon_bias(8, 600, 64)[0]
-    assert len(np.unique(bias[:257])) == 257
-    assert len(np.unique(bias)) < 600 - 150
-    slope = alibi_slopes(8)[0] / 8
-    np.testing.assert_allclose(bias, slope * np.arange(600), rtol=2.0**-8)
-
-
-@quick
-@given(st.integers(1, 40), st.integers(1, 12), st.floats(0.5, 32))
-def test_the_bias_falls_by_the_slope_per_step_on_both_sides(
-    heads: int, n: int, most: float
-) -> None:
-    bias = alibi_bias(heads, n, bias_max=most)
-    assert bias.shape == (heads, n, n)
-    distance = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
     slopes = alibi_slopes(heads, bias_max=most)
-    assert (slopes > 0).all()
-    assert (slopes <= 1).all()
-    np.testing.assert_array_equal(bias, -slopes[:, None, None] * distance)
+    np.testing.assert_allclose(slopes[:, None] * np.arange(-29, 1), theirs, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -409,10 +320,6 @@ def test_the_bias_falls_by_the_slope_per_step_on_both_sides(
         (alibi_slopes, {"heads": 0}),
         (alibi_slopes, {"heads": 8, "bias_max": 0.0}),
         (alibi_slopes, {"heads": 8, "bias_max": math.nan}),
-        (alibi_bias, {"heads": 8, "length": 0}),
-        (alibi_bias, {"heads": 8, "length": 10**6}),
-        (falcon_bias, {"heads": 8, "length": 8, "head_dim": 0}),
-        (falcon_bias, {"heads": 0, "length": 8, "head_dim": 8}),
     ],
 )
 def test_heads_and_lengths_that_cannot_be_are_wrong_usage(function: Any, arguments: Any) -> None:

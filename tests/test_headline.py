@@ -17,7 +17,7 @@ from posprobe.analyses.headline import (
     HEADLINES,
     headline,
     leading_components,
-    ruler,
+    shape_constants,
     sinusoid_headline,
 )
 from posprobe.analyses.shift import shift_rank, shift_skill
@@ -72,7 +72,9 @@ def full(name: str) -> dict[str, float | None]:
 
 def cheap(table: PositionTable, dtype: type) -> dict[str, float | None]:
     values = table.values.astype(np.float64)
-    return headline((values / np.abs(values).max()).astype(dtype), ruler(table.layout, table.dim))
+    return headline(
+        (values / np.abs(values).max()).astype(dtype), shape_constants(table.layout, table.dim)
+    )
 
 
 def agree(
@@ -125,12 +127,12 @@ def test_the_sinusoid_s_values_are_those_of_its_analyses(table: PositionTable) -
         expected[SKILL], rel=0.01
     )
     agree(found | {SKILL: None}, expected | {SKILL: None}, 1e-6)
-    assert sinusoid_headline(ruler(table.layout, table.dim)).keys() == numbers.keys()
+    assert sinusoid_headline(shape_constants(table.layout, table.dim)).keys() == numbers.keys()
 
 
 def test_there_is_no_sinusoid_of_such_a_width() -> None:
-    assert sinusoid_headline(ruler(Sequence(30), 7)) == {}
-    assert sinusoid_headline(ruler(Grid(5, 6), 6)) == {}
+    assert sinusoid_headline(shape_constants(Sequence(30), 7)) == {}
+    assert sinusoid_headline(shape_constants(Grid(5, 6), 6)) == {}
 
 
 @few
@@ -139,7 +141,7 @@ def test_there_is_no_sinusoid_of_such_a_width() -> None:
 )
 def test_blind_to_rotation_and_scale(seed: int, make: Any, d: int, scale: float) -> None:
     values = make(40, d, seed)
-    shared = ruler(Sequence(40), d)
+    shared = shape_constants(Sequence(40), d)
     turned = scale * values @ rotation(d, seed + 1)
     agree(headline(turned, shared), headline(values, shared), 1e-6)
 
@@ -148,7 +150,7 @@ def test_blind_to_rotation_and_scale(seed: int, make: Any, d: int, scale: float)
 @given(SEEDS, st.integers(2, 6), st.integers(2, 6), st.sampled_from([4, 7, 8]))
 def test_a_grid_is_blind_to_rotation_and_scale(seed: int, height: int, width: int, d: int) -> None:
     values = walk(height * width, d, seed)
-    shared = ruler(Grid(height, width), d)
+    shared = shape_constants(Grid(height, width), d)
     one = headline(values, shared)
     agree(headline(3 * values @ rotation(d, seed + 1), shared), one, 1e-6)
     shares = [one[f"grid.{name}_share"] for name in ("row", "column", "interaction")]
@@ -157,9 +159,9 @@ def test_a_grid_is_blind_to_rotation_and_scale(seed: int, height: int, width: in
 
 def test_a_grid_turned_over_swaps_rows_and_columns() -> None:
     values = walk(42, 8)
-    upright = headline(values, ruler(Grid(6, 7), 8))
+    upright = headline(values, shape_constants(Grid(6, 7), 8))
     turned = values.reshape(6, 7, 8).transpose(1, 0, 2).reshape(42, 8)
-    lying = headline(turned, ruler(Grid(7, 6), 8))
+    lying = headline(turned, shape_constants(Grid(7, 6), 8))
     assert upright["grid.row_share"] == pytest.approx(lying["grid.column_share"])
     assert upright["grid.column_share"] == pytest.approx(lying["grid.row_share"])
     for key in ("grid.interaction_share", "grid.axis_power_share", "pca.top3"):
@@ -170,7 +172,7 @@ def test_a_grid_turned_over_swaps_rows_and_columns() -> None:
 @given(SEEDS)
 def test_centred_numbers_do_not_see_a_common_row(seed: int) -> None:
     values = walk(50, 6, seed)
-    shared = ruler(Sequence(50), 6)
+    shared = shape_constants(Sequence(50), 6)
     one, two = (
         {key: value for key, value in numbers.items() if not key.startswith("similarity.raw")}
         for numbers in (
@@ -183,7 +185,7 @@ def test_centred_numbers_do_not_see_a_common_row(seed: int) -> None:
 
 def test_single_precision_survives_a_large_common_row() -> None:
     values = walk(100, 8) / 30
-    shared = ruler(Sequence(100), 8)
+    shared = shape_constants(Sequence(100), 8)
     shifted = (values + 100).astype(np.float32)
     expected, found = headline(shifted.astype(np.float64), shared), headline(shifted, shared)
     for key in ("pca.top3", "pca.stable_rank", "sinusoid.cka", "spectrum.entropy"):

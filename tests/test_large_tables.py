@@ -16,7 +16,7 @@ from made_tables import as_table, gaussian, patches, walk
 from sklearn.utils.extmath import randomized_svd
 
 import posprobe as pp
-from posprobe.analyses.headline import headline, ruler
+from posprobe.analyses.headline import headline, shape_constants
 from posprobe.analyses.tiles import displacement_sums
 from posprobe.arrays import Positions
 from posprobe.cli import main
@@ -239,7 +239,7 @@ def test_headline_numbers_need_no_gram_matrix_of_the_rows(
     table = TABLES[name]()
     values = np.asarray(table.values, dtype=np.float64)
     values = (values / np.abs(values).max()).astype(dtype)
-    shared = ruler(table.layout, table.dim)
+    shared = shape_constants(table.layout, table.dim)
     expected = headline(values, shared)
     request.getfixturevalue("small_limits")
     found = headline(values, shared)

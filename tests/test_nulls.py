@@ -11,7 +11,7 @@ import pytest
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.headline import headline, headline_curves, ruler
+from posprobe.analyses.headline import headline, headline_curves, shape_constants
 from posprobe.analyses.shift import shift_skill
 from posprobe.errors import UsageError
 from posprobe.nulls import NULLS, band, bands, curves, surrogate
@@ -188,7 +188,7 @@ def test_draws_are_repeatable_and_all_different(name: str) -> None:
 
 def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, list[float]]:
     """Every null model's draws of one number, computed one by one."""
-    shared = ruler(table.layout, table.dim)
+    shared = shape_constants(table.layout, table.dim)
     values = np.asarray(table.values, dtype=np.float64)
     values = values / np.abs(values).max()
     found: dict[str, list[float]] = {name: [] for name in NULLS}
@@ -369,7 +369,7 @@ def test_bands_of_curves_are_the_percentiles_of_their_walks() -> None:
     table = as_table(structured())
     found = curves(table, 5, 3)
     values = table.values / np.abs(table.values).max()
-    shared = ruler(table.layout, table.dim)
+    shared = shape_constants(table.layout, table.dim)
     drawn = [
         headline_curves(
             surrogate(
@@ -391,7 +391,7 @@ def test_bands_of_curves_are_the_percentiles_of_their_walks() -> None:
 
 def test_curves_are_those_of_the_analyses() -> None:
     values = structured() @ rotation(4)
-    found = headline_curves(values, ruler(LINE, 4))
+    found = headline_curves(values, shape_constants(LINE, 4))
     cosines, spectrum = pp.similarity(values), pp.spectrum(values)
     np.testing.assert_allclose(found["profile"], cosines.centered.offset_mean, atol=1e-9)
     np.testing.assert_allclose(found["spectrum"], spectrum.power / spectrum.power.sum(), atol=1e-12)

@@ -31,13 +31,11 @@ from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLRotaryEmbedding
 
 from posprobe.encodings import (
-    critical_dimension,
     first_negative,
     rotary_bound,
     rotary_frequencies,
     rotary_kernel,
     rotation_angles,
-    smallest_base,
     wavelengths,
     yarn_correction_range,
 )
@@ -468,16 +466,6 @@ def test_the_kernel_of_a_single_pair_is_negative_from_a_quarter_turn_on() -> Non
     assert first_negative([1.0], 0) is None
 
 
-@pytest.mark.parametrize(("length", "base"), [(1024, 4.29e3), (2048, 1.16e4)])
-def test_smallest_base_of_men_et_al_at_width_128(length: int, base: float) -> None:
-    found = smallest_base(128, length)
-    assert found is not None
-    assert found == pytest.approx(base, rel=0.01)
-    assert first_negative(rotary_frequencies(128, base=found)[0], length) is None
-    lower = rotary_frequencies(128, base=found / 1.01)[0]
-    assert first_negative(lower, length) is not None
-
-
 def test_bases_that_suffice_are_no_interval() -> None:
     good = {
         base: first_negative(rotary_frequencies(128, base=base)[0], 2048) is None
@@ -485,24 +473,6 @@ def test_bases_that_suffice_are_no_interval() -> None:
     }
     first = min(base for base, fits in good.items() if fits)
     assert any(not fits for base, fits in good.items() if base > first)
-
-
-def test_no_base_suffices_for_a_single_pair_over_some_length() -> None:
-    assert smallest_base(2, 10) is None  # its one frequency is 1 for every base
-
-
-@pytest.mark.parametrize(
-    ("base", "length", "dimension"),
-    [(1e4, 2048, 82), (1e4, 4096, 92), (5e5, 8192, 70), (1e4, 1, 0), (1e4, 10**9, 128)],
-)
-def test_critical_dimension_of_a_head_of_128(base: float, length: int, dimension: int) -> None:
-    assert critical_dimension(128, base, length) == dimension
-
-
-def test_the_critical_dimension_counts_pairs_that_complete_a_turn() -> None:
-    for length in (100, 777, 4096, 30_000):
-        turned = (wavelengths(rotary_frequencies(128)[0]) < length).sum()
-        assert critical_dimension(128, 1e4, length) == 2 * turned
 
 
 @pytest.mark.parametrize(
@@ -514,18 +484,3 @@ def test_yarns_correction_range_at_width_128(length: int, pairs: tuple[int, int]
     assert (math.floor(low), math.ceil(high)) == pairs
     ladder = 1e4 ** (-2 * np.array([low, high]) / 128)  # the pairs that turn 32 times and once
     np.testing.assert_allclose(length * ladder / (2 * math.pi), [32, 1])
-
-
-@pytest.mark.parametrize(
-    ("function", "arguments"),
-    [
-        (smallest_base, (7, 100)),
-        (smallest_base, (0, 100)),
-        (critical_dimension, (128, 1.0, 100)),
-        (critical_dimension, (128, 1e4, 0)),
-        (critical_dimension, (0, 1e4, 10)),
-    ],
-)
-def test_numbers_without_a_meaning_are_wrong_usage(function: Any, arguments: Any) -> None:
-    with pytest.raises(UsageError):
-        function(*arguments)

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from posprobe.figures.draw_shift import seam_profile
 
 from posprobe.analyses.seams import MIN_SIDE, Seams, seams
 from posprobe.encodings import sinusoidal

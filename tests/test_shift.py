@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from posprobe.figures.draw_shift import shift_plane
 
 from posprobe.analyses.pca import pca
 from posprobe.analyses.shift import (

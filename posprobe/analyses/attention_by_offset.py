@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.head_logits import nearest_peak, peak_name
 from posprobe.analyses.result import Result, numbers
+from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, namespace, to_numpy
 from posprobe.errors import InvalidTable
@@ -386,6 +387,7 @@ def _invariance(matrix: NDArray[np.float64], height: int, width: int) -> float |
     count = by_displacement(pairs.astype(np.float64), height, width, np)
     total = by_displacement(rest, height, width, np)
     spread = float((rest**2).sum())
-    if spread <= 1e-24 * float((matrix[pairs] ** 2).sum()):
+    count_of_pairs = int(pairs.sum())
+    if spread <= centring_error(np.abs(matrix[pairs]).max(), count_of_pairs) ** 2 * count_of_pairs:
         return None
     return float((total**2 / np.maximum(count, 1)).sum() / spread)

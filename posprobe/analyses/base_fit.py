@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from posprobe.analyses.closeness import Cloud, Floats, cloud, unbiased
+from posprobe.analyses.rounding import centring_error
 from posprobe.encodings.sinusoidal import frequencies
 
 #: Bases between which the best is sought.
@@ -77,7 +78,7 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
     if d < 2 * MIN_LINES:
         return _no_base(n, f"a ladder of fewer than {MIN_LINES} lines resembles anything")
     own = unbiased(table.squared_gram, table.power, table.power)
-    if table.total == 0 or own <= 1e-12 * table.squared_gram:
+    if table.total == 0 or own <= centring_error(table.squared_gram, n):
         return _no_base(n, "all rows are equal, or equally far apart")
     # Inner products with a Toeplitz matrix see only the sums along the diagonals.
     spectrum = np.square(np.abs(np.fft.rfft(table.points, 2 * n, axis=0))).sum(axis=1)

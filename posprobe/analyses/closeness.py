@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.pca import PCA
+from posprobe.analyses.rounding import EPS, centred, centring_error
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.schema import Count, Reasons, Share, limits
@@ -127,11 +128,7 @@ def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
             return Cloud(scores, left, singular)
     values = to_numpy(positions(table).values).astype(np.float64, copy=False)
     points = values / (largest or float(np.abs(values).max()) or 1.0)
-    points = points - points.mean(axis=0)
-    # What centring leaves of equal rows is rounding, not variance.
-    if np.abs(points).max() <= 1e-13 * len(values):
-        points = np.zeros_like(points)
-    return Cloud(points, left, singular)
+    return Cloud(centred(points)[0], left, singular)
 
 
 def cka(x: Comparable, y: Comparable, *, debiased: bool = True) -> float:
@@ -186,36 +183,6 @@ def procrustes(x: Comparable, y: Comparable) -> float:
     return float(np.sqrt(max(2 - 2 * nuclear, 0.0)))
 
 
-def principal_angles(x: Comparable, y: Comparable, rank: int) -> Floats:
-    """Compute the angles between the leading directions of two tables in position space.
-
-    Parameters
-    ----------
-    x, y
-        ``[n, d1]`` and ``[n, d2]``.
-    rank
-        Number of principal components of each table, whose scores span the subspaces.
-
-    Returns
-    -------
-    NDArray
-        ``[rank]`` in radians, rising from 0 (shared) to pi/2 (orthogonal).
-
-    Raises
-    ------
-    InvalidTable
-        If the lengths differ, a table is not ``[n, d]`` and finite, or one of the tables has no
-        subspace of that rank: fewer components, or a tie between this one and the next.
-    """
-    a, b = _pair(x, y)
-    u, v = _subspace(a, rank), _subspace(b, rank)
-    overlap = u.T @ v
-    cosine = np.clip(np.linalg.svd(overlap, compute_uv=False), 0.0, 1.0)
-    sine = np.clip(np.linalg.svd(v - u @ overlap, compute_uv=False)[::-1], 0.0, 1.0)
-    # Each inverse is accurate where its function is steep.
-    return np.asarray(np.where(cosine**2 < 0.5, np.arccos(cosine), np.arcsin(sine)))
-
-
 def subspace_overlap(x: Comparable, y: Comparable, rank: int) -> float:
     """Compute how much of their leading directions in position space two tables share.
 
@@ -226,7 +193,8 @@ def subspace_overlap(x: Comparable, y: Comparable, rank: int) -> float:
     Raises
     ------
     InvalidTable
-        As `principal_angles`.
+        If the lengths differ, a table is not ``[n, d]`` and finite, or one of the tables has no
+        subspace of that rank: fewer components, or a tie between this one and the next.
     """
     a, b = _pair(x, y)
     return float(np.square(_subspace(a, rank).T @ _subspace(b, rank)).sum() / rank)
@@ -346,6 +314,34 @@ def unbiased(product: Any, x: Floats, y: Floats) -> Any:
     return product - diagonals * (1 + 2 / (n - 2)) + sums / ((n - 1) * (n - 2))
 
 
+def debiased_cka(
+    cross: float, squares: tuple[float, float], power: tuple[Floats, Floats], eps: float = EPS
+) -> float | None:
+    """Compute the debiased CKA of two tables from sums over their centred Gram matrices.
+
+    Parameters
+    ----------
+    cross
+        Inner product of the two matrices.
+    squares
+        Squared norm of each.
+    power
+        ``[n]``: diagonal of each; n at least 4.
+    eps
+        Relative error of the sums.
+
+    Returns
+    -------
+    float or None
+        None where, off the diagonal, nothing but rounding tells the positions of one apart.
+    """
+    own = [float(unbiased(each, p, p)) for each, p in zip(squares, power, strict=True)]
+    n = len(power[0])
+    if any(o <= centring_error(each, n, eps) for o, each in zip(own, squares, strict=True)):
+        return None
+    return float(unbiased(cross, *power)) / float(np.sqrt(own[0] * own[1]))
+
+
 def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
     """Return the CKA, or why it is undefined."""
     cross, own, other = inner(x, y), x.squared_gram, y.squared_gram
@@ -355,12 +351,8 @@ def _cka(x: Cloud, y: Cloud, *, debiased: bool) -> tuple[float | None, str]:
         return cross / float(np.sqrt(own * other)), ""
     if len(x) < 4:
         return None, "the debiased form needs four positions"
-    hsic_own = float(unbiased(own, x.power, x.power))
-    hsic_other = float(unbiased(other, y.power, y.power))
-    if hsic_own <= 1e-12 * own or hsic_other <= 1e-12 * other:
-        return None, "all rows of a table are equally far apart"
-    hsic = float(unbiased(cross, x.power, y.power))
-    return hsic / float(np.sqrt(hsic_own * hsic_other)), ""
+    value = debiased_cka(cross, (own, other), (x.power, y.power))
+    return value, "" if value is not None else "all rows of a table are equally far apart"
 
 
 def _pair(x: Comparable, y: Comparable) -> tuple[Cloud, Cloud]:

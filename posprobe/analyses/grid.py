@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.rounding import centred
 from posprobe.analyses.similarity import Similarity, similarity
-from posprobe.analyses.spectrum import grid_power
+from posprobe.analyses.spectrum import detrended, grid_power
 from posprobe.analyses.unit_rows import unit_rows
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
@@ -137,9 +138,9 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
         pairs = count[chosen].sum()
         return float(total[chosen].sum() / pairs) if pairs else None
 
-    shares = _two_way(values, layout)
-    power = grid_power(values, layout, xp).sum(axis=1).reshape(height, width)
-    whole = power.sum()
+    power = grid_power(detrended(values, xp, linear=False), layout, xp).astype(np.float64)
+    power = power.sum(axis=1).reshape(height, width)
+    numbers = grid_numbers(to_numpy(centred(values, xp)[0]), power)
     every = 1
     if cosines.raw.pooled == 1:
         mosaic = cosines.raw.matrix.reshape(height, width, height, width)
@@ -153,11 +154,11 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
         own_row=over((down == 0) & (right != 0)),
         own_column=over((down != 0) & (right == 0)),
         elsewhere=over((down != 0) & (right != 0)),
-        row_share=shares[0],
-        column_share=shares[1],
-        interaction_share=shares[2],
+        row_share=numbers["row_share"],
+        column_share=numbers["column_share"],
+        interaction_share=numbers["interaction_share"],
         power=np.fft.fftshift(power),
-        axis_power_share=float((power[0].sum() + power[1:, 0].sum()) / whole) if whole else None,
+        axis_power_share=numbers["axis_power_share"],
         layout=layout,
         every=every,
     )
@@ -174,17 +175,36 @@ def _maps(values: Array, layout: Grid, every: int, xp: ModuleType) -> NDArray[np
     return to_numpy(maps).astype(np.float64, copy=False).reshape(shape)
 
 
-def _two_way(values: Array, layout: Grid) -> tuple[float | None, float | None, float | None]:
-    cells = to_numpy(values).reshape(layout.height, layout.width, -1)
-    rest = cells - cells.mean(axis=(0, 1))
-    by_row = rest.mean(axis=1, keepdims=True)
-    by_column = rest.mean(axis=0, keepdims=True)
-    whole = (rest**2).sum()
-    if whole <= 1e-24 * (cells**2).sum():
-        return None, None, None
-    interaction = ((rest - by_row - by_column) ** 2).sum()
-    return (
-        float((by_row**2).sum() * layout.width / whole),
-        float((by_column**2).sum() * layout.height / whole),
-        float(interaction / whole),
-    )
+def grid_numbers(
+    centered: NDArray[np.floating[Any]], power: NDArray[np.float64]
+) -> dict[str, float | None]:
+    """Reduce a table of patches to the shares of its variance and of its power.
+
+    Parameters
+    ----------
+    centered
+        ``[h * w, d]``, of mean 0, float32 or float64.
+    power
+        ``[h, w]``: its two-dimensional spectrum in any units, zero frequency first.
+
+    Returns
+    -------
+    dict
+        ``row_share``, ``column_share``, ``interaction_share`` and ``axis_power_share``; None where
+        nothing varies.
+    """
+    cells = centered.reshape(*power.shape, -1)
+    by_row, by_column = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)
+    sizes = {
+        "row_share": _power(by_row) * power.shape[1],
+        "column_share": _power(by_column) * power.shape[0],
+        "interaction_share": _power(cells - by_row - by_column),
+    }
+    whole, waves = _power(cells), float(power.sum())
+    shares = {name: size / whole if whole else None for name, size in sizes.items()}
+    axes = float(power[0].sum() + power[1:, 0].sum())
+    return shares | {"axis_power_share": axes / waves if waves else None}
+
+
+def _power(values: NDArray[np.floating[Any]]) -> float:
+    return float((values**2).sum(dtype=np.float64))

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result, numbers
+from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, Positions, namespace, positions
 from posprobe.errors import InvalidTable, UsageError
@@ -336,8 +337,9 @@ def _measure(
     height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, n)
     by_key = xp.mean(logits, axis=0)
     interaction = logits - by_key - xp.mean(logits, axis=1)[:, None] + xp.mean(by_key)
-    # What centring leaves of logits that do not interact is rounding.
-    rounding = 1e-13 * n**0.5 * float(xp.max(xp.abs(logits)))
+    rounding = centring_error(
+        float(xp.max(xp.abs(logits))), n * n, float(xp.finfo(logits.dtype).eps)
+    )
     interaction = interaction * float(bool(xp.max(xp.abs(interaction)) > rounding))
     seen = xp.ones_like(logits)
     if causal:

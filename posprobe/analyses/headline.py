@@ -15,25 +15,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.gram import (
-    Floats,
-    centre,
-    cosines,
-    directions,
-    grams,
-    lengths,
-    sum_of_squared_entries,
-)
+from posprobe.analyses.gram import Floats, cosines, grams, squared_norm
+from posprobe.analyses.grid import grid_numbers
 from posprobe.analyses.ladder import Ladder, ladder
-from posprobe.analyses.shift import MIN_ROWS, shift_rank, shift_skill
+from posprobe.analyses.pca import eigenvalue_numbers
+from posprobe.analyses.rounding import centred, centring_error
+from posprobe.analyses.shift import leading_skill
 from posprobe.analyses.similarity import (
     MAX_ROWS,
-    by_displacement,
     monotone_fraction,
-    offset_numbers,
+    sums_of_cosines,
+    sums_of_rows,
 )
-from posprobe.analyses.spectrum import EDGE, MIN_LENGTH, rings
-from posprobe.analyses.unit_rows import autocorrelation, falling_share, sum_of_squares
+from posprobe.analyses.spectrum import (
+    MIN_LENGTH,
+    grid_power,
+    line_power,
+    ring_power,
+    spectrum_numbers,
+    without_line,
+)
+from posprobe.analyses.unit_rows import falling_share, unit_rows
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.table import Grid, Layout, PositionTable
 
@@ -67,17 +69,15 @@ HEADLINES = (
 
 
 @dataclass(frozen=True, eq=False)
-class Ruler:
-    """What all tables of one shape share.
+class ShapeConstants:
+    """What all tables of one shape are measured with.
 
     Parameters
     ----------
     layout
         Of the positions.
-    count
-        ``[2h - 1, 2w - 1]``: number of pairs at each displacement.
     window
-        ``[n, 1]``: the spectrum's taper.
+        ``[n]``: the spectrum's taper.
     sinusoid
         ``[n, d]``: the sinusoid of the shape, on a grid the 2-D sin-cos; None where that has no
         table of this width.
@@ -86,7 +86,6 @@ class Ruler:
     """
 
     layout: Layout
-    count: NDArray[np.float64]
     window: NDArray[np.float64]
     sinusoid: NDArray[np.float64] | None
     ladder: Ladder | None
@@ -99,35 +98,30 @@ class Ruler:
         return 1, self.layout.length
 
 
-def ruler(layout: Layout, dim: int) -> Ruler:
-    """Prepare what all tables of one shape share."""
-    on_grid = isinstance(layout, Grid)
-    height, width = (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.size)
-    down, right = np.mgrid[1 - height : height, 1 - width : width]
-    count = ((height - np.abs(down)) * (width - np.abs(right))).astype(np.float64)
-    reference = None
-    if on_grid and dim % 4 == 0:
-        reference = sincos2d(height, width, dim)
-    elif not on_grid and dim % 2 == 0:
-        reference = sinusoidal(layout.size, dim)
-    return Ruler(
+def shape_constants(layout: Layout, dim: int) -> ShapeConstants:
+    """Prepare what all tables of one shape are measured with."""
+    formula = None
+    if isinstance(layout, Grid) and dim % 4 == 0:
+        formula = sincos2d(layout.height, layout.width, dim)
+    elif not isinstance(layout, Grid) and dim % 2 == 0:
+        formula = sinusoidal(layout.size, dim)
+    return ShapeConstants(
         layout,
-        count,
-        np.hanning(layout.size)[:, None],
-        None if reference is None else np.asarray(reference.values),
-        None if reference is None or layout.size < 4 else _span(reference, on_grid=on_grid),
+        np.hanning(layout.size),
+        None if formula is None else np.asarray(formula.values),
+        None if formula is None or layout.size < 4 else _span(formula),
     )
 
 
-def _span(reference: PositionTable, *, on_grid: bool) -> Ladder:
-    if not on_grid:
-        return ladder(len(reference), reference.dim)
-    centered = reference.values - reference.values.mean(axis=0)
+def _span(formula: PositionTable) -> Ladder:
+    if not isinstance(formula.layout, Grid):
+        return ladder(len(formula), formula.dim)
+    centered = formula.values - formula.values.mean(axis=0)
     basis, singular, _ = np.linalg.svd(centered, full_matrices=False)
     return Ladder(basis, singular)
 
 
-def headline(values: Floats, shared: Ruler) -> dict[str, float | None]:
+def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
     """Compute the headline numbers of one table.
 
     Parameters
@@ -142,38 +136,40 @@ def headline(values: Floats, shared: Ruler) -> dict[str, float | None]:
     dict
         Numbers by their key path in ``analysis.json``; None where undefined.
     """
-    table, ladder = centre(values), shared.ladder
-    count = min(COMPONENTS, *table.shape)
-    beside: tuple[float | None, float | None] = None, None
-    if len(values) > MAX_ROWS:
-        columns = table.T @ table
-        numbers = {
-            **_similarity_of_rows("raw", values, shared),
-            **_similarity_of_rows("centered", table, shared),
-            **_components(columns, count, shared, table),
-        }
-        if ladder is not None:
-            beside = ladder.from_rows(table, sum_of_squared_entries(columns))
-    else:
-        gram, centered = grams(values, table)
-        numbers = {
-            **_similarity("raw", gram, lengths(values), shared),
-            **_similarity("centered", centered, lengths(table), shared),
-            **_components(centered, count, shared),
-        }
-        if ladder is not None:
-            beside = ladder.from_gram(centered)
+    table, error = centred(values)
     on_grid = isinstance(shared.layout, Grid)
-    numbers |= {
-        "sinusoid.cka": beside[0],
-        "sinusoid.ladder_share": None if on_grid else beside[1],
-        **_spectrum(table, shared),
-        **_patches(table, shared),
+    near: tuple[float | None, float | None] = None, None
+    if len(values) > MAX_ROWS:
+        units, there = unit_rows(values, np, centered=False)
+        raw = sums_of_rows(units, there, *shared.shape, np).numbers()
+        raw["monotone_fraction"] = falling_share(units, there, *shared.shape, np)
+        units, there = unit_rows(values, np, centered=True)
+        similarity = sums_of_rows(units, there, *shared.shape, np).numbers()
+        gram: Floats = table.T @ table
+        if shared.ladder is not None:
+            near = shared.ladder.from_rows(table, squared_norm(gram))
+    else:
+        whole, gram = grams(values, table)
+        cosine, there = cosines(whole, values, 0.0)
+        raw = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
+        cosine[~there], cosine[:, ~there] = np.nan, np.nan
+        raw["monotone_fraction"] = monotone_fraction(cosine, *shared.shape)
+        cosine, there = cosines(gram, table, error)
+        similarity = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
+        if shared.ladder is not None:
+            near = shared.ladder.from_gram(gram)
+    numbers = {
+        **_named("similarity.raw", raw),
+        **_named("similarity.centered", similarity),
+        **_components(gram, table, on_grid=on_grid),
+        "sinusoid.cka": near[0],
+        "sinusoid.ladder_share": None if on_grid else near[1],
+        **_waves(table, shared),
     }
     return {key: None if value is None else float(value) for key, value in numbers.items()}
 
 
-def sinusoid_headline(shared: Ruler) -> dict[str, float | None]:
+def sinusoid_headline(shared: ShapeConstants) -> dict[str, float | None]:
     """Compute the headline numbers of the sinusoid of a shape; empty where there is none."""
     if shared.sinusoid is None:
         return {}
@@ -182,11 +178,11 @@ def sinusoid_headline(shared: Ruler) -> dict[str, float | None]:
         # Its exact shift needs every direction of the ladder, not the leading few.
         scores = shared.ladder.basis * shared.ladder.singular
         unused = max(0, min(shared.sinusoid.shape) - scores.shape[1])
-        numbers["shift.skill"] = _skill(np.pad(scores, ((0, 0), (0, unused))), shared)
+        numbers["shift.skill"] = leading_skill(np.pad(scores, ((0, 0), (0, unused))))
     return numbers
 
 
-def headline_curves(values: Floats, shared: Ruler) -> dict[str, NDArray[np.float64]]:
+def headline_curves(values: Floats, shared: ShapeConstants) -> dict[str, NDArray[np.float64]]:
     """Compute the curves of one sequence that figures show with a band.
 
     Returns
@@ -195,107 +191,40 @@ def headline_curves(values: Floats, shared: Ruler) -> dict[str, NDArray[np.float
         Centred offset ``profile`` ``[n]``, ``spectrum`` as shares of its power ``[f]``, and the
         running sum of explained ``variance`` ``[16]`` (fewer where there are fewer components).
     """
-    table = centre(values)
-    _, width = shared.shape
-    gram: Floats
+    table, error = centred(values)
     if len(values) > MAX_ROWS:
-        gram = table.T @ table
-        sums = autocorrelation(directions(table)[0], 1, width, np)
+        gram: Floats = table.T @ table
+        sums = sums_of_rows(*unit_rows(values, np, centered=True), *shared.shape, np)
     else:
         _, gram = grams(values, table)
-        sums = by_displacement(cosines(gram, lengths(table))[0], 1, width, np)
+        sums = sums_of_cosines(*cosines(gram, table, error), *shared.shape, np)
     count = min(COMPONENTS, *table.shape)
     leading = leading_components(gram, count)[0].astype(np.float64)
+    power = _power(table, shared)
     return {
-        "profile": (sums / shared.count)[0, width - 1 :],
-        "spectrum": _power_share(table, shared),
+        "profile": (sums.total / np.maximum(sums.count, 1))[0, len(values) - 1 :],
+        "spectrum": power / max(power.sum(), np.finfo(np.float64).tiny),
         "variance": np.cumsum(leading) / float(np.trace(gram, dtype=np.float64)),
     }
 
 
-def _similarity(
-    variant: str, gram: Floats, length: Floats, shared: Ruler
-) -> dict[str, float | None]:
-    height, width = shared.shape
-    cosine, there = cosines(gram, length)
-    rows = int(there.sum())
-    count = shared.count
-    if rows < len(there):
-        count = by_displacement(np.outer(there, there).astype(np.float64), height, width, np)
-    total = by_displacement(cosine, height, width, np)
-    own = np.diagonal(cosine).astype(np.float64)
-    squares = float(np.einsum("ij,ij->i", cosine, cosine).sum(dtype=np.float64) - own @ own)
-    eps = float(np.finfo(cosine.dtype).eps)
-    found = _offset_numbers(variant, total, count, squares, rows, eps, shared)
-    if variant == "raw":
-        if rows < len(there):
-            cosine[~there], cosine[:, ~there] = np.nan, np.nan
-        fraction = monotone_fraction(cosine, height, width)
-        found["similarity.raw.monotone_fraction"] = fraction
-    return found
+def _named(block: str, numbers: dict[str, float | None]) -> dict[str, float | None]:
+    return {f"{block}.{name}": value for name, value in numbers.items()}
 
 
-def _similarity_of_rows(variant: str, rows: Floats, shared: Ruler) -> dict[str, float | None]:
-    """Compute the same numbers without a matrix of all pairs."""
-    height, width = shared.shape
-    units, there = directions(rows)
-    known = int(there.sum())
-    count = shared.count
-    if known < len(there):
-        column = there[:, None].astype(np.float64)
-        count = np.rint(autocorrelation(column, height, width, np))
-    total = autocorrelation(units, height, width, np)
-    squares = sum_of_squares(units) - known
-    eps = float(np.finfo(units.dtype).eps)
-    found = _offset_numbers(variant, total, count, squares, known, eps, shared)
-    if variant == "raw":
-        fraction = falling_share(units, there, height, width, np)
-        found["similarity.raw.monotone_fraction"] = fraction
-    return found
-
-
-def _offset_numbers(
-    variant: str,
-    total: NDArray[np.float64],
-    count: NDArray[np.float64],
-    squares: float,
-    rows: int,
-    eps: float,
-    shared: Ruler,
-) -> dict[str, float | None]:
-    numbers = offset_numbers(total, count, squares, *shared.shape)
-    # Equal cosines differ by rounding only, and then nothing is there to explain.
-    spread = squares - (total.sum() - rows) ** 2 / max(rows * (rows - 1), 1)
-    if spread <= 10 * eps * squares:
-        numbers["translation_invariance"] = None
-    return {f"similarity.{variant}.{name}": value for name, value in numbers.items()}
-
-
-def _components(
-    gram: Floats, count: int, shared: Ruler, table: Floats | None = None
-) -> dict[str, float | None]:
-    """Compute what the eigenvalues say; a Gram matrix of the columns comes with its table."""
+def _components(gram: Floats, table: Floats, *, on_grid: bool) -> dict[str, float | None]:
+    """Compute what the eigenvalues of the rows' or the columns' Gram matrix say."""
     total = float(np.trace(gram, dtype=np.float64))
     if total <= 0:
-        names = ("pca.top3", "pca.stable_rank", "pca.participation_ratio", "shift.skill")
-        return dict.fromkeys(names)
-    leading, vectors = leading_components(gram, count)
+        return _named("pca", eigenvalue_numbers(np.zeros(0), 0, 0)) | {"shift.skill": None}
+    leading, vectors = leading_components(gram, min(COMPONENTS, *table.shape))
+    numbers = _named("pca", eigenvalue_numbers(leading, total, squared_norm(gram)))
+    if on_grid:
+        return numbers | {"shift.skill": None}
     # Directions of rounding would be taken for noise to predict.
-    kept = leading > 32 * np.finfo(gram.dtype).eps * leading[0]
-    scores = vectors * np.sqrt(np.maximum(leading, 0)) if table is None else table @ vectors
-    return {
-        "pca.top3": float(leading[:3].sum()) / total,
-        "pca.stable_rank": total / float(leading[0]),
-        "pca.participation_ratio": total**2 / sum_of_squared_entries(gram),
-        "shift.skill": _skill(scores[:, kept], shared),
-    }
-
-
-def _skill(scores: Floats, shared: Ruler) -> float | None:
-    if isinstance(shared.layout, Grid) or len(scores) < MIN_ROWS:
-        return None
-    wide = scores.astype(np.float64) / float(np.linalg.norm(scores[:, 0]))
-    return shift_skill(wide[:, : shift_rank(wide)])
+    kept = leading > centring_error(float(leading[0]), 1, float(np.finfo(gram.dtype).eps))
+    scores = table @ vectors if len(table) > MAX_ROWS else vectors * np.sqrt(np.maximum(leading, 0))
+    return numbers | {"shift.skill": leading_skill(scores[:, kept])}
 
 
 def leading_components(gram: Floats, count: int) -> tuple[Floats, Floats]:
@@ -318,63 +247,27 @@ def leading_components(gram: Floats, count: int) -> tuple[Floats, Floats]:
     return eigenvalues[::-1][:count], basis @ vectors[:, ::-1][:, :count]
 
 
-def _spectrum(centered: Floats, shared: Ruler) -> dict[str, float | None]:
-    height, width = shared.shape
-    if max(height, width) < MIN_LENGTH:
-        return {"spectrum.entropy": None, "spectrum.edge_frequency": None}
-    share = _power_share(centered, shared)
-    if not share.any():
-        return {"spectrum.entropy": None, "spectrum.edge_frequency": None}
-    positive = share[share > 0]
-    length = width if height == 1 else max(height, width)
-    return {
-        "spectrum.entropy": -(positive * np.log(positive)).sum() / np.log(len(share)),
-        "spectrum.edge_frequency": np.searchsorted(np.cumsum(share), EDGE) / length,
-    }
-
-
-def _power_share(centered: Floats, shared: Ruler) -> NDArray[np.float64]:
-    n = len(centered)
-    power: NDArray[np.float64]
+def _waves(table: Floats, shared: ShapeConstants) -> dict[str, float | None]:
+    """Compute what the power spectrum says, and on a grid the shares of its variance."""
+    power, length = _power(table, shared), max(shared.shape)
     if isinstance(shared.layout, Grid):
-        plane = _grid_power(centered, shared).ravel()
-        power = np.bincount(rings(shared.layout).ravel(), weights=plane).astype(np.float64)
+        patches = _named("grid", grid_numbers(table, power.reshape(shared.shape)))
+        power = ring_power(power, shared.layout)
     else:
-        line = (np.arange(n, dtype=centered.dtype) - (n - 1) / 2)[:, None]
-        rest = centered - line * (line.T @ centered / float((line**2).sum()))
-        if np.abs(rest).max() <= 32 * np.finfo(rest.dtype).eps * np.abs(centered).max():
-            rest = np.zeros_like(rest)
-        waves = np.fft.rfft(rest * shared.window.astype(rest.dtype), axis=0)
-        power = (np.abs(waves) ** 2).sum(axis=1, dtype=np.float64)
-        power[1 : (n + 1) // 2] *= 2
-    share: NDArray[np.float64] = power / max(power.sum(), np.finfo(np.float64).tiny)
-    return share
+        patches = {}
+    if length < MIN_LENGTH:
+        power = np.zeros(1)
+    return _named("spectrum", spectrum_numbers(power, length)) | patches
 
 
-def _grid_power(centered: Floats, shared: Ruler) -> NDArray[np.float64]:
-    waves = np.fft.fft2(centered.reshape(*shared.shape, -1), axes=(0, 1))
-    power: NDArray[np.float64] = (np.abs(waves) ** 2).sum(axis=-1, dtype=np.float64)
-    return power
-
-
-def _patches(centered: Floats, shared: Ruler) -> dict[str, float | None]:
-    if not isinstance(shared.layout, Grid):
-        return {}
-    height, width = shared.shape
-    cells = centered.reshape(height, width, -1)
-    whole = float((cells**2).sum(dtype=np.float64))
-    if whole <= 0:
-        return dict.fromkeys(
-            f"grid.{name}"
-            for name in ("row_share", "column_share", "interaction_share", "axis_power_share")
-        )
-    by_row, by_column = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)
-    power = _grid_power(centered, shared)
-    return {
-        "grid.row_share": float((by_row**2).sum(dtype=np.float64)) * width / whole,
-        "grid.column_share": float((by_column**2).sum(dtype=np.float64)) * height / whole,
-        "grid.interaction_share": float(
-            ((cells - by_row - by_column) ** 2).sum(dtype=np.float64) / whole
-        ),
-        "grid.axis_power_share": float((power[0].sum() + power[1:, 0].sum()) / power.sum()),
-    }
+def _power(table: Floats, shared: ShapeConstants) -> NDArray[np.float64]:
+    """Return the power at each frequency, summed over columns; on a grid ``[h * w]``."""
+    if isinstance(shared.layout, Grid):
+        by_column = grid_power(table, shared.layout, np)
+    else:
+        rest = without_line(table, np)
+        largest = float(np.abs(table).max())
+        if np.abs(rest).max() <= centring_error(largest, 1, float(np.finfo(rest.dtype).eps)):
+            return np.zeros(len(table) // 2 + 1)
+        by_column = line_power(rest, shared.window, np)
+    return np.asarray(by_column.sum(axis=1, dtype=np.float64))

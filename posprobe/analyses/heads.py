@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result, numbers
+from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable
 from posprobe.schema import TWO, Reasons, Share, Size
 from posprobe.table import Grid, Layout, LayoutBlock, Sequence, describe_layout
@@ -224,8 +225,8 @@ def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
     flat = values.reshape(len(values), -1)
     odd = (flat - flat[:, ::-1]) / 2
     spread = ((flat - flat.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    scale = np.abs(flat).max(axis=1, initial=0.0)
-    defined = spread > (1e-12 * scale) ** 2 * flat.shape[1]
+    error = centring_error(np.abs(flat).max(axis=1, initial=0.0), flat.shape[1])
+    defined = spread > error**2 * flat.shape[1]
     share = np.full(len(values), np.nan)
     np.divide((odd**2).sum(axis=1), spread, out=share, where=defined)
     return share

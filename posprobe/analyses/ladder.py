@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.closeness import Cloud, Floats, unbiased
+from posprobe.analyses.closeness import Cloud, Floats, debiased_cka
 from posprobe.encodings.sinusoidal import frequencies
 
 #: Directions in which the ladder varies less than this, as a share of its widest, do not count.
@@ -123,12 +123,9 @@ class Ladder:
         """Reduce sums over both tables' Gram matrices to the two numbers."""
         if squared <= 0:
             return None, None
-        own = unbiased(squared, power, power)
-        other = unbiased(self.cloud.squared_gram, self.cloud.power, self.cloud.power)
-        hsic = unbiased(cross, self.cloud.power, power)
-        share = None if self.spans_all else inside / float(power.sum())
-        # Off the diagonal, nothing but rounding tells the positions apart.
-        return float(hsic / np.sqrt(own * other)) if own > rounding * squared else None, share
+        squares = squared, self.cloud.squared_gram
+        similarity = debiased_cka(cross, squares, (power, self.cloud.power), rounding)
+        return similarity, None if self.spans_all else inside / float(power.sum())
 
 
 @lru_cache(maxsize=4)

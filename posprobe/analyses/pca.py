@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.rounding import centred
 from posprobe.analyses.unit_rows import sum_of_squares
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
@@ -99,6 +100,11 @@ class PCA(Result):
     undefined: str = ""
     method: Method = "exact"
 
+    @property
+    def top3(self) -> float | None:
+        """Share of variance that the first three components explain; None of a constant table."""
+        return None if self.undefined else float(self.explained_variance_ratio[:3].sum())
+
     def components_for(self, share: float) -> int | None:
         """Return how many components hold at least this share of the variance.
 
@@ -115,7 +121,7 @@ class PCA(Result):
             "centered": "columns",
             "method": self.method,
             "explained_variance_ratio": ratios,
-            "top3": float(np.sum(ratios[:3])) if ratios else None,
+            "top3": self.top3,
             "stable_rank": self.stable_rank,
             "participation_ratio": self.participation_ratio,
             "effective_rank": self.effective_rank,
@@ -148,7 +154,7 @@ def pca(table: PositionTable | Positions | Array) -> PCA:
         raise InvalidTable(
             "one position has no principal components. Keep at least two rows with --rows A:B."
         )
-    centered = values - xp.mean(values, axis=0)
+    centered, _ = centred(values, xp)
     n, d = values.shape
     method: Method = "exact" if n * d * min(n, d) <= EXACT else "randomised"
     if method == "exact":
@@ -160,9 +166,7 @@ def pca(table: PositionTable | Positions | Array) -> PCA:
     singular = to_numpy(found).astype(np.float64)
     largest = np.argmax(np.abs(components), axis=1)
     signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
-    scale = float(xp.max(xp.abs(values)))
-    # What centring leaves of equal rows is rounding, not variance.
-    varies = bool(singular[0] > 1e-13 * scale * values.shape[0])
+    varies = bool(singular[0] > 0)
     # In units of the largest, so that no square leaves the range of the numbers.
     power = (singular / (float(singular[0]) or 1.0)) ** 2
     whole, squares = float(power.sum()), float((power**2).sum())
@@ -171,19 +175,46 @@ def pca(table: PositionTable | Positions | Array) -> PCA:
         whole = float(xp.sum(xp.linalg.vector_norm(scaled, axis=1) ** 2))
         squares = sum_of_squares(scaled)
     share = power / whole if varies else np.full_like(power, np.nan)
+    numbers = eigenvalue_numbers(power, whole, squares)
     return PCA(
         scores=scores * signs,
         components=components * signs[:, None],
         singular_values=singular,
         explained_variance_ratio=share,
-        stable_rank=whole if varies else None,
-        participation_ratio=whole**2 / squares if varies else None,
+        stable_rank=numbers["stable_rank"],
+        participation_ratio=numbers["participation_ratio"],
         effective_rank=_effective_rank(share) if varies and method == "exact" else None,
         layout=given.layout,
         start=given.start,
         undefined="" if varies else "all rows are equal: there is no variance",
         method=method,
     )
+
+
+def eigenvalue_numbers(
+    eigenvalues: NDArray[np.floating[Any]], total: float, squares: float
+) -> dict[str, float | None]:
+    """Reduce the eigenvalues of a table's Gram matrix to its headline numbers.
+
+    Parameters
+    ----------
+    eigenvalues
+        ``[k]``, falling, the first three at least where there are as many.
+    total, squares
+        Sums of all eigenvalues, and of their squares; any precision.
+
+    Returns
+    -------
+    dict
+        ``top3``, ``stable_rank`` and ``participation_ratio``, None where nothing varies.
+    """
+    if not total > 0:
+        return dict.fromkeys(("top3", "stable_rank", "participation_ratio"))
+    return {
+        "top3": float(eigenvalues[:3].sum()) / total,
+        "stable_rank": total / float(eigenvalues[0]),
+        "participation_ratio": total**2 / squares,
+    }
 
 
 def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array, Array]:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.table import Grid, PositionTable
@@ -34,8 +35,7 @@ def why_not_probed(given: Positions) -> str:
         return f"fewer than {MIN_ROWS} positions"
     values = to_numpy(given.values)
     largest = np.abs(values).max()
-    # What centring leaves of equal rows is rounding.
-    if np.abs(values - values.mean(axis=0)).max() <= 1e-13 * n * largest:
+    if not centred(values)[0].any():
         return "all rows are equal"
     if not RANGE[0] <= largest <= RANGE[1]:
         return f"the largest value is {largest:.1e}, beyond what single precision can work with"

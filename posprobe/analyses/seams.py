@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.schema import TWO, Reasons, Row, Text
 from posprobe.table import Grid, Layout, PositionTable
@@ -195,10 +196,9 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     given = positions(table)
     values, xp = given.values, given.xp
     n = values.shape[0]
-    centered = values - xp.mean(values, axis=0)
+    centered, error = centred(values, xp)
     length = xp.linalg.vector_norm(centered, axis=1)
-    # What centring leaves of equal rows is rounding, and has no direction.
-    rounding = 1e-13 * float(xp.max(xp.abs(values))) * values.shape[1] ** 0.5
+    rounding = error * values.shape[1] ** 0.5
     defined = to_numpy(length > rounding)
     units = centered / xp.where(length > rounding, length, 1.0)[:, None]
     cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))

@@ -287,6 +287,22 @@ def shift_skill(scores: NDArray[np.floating[Any]]) -> float:
     return _skill(_errors(np.asarray(scores, dtype=np.float64)))
 
 
+def leading_skill(scores: NDArray[np.floating[Any]]) -> float | None:
+    """Return the skill of the map at the rank that these components call for.
+
+    Parameters
+    ----------
+    scores
+        ``[n, k]``: positions along the leading components, strongest first; None is returned
+        for n below `MIN_ROWS`, or where nothing changes.
+    """
+    if len(scores) < MIN_ROWS:
+        return None
+    scaled = scores.astype(np.float64) / float(np.linalg.norm(scores[:, 0]))
+    skill = shift_skill(scaled[:, : shift_rank(scaled)])
+    return None if np.isnan(skill) else skill
+
+
 def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
     """Choose how many leading components the map acts on.
 

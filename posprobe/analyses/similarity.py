@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, TypeAlias, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
+from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.tiles import displacement_sums, minimum_and_squares
 from posprobe.analyses.unit_rows import (
     WINDOW,
@@ -216,18 +217,92 @@ def within_reach(n: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """What one way or the other of computing cosines leaves."""
+@dataclass(frozen=True, eq=False)
+class OffsetSums:
+    """Sums over all pairs of rows, from which the numbers follow.
 
-    matrix: NDArray[np.float64]
-    pooled: int
-    total: NDArray[np.float64]  # by displacement, as the next two
-    squares: NDArray[np.float64]
+    Parameters
+    ----------
+    total, count
+        ``[2h - 1, 2w - 1]``: sum of the cosines and number of pairs at each displacement, none in
+        the middle; a sequence has height 1.
+    sum_of_squares
+        Of all cosines of two rows.
+    eps
+        Relative error of the cosines.
+    """
+
+    total: NDArray[np.float64]
     count: NDArray[np.float64]
-    sum_of_squares: float  # off the diagonal
-    minimum: float
-    monotone_fraction: float | None
+    sum_of_squares: float
+    eps: float
+
+    def numbers(self) -> dict[str, float | None]:
+        """Return the headline numbers; None where there is no pair, or nothing to explain."""
+        height, width = ((side + 1) // 2 for side in self.count.shape)
+        total, count = self.total, self.count
+        down, right = np.mgrid[1 - height : height, 1 - width : width]
+        apart = np.hypot(down, right)
+        quarter = np.hypot(height if height > 1 else 0, width if width > 1 else 0) / 4
+        off = (apart > 0) & (count > 0)
+        neighbours = off & (apart == 1)
+        far = off & (apart > quarter) & ~neighbours
+        invariance = None
+        if np.count_nonzero(off) > 2:
+            spread = self.sum_of_squares - total[off].sum() ** 2 / count[off].sum()
+            within = self.sum_of_squares - (total[off] ** 2 / count[off]).sum()
+            # Equal cosines differ by rounding only, and then nothing is there to explain.
+            if spread > centring_error(self.sum_of_squares, height * width, self.eps):
+                invariance = float(1 - max(within, 0.0) / spread)
+        return {
+            "neighbour_mean": _ratio(total[neighbours].sum(), count[neighbours].sum()),
+            "far_mean": _ratio(total[far].sum(), count[far].sum()),
+            "translation_invariance": invariance,
+        }
+
+
+def sums_of_cosines(
+    cosines: Array, there: Array, height: int, width: int, xp: ModuleType
+) -> OffsetSums:
+    """Sum a matrix of cosines over the pairs at each displacement.
+
+    Parameters
+    ----------
+    cosines
+        ``[n, n]``, 0 in the row and column of a row without direction.
+    there
+        ``[n]``: which rows have one.
+    height, width
+        Of the grid; a sequence has height 1.
+    """
+    squares = to_numpy(xp.linalg.vecdot(cosines, cosines)).astype(np.float64)
+    own = to_numpy(xp.linalg.diagonal(cosines)).astype(np.float64)
+    return OffsetSums(
+        by_displacement(cosines, height, width, xp),
+        _count(there, height, width),
+        float(squares.sum() - own @ own),
+        float(xp.finfo(cosines.dtype).eps),
+    )
+
+
+def sums_of_rows(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> OffsetSums:
+    """Return the same sums without a matrix of all pairs, from `unit_rows`."""
+    count = _count(there, height, width)
+    return OffsetSums(
+        np.clip(autocorrelation(units, height, width, xp), -count, count),
+        count,
+        sum_of_squares(units) - float(xp.sum(xp.astype(there, units.dtype))),
+        float(xp.finfo(units.dtype).eps),
+    )
+
+
+def _count(there: Array, height: int, width: int) -> NDArray[np.float64]:
+    """Count the pairs at each displacement of which both rows have a direction."""
+    known = to_numpy(there)
+    if not known.all():
+        return np.rint(autocorrelation(known.astype(np.float64)[:, None], height, width, np))
+    down, right = np.mgrid[1 - height : height, 1 - width : width]
+    return np.asarray((height - np.abs(down)) * (width - np.abs(right)), dtype=np.float64)
 
 
 def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.bool_]]:
@@ -237,80 +312,74 @@ def _cosine(given: Positions, *, centered: bool) -> tuple[Cosine, NDArray[np.boo
     height, width = (
         (1, layout.length) if isinstance(layout, Sequence) else (layout.height, layout.width)
     )
-    sums = (_whole if len(units) <= MAX_ROWS else _tiled)(units, there, height, width, xp)
+    whole = len(units) <= MAX_ROWS
+    matrix, pooled, sums, squares, more = (_whole if whole else _tiled)(
+        units, there, height, width, xp
+    )
     total, count = sums.total, sums.count
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = np.where(count > 0, total / count, np.nan)
-        variance = np.where(count > 0, np.maximum(sums.squares / count - mean**2, 0.0), np.nan)
+        variance = np.where(count > 0, np.maximum(squares / count - mean**2, 0.0), np.nan)
     known = to_numpy(there)
     pairs = np.count_nonzero(known) > 1
-    numbers = offset_numbers(total, count, sums.sum_of_squares, height, width) | {
-        "minimum": sums.minimum if pairs else None,
-        "monotone_fraction": sums.monotone_fraction,
-    }
+    numbers = sums.numbers() | more | ({} if pairs else {"minimum": None})
     reason = "no pair of rows with a direction is that far apart"
     undefined = {name: reason for name, value in numbers.items() if value is None}
     if "translation_invariance" in undefined and pairs:
         undefined["translation_invariance"] = "the cosines do not vary"
     if isinstance(layout, Sequence):
         mean, variance, count = (a[0, width - 1 :] for a in (mean, variance, count))
-    if sums.pooled > 1:
+    if pooled > 1:
         shape = " x ".join(map(str, mean.shape))
         undefined["offset_profile"] = f"too long for this file: arrays.npz has all {shape} numbers"
     elif not sums.count.all():
         undefined["offset_profile"] = reason
     return Cosine(
-        sums.matrix,
+        matrix,
         mean,
         np.sqrt(variance),
         np.rint(count).astype(np.int64),
         **numbers,
         undefined=undefined,
-        pooled=sums.pooled,
+        pooled=pooled,
     ), known
 
 
-def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Sums:
+#: Matrix, side of its cells, sums, squares by displacement, and the numbers that need every pair.
+_Cosines: TypeAlias = tuple[
+    NDArray[np.float64], int, OffsetSums, NDArray[np.float64], dict[str, float | None]
+]
+
+
+def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
     # Rounding must not leave the domain of the arc cosine.
     cosines = xp.clip(xp.matmul(units, units.T), -1.0, 1.0)
-    valid = xp.astype(there, cosines.dtype)
     squares = by_displacement(cosines**2, height, width, xp)
     matrix = to_numpy(cosines).astype(np.float64, copy=True)
     missing = to_numpy(~there)
     matrix[missing, :] = np.nan
     matrix[:, missing] = np.nan
-    return _Sums(
-        matrix=matrix,
-        pooled=1,
-        total=by_displacement(cosines, height, width, xp),
-        squares=squares,
-        count=by_displacement(valid[:, None] * valid[None, :], height, width, xp),
-        sum_of_squares=float(squares.sum() - squares[height - 1, width - 1]),
-        # No cosine with itself is smaller than one with another row.
-        minimum=float(np.min(matrix, where=~np.isnan(matrix), initial=1.0)),
-        monotone_fraction=monotone_fraction(matrix, height, width),
+    return (
+        matrix,
+        1,
+        sums_of_cosines(cosines, there, height, width, xp),
+        squares,
+        {
+            # No cosine with itself is smaller than one with another row.
+            "minimum": float(np.min(matrix, where=~np.isnan(matrix), initial=1.0)),
+            "monotone_fraction": monotone_fraction(matrix, height, width),
+        },
     )
 
 
-def _tiled(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Sums:
+def _tiled(units: Array, there: Array, height: int, width: int, xp: ModuleType) -> _Cosines:
     matrix, pooled = pooled_cosines(units, there, xp)
-    valid = xp.astype(there, units.dtype)
-    count = np.rint(autocorrelation(valid[:, None], height, width, xp))
-    total = np.clip(autocorrelation(units, height, width, xp), -count, count)
-    everything = sum_of_squares(units)
+    sums = sums_of_rows(units, there, height, width, xp)
     falling = falling_share(units, there, height, width, xp)
     single = xp.astype(units, xp.float32)
     minimum, squares = minimum_and_squares(single, there, height, width, xp)
-    return _Sums(
-        matrix=matrix,
-        pooled=pooled,
-        total=total,
-        squares=squares,
-        count=count,
-        sum_of_squares=everything - float(xp.sum(valid)),
-        minimum=min(max(minimum, -1.0), 1.0),
-        monotone_fraction=falling,
-    )
+    clipped = min(max(minimum, -1.0), 1.0)
+    return matrix, pooled, sums, squares, {"minimum": clipped, "monotone_fraction": falling}
 
 
 def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
@@ -323,44 +392,6 @@ def by_displacement(matrix: Array, height: int, width: int, xp: ModuleType) -> N
     """
     sums = displacement_sums(matrix, (height, height), width, xp)
     return to_numpy(sums).astype(np.float64)
-
-
-def offset_numbers(
-    total: NDArray[np.float64],
-    count: NDArray[np.float64],
-    sum_of_squares: float,
-    height: int,
-    width: int,
-) -> dict[str, float | None]:
-    """Reduce sums by displacement to the numbers that they define; None where there is no pair.
-
-    Parameters
-    ----------
-    total, count
-        ``[2h - 1, 2w - 1]``: sum of the cosines and number of pairs at each displacement.
-    sum_of_squares
-        Of all off-diagonal cosines.
-    height, width
-        Of the grid; a sequence has height 1.
-    """
-    down, right = np.mgrid[1 - height : height, 1 - width : width]
-    apart = np.hypot(down, right)
-    quarter = np.hypot(height if height > 1 else 0, width if width > 1 else 0) / 4
-    off = (apart > 0) & (count > 0)
-    neighbours = off & (apart == 1)
-    far = off & (apart > quarter) & ~neighbours
-    invariance = None
-    if np.count_nonzero(off) > 2:
-        spread = sum_of_squares - total[off].sum() ** 2 / count[off].sum()
-        within = sum_of_squares - (total[off] ** 2 / count[off]).sum()
-        # Equal cosines differ by rounding only, and then nothing is there to explain.
-        if spread > 1e-12 * sum_of_squares:
-            invariance = float(1 - max(within, 0.0) / spread)
-    return {
-        "neighbour_mean": _ratio(total[neighbours].sum(), count[neighbours].sum()),
-        "far_mean": _ratio(total[far].sum(), count[far].sum()),
-        "translation_invariance": invariance,
-    }
 
 
 def _ratio(total: float, count: float) -> float | None:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
+from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable
 from posprobe.schema import Count, Natural, Reasons
 
@@ -134,11 +135,11 @@ def _moran(array: NDArray[np.float64]) -> NDArray[np.float64]:
     pairs = sum(product.shape[1] for product in products)
     variance = (centered**2).mean(axis=(1, 2))
     nothing = np.full(len(array), np.nan)
-    scale = np.abs(array).max(axis=(1, 2))
+    error = centring_error(np.abs(array).max(axis=(1, 2)), array[0].size)
     if not pairs:
         return nothing
     covariance = np.concatenate(products, axis=1).mean(axis=1)
-    np.divide(covariance, variance, out=nothing, where=variance > (1e-12 * scale) ** 2)
+    np.divide(covariance, variance, out=nothing, where=variance > error**2)
     return nothing
 
 

@@ -196,11 +196,7 @@ def spectrum(
         return _none(values, layout, detrend, window)
     rest = detrended(values, xp, linear=detrend == "linear")
     taper = np.hanning(n) if window == "hann" else np.ones(n)
-    tapered = rest * xp.asarray(taper, dtype=rest.dtype, device=rest.device)[:, None]
-    power = to_numpy(xp.abs(xp.fft.rfft(tapered, axis=0)) ** 2).astype(np.float64)
-    # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
-    power[1 : (n + 1) // 2] *= 2
-    power /= n * (taper**2).sum()
+    power = line_power(rest, taper, xp).astype(np.float64) / (n * (taper**2).sum())
     return _spectrum(
         np.arange(len(power), dtype=np.float64) / n,
         power,
@@ -215,12 +211,53 @@ def detrended(values: Array, xp: ModuleType, *, linear: bool) -> Array:
     """Subtract each column's mean, or its least-squares line; what is then rounding becomes 0."""
     rest = values - xp.mean(values, axis=0)
     if linear:
-        n = values.shape[0]
-        line = xp.arange(n, dtype=values.dtype, device=values.device) - (n - 1) / 2
-        rest = rest - line[:, None] * (xp.matmul(line, rest) / xp.sum(line**2))
+        rest = without_line(rest, xp)
     # What detrending leaves of a constant or straight column is rounding, of float32 in most files.
     scale = xp.max(xp.abs(values), axis=0)
     return xp.where(xp.max(xp.abs(rest), axis=0) > ROUNDING * scale, rest, 0.0)
+
+
+def without_line(centered: Array, xp: ModuleType) -> Array:
+    """Subtract the least-squares line from each column of a centred table ``[n, d]``."""
+    n = centered.shape[0]
+    line = xp.arange(n, dtype=centered.dtype, device=centered.device) - (n - 1) / 2
+    return centered - line[:, None] * (xp.matmul(line, centered) / xp.sum(line**2))
+
+
+def line_power(
+    rest: Array, taper: NDArray[np.float64], xp: ModuleType
+) -> NDArray[np.floating[Any]]:
+    """Return the one-sided power of each tapered column ``[f, d]``, in the table's precision."""
+    tapered = rest * xp.asarray(taper, dtype=rest.dtype, device=rest.device)[:, None]
+    power = to_numpy(xp.abs(xp.fft.rfft(tapered, axis=0)) ** 2)
+    # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
+    power[1 : (len(taper) + 1) // 2] *= 2
+    return power
+
+
+def spectrum_numbers(power: NDArray[np.float64], length: int) -> dict[str, float | None]:
+    """Reduce an aggregate spectrum to its headline numbers.
+
+    Parameters
+    ----------
+    power
+        ``[f]`` in any units, at the frequencies 0, 1/length, 2/length …
+    length
+        Positions, or the longer side of a grid.
+
+    Returns
+    -------
+    dict
+        ``entropy`` and ``edge_frequency``; None where there is no power.
+    """
+    if not power.any():
+        return {"entropy": None, "edge_frequency": None}
+    share = power / power.sum()
+    positive = share[share > 0]
+    return {
+        "entropy": float(-(positive * np.log(positive)).sum() / np.log(len(share))),
+        "edge_frequency": float(np.searchsorted(np.cumsum(share), EDGE) / length),
+    }
 
 
 def _spectrum(
@@ -232,11 +269,11 @@ def _spectrum(
     window: Window,
 ) -> Spectrum:
     power = by_dim.sum(axis=1)
-    if power.sum() == 0:
+    length = max(layout.height, layout.width) if isinstance(layout, Grid) else layout.size
+    numbers = spectrum_numbers(power, length)
+    if numbers["entropy"] is None:
         why = "nothing is left after detrending: every dimension is constant or a straight line"
         return _none(by_dim, layout, detrend, window, why)
-    share = power / power.sum()
-    entropy = -(share[share > 0] * np.log(share[share > 0])).sum() / np.log(len(share))
     background = threshold = None
     lines: tuple[Line, ...] = ()
     strongest = np.argmax(by_dim[1:], axis=0) + 1
@@ -255,8 +292,8 @@ def _spectrum(
         background=background,
         threshold=threshold,
         lines=lines,
-        entropy=float(entropy),
-        edge_frequency=float(frequency[np.searchsorted(np.cumsum(share), EDGE)]),
+        entropy=numbers["entropy"],
+        edge_frequency=numbers["edge_frequency"],
         dominant_frequency=np.where(by_dim.sum(axis=0) > 0, frequency[strongest], np.nan),
         dominant_share=_share_around(by_dim, strongest),
         dominant_significant=significant,
@@ -325,30 +362,27 @@ def _lines(
 def _radial(
     values: Array, layout: Grid, xp: ModuleType
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    power = grid_power(values, layout, xp)
-    longer = max(layout.height, layout.width)
-    ring = rings(layout).ravel()
-    by_ring = np.zeros((ring.max() + 1, power.shape[1]))
-    np.add.at(by_ring, ring, power)
-    return np.arange(len(by_ring)) / longer, by_ring
+    by_ring = ring_power(grid_power(detrended(values, xp, linear=False), layout, xp), layout)
+    return np.arange(len(by_ring)) / max(layout.height, layout.width), by_ring
 
 
-def rings(layout: Grid) -> NDArray[np.intp]:
-    """Return the ring of radial frequency of each 2-D frequency ``[h, w]``, innermost 0."""
+def ring_power(power: NDArray[np.floating[Any]], layout: Grid) -> NDArray[np.float64]:
+    """Sum two-dimensional power ``[h * w, ...]`` over rings of equal radial frequency."""
     radius = np.hypot(np.fft.fftfreq(layout.height)[:, None], np.fft.fftfreq(layout.width)[None, :])
-    ring: NDArray[np.intp] = np.rint(radius * max(layout.height, layout.width)).astype(np.intp)
-    return ring
+    ring = np.rint(radius * max(layout.height, layout.width)).astype(np.intp).ravel()
+    by_ring = np.zeros((ring.max() + 1, *power.shape[1:]))
+    np.add.at(by_ring, ring, power)
+    return by_ring
 
 
-def grid_power(values: Array, layout: Grid, xp: ModuleType) -> NDArray[np.float64]:
-    """Return the two-dimensional power of each column's map, mean removed: ``[h * w, d]``.
+def grid_power(centered: Array, layout: Grid, xp: ModuleType) -> NDArray[np.floating[Any]]:
+    """Return the two-dimensional power of each column's map: ``[h * w, d]``.
 
     Frequencies are in the order of ``fftfreq``; the powers of a column add up to its variance.
     """
-    rest = detrended(values, xp, linear=False)
-    maps = xp.reshape(rest, (layout.height, layout.width, -1))
-    power = to_numpy(xp.abs(xp.fft.fftn(maps, axes=(0, 1))) ** 2).astype(np.float64)
-    return power.reshape(layout.size, -1) / layout.size**2
+    maps = xp.reshape(centered, (layout.height, layout.width, -1))
+    power = to_numpy(xp.abs(xp.fft.fftn(maps, axes=(0, 1))) ** 2)
+    return np.asarray(power.reshape(layout.size, -1) / layout.size**2)
 
 
 def _none(

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
+from posprobe.analyses.rounding import centred
 from posprobe.analyses.spectrum import MIN_PERIODS, detrended, red_noise
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.schema import Count, Natural, Reasons, limits
@@ -269,10 +270,9 @@ def gram_dct(
         return GramDCT(np.zeros((0, 0)), None, layout, f"fewer than {2 * COMPONENTS} positions")
     values = to_numpy(given.values).astype(np.float64, copy=False)
     values = values / (np.abs(values).max() or 1.0)
-    centered = values - values.mean(axis=0)
+    centered, error = centred(values)
     size = np.linalg.norm(centered, axis=1)
-    # What centring leaves of a mean row is rounding, and has no direction.
-    nowhere = size <= 1e-13 * values.shape[1] ** 0.5
+    nowhere = size <= error * values.shape[1] ** 0.5
     if nowhere.any():
         why = "all rows are equal" if nowhere.all() else "a row without direction: the mean row"
         return GramDCT(np.zeros((0, 0)), None, layout, why)

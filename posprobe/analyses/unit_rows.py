@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, in_parallel, to_numpy
 
 #: Offsets looked at by the monotone fraction.
@@ -41,17 +42,10 @@ def unit_rows(values: Array, xp: ModuleType, *, centered: bool) -> tuple[Array, 
     tuple
         ``[n, d]``, zeros for a row without direction, and ``[n]``: which rows have one.
     """
-    rounding = 0.0
-    if centered:
-        # What centring leaves of equal rows is rounding, and has no direction.
-        largest = max(float(xp.max(values)), -float(xp.min(values)))
-        rounding = 1e-13 * largest * values.shape[1] ** 0.5
-        units = values - xp.mean(values, axis=0)
-    else:
-        units = xp.asarray(values, copy=True)
+    units, error = centred(values, xp) if centered else (xp.asarray(values, copy=True), 0.0)
     blocks = range(0, len(units), _MEASURED)
     length = xp.concat([xp.linalg.vector_norm(units[i : i + _MEASURED], axis=1) for i in blocks])
-    there = length > rounding
+    there = length > error * values.shape[1] ** 0.5
     # In place: a second array of this size would be a quarter of all memory that is needed.
     units /= xp.where(there, length, 1.0)[:, None]
     units *= xp.astype(there, units.dtype)[:, None]

@@ -9,27 +9,20 @@ but `attend` divides by ``sqrt(d_h)``; each docstring says whether and where its
 """
 
 from posprobe.attention.bias import continuous_bias, look_up
-from posprobe.attention.grid import decomposed_bias, relative_logits_2d
+from posprobe.attention.grid import relative_logits_2d
 from posprobe.attention.sequence import (
-    absolute_logits,
     attend,
-    disentangled_logits,
     relative_logits,
     rotate,
     shift_relative,
-    transformer_xl_logits,
 )
 
 __all__ = [
-    "absolute_logits",
     "attend",
     "continuous_bias",
-    "decomposed_bias",
-    "disentangled_logits",
     "look_up",
     "relative_logits",
     "relative_logits_2d",
     "rotate",
     "shift_relative",
-    "transformer_xl_logits",
 ]

@@ -12,7 +12,6 @@ from posprobe.attention.checks import (
     beside,
     constant,
     covers,
-    entries,
     floating,
     joined,
     product,
@@ -21,7 +20,7 @@ from posprobe.attention.checks import (
 from posprobe.errors import UsageError
 
 if TYPE_CHECKING:
-    from types import ModuleType
+    pass
 
 
 def attend(q: Array, k: Array, v: Array, bias: Array | None = None) -> Array:
@@ -69,32 +68,6 @@ def attend(q: Array, k: Array, v: Array, bias: Array | None = None) -> Array:
         )
     weights = xp.exp(logits - largest)
     return xp.matmul(weights / xp.sum(weights, axis=-1, keepdims=True), v)
-
-
-def absolute_logits(q: Array, table: Array) -> Array:
-    """Multiply queries with one vector for each key position: ``q Rᵀ``.
-
-    A model adds them to ``q kᵀ`` and divides the sum by ``sqrt(d_h)`` (Adaloglou 2021, absolute
-    positional embeddings inside attention).
-
-    Parameters
-    ----------
-    q
-        ``[..., n, d_h]``.
-    table
-        ``R``: ``[m, d_h]`` shared by all heads, or ``[heads, m, d_h]``, one for each.
-
-    Returns
-    -------
-    Array
-        ``[..., n, m]``. With int64 arrays the result is exact.
-
-    Raises
-    ------
-    UsageError
-        If the shapes do not fit.
-    """
-    return product("absolute_logits", q=q, table=table)
 
 
 def shift_relative(logits: Array) -> Array:
@@ -158,82 +131,6 @@ def relative_logits(q: Array, table: Array) -> Array:
     return shift_relative(logits)
 
 
-def transformer_xl_logits(q: Array, table: Array, bias: Array) -> Array:
-    """Compute the position part of Transformer-XL: terms (b) and (d) of Dai et al. 2019, sec. 3.3.
-
-    The content part, terms (a) and (c), is ``(q + u) kᵀ``; the sum of both is divided by
-    ``sqrt(d_h)``. Transformer-XL and XLNet list their sinusoid by falling ``i - j``, which is the
-    order of this table. XLNet's has ``2n`` rows: leave out the first, which nothing reads.
-
-    Parameters
-    ----------
-    q
-        ``[..., heads, n, d_h]``.
-    table
-        The projected sinusoid, ``[2n - 1, d_h]`` or ``[heads, 2n - 1, d_h]``; row ``r`` belongs to
-        the offset ``r - (n - 1)``.
-    bias
-        ``v``, called ``r_r_bias`` in the releases: ``[heads, d_h]``.
-
-    Returns
-    -------
-    Array
-        ``[..., heads, n, n]``: entry ``(i, j)`` is ``(q_i + v) · R[j - i + n - 1]``.
-
-    Raises
-    ------
-    UsageError
-        If the shapes do not fit.
-    """
-    joined("transformer_xl_logits", q=q, table=table, bias=bias)
-    if q.ndim < 3 or bias.ndim != 2 or (q.shape[-3], q.shape[-1]) != tuple(bias.shape):
-        raise unfit(
-            "transformer_xl_logits",
-            "[..., heads, n, d_h] and [heads, d_h] are expected.",
-            q=q, bias=bias,
-        )  # fmt: skip
-    return relative_logits(q + bias[:, None, :], table)
-
-
-def disentangled_logits(q: Array, k: Array, rel_q: Array, rel_k: Array, index: Array) -> Array:
-    """Add DeBERTa's content-to-position and position-to-content terms (He et al. 2021, eq. 4).
-
-    DeBERTa divides them and ``q kᵀ`` by ``sqrt(3 d_h)``, three being the number of terms that are
-    added. The paper reads the position query at ``δ(j, i)``; the released models, whose numbers
-    these are, read both tables at ``δ(i, j)``, which is the index here.
-
-    Parameters
-    ----------
-    q, k
-        ``[..., n, d_h]`` and ``[..., m, d_h]``.
-    rel_q, rel_k
-        Projected relative embeddings as queries and as keys, ``[entries, d_h]`` or
-        ``[heads, entries, d_h]``.
-    index
-        ``[n, m]`` integers: the entry for query ``i`` and key ``j``, NumPy or the library of ``q``.
-
-    Returns
-    -------
-    Array
-        ``[..., n, m]``: entry ``(i, j)`` is ``q_i · rel_k[index] + k_j · rel_q[index]``.
-
-    Raises
-    ------
-    UsageError
-        If the shapes do not fit, or the index points outside a table.
-    """
-    where = "disentangled_logits"
-    xp = joined(where, q=q, k=k, rel_q=rel_q, rel_k=rel_k)
-    to_position = product(where, q=q, rel_k=rel_k)
-    to_content = product(where, k=k, rel_q=rel_q)
-    index = constant(where, index=index)
-    if q.shape[:-2] != k.shape[:-2] or tuple(index.shape) != (q.shape[-2], k.shape[-2]):
-        raise unfit(
-            where, "[..., n, d_h], [..., m, d_h], [n, m] are expected.", q=q, k=k, index=index
-        )
-    return _picked(where, to_position, index, xp) + _picked(where, to_content, index.T, xp).mT
-
-
 def rotate(x: Array, angles: Array, *, interleaved: bool = False) -> Array:
     """Turn pairs of dimensions of queries or keys by an angle (RoFormer, Su et al. 2021, eq. 34).
 
@@ -282,16 +179,6 @@ def rotate(x: Array, angles: Array, *, interleaved: bool = False) -> Array:
     else:
         turned = xp.concat(parts, axis=-1)
     return xp.concat([turned, rest], axis=-1)
-
-
-def _picked(where: str, logits: Array, index: Array, xp: ModuleType) -> Array:
-    """Gather ``[..., n, m]``: entry ``(i, j)`` is ``logits[..., i, index[i, j]]``."""
-    *batch, n, count = logits.shape
-    flat = entries(where, index, count, logits, xp)
-    row = xp.arange(n, dtype=flat.dtype, device=flat.device)
-    place = xp.reshape(xp.reshape(flat, (n, -1)) + row[:, None] * count, (-1,))
-    taken = xp.take(xp.reshape(logits, (*batch, n * count)), place, axis=-1)
-    return xp.reshape(taken, (*batch, n, index.shape[1]))
 
 
 def _broadcasts(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

@@ -3,14 +3,12 @@
 A formula with a table can stand wherever a checkpoint can, such as ``sinusoidal:512x768,halves``.
 """
 
-from posprobe.encodings.alibi import alibi_bias, alibi_slopes, falcon_bias
+from posprobe.encodings.alibi import alibi_slopes
 from posprobe.encodings.buckets import (
-    attention_bias_index,
     deberta_buckets,
     log_spaced_offsets,
     t5_buckets,
     window_index,
-    window_index_with_cls,
 )
 from posprobe.encodings.formulas import (
     FORMULAS,
@@ -30,13 +28,11 @@ from posprobe.encodings.guesses import (
 from posprobe.encodings.recognise import fixed_formula
 from posprobe.encodings.rope_rules import yarn_correction_range
 from posprobe.encodings.rotary import (
-    critical_dimension,
     first_negative,
     rotary_bound,
     rotary_frequencies,
     rotary_kernel,
     rotation_angles,
-    smallest_base,
     wavelengths,
 )
 from posprobe.encodings.sinusoidal import frequencies, sincos2d, sinusoidal, translation_matrix
@@ -45,15 +41,11 @@ __all__ = [
     "FORMULAS",
     "Formula",
     "Option",
-    "alibi_bias",
     "alibi_slopes",
-    "attention_bias_index",
     "binary",
     "continuous_binary",
     "counting",
-    "critical_dimension",
     "deberta_buckets",
-    "falcon_bias",
     "first_negative",
     "fixed_formula",
     "frequencies",
@@ -69,11 +61,9 @@ __all__ = [
     "sincos2d",
     "sine_ladder",
     "sinusoidal",
-    "smallest_base",
     "t5_buckets",
     "translation_matrix",
     "wavelengths",
     "window_index",
-    "window_index_with_cls",
     "yarn_correction_range",
 ]

@@ -122,28 +122,6 @@ def window_index(height: int, width: int) -> NDArray[np.int64]:
     return np.asarray((dy + height - 1) * (2 * width - 1) + dx + width - 1)
 
 
-def window_index_with_cls(height: int, width: int) -> NDArray[np.int64]:
-    """Row of BEiT's bias table for each pair of tokens, the class token first (Bao et al. 2022).
-
-    After Swin's rows come three more: class token to patch, patch to class token, and class token
-    to itself. Data2Vec-vision and timm's EVA and BEiT models have the same.
-
-    Returns
-    -------
-    NDArray
-        ``[1 + h * w, 1 + h * w]``, query by key.
-
-    Raises
-    ------
-    UsageError
-        If a size is not positive or there are too many pairs.
-    """
-    index = np.pad(window_index(height, width), ((1, 0), (1, 0)))
-    offsets = (2 * height - 1) * (2 * width - 1)
-    index[0, 1:], index[1:, 0], index[0, 0] = offsets, offsets + 1, offsets + 2
-    return index
-
-
 def log_spaced_offsets(
     height: int, width: int, *, pretrained: tuple[int, int] | None = None
 ) -> NDArray[np.float64]:
@@ -181,38 +159,6 @@ def log_spaced_offsets(
     offsets = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
     scaled = 8 * offsets / np.maximum(largest, 1)
     return np.asarray(np.sign(scaled) * np.log2(1 + np.abs(scaled)) / 3)
-
-
-def attention_bias_index(height: int, width: int, *, stride: int = 1) -> NDArray[np.int64]:
-    """Entry of LeViT's attention biases for each pair of cells (Graham et al. 2021).
-
-    Biases depend on the absolute offsets alone and are numbered as they first occur, row by row
-    from the upper left cell: entry ``|dy| * width + |dx|``. TinyViT, EfficientFormer and
-    EfficientViT (MSRA) have the same.
-
-    Parameters
-    ----------
-    height, width
-        Cells of the grid.
-    stride
-        Keep every such row and column of queries, as LeViT's subsampling attention does.
-
-    Returns
-    -------
-    NDArray
-        ``[queries, h * w]``, query by key.
-
-    Raises
-    ------
-    UsageError
-        If a size is not positive or there are too many pairs.
-    """
-    if stride < 1:
-        raise UsageError(f"stride {stride}: it must be positive.")
-    dy, dx = _offsets(height, width)
-    index = np.abs(dy) * width + np.abs(dx)
-    queries = np.arange(height * width).reshape(height, width)[::stride, ::stride]
-    return np.asarray(index[queries.ravel()])
 
 
 def _offsets(height: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

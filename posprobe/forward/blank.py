@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import cka
 from posprobe.analyses.experiments import BlankImages, Pattern
+from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.models import at_rest, required
 from posprobe.forward.permute import position_table
@@ -76,8 +77,9 @@ def _pattern(states: NDArray[np.float64], rows: NDArray[np.float64], grid: Grid)
     away = states - states.mean(axis=0)
     norms = np.linalg.norm(away, axis=1)
     power = float((states**2).sum())
-    # What the mean leaves of equal states is rounding.
-    varies = bool(power) and float((away**2).sum()) > 1e-12 * power
+    # Models compute in single precision or less.
+    error = centring_error(1.0, len(states), float(np.finfo(np.float32).eps))
+    varies = bool(power) and float((away**2).sum()) > error**2 * power
     alignment = closeness = None
     if varies and len(rows) == len(states) and len(rows) > 3:
         table = rows - rows.mean(axis=0)

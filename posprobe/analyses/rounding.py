@@ -1,0 +1,62 @@
+"""What rounding leaves of numbers that are equal: one rule for every analysis."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from posprobe.arrays import Array
+
+#: Spacing of double precision numbers at 1.
+EPS = float(np.finfo(np.float64).eps)
+#: How many times the expected error still counts as rounding.
+UNITS = 16
+
+
+def centring_error(largest: Any, count: int, eps: float = EPS) -> Any:
+    """Return the size up to which what centring leaves of equal numbers is rounding.
+
+    A mean summed in double precision is off by up to ``count`` units in the last place (Higham
+    2002, Accuracy and Stability of Numerical Algorithms, section 4.2), and what is subtracted from
+    it carries the error of its own type: ``16 max(eps, count 2⁻⁵²) largest``.
+
+    Parameters
+    ----------
+    largest
+        Largest magnitude of the numbers, or an array of such.
+    count
+        How many numbers each mean is of.
+    eps
+        Relative error of the numbers themselves: the spacing of their type, or more.
+    """
+    return UNITS * max(eps, count * EPS) * largest
+
+
+def centred(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
+    """Subtract the mean row from a table; of equal rows nothing is left.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``.
+
+    Returns
+    -------
+    tuple
+        ``[n, d]`` in the precision of the table, all 0 where it is rounding throughout; and up to
+        which size single entries are rounding. A row is where its length is below that times
+        ``sqrt(d)``.
+    """
+    if xp is np:  # single precision would lose a mean of many rows
+        rest = values - values.mean(axis=0, dtype=np.float64).astype(values.dtype)
+    else:
+        rest = values - xp.mean(values, axis=0)
+    error = centring_error(_largest(values, xp), len(values), float(xp.finfo(values.dtype).eps))
+    return (rest if _largest(rest, xp) > error else xp.zeros_like(rest)), error
+
+
+def _largest(values: Array, xp: ModuleType) -> float:
+    # Without an array of magnitudes, which takes as much memory as the table.
+    return max(float(xp.max(values)), -float(xp.min(values)))
