@@ -1,4 +1,4 @@
-"""Parts of sentences that measurements inside a model share."""
+"""Parts of sentences, and a table, that measurements inside a model share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from posprobe.formatting import Block, between, lookup, show
+from posprobe.page import Table, columns
 
 #: What holds of every mean over contexts.
 FOLLOWS = "Means over contexts: they say what goes along with position, not what it causes. "
@@ -40,13 +41,8 @@ def by_layer(text: str, *keys: str) -> Callable[[Block], str]:
     """Make a sentence of a block: ranges over layers, and heads, fill the braces of the text."""
 
     def write(block: Block) -> str:
-        found = [[lookup(layer, key) for layer in block["layers"]] for key in keys]
-        return text.format(
-            *(
-                between(v for value in values for v in _flat(value))
-                for values in found
-            )
-        )  # fmt: skip
+        found = ([lookup(layer, key) for layer in block["layers"]] for key in keys)
+        return text.format(*(between(v for value in one for v in _flat(value)) for one in found))
 
     return write
 
@@ -104,3 +100,13 @@ def even_choice(block: Block) -> float:
         for right in range(1 - width, width)
     )
     return 1 / count
+
+
+def preferred_table(block: Block, where: str) -> Table:
+    """Count the heads of each layer by the offset that they prefer."""
+    rows = []
+    for layer in block["layers"]:
+        common = Counter(layer["peak_name"]).most_common(3)
+        rows.append((str(layer["layer"]), "; ".join(f"{name} ({n})" for name, n in common)))
+    caption = f"What most heads prefer {where}, with the number of heads"
+    return Table(caption, columns("layer", "offsets"), tuple(rows), brief=True)
