@@ -29,6 +29,8 @@ from made_forward import (
 )
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from posprobe.report.forward_findings import _even_choice
+from posprobe.report.forward_sections import SECTIONS
 
 import posprobe as pp
 from posprobe.analyses.attention_by_offset import (
@@ -51,9 +53,7 @@ from posprobe.figures import forward_figures, style
 from posprobe.figures.draw_forward import MAX_ROWS, spread
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.forward import NAMES
-from posprobe.report.forward_findings import _even_choice
 from posprobe.report.forward_page import layers_table
-from posprobe.report.forward_sections import SECTIONS
 from posprobe.report.index import write_index
 from posprobe.report.page import render
 from posprobe.table import Grid, Layout, Sequence, describe_layout

@@ -39,6 +39,14 @@ class Change:
     scrambled_accuracy: float | None
 
 
+#: Why numbers of permutations are unknown.
+_UNKNOWN = {
+    "special": "all tokens are permuted, none stays",
+    "accuracy": "the contexts have no labels",
+    "scrambled_accuracy": "the contexts have no labels",
+}
+
+
 @dataclass(frozen=True)
 class PermutationEffect(Result):
     """The experiment on a model as it is and on the same model with its position table set to 0.
@@ -72,6 +80,11 @@ class PermutationEffect(Result):
             "table": self.table,
             "with_positions": vars(self.with_positions),
             "without_positions": vars(self.without_positions),
+            "undefined": {
+                name: why
+                for name, why in _UNKNOWN.items()
+                if getattr(self.with_positions, name) is None
+            },
         }
 
 

@@ -128,7 +128,7 @@ class Measurement(Generic[I, R]):
     facts
         From the block, sentences with numbers that no table lists.
     tables
-        From the block, further tables of its section.
+        From the document, further tables of its section.
     findings
         From the document, what can be said in sentences.
     """
@@ -150,9 +150,9 @@ class Measurement(Generic[I, R]):
     tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     findings: Callable[[Block], Iterator[Finding]] = lambda _: iter(())
 
-    def section(self, block: Block) -> Section:
-        """Lay out the section of a page from the measurement's block."""
-        tables = self.tables(block)
+    def section(self, document: Block) -> Section:
+        """Lay out the section of a page from a document that has the measurement's block."""
+        block, tables = document[self.name], self.tables(document)
         if self.numbers:
             rows = tuple(
                 (number.label, show(lookup(block, number.key), number.form), number.meaning)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.experiments import PermutationEffect
-from posprobe.formatting import Block, cell
-from posprobe.formatting import show
+from posprobe.formatting import Block, cell, show
 from posprobe.measurements.base import Drawing, Finding, sentence
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import counted, percent, rounding

@@ -18,7 +18,9 @@ def _alt(block: Block) -> str:
     loss = block["loss"]
     text = f"Relative change by shift, up to {show(max(block['change']))} at "
     text += f"{block['shifts'][-1]} positions"
-    return f"{text}, and loss from {show(loss[0])} to {show(loss[-1])} nats." if loss else f"{text}."
+    return (
+        f"{text}, and loss from {show(loss[0])} to {show(loss[-1])} nats." if loss else f"{text}."
+    )
 
 
 def _by_shift(document: Block) -> tuple[Table, ...]:
