@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
-from posprobe.report.sections import VERDICT
 
 import posprobe as pp
 from posprobe.analyses.headline import (
@@ -22,6 +21,7 @@ from posprobe.analyses.headline import (
     sinusoid_headline,
 )
 from posprobe.analyses.shift import shift_rank, shift_skill
+from posprobe.report.sections import VERDICT
 from posprobe.samples import samples
 from posprobe.table import Grid, Sequence
 

@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.text import Text
 from PIL import Image
-from posprobe.report.sections import VERDICT
 
 import posprobe as pp
 from posprobe.errors import OutputError, UsageError
@@ -26,6 +25,7 @@ from posprobe.figures import style
 from posprobe.figures.venues import VENUES, venue_rc
 from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.paper_kinds import KINDS, MANY
+from posprobe.report.sections import VERDICT
 from posprobe.table import Grid
 
 if TYPE_CHECKING:

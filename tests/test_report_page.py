@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
-from posprobe.report.sections import SECTIONS, show
 
 import posprobe
 import posprobe as pp
@@ -32,6 +31,7 @@ from posprobe.report import read_bundle, to_json
 from posprobe.report.embed import cosines
 from posprobe.report.index import write_index
 from posprobe.report.page import render
+from posprobe.report.sections import SECTIONS, show
 from posprobe.report.svg import inline
 from posprobe.table import DroppedRow, Grid, PositionTable, PrefixRow, Source
 

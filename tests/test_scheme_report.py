@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk
-from posprobe.report.sections import show
 from referencing import Registry, Resource
 from test_report_page import HOSTILE, LIMIT, Page
 
@@ -31,6 +30,7 @@ from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toepli
 from posprobe.report.page import render
 from posprobe.report.scheme_page import SECTIONS, what_it_is
 from posprobe.report.schemes import analyze_schemes
+from posprobe.report.sections import show
 from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, PositionTable, Sequence, Source

@@ -48,7 +48,7 @@ def forward(
     ] = None,
     contexts: Annotated[
         int,
-        typer.Option("--contexts", metavar="N", min=1, help="Largest number of contexts to run."),
+        typer.Option("--contexts", metavar="N", min=1, help="Most contexts to run."),
     ] = 64,
     length: Annotated[
         int | None,
@@ -75,12 +75,12 @@ def forward(
         typer.Option(
             "--layers",
             metavar="LIST",
-            help="Layers whose hidden states are measured, such as 0,6,12; 0 is what enters the first.",
+            help="Layers of hidden states, such as 0,6,12; 0 is what enters the first.",
         ),
     ] = None,
     batch_size: Annotated[
         int,
-        typer.Option("--batch-size", metavar="N", min=1, help="Contexts that are run at a time."),
+        typer.Option("--batch-size", metavar="N", min=1, help="Contexts in one batch."),
     ] = 8,
     dtype: Annotated[
         PrecisionName,

@@ -16,17 +16,15 @@ from posprobe.page import Table, columns
 
 def _alt(block: Block) -> str:
     loss = block["loss"]
-    text = f"Relative change by shift, up to {show(max(block['change']))} at "
-    text += f"{block['shifts'][-1]} positions"
-    return (
-        f"{text}, and loss from {show(loss[0])} to {show(loss[-1])} nats." if loss else f"{text}."
-    )
+    also = f", and loss from {show(loss[0])} to {show(loss[-1])} nats" if loss else ""
+    most, last = show(max(block["change"])), block["shifts"][-1]
+    return f"Relative change by shift, up to {most} at {last} positions{also}."
 
 
 def _by_shift(document: Block) -> tuple[Table, ...]:
     block = document["shift"]
     headings = ["first position", "=relative change"]
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (str(at), cell(change)) for at, change in zip(block["shifts"], block["change"], strict=True)
     ]
     if block["loss"] is not None:
