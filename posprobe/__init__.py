@@ -67,8 +67,10 @@ if TYPE_CHECKING:
     from posprobe.forward.attend import attend
     from posprobe.forward.decompose import decompose
     from posprobe.measure import (
-        Contexts,
         analyze_model,
+    )
+    from posprobe.measurements.model import (
+        Contexts,
     )
     from posprobe.report import (
         Analysis,
@@ -98,7 +100,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Analysis": "report",
     "Comparison": "report",
-    "Contexts": "measure",
+    "Contexts": "measurements.model",
     "ForwardAnalysis": "report",
     "Grid": "table",
     "LinearBias": "schemes",

@@ -6,6 +6,7 @@ trivial properties. Each null model keeps one such property and destroys the res
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -237,3 +238,8 @@ def band(values: Sequence[float | None]) -> BandBlock | None:
         return None
     low, middle, high = np.percentile(found, [5, 50, 95])
     return {"p5": float(low), "p50": float(middle), "p95": float(high)}
+
+
+def unexplained(value: float) -> float:
+    """Map a share of 1 - 10^-k to k: what matters near 1 is what is left."""
+    return -math.log10(max(1 - value, 1e-12))

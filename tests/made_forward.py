@@ -17,14 +17,14 @@ from posprobe.analyses.experiments import (
     PhaseShift,
 )
 from posprobe.analyses.head_logits import HeadsByLayer, head_logits
-from posprobe.analyses.headline import headline, shape_constants, sinusoid_headline
+from posprobe.analyses.headline import headline, shape_constants
 from posprobe.analyses.mean_decomposition import (
     MeanDecomposition,
     mean_decomposition,
     moments,
 )
 from posprobe.analyses.subspaces import subspace_overlap
-from posprobe.nulls import band, surrogate
+from posprobe.measurements.model.states import with_numbers
 from posprobe.report.forward import ForwardAnalysis
 from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
 
@@ -124,7 +124,7 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
         patterns = {number: pattern(layout, number) for number in range(3)}
         return found | {"blank": BlankImages(patterns, patterns, layout, 0, "pos_embed")}
     return found | {
-        "words": replace(attention, contexts=7),
+        "words": replace(attention, contexts=7, layers={0: attention.layers[0]}),
         "shift": PhaseShift(
             np.array([0, 4, 8]), np.array([0.0, 0.3, 0.5]), np.array([2.0, 2.5, 3.0]),
             "next token", 5,
@@ -137,16 +137,9 @@ def forward_analysis(
 ) -> ForwardAnalysis:
     """A run with every result, but for what is changed."""
     layout = layout or Sequence(24)
-    results = changes.pop("results", None) or results_of(layout, causal=causal)
-    shared = shape_constants(layout, WIDTH)
-    even = np.zeros((layout.size, WIDTH))
-    even[:, 0] = np.arange(layout.size)  # steps of equal length
-    drawn = [
-        headline(surrogate(even, "walk", np.random.default_rng(draw), layout), shared)
-        for draw in range(DRAWS)
-    ]
-    states = results.get("states")
-    layers = states.layers if isinstance(states, MeanDecomposition) else {}
+    results = dict(changes.pop("results", None) or results_of(layout, causal=causal))
+    if isinstance(states := results.get("states"), MeanDecomposition):
+        results["states"] = with_numbers(states, changes.pop("draws", DRAWS), 0)
     size = {"shape": [3, 8, 8]} if isinstance(layout, Grid) else {"length": layout.size}
     made = ForwardAnalysis(
         name="made",
@@ -154,13 +147,6 @@ def forward_analysis(
         contexts={"kind": kind, "seed": 0, **size},
         results=results,
         missing={},
-        layers={number: headline(layer.pos, shared) for number, layer in layers.items()},
-        beside={
-            "sinusoid": sinusoid_headline(shared),
-            "walk": {key: band([one[key] for one in drawn]) for key in drawn[0]},
-            "draws": DRAWS,
-            "seed": 0,
-        },
         environment=ENVIRONMENT,
     )
     return replace(made, **changes)

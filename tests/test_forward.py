@@ -40,7 +40,7 @@ from posprobe.forward import (
     decompose,
     load_model,
 )
-from posprobe.forward.states import find_places, output_of
+from posprobe.forward.states import find_hook_points, output_of
 from posprobe.table import Grid, Sequence
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def test_states_that_no_module_returns_are_taken_at_the_end() -> None:
     model: Any = transformers.SqueezeBertModel(config).train(mode=False)
     model, contexts = model.double(), tokens(7)
     with torch.no_grad():
-        assert find_places(model, torch.from_numpy(contexts), "hidden_states") == []
+        assert find_hook_points(model, torch.from_numpy(contexts), "hidden_states") == []
     found = decompose(model, in_batches(contexts, 3))
     for number, hidden in enumerate(states(model, contexts)):
         assert_layer(found.layers[number], plainly(hidden))

@@ -13,7 +13,7 @@ from made_models import minilm
 from registry import package
 
 import posprobe as pp
-from posprobe.report.forward import NAMES
+from posprobe.measurements.model import MODEL
 
 pytestmark = [pytest.mark.registry, pytest.mark.timeout(900)]
 
@@ -36,7 +36,7 @@ def test_everything_is_measured_of_a_released_model(name: str, tmp_path: Path) -
     contexts = pp.Contexts(count=8, length=32, batch_size=4)
     analysis = pp.analyze_model(str(MODELS[name]()), contexts, nulls=2)
     assert analysis.missing == {}
-    assert set(analysis.results) == set(NAMES) - {"blank"}
+    assert set(analysis.results) == set(MODEL) - {"blank"}
     folder = analysis.save(tmp_path / "bundle")
     document = json.loads((folder / "analysis.json").read_text())
     depth = {"MiniLM": 7, "RXNMapper": 13, "IgLM": 4}[name]

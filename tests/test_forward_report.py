@@ -45,18 +45,18 @@ from posprobe.analyses.mean_decomposition import (
     moments,
 )
 from posprobe.analyses.similarity import by_displacement
-from posprobe.cli.show import forward_summary
 from posprobe.errors import InvalidCheckpoint
 from posprobe.figures import report_figures, style
 from posprobe.figures.common import spread
 from posprobe.figures.profiles import MAX_ROWS
+from posprobe.measurements.model import MODEL
+from posprobe.measurements.model.sentences import even_choice
+from posprobe.measurements.model.states import layers_table
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
-from posprobe.report.forward import NAMES
-from posprobe.report.forward_findings import _even_choice
-from posprobe.report.forward_page import layers_table
-from posprobe.report.forward_sections import SECTIONS
 from posprobe.report.index import write_index
+from posprobe.report.page import page_of as page_model
 from posprobe.report.page import render
+from posprobe.report.terminal import text as printed
 from posprobe.table import Grid, Layout, Sequence, describe_layout
 
 mpl.use("agg")
@@ -138,13 +138,13 @@ def test_the_document_follows_the_schema(layout: Layout, causal: bool) -> None:
     assert document["contexts"]["used"] == 12
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODEL)
 def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     layout: Layout = Grid(3, 4) if name == "blank" else Sequence(24)
     results = results_of(layout)
     alone = forward_analysis(layout, results={name: results[name]})
     assert problems(alone.to_dict()) == []
-    assert {other for other in NAMES if alone.to_dict()[other] is not None} == {name}
+    assert {other for other in MODEL if alone.to_dict()[other] is not None} == {name}
     headings = set(re.findall(r'<h2 id="(\w+)"', page_of(alone)))
     assert headings == {"findings", "contexts", name, "provenance"}
     without = {other: result for other, result in results.items() if other != name}
@@ -153,7 +153,7 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     assert problems(document) == []
     assert document[name] is None
     page = page_of(lacking)
-    title = next(section.title for section in SECTIONS if section.key == name)
+    title = MODEL[name].title
     assert f"<dt>{title}</dt><dd>&lt;b&gt;no&lt;/b&gt; reason</dd>" in page
 
 
@@ -319,11 +319,11 @@ def test_an_even_choice_is_among_the_offsets_that_a_peak_is_looked_for(
     pairs = np.tri(n) if causal else np.ones((n, n))
     block: dict[str, Any] = {"layout": describe_layout(layout), "causal": causal}
     count = np.rint(by_displacement(pairs, 1, n, np))
-    assert _even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
+    assert even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
     # Measured attention leaves the first position out as a key.
     pairs[:, 0] = 0
     count = np.rint(by_displacement(pairs, 1, n, np))
-    assert _even_choice(block | {"uniform_first": 0.1}) == pytest.approx(1 / (count >= n / 2).sum())
+    assert even_choice(block | {"uniform_first": 0.1}) == pytest.approx(1 / (count >= n / 2).sum())
 
 
 @given(height=st.integers(1, 9), width=st.integers(1, 9))
@@ -331,7 +331,7 @@ def test_an_even_choice_on_a_grid_is_among_displacements(height: int, width: int
     n = height * width
     count = np.rint(by_displacement(np.ones((n, n)), height, width, np))
     block = {"layout": describe_layout(Grid(height, width)), "causal": False}
-    assert _even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
+    assert even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
 
 
 def test_heads_that_all_look_back_one_are_counted() -> None:
@@ -396,16 +396,14 @@ def test_a_figure_is_drawn_where_its_result_is_there(layout: Layout, tmp_path: P
     made = forward_analysis(layout)
     figures = made.figures()
     assert set(figures) == {name for key in made.results for name in FIGURES[key]}
-    assert set(figures) == {
-        name for section in SECTIONS if section.key in made.results for name in section.figures
-    }
+    assert set(figures) == {drawing.name for key in made.results for drawing in MODEL[key].drawings}
     for name, make in figures.items():
         with style():
             make().savefig(tmp_path / f"{name}.svg")
     assert all(path.stat().st_size > 5000 for path in tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", MODEL)
 def test_every_result_draws_itself(name: str) -> None:
     result = results_of(Grid(3, 4) if name == "blank" else Sequence(24))[name]
     ax = Figure().add_subplot()
@@ -505,9 +503,9 @@ def test_the_page_is_rendered_again_from_the_folder_alone(folder: Path) -> None:
     shown = unescape(page)
     for finding in document["findings"]:
         assert f"<li>{finding['text']}</li>" in shown
-    for section in SECTIONS:
-        if document[section.key] is not None:
-            for text in (section.title, section.reading, section.limits, section.source):
+    for name, found in MODEL.items():
+        if document[name] is not None:
+            for text in (found.title, found.reading, found.limits, found.source):
                 assert text in shown
 
 
@@ -534,15 +532,31 @@ def test_a_folder_of_bundles_lists_it(tmp_path: Path) -> None:
 def test_the_table_of_layers_stands_above_the_sinusoid_and_the_walks() -> None:
     document = forward_analysis().to_dict()
     table = layers_table(document)
-    assert [row[0] for row in table["rows"]] == ["0", "1", "3"]
-    assert [row[0] for row in table["foot"]] == ["sinusoid", "random walks"]
-    assert {len(row) for row in (*table["rows"], *table["foot"])} == {len(table["columns"])}
+    assert [row[0] for row in table.rows] == ["0", "1", "3"]
+    assert [row[0] for row in table.foot] == ["sinusoid", "random walks"]
+    assert {len(row) for row in (*table.rows, *table.foot)} == {len(table.columns)}
     layer = document["states"]["layers"][1]
-    assert table["rows"][1][1] == f"{100 * layer['shares']['position']:.1f} %"
-    assert table["rows"][1][8] == f"{layer['analyses']['pca.stable_rank']:.3g}"
-    bare = forward_analysis(beside={"sinusoid": {}, "walk": {}, "draws": 0, "seed": 0}).to_dict()
+    assert table.rows[1][1] == f"{100 * layer['shares']['position']:.1f} %"
+    assert table.rows[1][8] == f"{layer['analyses']['pca.stable_rank']:.3g}"
+    bare = forward_analysis(draws=0).to_dict()
     assert problems(bare) == []
-    assert layers_table(bare)["foot"] == []
+    assert [row[0] for row in layers_table(bare).foot] == ["sinusoid"]
+
+
+def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> None:
+    layout = Sequence(24)
+    states = moments(states_of(layout, contexts=6, signal=0.5))
+    results = {"states": mean_decomposition({0: states}, layout=layout)}
+    made = forward_analysis(layout, results=results)
+    (layer,) = made.to_dict()["states"]["layers"]
+    # Its unit is that of the share of position, of which it is a part.
+    noise = f"{100 * layer['noise_share'] * layer['shares']['position']:.1f} %"
+    share = f"{100 * layer['shares']['position']:.1f} %"
+    assert noise != f"{100 * layer['noise_share']:.1f} %"
+    (row,) = layers_table(made.to_dict()).rows
+    assert row[1:3] == (share, noise)
+    (text,) = said(made, "variance of the hidden states")
+    assert f"{share} at layer 0 ({noise} by sampling noise)" in text
 
 
 def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> None:
@@ -552,7 +566,7 @@ def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> N
     document = read_bundle(folder)
     assert problems(document) == []
     assert sum(layer["heads"] for layer in document["heads"]["layers"]) == 1024
-    lines = forward_summary(document).splitlines()
+    lines = printed(page_model(document), 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) < 90
 
@@ -560,7 +574,7 @@ def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> N
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_the_summary_says_findings_layers_heads_and_what_is_missing(layout: Layout) -> None:
     made = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
-    text = forward_summary(made.to_dict())
+    text = printed(page_model(made.to_dict()), 80)
     joined = " ".join(text.split())
     for finding in made.findings[:12]:
         assert finding.text in joined

@@ -19,8 +19,8 @@ from made_tables import as_table, patches, walk
 import posprobe as pp
 from posprobe.documents import AnalysisDocument, ForwardDocument
 from posprobe.measurements import TABLE
+from posprobe.measurements.model import MODEL
 from posprobe.nulls import NULLS
-from posprobe.report import forward
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.schemes import analyze_schemes
 from posprobe.samples import samples
@@ -63,7 +63,7 @@ def test_the_files_are_what_the_types_make() -> None:
 
 def test_every_measurement_has_a_block() -> None:
     assert all(map(is_typeddict, tool().table_blocks().values()))
-    assert set(tool().MODEL) == set(forward.NAMES)
+    assert all(is_typeddict(measurement.block) for measurement in MODEL.values())
 
 
 @pytest.mark.parametrize("name", ["analysis", "comparison", "kernels", "forward"])
@@ -121,7 +121,7 @@ def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
 def test_a_run_of_a_model_follows_the_schema(layout: Sequence | Grid) -> None:
     document = forward_analysis(layout).to_dict()
     assert problems(stored("forward"), document) == []
-    for name in forward.NAMES:
+    for name in MODEL:
         without = {key: value for key, value in document.items() if key != name}
         assert problems(stored("forward"), without), name
     for layer in document["states"]["layers"]:
@@ -247,7 +247,7 @@ def test_a_toy_measurement_shows_in_the_schema() -> None:
 
 
 def test_blocks_of_a_model_are_required_and_may_be_null() -> None:
-    blocks = {name: block | None for name, block in tool().MODEL.items()} | {"toy": Point | None}
+    blocks = {name: m.block | None for name, m in MODEL.items()} | {"toy": Point | None}
     schema = json_schema(ForwardDocument, blocks=blocks, required=True)
     document = forward_analysis().to_dict()
     assert problems(schema, document)

@@ -584,7 +584,7 @@ def test_what_was_found_is_named_with_its_scheme_and_notes() -> None:
 
 
 def test_the_terminal_shows_the_numbers_of_a_comparison_of_kernels() -> None:
-    document = compare_kernels(rotary(), linear(), as_table(walk(40, 4))).to_dict()
+    document: Any = compare_kernels(rotary(), linear(), as_table(walk(40, 4))).to_dict()
     text = summary(document)
     for pair in document["pairs"]:
         (line,) = [x for x in text.splitlines() if x.startswith(" and ".join(pair["records"]))]

@@ -11,29 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from posprobe import documents
-from posprobe.analyses.attention_by_offset import AttentionBlock
-from posprobe.analyses.effective import EffectiveBlock
-from posprobe.analyses.experiments import BlankBlock, PermutationBlock, PhaseShiftBlock
-from posprobe.analyses.head_logits import HeadsByLayerBlock
-from posprobe.analyses.mean_decomposition import StatesBlock
-from posprobe.analyses.subspaces import SubspacesBlock
 from posprobe.measurements import TABLE
+from posprobe.measurements.model import MODEL
 from posprobe.schema import json_schema
 
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
-
-#: Blocks of measurements inside a model.
-MODEL: Mapping[str, Any] = {
-    "states": StatesBlock,
-    "heads": HeadsByLayerBlock,
-    "effective": EffectiveBlock,
-    "subspaces": SubspacesBlock,
-    "attention": AttentionBlock,
-    "words": AttentionBlock,
-    "permutation": PermutationBlock,
-    "shift": PhaseShiftBlock,
-    "blank": BlankBlock,
-}
 
 
 def table_blocks() -> dict[str, Any]:
@@ -56,7 +38,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         "kernels": json_schema(documents.KernelsDocument),
         "forward": json_schema(
             documents.ForwardDocument,
-            blocks={name: block | None for name, block in MODEL.items()},
+            blocks={name: measurement.block | None for name, measurement in MODEL.items()},
             required=True,
         ),
     }

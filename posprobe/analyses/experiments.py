@@ -76,6 +76,14 @@ class Change:
         }
 
 
+#: Why numbers of permutations are unknown.
+_UNKNOWN = {
+    "special": "all tokens are permuted, none stays",
+    "accuracy": "the contexts have no labels",
+    "scrambled_accuracy": "the contexts have no labels",
+}
+
+
 @dataclass(frozen=True)
 class PermutationEffect(Result):
     """The experiment on a model as it is and on the same model with its position table set to 0.

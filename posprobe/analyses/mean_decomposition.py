@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypedDict
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from posprobe.analyses.result import Result
 from posprobe.arrays import Array, in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.schema import Count, Natural, Reasons, Share, limits
-from posprobe.table import Layout, LayoutBlock, PositionTable, Source, describe_layout
+from posprobe.table import Grid, Layout, LayoutBlock, PositionTable, Source, describe_layout
 
 #: Hidden states of a layer whose products ``[d, d]`` are added up: enough to know the largest
 #: variance to a percent or so, and few beside those of a long run, in which they would cost more
@@ -32,6 +32,8 @@ FLIPS, MARGIN = 4, 1.1
 NOISY = 0.5
 #: Below this width the largest eigenvalue is found by reducing the whole matrix.
 SMALL = 256
+#: Headline numbers that only a sequence has.
+_ON_A_LINE = ("shift.skill", "sinusoid.ladder_share")
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,6 +268,13 @@ class MeanDecomposition(Result):
         Of the model.
     notes
         What a reader must know, such as that the run was stopped early.
+    numbers
+        By layer, the headline numbers of its table, keyed as in
+        `posprobe.analyses.headline.HEADLINES`; None where a number is undefined. Empty where they
+        were not measured.
+    baselines
+        The same numbers of the ``sinusoid`` of that shape and, as ``p5``, ``p50`` and ``p95``, of
+        random walks (``walk``), with their ``draws`` and ``seed``; empty as well.
     """
 
     figures: ClassVar[str] = "model_states"
@@ -276,6 +285,8 @@ class MeanDecomposition(Result):
     start: int
     name: str
     notes: tuple[str, ...] = ()
+    numbers: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
+    baselines: Mapping[str, Any] = field(default_factory=dict)
 
     def table(self, layer: int) -> PositionTable:
         """Return what positions add at a layer as a table, so that every analysis applies to it.
@@ -310,6 +321,7 @@ class MeanDecomposition(Result):
             undefined["rank"] = undefined["noise_share"] = "one context has no sampling error"
         elif alike:
             undefined["rank"] = undefined["noise_share"] = undefined["stable_rank"]
+        undefined |= _lacking(self.numbers, on_grid=isinstance(self.layout, Grid))
         return {
             "contexts": self.contexts,
             "layout": describe_layout(self.layout),
@@ -331,12 +343,27 @@ class MeanDecomposition(Result):
                     }
                     if layer.shares
                     else None,
-                    "analyses": {},
+                    "analyses": dict(self.numbers.get(number, {})),
                 }
                 for number, layer in self.layers.items()
             ],
             "undefined": undefined,
         }
+
+
+def _lacking(numbers: Mapping[int, Mapping[str, float | None]], *, on_grid: bool) -> dict[str, str]:
+    """Say at which layers a headline number is undefined, and why."""
+    where: dict[str, list[int]] = {}
+    for layer, found in numbers.items():
+        for key, value in found.items():
+            if value is None:
+                where.setdefault(key, []).append(layer)
+    return {
+        key: "patches are not on a line"
+        if on_grid and key in _ON_A_LINE
+        else f"too few positions, or positions add nothing, at the layers {layers}"
+        for key, layers in where.items()
+    }
 
 
 def mean_decomposition(

@@ -29,7 +29,7 @@ from posprobe.errors import UsageError
 
 
 class PrecisionName(StrEnum):
-    """In which a model computes."""
+    """Number formats of a model's weights and activations."""
 
     float32 = "float32"
     float16 = "float16"
@@ -47,19 +47,19 @@ def forward(
         Path | None, typer.Option("--images", metavar="DIR", help="Run on these pictures.")
     ] = None,
     contexts: Annotated[
-        int, typer.Option("--contexts", metavar="N", min=1, help="Most contexts to run.")
+        int,
+        typer.Option("--contexts", metavar="N", min=1, help="Most contexts to run."),
     ] = 64,
     length: Annotated[
         int | None,
-        typer.Option("--length", metavar="N", min=2, help="Tokens of a context [default: 128]."),
+        typer.Option("--length", metavar="N", min=2, help="Tokens of each context [default: 128]."),
     ] = None,
     only: Annotated[
         str | None,
         typer.Option(
             "--only",
             metavar="LIST",
-            help="Measure these alone, by commas: states, heads, effective, subspaces, attention, "
-            "words, permutation, shift, blank.",
+            help="Measurements to run, such as states,heads; an unknown name lists all.",
         ),
     ] = None,
     rows: Annotated[
@@ -72,17 +72,28 @@ def forward(
     ] = None,
     layers: Annotated[
         str | None,
-        typer.Option("--layers", metavar="LIST", help="Hidden states, such as 0,6,12; 0 enters."),
+        typer.Option(
+            "--layers",
+            metavar="LIST",
+            help="Layers of hidden states, such as 0,6,12; 0 is what enters the first.",
+        ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option("--batch-size", metavar="N", min=1, help="Contexts at a time.")
+        int,
+        typer.Option("--batch-size", metavar="N", min=1, help="Contexts in one batch."),
     ] = 8,
     dtype: Annotated[
-        PrecisionName, typer.Option("--dtype", help="In which the model computes.")
+        PrecisionName,
+        typer.Option("--dtype", help="Number format of the model's weights and activations."),
     ] = PrecisionName.float32,
     nulls: Nulls = DEFAULT_NULLS,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Of contexts, permutations and random walks.")
+        int,
+        typer.Option(
+            "--seed",
+            min=0,
+            help="Seed of the random contexts, the permutations and the random walks.",
+        ),
     ] = 0,
     device: OnDevice = DeviceName.auto,
     device_map: Annotated[
@@ -90,7 +101,7 @@ def forward(
         typer.Option(
             "--device-map",
             metavar="MAP",
-            help="Spread a model that outgrows one device as transformers does: auto.",
+            help="How transformers spreads a model over several devices: auto.",
         ),
     ] = None,
     trust_remote_code: Annotated[
@@ -108,7 +119,8 @@ def forward(
     without positions, positions shifted, images without content. Without --text or --images it runs
     on seeded random tokens or pixels, and says so. Ctrl-C keeps what was measured until then.
     """
-    from posprobe.measure import Contexts, analyze_model
+    from posprobe.measure import analyze_model
+    from posprobe.measurements.model import Contexts
     from posprobe.report import check_place, forward_name, to_json
 
     talk(quiet=quiet)

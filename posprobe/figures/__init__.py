@@ -3,8 +3,9 @@
 A module that draws a kind of result has
 
 * ``plot(ax, result)``, which draws one into Axes;
-* ``FIGURES``, by name of the figure a `Builder`, which makes it for a report or a paper;
-* where a figure needs more than a result, ``NEEDS``: by its name, whether it can be drawn of one.
+* ``FIGURES``, by name of the figure a `Builder`, which makes it for a report or a paper.
+
+Whether a figure can be drawn of a result is known where its measurement is described.
 """
 
 from __future__ import annotations
@@ -43,15 +44,10 @@ def draw(result: Drawable, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def builders(result: Drawable) -> dict[str, Builder]:
-    """Return the figures that can be drawn of a result, by name."""
-    module = _module_of(result)
-    needs = getattr(module, "NEEDS", {})
-    return {
-        name: build
-        for name, build in module.FIGURES.items()
-        if name not in needs or needs[name](result)
-    }
+def builders(result: Drawable) -> Mapping[str, Builder]:
+    """Return the figures of a kind of result, by name."""
+    figures: Mapping[str, Builder] = _module_of(result).FIGURES
+    return figures
 
 
 def report_figures(
@@ -66,16 +62,12 @@ def report_figures(
     results
         By label.
     names
-        Of the figures; those that cannot be drawn of every result are left out.
+        Of the figures.
     beside
         What was computed to stand beside them; each figure says what it takes.
     """
-    found = [builders(result) for result in results.values()]
-    return {
-        name: partial(found[0][name], REPORT, printable(results), beside or {})
-        for name in names
-        if all(name in of_one for of_one in found)
-    }
+    found = builders(next(iter(results.values())))
+    return {name: partial(found[name], REPORT, printable(results), beside or {}) for name in names}
 
 
 def _module_of(result: Drawable) -> Any:

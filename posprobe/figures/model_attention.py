@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,7 +54,7 @@ def _attention(
 def _first(sheet: Sheet, results: Mapping[str, AttentionByOffset], _: Mapping[str, Any]) -> Figure:
     """Draw what every head pays to the first position, and to tokens that are no positions."""
     (found,) = results.values()
-    panels = _receivers(found)
+    panels = receivers(found)
     shape = (len(panels), 1) if sheet.narrow else (1, len(panels))
     figure = sheet.figure(2.4 * shape[0], width=6.3 if len(panels) > 1 else 4.8)
     axes = figure.subplots(*shape, squeeze=False).ravel()
@@ -65,7 +65,7 @@ def _first(sheet: Sheet, results: Mapping[str, AttentionByOffset], _: Mapping[st
     return figure
 
 
-def _receivers(found: AttentionByOffset) -> list[tuple[str, dict[int, Any], float | None]]:
+def receivers(found: AttentionByOffset) -> list[tuple[str, dict[int, Any], float | None]]:
     """List the tokens that attention is drawn to: what each head pays them, and an even share."""
     first = {k: layer.first for k, layer in found.layers.items() if not np.isnan(layer.first).any()}
     special = {k: layer.special for k, layer in found.layers.items() if layer.special.any()}
@@ -95,6 +95,3 @@ def _to_one_token(
 
 
 FIGURES: Mapping[str, Builder] = {"attention": _attention, "first": _first, "words": _attention}
-NEEDS: Mapping[str, Callable[[AttentionByOffset], bool]] = {
-    "first": lambda result: bool(_receivers(result))
-}

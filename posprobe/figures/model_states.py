@@ -172,14 +172,4 @@ def _paths(sheet: Sheet, _: Mapping[str, Any], beside: Mapping[str, Any]) -> Fig
     return figure
 
 
-def _moving(result: MeanDecomposition) -> bool:
-    return any(layer.stable_rank is not None for layer in result.layers.values())
-
-
-def _planar(result: MeanDecomposition) -> bool:
-    width = next(iter(result.layers.values())).pos.shape[1]
-    return _moving(result) and result.layout.size > 2 and width > 1
-
-
 FIGURES: Mapping[str, Builder] = {"layers": _layers, "cosines": _cosines, "paths": _paths}
-NEEDS: Mapping[str, Callable[[MeanDecomposition], bool]] = {"cosines": _moving, "paths": _planar}

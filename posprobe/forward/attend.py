@@ -15,7 +15,7 @@ from posprobe.analyses.attention_by_offset import (
 )
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.states import Place, find_places, is_timm, positions_of, visit
+from posprobe.forward.states import HookPoint, find_hook_points, is_timm, positions_of, visit
 from posprobe.forward.streaming import stream
 from posprobe.table import Layout
 
@@ -53,14 +53,14 @@ def attend(
         If the model shows no attention, a layer has none, or as for `decompose`.
     """
     title = name or type(model).__name__
-    places: list[Sequence[Place]] = []
+    points: list[Sequence[HookPoint]] = []
     numbers: list[int] = []
 
     def measure(
         batch: torch.Tensor, _: Mapping[int, AttentionSums]
     ) -> tuple[Layout, dict[int, AttentionSums]]:
-        if not places:
-            places.append(find_places(model, batch, "attentions"))
+        if not points:
+            points.append(find_hook_points(model, batch, "attentions"))
         found: dict[int, AttentionSums] = {}
         layouts: list[Layout] = []
 
@@ -75,8 +75,8 @@ def attend(
             found[number] = attention_sums(weights, layout)
 
         if not numbers:
-            numbers[:] = _numbers(model, places[0])
-        visit(model, batch, places[0], "attentions", look)
+            numbers[:] = _numbers(model, points[0])
+        visit(model, batch, points[0], "attentions", look)
         if not set(layers or found) <= set(found):
             known = ", ".join(map(str, numbers))
             raise UsageError(
@@ -90,13 +90,13 @@ def attend(
     return attention_by_offset(sums, layout=layout, name=title, notes=notes)
 
 
-def _numbers(model: Any, places: Sequence[Place]) -> list[int]:
+def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:
     """Return the numbers of layers in the model; in a hybrid some have no attention."""
     paths = {module: path for path, module in model.named_modules()}
-    found = [re.search(r"\d+", paths[place.module]) for place in places]
+    found = [re.search(r"\d+", paths[point.module]) for point in points]
     numbers = [int(match[0]) for match in found if match]
     # What is called many times, as ALBERT's layer is, goes by the order of calls.
-    return numbers if len(set(numbers)) == len(places) else list(range(len(places)))
+    return numbers if len(set(numbers)) == len(points) else list(range(len(points)))
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from posprobe.analyses.closeness import cka
 from posprobe.analyses.experiments import BlankImages, Pattern
 from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.forward.models import at_rest, required
+from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.permute import position_table
-from posprobe.forward.states import find_places, image_shape, positions_of, visit
+from posprobe.forward.states import find_hook_points, image_shape, positions_of, visit
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
     pt = required("torch")
     rng = np.random.default_rng(seed)
     images = np.stack([np.zeros(shape), rng.standard_normal(shape)])
-    with at_rest(model) as device:
+    with evaluation_mode(model) as device:
         batch = pt.as_tensor(images, device=device, dtype=table.dtype)
         states: dict[int, NDArray[np.float64]] = {}
 
         def look(number: int, state: torch.Tensor) -> None:
             states[number] = state.cpu().double().numpy()
 
-        visit(model, batch, find_places(model, batch, "hidden_states"), "hidden_states", look)
+        visit(model, batch, find_hook_points(model, batch, "hidden_states"), "hidden_states", look)
         grid = positions_of(model, batch, states[0].shape[1])
     if not isinstance(grid, Grid):
         raise UsageError(f"{title}: its patches have no grid.")

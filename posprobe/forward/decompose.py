@@ -15,7 +15,7 @@ from posprobe.analyses.mean_decomposition import (
 from posprobe.arrays import Array
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.models import required
-from posprobe.forward.states import Place, find_places, positions_of, visit
+from posprobe.forward.states import HookPoint, find_hook_points, positions_of, visit
 from posprobe.forward.streaming import stream
 from posprobe.table import Layout, cut
 
@@ -64,13 +64,13 @@ def decompose(
         If hidden states are not finite.
     """
     title = name or type(model).__name__
-    places: list[Sequence[Place]] = []
+    points: list[Sequence[HookPoint]] = []
 
     def measure(
         batch: torch.Tensor, sums: Mapping[int, Moments]
     ) -> tuple[tuple[Layout, int], dict[int, Moments]]:
-        if not places:
-            places.append(find_places(model, batch, "hidden_states"))
+        if not points:
+            points.append(find_hook_points(model, batch, "hidden_states"))
         views: list[tuple[Layout, int]] = []
         found: dict[int, Moments] = {}
 
@@ -89,7 +89,7 @@ def decompose(
             views[:] = [(layout, first)]
             found[number] = moments(state[:, inside], sums.get(number))
 
-        count = visit(model, batch, places[0], "hidden_states", look)
+        count = visit(model, batch, points[0], "hidden_states", look)
         _check_layers(layers, count, title)
         # One question for all layers, since a GPU has to be waited for.
         flags = [is_finite(sums).to(batch.device) for sums in found.values()]

@@ -260,7 +260,7 @@ def first_device(model: nn.Module) -> torch.device:
 
 
 @contextmanager
-def at_rest(model: nn.Module) -> Iterator[torch.device]:
+def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
     """Run a model without dropout and gradients; leave it in the mode in which it was found."""
     torch = required("torch")
     modes = [(module, module.training) for module in model.modules()]

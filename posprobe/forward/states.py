@@ -29,7 +29,7 @@ Kind: TypeAlias = Literal["hidden_states", "attentions"]
 
 
 @dataclass(frozen=True)
-class Place:
+class HookPoint:
     """Where in a forward pass a tensor can be seen.
 
     Parameters
@@ -74,7 +74,7 @@ def final_states(model: Any, batch: torch.Tensor) -> torch.Tensor:
     return final
 
 
-def find_places(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[Place]:
+def find_hook_points(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[HookPoint]:
     """Find where a model's hidden states or attention appear, by a run on a single context.
 
     For models of transformers these are what they return on request: of ``hidden_states`` what
@@ -95,8 +95,8 @@ def find_places(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[Place]:
     Returns
     -------
     Sequence
-        One place for each; empty where no module takes or returns one of them as it is in the end,
-        so that `visit` has to keep all of them until the end of each batch.
+        One hook point for each; empty where no module takes or returns one of them as it is in the
+        end, so that `visit` has to keep all of them until the end of each batch.
 
     Raises
     ------
@@ -104,41 +104,41 @@ def find_places(model: Any, batch: torch.Tensor, kind: Kind) -> Sequence[Place]:
         If the model returns none, or hidden states of several shapes.
     """
     if is_timm(model):
-        return _timm_places(model, kind)
+        return _timm_hook_points(model, kind)
     # Weak, so that the run takes no more memory than what it returns.
-    seen: list[tuple[ReferenceType[Any], Place]] = []
-    with _watched(list(model.modules()), lambda place, part: seen.append((ref(part), place))):
+    seen: list[tuple[ReferenceType[Any], HookPoint]] = []
+    with _watched(list(model.modules()), lambda point, part: seen.append((ref(part), point))):
         wanted = _returned(model, batch[:1], kind)
-    by_id: dict[int, Place] = {}
-    for part, place in seen:
+    by_id: dict[int, HookPoint] = {}
+    for part, point in seen:
         # What is returned is final; what is taken may be written over.
-        if part() is not None and (place.returned or id(part()) not in by_id):
-            by_id[id(part())] = place
-    places = [by_id[id(tensor)] for tensor in wanted if id(tensor) in by_id]
+        if part() is not None and (point.returned or id(part()) not in by_id):
+            by_id[id(part())] = point
+    points = [by_id[id(tensor)] for tensor in wanted if id(tensor) in by_id]
     found: dict[int, torch.Tensor] = {}
-    if len(places) == len(wanted):
+    if len(points) == len(wanted):
         # A copy, since a model may write to what a module returned.
-        visit(model, batch[:1], places, kind, lambda n, part: found.__setitem__(n, part.clone()))
+        visit(model, batch[:1], points, kind, lambda n, part: found.__setitem__(n, part.clone()))
     if len(found) == len(wanted) and all(wanted[n].equal(part) for n, part in found.items()):
-        return places
+        return points
     logger.info("The %s are kept until the end of each batch.", kind.replace("_", " "))
     return []
 
 
-def _timm_places(model: Any, kind: Kind) -> Sequence[Place]:
+def _timm_hook_points(model: Any, kind: Kind) -> Sequence[HookPoint]:
     if kind == "hidden_states":
-        first = Place(model.blocks[0], 0, 0, returned=False)
-        return [first, *(Place(block, 0, None, returned=True) for block in model.blocks)]
+        first = HookPoint(model.blocks[0], 0, 0, returned=False)
+        return [first, *(HookPoint(block, 0, None, returned=True) for block in model.blocks)]
     heads = [getattr(block, "attn", None) for block in model.blocks]
     if not all(hasattr(part, "attn_drop") and hasattr(part, "fused_attn") for part in heads):
         raise UsageError(f"{type(model).__name__}: it shows no attention weights.")
-    return [Place(block.attn.attn_drop, 0, 0, returned=False) for block in model.blocks]
+    return [HookPoint(block.attn.attn_drop, 0, 0, returned=False) for block in model.blocks]
 
 
 def visit(
     model: Any,
     batch: torch.Tensor,
-    places: Sequence[Place],
+    points: Sequence[HookPoint],
     kind: Kind,
     look: Callable[[int, torch.Tensor], None],
 ) -> int:
@@ -147,40 +147,40 @@ def visit(
     Parameters
     ----------
     model, batch, kind
-        As for `find_places`.
-    places
+        As for `find_hook_points`.
+    points
         Which that found.
     look
         Called with the number of the tensor, from 0, and the tensor. Where the model goes on with
         it, it must not be written to.
     """
-    if not places:
+    if not points:
         tensors = _returned(model, batch, kind)
         for number, part in enumerate(tensors):
             look(number, part)
         return len(tensors)
-    numbers = {place: number for number, place in enumerate(places)}
+    numbers = {point: number for number, point in enumerate(points)}
     came: set[int] = set()
 
-    def show(place: Place, part: Any) -> None:
-        if place in numbers:
-            came.add(numbers[place])
-            look(numbers[place], part)
+    def show(point: HookPoint, part: Any) -> None:
+        if point in numbers:
+            came.add(numbers[point])
+            look(numbers[point], part)
 
-    with _watched(list(dict.fromkeys(place.module for place in places)), show):
+    with _watched(list(dict.fromkeys(point.module for point in points)), show):
         output_of(model, batch)
     return len(came)
 
 
 @contextmanager
-def _watched(modules: list[nn.Module], show: Callable[[Place, Any], None]) -> Iterator[None]:
+def _watched(modules: list[nn.Module], show: Callable[[HookPoint, Any], None]) -> Iterator[None]:
     """Show every tensor of 3 or 4 axes that modules take and return; stop whatever happens."""
     calls: Counter[nn.Module] = Counter()
 
     def each(module: nn.Module, parts: Mapping[Any, Any], *, returned: bool) -> None:
         for key, part in parts.items():
             if getattr(part, "ndim", 0) in (3, 4):
-                show(Place(module, calls[module], key, returned), part)
+                show(HookPoint(module, calls[module], key, returned), part)
 
     def before(module: nn.Module, given: tuple[object, ...], named: dict[str, object]) -> None:
         each(module, dict(enumerate(given)) | named, returned=False)
@@ -206,7 +206,7 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     Parameters
     ----------
     model, batch
-        As for `find_places`.
+        As for `find_hook_points`.
     tokens
         How many hidden states a layer has.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.families.find import is_named_position
-from posprobe.forward.models import at_rest, is_out_of_memory, required
+from posprobe.forward.models import evaluation_mode, is_out_of_memory, required
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +74,7 @@ def stream(
     notes: tuple[str, ...] = ()
     most = 0
     try:
-        with at_rest(model) as device:
+        with evaluation_mode(model) as device:
             for given in batches:
                 batch = _as_batch(given, device, model)
                 if shape and tuple(batch.shape[1:]) != shape:

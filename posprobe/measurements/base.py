@@ -131,9 +131,11 @@ class Measurement(Generic[I, R]):
     facts
         From the block, sentences with numbers that no table lists.
     tables
-        From the block, further tables of its section.
+        From the document, further tables of its section.
     findings
         From the document, what can be said in sentences.
+    drawn_with
+        From the result, what its figures show beyond it, computed.
     """
 
     name: str
@@ -152,6 +154,7 @@ class Measurement(Generic[I, R]):
     facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
     tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     findings: Callable[[Block], Iterator[Finding]] = lambda _: iter(())
+    drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
 
     def figures(
         self, results: Mapping[str, R], beside: Mapping[str, Any] | None = None
@@ -164,11 +167,14 @@ class Measurement(Generic[I, R]):
             for drawing in self.drawings
             if not any(drawing.lacks(result) for result in results.values())
         ]
-        return report_figures(results, names, beside)
+        shown = {**(beside or {})}
+        for result in results.values():
+            shown |= self.drawn_with(result)
+        return report_figures(results, names, shown)
 
-    def section(self, block: Block) -> Section:
-        """Lay out the section of a page from the measurement's block."""
-        tables = self.tables(block)
+    def section(self, document: Block) -> Section:
+        """Lay out the section of a page from a document that has the measurement's block."""
+        block, tables = document[self.name], self.tables(document)
         if self.numbers:
             rows = tuple(
                 (number.label, show(lookup(block, number.key), number.form), number.meaning)

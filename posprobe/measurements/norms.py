@@ -15,7 +15,8 @@ from posprobe.page import Table, columns
 LISTED = 12
 
 
-def _outliers(block: Block) -> tuple[Table, ...]:
+def _outliers(document: Block) -> tuple[Table, ...]:
+    block = document["norms"]
     rows = sorted(block["outlier_rows"] or (), key=lambda row: -abs(row["norm"] - block["median"]))
     if not rows:
         return ()

@@ -22,7 +22,8 @@ def _alt(block: Block) -> str:
     )
 
 
-def _found(block: Block) -> tuple[Table, ...]:
+def _found(document: Block) -> tuple[Table, ...]:
+    block = document["seams"]
     seams = [
         (f"between {first} and {second}", reason)
         for (first, second), reason in zip(

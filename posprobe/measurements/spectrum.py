@@ -20,10 +20,10 @@ from posprobe.page import Table, columns
 from posprobe.table import Grid
 
 
-def _lines(block: Block) -> tuple[Table, ...]:
+def _lines(document: Block) -> tuple[Table, ...]:
     rows = tuple(
         (show(line["period"]), show(line["frequency"]), show(line["ratio"]))
-        for line in block["lines"] or ()
+        for line in document["spectrum"]["lines"] or ()
     )
     headings = columns("=period", "=frequency", "=times the noise")
     return (Table("Lines above red noise", headings, rows),) if rows else ()

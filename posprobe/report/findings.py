@@ -8,12 +8,11 @@ null model triggers a sentence all the same is measured by ``tools/false_alarms.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from posprobe.measurements import TABLE, Finding
-from posprobe.nulls import NULLS
+from posprobe.nulls import NULLS, unexplained
 
 Document = Mapping[str, Any]
 
@@ -60,11 +59,6 @@ def outside(document: Document, key: str) -> str | None:
 
 def _identity(value: float) -> float:
     return value
-
-
-def unexplained(value: float) -> float:
-    """Map a share of 1 - 10^-k to k: what matters near 1 is what is left."""
-    return -math.log10(max(1 - value, 1e-12))
 
 
 _SCALES: Mapping[str, Callable[[float], float]] = {

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses import Patches, Result, Similarity, grid, pca, similarity
-from posprobe.analyses.attention_by_offset import AttentionByOffset
-from posprobe.analyses.effective import EffectiveTable
-from posprobe.analyses.experiments import BlankImages, PhaseShift
-from posprobe.analyses.head_logits import HeadsByLayer
-from posprobe.analyses.mean_decomposition import LayerBlock, MeanDecomposition
-from posprobe.analyses.subspaces import SubspaceOverlap
+from posprobe.analyses import Result
+from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.measurements import Finding
+from posprobe.measurements.model import MODEL
 from posprobe.report.bundle import FORWARD
-from posprobe.report.forward_findings import forward_findings
 from posprobe.report.forward_page import forward_page
 from posprobe.report.notebook import fragment
-from posprobe.table import Grid, PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-#: What can be measured, in the order of the report.
-NAMES = (
-    "states", "heads", "effective", "subspaces", "attention", "words", "permutation", "shift",
-    "blank",
-)  # fmt: skip
-#: Headline numbers that only a sequence has.
-_ON_A_LINE = ("shift.skill", "sinusoid.ladder_share")
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,15 +35,9 @@ class ForwardAnalysis:
         What the model was run on: ``kind`` in words, ``length`` in tokens or ``shape`` of an image,
         and ``seed``, None where nothing was drawn.
     results
-        Frozen results by name, any of `NAMES`.
+        Frozen results by name, any of `posprobe.measurements.model.MODEL`, in its order.
     missing
         By name, why something that was asked for was not measured.
-    layers
-        By layer, the headline numbers of the table of what positions add, keyed as in
-        `posprobe.analyses.headline.HEADLINES`; None where a number is undefined.
-    beside
-        The same numbers for the ``sinusoid`` of that shape and, as ``p5``, ``p50`` and ``p95``, for
-        random walks (``walk``), with their ``draws`` and ``seed``; empty without ``states``.
     environment
         Versions, device, seed, command and time.
     notes
@@ -70,51 +49,38 @@ class ForwardAnalysis:
     contexts: Mapping[str, Any]
     results: Mapping[str, Result]
     missing: Mapping[str, str]
-    layers: Mapping[int, Mapping[str, float | None]]
-    beside: Mapping[str, Any]
     environment: Mapping[str, Any]
     notes: tuple[str, ...] = ()
 
+    @property
+    def baselines(self) -> Mapping[str, Any]:
+        """What the numbers of layers are compared with; empty without ``states``."""
+        states = self.results.get("states")
+        return states.baselines if isinstance(states, MeanDecomposition) else {}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.forward/1`)."""
+        # How many contexts were run at most; 0 where weights were enough.
+        used = max((getattr(found, "contexts", 0) for found in self.results.values()), default=0)
         document: dict[str, Any] = {
             "schema": FORWARD,
             "name": self.name,
             "model": dict(self.model),
-            "contexts": {**self.contexts, "used": self._used()},
-            "beside": dict(self.beside) or None,
-            **{name: self._block(name) for name in NAMES},
+            "contexts": {**self.contexts, "used": used},
+            "beside": dict(self.baselines) or None,
+            **dict.fromkeys(MODEL),
+            **{name: result.summary() for name, result in self.results.items()},
             "missing": dict(self.missing),
             "notes": list(self.notes),
             "environment": dict(self.environment),
         }
-        document["findings"] = [asdict(finding) for finding in forward_findings(document)]
+        document["findings"] = [
+            asdict(finding)
+            for name, measurement in MODEL.items()
+            if document[name] is not None
+            for finding in measurement.findings(document)
+        ]
         return document
-
-    def _result(self, name: str) -> Result | None:
-        """Return a result as it is reported: of repeated words only the first layer."""
-        result = self.results.get(name)
-        if name == "words" and isinstance(result, AttentionByOffset):
-            first = min(result.layers)
-            return replace(result, layers={first: result.layers[first]})
-        return result
-
-    def _used(self) -> int:
-        """Return how many contexts were run at most; 0 where weights were enough."""
-        return max((getattr(found, "contexts", 0) for found in self.results.values()), default=0)
-
-    def _block(self, name: str) -> Mapping[str, Any] | None:
-        result = self._result(name)
-        if result is None:
-            return None
-        if not isinstance(result, MeanDecomposition):
-            return result.summary()
-        block = result.summary()
-        for layer in block["layers"]:
-            layer["analyses"] = dict(self.layers.get(layer["layer"], {}))
-        on_grid = isinstance(result.layout, Grid)
-        block["undefined"] |= _lacking(block["layers"], on_grid=on_grid)
-        return block
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: a layer's arrays under its number.
@@ -122,23 +88,16 @@ class ForwardAnalysis:
         ``N_pos`` ``[t, d]`` and ``N_mean`` ``[d]`` in float32, ``N_error`` ``[t]``, the norm of a
         position's standard error; curves by offset as ``N_logits``, ``N_attention``, ``N_words``.
         """
-        return {
-            key: values
-            for name in NAMES
-            if (result := self._result(name)) is not None
-            for key, values in _arrays(name, result)
-        }
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, result in self.results.items():
+            arrays |= MODEL[name].arrays(result)
+        return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures import report_figures
-        from posprobe.report.forward_sections import SECTIONS
-
         figures: dict[str, Callable[[], Figure]] = {}
-        for section in SECTIONS:
-            if (result := self._result(section.key)) is not None:
-                beside = {**self.beside, **drawn_beside(result)}
-                figures |= report_figures({self.name: result}, section.figures, beside)
+        for name, result in self.results.items():
+            figures |= MODEL[name].figures({self.name: result})
         return figures
 
     def save(self, folder: str | Path) -> Path:
@@ -156,72 +115,7 @@ class ForwardAnalysis:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What can be said: sentences with the keys of the numbers they rest on."""
-        return forward_findings(self.to_dict())
+        return tuple(Finding(**finding) for finding in self.to_dict()["findings"])
 
     def _repr_html_(self) -> str:
         return fragment(forward_page(self.to_dict()))
-
-
-def drawn_beside(result: Result) -> dict[str, Any]:
-    """Compute what figures show of the tables within a result, as `posprobe.figures` takes it."""
-    from posprobe.figures.common import spread
-    from posprobe.figures.model_states import MOSAIC, PANELS
-
-    def cosines(table: PositionTable) -> Patches | Similarity:
-        layout = table.layout
-        if isinstance(layout, Grid) and max(layout.height, layout.width) <= MOSAIC:
-            return grid(table)
-        return similarity(table)
-
-    if isinstance(result, EffectiveTable):
-        return {"effective": cosines(result.table)}
-    if not isinstance(result, MeanDecomposition):
-        return {}
-    moving = [n for n, layer in result.layers.items() if layer.stable_rank is not None]
-    shown = {n: result.table(n) for n in spread(moving, PANELS)}
-    return {
-        "cosines": {n: cosines(table) for n, table in shown.items()},
-        "components": {n: pca(table) for n, table in shown.items()},
-    }
-
-
-def _lacking(layers: list[LayerBlock], *, on_grid: bool) -> dict[str, str]:
-    """Say at which layers a headline number is undefined, and why."""
-    where: dict[str, list[int]] = {}
-    for layer in layers:
-        for key, value in layer["analyses"].items():
-            if value is None:
-                where.setdefault(key, []).append(layer["layer"])
-    return {
-        key: "patches are not on a line"
-        if on_grid and key in _ON_A_LINE
-        else f"too few positions, or positions add nothing, at the layers {found}"
-        for key, found in where.items()
-    }
-
-
-def _arrays(name: str, result: Result) -> Iterator[tuple[str, NDArray[Any]]]:
-    match result:
-        case MeanDecomposition():
-            for number, layer in result.layers.items():
-                yield f"{number}_pos", layer.pos.astype(np.float32)
-                yield f"{number}_mean", layer.mean.astype(np.float32)
-                yield f"{number}_error", np.linalg.norm(layer.error, axis=1)
-        case HeadsByLayer():
-            for number, heads in result.layers.items():
-                yield f"{number}_logits", heads.curves
-        case AttentionByOffset():
-            for number, seen in result.layers.items():
-                yield f"{number}_{name}", seen.curves
-        case EffectiveTable():
-            yield "effective", result.table.values
-        case SubspaceOverlap():
-            yield "overlap", result.overlap
-            yield "overlap_matrix", result.matrix
-        case PhaseShift():
-            yield "shifts", result.shifts
-            yield "shift_change", result.change
-        case BlankImages():
-            for number, pattern in result.constant.items():
-                yield f"{number}_blank_constant", pattern.norms
-                yield f"{number}_blank_noise", result.noise[number].norms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from posprobe.formatting import Block, between, cell, show
 from posprobe.measurements import Number
-from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Section, Table, columns
+from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table, columns
 from posprobe.report.table_page import versions
 
 #: Alternative texts of the figures.
@@ -79,12 +79,16 @@ def kernel_page(document: Block) -> Page:
 
 
 def _whence(source: Block) -> str:
-    return source["reference"] + (f", {source['tensor']}" if source["tensor"] else "")
+    return (
+        f"{source['reference']}, {source['tensor']}"
+        if source["tensor"]
+        else str(source["reference"])
+    )
 
 
 def _numbers(document: Block) -> Table:
     records = document["records"]
-    rows = [
+    rows: list[Row] = [
         (
             Cell("kernel", note="what stands between two positions"),
             *(KERNEL_OF[record["quantity"]] for record in records),
@@ -115,7 +119,7 @@ def _pairs(document: Block) -> Table:
         for pair in document["pairs"]
     )
     walk = document["walk"]
-    foot = ()
+    foot: tuple[Row, ...] = ()
     if walk:
         chance = "two random walks, 95 % of draws below"
         foot = ((chance, show(walk["correlation"]), show(walk["alignment"])),)

@@ -53,7 +53,7 @@ def drawings() -> dict[str, tuple[TableMeasurement, Drawing[Any]]]:
 
 def kinds() -> dict[str, str]:
     """Return every kind of figure and what it draws."""
-    return {name: drawing.about for name, (_, drawing) in drawings().items()} | OTHERS
+    return {**{name: drawing.about for name, (_, drawing) in drawings().items()}, **OTHERS}
 
 
 def kinds_of_several() -> list[str]:

@@ -14,7 +14,7 @@ from posprobe.page import Cell, Column, Fact, Page, Picture, Section, Table, col
 def table_page(document: Block) -> Page:
     """Lay out the page of a table: what can be said, the numbers behind it, each measurement."""
     table = document["table"]
-    measured = [m.section(document[m.name]) for m in TABLE.values() if m.name in document]
+    measured = [m.section(document) for m in TABLE.values() if m.name in document]
     verdict = _verdict(document)
     if not any(section.tables for section in verdict):
         # Nothing that was measured has a band: the numbers themselves are the answer.

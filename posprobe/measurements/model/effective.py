@@ -1,0 +1,99 @@
+"""The position table as the first layer's attention receives it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from posprobe import families
+from posprobe.analyses.effective import EffectiveBlock, EffectiveTable
+from posprobe.analyses.headline import headline, shape_constants
+from posprobe.formatting import Block, cell, reasons, show
+from posprobe.measurements import compared_numbers
+from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
+from posprobe.measurements.model.sentences import note_sentences
+from posprobe.measurements.model.states import cosines_of
+from posprobe.page import Table, columns
+
+
+def _compute(given: ModelInputs) -> EffectiveTable:
+    table = families.effective_table(
+        given.reference, rows=given.positions, revision=given.revision, offline=given.offline
+    )
+    before, after = (
+        headline(np.asarray(one.values, dtype=np.float64), shape_constants(one.layout, one.dim))
+        for one in (given.table, table)
+    )
+    return EffectiveTable(before, after, table.notes, table)
+
+
+def _alt(block: Block) -> str:
+    key = "similarity.raw.neighbour_mean"
+    before, after = show(block["raw"].get(key)), show(block["effective"].get(key))
+    return (
+        "Cosine matrix of the rows that attention sees, and numbers before and after: neighbour "
+        f"cosine {before} and {after}."
+    )
+
+
+def _facts(block: Block) -> tuple[str, ...]:
+    """Say what was added, and why numbers that the table of one side shows are undefined."""
+    known = block["undefined"]
+    shown = [
+        (number.label, known[key])
+        for key, number in compared_numbers().items()
+        if key in known and block["raw"].get(key) is not None
+    ]
+    return (*note_sentences(block), *(f"Undefined: {reason}." for reason in reasons(shown)))
+
+
+def _before_and_after(document: Block) -> tuple[Table, ...]:
+    block = document["effective"]
+    rows = tuple(
+        (number.label, cell(block["raw"][key]), cell(block["effective"][key]), number.meaning)
+        for key, number in compared_numbers().items()
+        if block["raw"].get(key) is not None
+    )
+    headings = columns("number", "=as stored", "=as attention sees it", "meaning")
+    return (Table("The table before and after.", headings, rows),)
+
+
+def _findings(document: Block) -> Iterator[Finding]:
+    block = document["effective"]
+    said = []
+    for key, name in (
+        ("similarity.raw.neighbour_mean", "mean cosine of neighbours"),
+        ("pca.stable_rank", "stable rank"),
+    ):
+        before, after = block["raw"].get(key), block["effective"].get(key)
+        if before is not None and after is not None:
+            said.append(f"{name} {show(after)} (as stored {show(before)})")
+    if said:
+        yield Finding(
+            f"As the first layer's attention sees it, the table has {' and '.join(said)}.",
+            ("effective.raw", "effective.effective"),
+        )
+
+
+EFFECTIVE = ModelMeasurement[EffectiveTable](
+    name="effective",
+    title="The table as attention sees it",
+    shows="The table after what stands between it and the first layer's queries and keys: the same "
+    "content added to every position, and LayerNorm.",
+    reading="Where two dots lie apart, LayerNorm or the added content changes what can be said of "
+    "the table as stored.",
+    limits="One content for all positions. Real content differs from token to token, and LayerNorm "
+    "mixes it with the position.",
+    source="The rows are those that the model's own first layer receives; the comparison is ours.",
+    compute=_compute,
+    block=EffectiveBlock,
+    drawings=(Drawing("effective", _alt),),
+    arrays=lambda result: {"effective": result.table.values},
+    facts=_facts,
+    tables=_before_and_after,
+    findings=_findings,
+    from_weights=True,
+    drawn_with=lambda result: {"effective": cosines_of(result.table)},
+)

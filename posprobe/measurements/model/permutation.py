@@ -1,0 +1,100 @@
+"""Tokens that change places, with and without the position table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from posprobe import forward
+from posprobe.analyses.experiments import PermutationBlock, PermutationEffect
+from posprobe.formatting import Block, cell, show
+from posprobe.measurements.base import Drawing, Finding, sentence
+from posprobe.measurements.model.base import ModelMeasurement
+from posprobe.measurements.model.sentences import counted, percent, rounding
+from posprobe.page import Table, columns
+
+#: Numbers of a model, and what their columns are called.
+COLUMNS = {
+    "tokens": "tokens",
+    "special": "tokens that stay",
+    "accuracy": "right as they are",
+    "scrambled_accuracy": "right permuted",
+}
+
+
+def _changes(document: Block) -> tuple[Table, ...]:
+    block = document["permutation"]
+    kinds = (("with positions", "with_positions"), ("table set to 0", "without_positions"))
+    shown = {
+        key: label
+        for key, label in COLUMNS.items()
+        if any(block[kind][key] is not None for _, kind in kinds)
+    }
+    return (
+        Table(
+            f"Relative change of the last hidden states over {block['contexts']} contexts; the "
+            f"table is {block['table']}.",
+            columns("model", *(f"={label}" for label in shown.values())),
+            tuple((label, *(cell(block[kind][key]) for key in shown)) for label, kind in kinds),
+        ),
+    )
+
+
+def _findings(document: Block) -> Iterator[Finding]:
+    block = document["permutation"]
+    known, zero = block["with_positions"], block["without_positions"]
+    least = rounding(document)
+    if known["tokens"] < least:
+        still = "order makes no difference with its table either"
+    elif zero["tokens"] < least:
+        still = "without its table order makes no difference but for rounding"
+    else:
+        still = "order makes a difference without its table, too"
+    parts = "patches" if "shape" in document["contexts"] else "tokens"
+    yield Finding(
+        f"Permuting the {parts} of {counted(block['contexts'])} changes the last hidden states by "
+        f"{show(known['tokens'])} times their norm, and by {show(zero['tokens'])} with the table "
+        f"set to 0: {still}.",
+        ("permutation.with_positions.tokens", "permutation.without_positions.tokens"),
+    )
+    if known["accuracy"] is not None:
+        yield Finding(
+            f"It classifies {percent(known['accuracy'])} right, of permuted contexts "
+            f"{percent(known['scrambled_accuracy'])}, and with the table set to 0 "
+            f"{percent(zero['accuracy'])}.",
+            (
+                "permutation.with_positions.accuracy",
+                "permutation.with_positions.scrambled_accuracy",
+                "permutation.without_positions.accuracy",
+            ),
+        )
+
+
+PERMUTATION = ModelMeasurement[PermutationEffect](
+    name="permutation",
+    title="Permuted tokens",
+    shows="How much outputs change when tokens change places, with the position table and with "
+    "zeros in its place.",
+    reading="Each token's last hidden state is compared with that of the same token at its new "
+    "position: 0 means that order makes no difference. A causal mask, another encoding or mixing "
+    "that is no attention tells order without positions, too.",
+    limits="A model was not trained with zeros for positions: what it does then is no measure of "
+    "what positions are worth to it.",
+    source="Vaswani et al. 2017, section 3.5, name the reason for positions; the measure is ours.",
+    compute=lambda given: forward.permutation_effect(
+        given.model, given.batches("permutations", given.few), seed=given.seed,
+        name=given.reference,
+    ),
+    block=PermutationBlock,
+    drawings=(
+        Drawing(
+            "permutation",
+            sentence(
+                "Relative change of the last hidden states: {} with positions, {} with the table "
+                "set to 0.",
+                "with_positions.tokens", "without_positions.tokens",
+            ),
+        ),
+    ),
+    tables=_changes,
+    findings=_findings,
+)  # fmt: skip

@@ -1,0 +1,112 @@
+"""Parts of sentences, and a table, that measurements inside a model share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from posprobe.formatting import Block, between, lookup, show
+from posprobe.page import Table, columns
+
+#: What holds of every mean over contexts.
+FOLLOWS = "Means over contexts: they say what goes along with position, not what it causes. "
+#: Relative change up to which a model's own rounding can account for it, by number format.
+_ROUNDING = {"float16": 4e-3, "bfloat16": 3e-2}
+#: What random contexts are not, by the words that their description begins with.
+_NOT = {"random tokens": "no text", "random pixels": "no pictures"}
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """Write a share for reading."""
+    return f"{100 * value:.{digits}f} %"
+
+
+def counted(contexts: int) -> str:
+    """Write how many contexts there are."""
+    return "1 context" if contexts == 1 else f"{contexts} contexts"
+
+
+def random_contexts(document: Block) -> str:
+    """Say what random contexts are not; empty where contexts are real."""
+    kind = str(document["contexts"]["kind"])
+    return next((f"{word} are {it}" for word, it in _NOT.items() if kind.startswith(word)), "")
+
+
+def rounding(document: Block) -> float:
+    """Return the relative change up to which the model's own rounding can account for it."""
+    return _ROUNDING.get(str(document["model"]["dtype"]), 1e-3)
+
+
+def by_layer(text: str, *keys: str) -> Callable[[Block], str]:
+    """Make a sentence of a block: ranges over layers, and heads, fill the braces of the text."""
+
+    def write(block: Block) -> str:
+        found = ([lookup(layer, key) for layer in block["layers"]] for key in keys)
+        return text.format(*(between(v for value in one for v in _flat(value)) for one in found))
+
+    return write
+
+
+def _flat(value: float | list[float | None] | None) -> Sequence[float | None]:
+    return value if isinstance(value, list) else [value]
+
+
+def note_sentences(block: Block) -> tuple[str, ...]:
+    """Make sentences of the notes on a result."""
+    return tuple(f"{note[0].upper()}{note[1:]}." for note in block["notes"] if note)
+
+
+def frequent_offsets(block: Block) -> str:
+    """Say which offsets the heads of all layers prefer most often."""
+    names = Counter(name for layer in block["layers"] for name in layer["peak_name"])
+    common = ", ".join(f"{name} ({count})" for name, count in names.most_common(5))
+    return f"Most frequent preferred offsets, with the number of heads: {common}."
+
+
+def preferred(block: Block, where: Block) -> str:
+    """Say which offsets heads prefer most, and what an even choice would give.
+
+    Parameters
+    ----------
+    block
+        With ``layers``.
+    where
+        With the ``layout`` and whether heads are ``causal``.
+    """
+    names = [name for layer in block["layers"] for name in layer["peak_name"]]
+    common = Counter(names).most_common(3)
+    shown = [f"{name} ({count})" for name, count in common if count > 1] or [common[0][0]]
+    if len(names) == common[0][1]:
+        return f"all {len(names)} heads prefer {common[0][0]}"
+    chance = show(len(names) * even_choice(where), ".2g")
+    return (
+        f"the offsets that {len(names)} heads prefer most often are {'; '.join(shown)}, where an "
+        f"even choice would give each {chance}"
+    )
+
+
+def even_choice(block: Block) -> float:
+    """Return one over the number of offsets that at least half of the positions have."""
+    layout = block["layout"]
+    if layout["type"] == "sequence":
+        half = int(layout["length"]) // 2
+        # Of measured attention the first position is left out as a key.
+        before = half - 1 if "uniform_first" in block else half
+        return 1 / max(1, before + 1 if block["causal"] else before + 1 + half)
+    height, width = int(layout["height"]), int(layout["width"])
+    count = sum(
+        2 * (height - abs(down)) * (width - abs(right)) >= height * width
+        for down in range(1 - height, height)
+        for right in range(1 - width, width)
+    )
+    return 1 / count
+
+
+def preferred_table(block: Block, where: str) -> Table:
+    """Count the heads of each layer by the offset that they prefer."""
+    rows = []
+    for layer in block["layers"]:
+        common = Counter(layer["peak_name"]).most_common(3)
+        rows.append((str(layer["layer"]), "; ".join(f"{name} ({n})" for name, n in common)))
+    caption = f"What most heads prefer {where}, with the number of heads"
+    return Table(caption, columns("layer", "offsets"), tuple(rows), brief=True)

@@ -1,0 +1,346 @@
+"""What positions add to the hidden states, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from posprobe import analyses, forward
+from posprobe.analyses import Patches, Similarity
+from posprobe.analyses.headline import headline, shape_constants, sinusoid_headline
+from posprobe.analyses.mean_decomposition import NOISY, MeanDecomposition, StatesBlock
+from posprobe.arrays import Array
+from posprobe.formatting import Block, between, cell, listed, lookup, reasons, show
+from posprobe.measurements import compared_numbers
+from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
+from posprobe.measurements.model.sentences import (
+    FOLLOWS,
+    by_layer,
+    counted,
+    percent,
+    random_contexts,
+)
+from posprobe.nulls import band, surrogate, unexplained
+from posprobe.page import Table, columns
+from posprobe.table import Grid, Layout, PositionTable
+
+#: Numbers of a layer's table that are compared with the sinusoid and random walks, and what their
+#: columns are called.
+COLUMNS = {
+    "similarity.centered.neighbour_mean": "neighbours",
+    "similarity.centered.translation_invariance": "invariance",
+    "pca.stable_rank": "stable rank",
+    "sinusoid.cka": "CKA",
+}
+
+
+def _compute(given: ModelInputs) -> MeanDecomposition:
+    found = forward.decompose(
+        given.model, given.batches("hidden states"), positions=given.positions,
+        layers=given.layers, name=given.reference,
+    )  # fmt: skip
+    return with_numbers(found, given.nulls, given.seed)
+
+
+def with_numbers(found: MeanDecomposition, draws: int, seed: int) -> MeanDecomposition:
+    """Measure the table of every layer, and the sinusoid and random walks of the same shape.
+
+    Parameters
+    ----------
+    found
+        Of all its layers.
+    draws
+        Random walks, whose steps are equally long.
+    seed
+        Of the walks.
+    """
+    tables = [found.table(number) for number in found.layers]
+    layout, dim = tables[0].layout, tables[0].dim
+    shared = shape_constants(layout, dim)
+    numbers = [headline(np.asarray(table.values, dtype=np.float64), shared) for table in tables]
+    drawn = [headline(_walk(layout, dim, seed, draw), shared) for draw in range(draws)]
+    return replace(
+        found,
+        numbers=dict(zip(found.layers, numbers, strict=True)),
+        baselines={
+            "sinusoid": sinusoid_headline(shared),
+            "walk": {key: band([one.get(key) for one in drawn]) for key in numbers[0]},
+            "draws": draws,
+            "seed": seed,
+        },
+    )
+
+
+def _drawn_with(result: MeanDecomposition) -> dict[str, Any]:
+    """Compute what the figures of layers show: cosines and components of some, and baselines."""
+    from posprobe.figures.common import spread
+    from posprobe.figures.model_states import PANELS
+
+    moving = [n for n, layer in result.layers.items() if layer.stable_rank is not None]
+    shown = {n: result.table(n) for n in spread(moving, PANELS)}
+    return {
+        **result.baselines,
+        "cosines": {n: cosines_of(table) for n, table in shown.items()},
+        "components": {n: analyses.pca(table) for n, table in shown.items()},
+    }
+
+
+def cosines_of(table: PositionTable) -> Patches | Similarity:
+    """Return what a panel of cosines shows: a mosaic of a small grid, else the matrix."""
+    from posprobe.figures.model_states import MOSAIC
+
+    layout = table.layout
+    if isinstance(layout, Grid) and max(layout.height, layout.width) <= MOSAIC:
+        return analyses.grid(table)
+    return analyses.similarity(table)
+
+
+def _still(result: MeanDecomposition) -> str:
+    moves = any(layer.stable_rank is not None for layer in result.layers.values())
+    return "" if moves else "positions add nothing at any layer"
+
+
+def _no_plane(result: MeanDecomposition) -> str:
+    width = next(iter(result.layers.values())).pos.shape[1]
+    few = result.layout.size < 3 or width < 2
+    return _still(result) or ("a path needs three positions and two dimensions" if few else "")
+
+
+def _walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
+    """Draw a random walk whose steps are equally long, from the origin."""
+    even = np.zeros((layout.size, dim))
+    even[:, 0] = np.arange(layout.size)
+    return surrogate(even, "walk", np.random.default_rng([seed, draw]), layout)
+
+
+def _lacking(block: Block) -> tuple[str, ...]:
+    """Say why numbers of the table of layers are undefined."""
+    known = block["undefined"]
+    shown = [(compared_numbers()[key].label, known[key]) for key in COLUMNS if key in known]
+    return tuple(f"Undefined: {reason}." for reason in reasons(shown))
+
+
+def layers_table(document: Block) -> Table:
+    """Tabulate what positions add: a row per layer, the sinusoid and random walks below."""
+    baselines = document["beside"] or {}
+    sinusoid = baselines.get("sinusoid") or {}
+    walk = baselines.get("walk") or {}
+    rows = tuple(
+        (
+            str(layer["layer"]),
+            _share(lookup(layer, "shares.position")),
+            _share(_noise(layer)),
+            _share(lookup(layer, "shares.context")),
+            cell(layer["relative_norm"]),
+            cell(layer["rank"]),
+            *(cell(layer["analyses"].get(key)) for key in COLUMNS),
+        )
+        for layer in document["states"]["layers"]
+    )
+    foot = []
+    below = []
+    if sinusoid:
+        foot.append(("sinusoid", *[""] * 5, *(cell(sinusoid.get(key)) for key in COLUMNS)))
+        below.append("the sinusoid")
+    if any(walk.values()):
+        bands = [walk.get(key) for key in COLUMNS]
+        known = [f"{show(b['p5'], '.2g')} to {show(b['p95'], '.2g')}" if b else "–" for b in bands]
+        foot.append(("random walks", *[""] * 5, *known))
+        below.append(f"{baselines['draws']} random walks, 5 to 95 %")
+    also = f" At the foot {' and '.join(below)}, of the same shape." if below else ""
+    return Table(
+        "By layer: the share of variance that positions account for, the part of it that sampling "
+        "noise alone gives, the share of contexts, and numbers of the table that positions "
+        f"add.{also}",
+        columns(
+            "layer", "=position", "=noise", "=context", "=relative norm", "=rank",
+            *(f"={label}" for label in COLUMNS.values()),
+        ),
+        rows,
+        tuple(foot),
+        brief=True,
+    )  # fmt: skip
+
+
+def _noise(layer: Block) -> float | None:
+    """Return the share of the variance that sampling noise puts into that of positions."""
+    noise, share = layer["noise_share"], lookup(layer, "shares.position")
+    return None if noise is None or share is None else noise * share
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else percent(value) if value >= 5e-4 else "0 %"
+
+
+def _is_noisy(layer: Block) -> bool:
+    return layer["noise_share"] is None or layer["noise_share"] > NOISY
+
+
+def _findings(document: Block) -> Iterator[Finding]:
+    layers = document["states"]["layers"]
+    used = document["states"]["contexts"]
+    note = random_contexts(document)
+    if used == 1:
+        yield Finding(
+            "From one context what positions add cannot be told from what its content adds: take "
+            "more.",
+            ("states.contexts",),
+        )
+        return
+    known = [(place, layer) for place, layer in enumerate(layers) if layer["shares"]]
+    # Of a layer that is mostly noise nothing is said but that.
+    clear = [(place, layer) for place, layer in known if not _is_noisy(layer)]
+    if known:
+        ends = dict([known[0], known[-1]])
+        said = [
+            f"{percent(layer['shares']['position'])} at layer {layer['layer']}{_of_it(layer)}"
+            for layer in ends.values()
+        ]
+        yield Finding(
+            f"Of the variance of the hidden states, positions account for {' and '.join(said)}, "
+            f"over {counted(used)}{f'; {note}' if note else ''}.",
+            tuple(
+                f"states.layers.{place}.{key}"
+                for place in ends
+                for key in ("shares.position", "noise_share")
+            ),
+        )
+    norms = [(layer["relative_norm"], place) for place, layer in clear if layer["relative_norm"]]
+    if len(norms) > 1:
+        (most, top), (least, bottom) = max(norms), min(norms)
+        yield Finding(
+            "The relative norm of what positions add, where it is not mostly noise, is largest at "
+            "layer "
+            f"{layers[top]['layer']} ({show(most)}) and smallest at layer "
+            f"{layers[bottom]['layer']} ({show(least)}).",
+            (f"states.layers.{top}.relative_norm", f"states.layers.{bottom}.relative_norm"),
+        )
+    ranks = [(layer["rank"], place) for place, layer in known if layer["rank"] is not None]
+    if ranks:
+        counts = between(rank for rank, _ in ranks)
+        yield Finding(
+            f"Of what positions add, {counts} directions{' by layer' if len(ranks) > 1 else ''} "
+            "are above sampling noise; with more contexts weaker ones can be.",
+            tuple(f"states.layers.{place}.rank" for _, place in ranks),
+        )
+    noisy = [place for place, layer in known if _is_noisy(layer)]
+    if noisy:
+        named = listed([str(layers[place]["layer"]) for place in noisy])
+        yield Finding(
+            f"At {len(noisy)} of {len(layers)} layers ({named}) more than half of what positions "
+            "seem to add is sampling noise: these need more contexts.",
+            tuple(f"states.layers.{place}.noise_share" for place in noisy),
+        )
+    for key, what in (
+        (
+            "sinusoid.cka",
+            "what positions add is closer to the sinusoid than random walks are (debiased CKA",
+        ),
+        (
+            "similarity.centered.translation_invariance",
+            "the offset explains more of its cosines than of a random walk's (share",
+        ),
+    ):
+        values = [
+            (place, layer["analyses"][key])
+            for place, layer in clear
+            if layer["analyses"].get(key) is not None
+        ]
+        yield from _beyond_walks(document, values, key, what)
+
+
+def _of_it(layer: Block) -> str:
+    noise = _noise(layer)
+    return "" if noise is None else f" ({percent(noise)} by sampling noise)"
+
+
+def _beyond_walks(
+    document: Block, values: list[tuple[int, float]], key: str, what: str
+) -> Iterator[Finding]:
+    """Count the layers whose number lies above that of 95 % of random walks of the same shape."""
+    walk = (lookup(document, "beside.walk") or {}).get(key)
+    sinusoid = (lookup(document, "beside.sinusoid") or {}).get(key)
+    if walk is None or not values:
+        return
+    # A band from few draws is itself uncertain, by about its width.
+    low, high = (unexplained(walk[name]) for name in ("p5", "p95"))
+    beyond = [(place, value) for place, value in values if unexplained(value) > 2 * high - low]
+    # Of walks up to one in eighty lies beyond, and a model has many layers.
+    if len(beyond) <= 0.1 * len(values):
+        return
+    reach = between(value for _, value in beyond)
+    compared = f"95 % of walks stay below {show(walk['p95'])}"
+    if sinusoid is not None and key != "sinusoid.cka":
+        compared += f", the sinusoid has {show(sinusoid)}"
+    yield Finding(
+        f"At {len(beyond)} of {len(values)} layers {what} {reach}; {compared}).",
+        (*(f"states.layers.{place}.analyses" for place, _ in beyond), "beside.walk"),
+    )
+
+
+STATES = ModelMeasurement[MeanDecomposition](
+    name="states",
+    title="Through the layers",
+    shows="What positions add to the hidden states: the mean over contexts at each position, less "
+    "the mean over positions. Layer 0 is what enters the first.",
+    reading="Shares of variance: position, context (the mean of a context) and the rest add up to "
+    "one. Noise is what sampling alone puts into the share of position; marks are hollow, and "
+    "panels mostly noise, where that is more than half of it. The relative norm is the largest "
+    "singular value of what positions add over that of all hidden states. In the table, rank "
+    "counts the directions that exceed what noise can reach, as with more contexts weaker ones "
+    "can; neighbours is the mean cosine of adjacent positions, invariance the share of the "
+    "cosines' variance that the offset explains, CKA is debiased and with the sinusoid. The random "
+    "walks have steps of equal length, so that a smooth curve alone is no finding. In the paths, a "
+    "dot is the first position and a square the last.",
+    limits=FOLLOWS + "A token that is always at one position, such as CLS, counts as position. "
+    "Whether later layers use what is there is not shown.",
+    source="Song & Zhong 2023, sections 2 and 3, whose relative norm is that of their code; noise, "
+    "random walks and the comparison with them are ours.",
+    compute=_compute,
+    block=StatesBlock,
+    drawings=(
+        Drawing(
+            "layers",
+            by_layer(
+                "Share of variance by position ({}), relative norm ({}) and stable rank ({}) by "
+                "layer.",
+                "shares.position", "relative_norm", "stable_rank",
+            ),
+        ),
+        Drawing(
+            "cosines",
+            by_layer(
+                "Cosine matrices of what positions add at some layers, on one range from -1 to 1; "
+                "share of noise {}.",
+                "noise_share",
+            ),
+            lacks=_still,
+        ),
+        Drawing(
+            "paths",
+            by_layer(
+                "Paths of positions in the first two principal components at some layers; stable "
+                "rank {}.",
+                "stable_rank",
+            ),
+            lacks=_no_plane,
+        ),
+    ),
+    arrays=lambda result: {
+        key: values
+        for number, layer in result.layers.items()
+        for key, values in (
+            (f"{number}_pos", layer.pos.astype(np.float32)),
+            (f"{number}_mean", layer.mean.astype(np.float32)),
+            (f"{number}_error", np.linalg.norm(layer.error, axis=1)),
+        )
+    },
+    facts=_lacking,
+    tables=lambda document: (layers_table(document),),
+    findings=_findings,
+    drawn_with=_drawn_with,
+)  # fmt: skip

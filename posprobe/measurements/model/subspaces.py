@@ -1,0 +1,128 @@
+"""Directions in which positions vary, and directions in which tokens vary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from posprobe import families
+from posprobe.analyses.subspaces import SubspaceOverlap, SubspacesBlock, subspace_overlap
+from posprobe.errors import UsageError
+from posprobe.formatting import Block, cell, show
+from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
+from posprobe.measurements.model.sentences import percent
+from posprobe.page import Table, columns
+
+#: Token embeddings that are read of a local file, where there are as many.
+TOKENS = 2**15
+#: Shares by key: what they are called, and what they are.
+SHARES = {
+    "variance": ("variance", "of the tokens, within the position subspace"),
+    "top": ("top tenth", "of the subspace, within what tokens use most"),
+    "bottom": ("bottom tenth", "of the subspace, within what tokens use least"),
+}
+#: Steps in which sentences write a share: a tenth of a percent.
+_WRITTEN = 1e-3
+
+
+def _compute(given: ModelInputs) -> SubspaceOverlap:
+    table = given.table
+    # What tokens use least is better known the more of them are read, and a disk is near.
+    rows = 4 * table.dim if table.source.revision else max(TOKENS, 4 * table.dim)
+    tokens = families.load_tokens(table, seed=given.seed, rows=rows, offline=given.offline)
+    found = subspace_overlap(table, tokens.values)
+    if len(found.token_share) < found.rank:
+        raise UsageError(
+            f"what positions are added to spans {len(found.token_share)} directions alone, fewer "
+            f"than the {found.rank} of the positions"
+        )
+    return found
+
+
+def _sampled(block: Block) -> tuple[str, ...]:
+    """Say which tokens were taken, and which single coordinates stand out."""
+    few = ", ".join(
+        f"{row['dimension']} ({row['change']:+.2g})" for row in block["outlier_dimensions"]
+    )
+    said = (
+        f"{block['tokens']} tokens of width {block['width']} span "
+        f"{block['token_directions']} directions; of the positions the {block['rank']} strongest "
+        "are taken."
+    )
+    if not few:
+        return (said,)
+    mean = show(block["mean_cosine"])
+    changes = f"leaving out one coordinate changes it most at {few}"
+    return (said, f"The mean cosine of two positions is {mean}; {changes}.")
+
+
+def _overlaps(document: Block) -> tuple[Table, ...]:
+    block = document["subspaces"]
+    rows = tuple(
+        (
+            label, cell(block[key]["value"]), show(block[key]["expected"]),
+            show(block[key]["band"], " to "), meaning,
+        )
+        for key, (label, meaning) in SHARES.items()
+    )  # fmt: skip
+    headings = columns("share", "=value", "=random subspace", "=5 to 95 %", "meaning")
+    return (Table("Shares, and those of a random subspace of the same rank.", headings, rows),)
+
+
+def _findings(document: Block) -> Iterator[Finding]:
+    block = document["subspaces"]
+    positions = f"the subspace of the {block['rank']} leading position directions"
+    for key, text in (
+        ("variance", f"{positions} holds {{}} of the variance of the tokens"),
+        ("bottom", f"{{}} of {positions} lies in the tenth of directions that tokens use least"),
+    ):
+        share = block[key]
+        if share["value"] is None:
+            continue
+        low, high = share["band"]
+        # One random subspace in ten lies outside its band: a claim needs more, and what the
+        # sentence can show.
+        margin = max(high - low, _WRITTEN)
+        claim = "about as"
+        if share["value"] < low - margin:
+            claim = "less than"
+        elif share["value"] > high + margin:
+            claim = "more than"
+        said = text.format(percent(share["value"]))
+        chance = f"{percent(share['expected'])}, 5 to 95 % of random subspaces"
+        yield Finding(
+            f"{said[0].upper()}{said[1:]}, {claim} by chance ({chance} {percent(low)} to "
+            f"{percent(high)}).",
+            (f"subspaces.{key}.value", f"subspaces.{key}.expected", f"subspaces.{key}.band"),
+        )
+
+
+SUBSPACES = ModelMeasurement[SubspaceOverlap](
+    name="subspaces",
+    title="Position and token directions",
+    shows="Whether the directions in which positions vary are those in which tokens vary.",
+    reading="Tokens are the vectors that positions are added to: a sample of the embeddings, or "
+    "patches of noise. For each of their directions, strongest first, how much of it lies in the "
+    "subspace of the leading position directions, compared with what a random subspace of that "
+    "rank holds. Less than that in the directions that tokens use most means that the two are kept "
+    "apart.",
+    limits="Directions alone: how large positions are compared with tokens is another number "
+    "(posprobe analyze, section Scale). Only the table as stored is looked at.",
+    source="Simon 2024 (GPT-2's positional encodings, blog); outlier dimensions: Luo et al. 2021.",
+    compute=_compute,
+    block=SubspacesBlock,
+    drawings=(
+        Drawing(
+            "overlap",
+            lambda block: (
+                f"Overlap of each token direction with the {block['rank']} leading position "
+                f"directions; a random subspace has {show(block['chance']['expected'])}."
+            ),
+        ),
+    ),
+    arrays=lambda result: {"overlap": result.overlap, "overlap_matrix": result.matrix},
+    facts=_sampled,
+    tables=_overlaps,
+    findings=_findings,
+    from_weights=True,
+)

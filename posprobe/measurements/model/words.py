@@ -1,0 +1,60 @@
+"""Attention of the first layer on one token, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from posprobe import forward
+from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
+from posprobe.formatting import Block, cell
+from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.model.base import ModelMeasurement, only_text
+from posprobe.measurements.model.sentences import frequent_offsets, preferred
+from posprobe.page import Table, columns
+
+
+def _heads(document: Block) -> tuple[Table, ...]:
+    block = document["words"]
+    layer = block["layers"][0]
+    rows = tuple(
+        (str(head), name, *(cell(layer[key][head]) for key in ("first", "locality", "symmetry")))
+        for head, name in enumerate(layer["peak_name"])
+    )
+    caption = f"Heads of layer {layer['layer']}, over {block['contexts']} repeated tokens."
+    headings = columns("head", "prefers", "=to the first", "=locality", "=symmetry")
+    return (Table(caption, headings, rows),)
+
+
+def _findings(document: Block) -> Iterator[Finding]:
+    block = document["words"]
+    yield Finding(
+        f"On {block['contexts']} single tokens, each repeated, so that positions alone differ, "
+        f"{preferred(block, block)} (layer {block['layers'][0]['layer']}).",
+        ("words.layers.0.peak",),
+    )
+
+
+WORDS = ModelMeasurement[AttentionByOffset](
+    name="words",
+    title="One word repeated",
+    shows="The first layer's attention where every token is the same, so that positions alone tell "
+    "keys apart.",
+    reading="As above. What remains of a head's pattern here is its own, whatever the tokens.",
+    limits="Repeated tokens are unlike any text. Above the first layer the model has made "
+    "positions into content, so nothing is shown there.",
+    source="Identical-word probing: Wang et al. 2021 (On position embeddings in BERT, ICLR).",
+    compute=lambda given: forward.attend(
+        given.model, given.batches("one word repeated", repeated=True), layers=[0],
+        name=given.reference,
+    ),
+    block=AttentionBlock,
+    drawings=(
+        Drawing("words", lambda b: f"Mean attention of each head by offset. {frequent_offsets(b)}"),
+    ),
+    arrays=lambda result: {
+        f"{number}_words": seen.curves for number, seen in result.layers.items()
+    },
+    needs=only_text,
+    tables=_heads,
+    findings=_findings,
+)  # fmt: skip
