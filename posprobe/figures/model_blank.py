@@ -50,7 +50,7 @@ def _patterns(ax: Axes, found: BlankImages, number: str) -> None:
 
 
 def _value(pattern: Pattern, number: str) -> float:
-    value = pattern.summary()[number]
+    value: float | None = getattr(pattern, number)
     return np.nan if value is None else value
 
 
