@@ -106,13 +106,14 @@ class PublishedProbe(Result):
         }
         block["undefined"] = reasons(block, "a single seed")
         if self.task == "absolute":
-            block["mae"] = self.mean
-        else:
-            block["error"] = self.mean
-            # The code draws as many pairs as there are rows.
-            block["pairs"] = self.rows
-            block["not_converged"] = self.not_converged
-        return block
+            return {"mae": self.mean, **block}
+        # The code draws as many pairs as there are rows.
+        return {
+            "error": self.mean,
+            **block,
+            "pairs": self.rows,
+            "not_converged": self.not_converged,
+        }
 
 
 def absolute_probe_published(
