@@ -126,8 +126,8 @@ _WANG_CHEN = (
     "Wang & Chen 2020, What Do Position Embeddings Learn?, EMNLP",
     "https://arxiv.org/abs/2010.04903",
     (
-        "value from a secondary source, a public note that copies tables 1 and 2; the method read in "
-        "the released code. One run each, no seed fixed"
+        "value from a secondary source, a public note that copies tables 1 and 2; the method read "
+        "in the released code. One run each, no seed fixed"
     ),
 )
 _SONG_ZHONG = (
