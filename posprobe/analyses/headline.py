@@ -2,10 +2,10 @@
 
 Each analysis reduces its sums, eigenvalues or power to numbers in one function, which is called
 here too. What differs is where those come from: one Gram matrix serves all of them, in float32 for
-surrogates, and leading components come from a block Krylov iteration, so that twenty surrogates cost no more than one complete analysis. Of tables too
-long for a Gram matrix of the rows, the rows' factors and the Gram matrix of the columns tell the
-same. One number differs by design: the shift's skill looks at the `COMPONENTS` leading components
-only.
+surrogates, and leading components come from a block Krylov iteration, so that twenty surrogates
+cost no more than one complete analysis. Of tables too long for a Gram matrix of the rows, the rows'
+factors and the Gram matrix of the columns tell the same. One number differs by design: the shift's
+skill looks at the `COMPONENTS` leading components only.
 """
 
 from __future__ import annotations
