@@ -1,11 +1,11 @@
 """The headline numbers of a table, cheaply: what is asked of every surrogate.
 
-The definitions are those of the analyses, and the tests hold both to the same values. Here one Gram
-matrix serves all of them, in float32 for surrogates, and leading components come from a block
-Krylov iteration, so that twenty surrogates cost no more than one complete analysis. Of tables too
-long for a Gram matrix of the rows, the rows' factors and the Gram matrix of the columns tell the
-same. One number differs by design: the shift's skill looks at the `COMPONENTS` leading components
-only.
+Each analysis reduces its sums, eigenvalues or power to numbers in one function, which is called
+here too. What differs is where those come from: one Gram matrix serves all of them, in float32 for
+surrogates, and leading components come from a block Krylov iteration, so that twenty surrogates
+cost no more than one complete analysis. Of tables too long for a Gram matrix of the rows, the rows'
+factors and the Gram matrix of the columns tell the same. One number differs by design: the shift's
+skill looks at the `COMPONENTS` leading components only.
 """
 
 from __future__ import annotations

@@ -87,12 +87,12 @@ class Ladder:
         """
         single = gram.dtype == np.float32
         reference, projector = self._single if single else (self.cloud.gram, self.projector)
-        return self._beside(
+        return self._reduced(
             power=np.diagonal(gram).astype(np.float64),
             squared=float(np.vdot(gram, gram)),
             cross=float(np.vdot(reference, gram)),
             inside=float(np.vdot(projector, gram)),
-            rounding=len(gram) * float(np.finfo(gram.dtype).eps),
+            eps=len(gram) * float(np.finfo(gram.dtype).eps),
         )
 
     def from_rows(
@@ -109,22 +109,22 @@ class Ladder:
         """
         basis = self.basis.astype(table.dtype, copy=False)
         along = np.square(basis.T @ table, dtype=np.float64).sum(axis=1)
-        return self._beside(
+        return self._reduced(
             power=np.square(table, dtype=np.float64).sum(axis=1),
             squared=squared,
             cross=float(np.square(self.singular) @ along),
             inside=float(along.sum()),
-            rounding=table.shape[1] * float(np.finfo(table.dtype).eps),
+            eps=table.shape[1] * float(np.finfo(table.dtype).eps),
         )
 
-    def _beside(
-        self, *, power: Floats, squared: float, cross: float, inside: float, rounding: float
+    def _reduced(
+        self, *, power: Floats, squared: float, cross: float, inside: float, eps: float
     ) -> tuple[float | None, float | None]:
         """Reduce sums over both tables' Gram matrices to the two numbers."""
         if squared <= 0:
             return None, None
         squares = squared, self.cloud.squared_gram
-        similarity = debiased_cka(cross, squares, (power, self.cloud.power), rounding)
+        similarity = debiased_cka(cross, squares, (power, self.cloud.power), eps)
         return similarity, None if self.spans_all else inside / float(power.sum())
 
 

@@ -185,41 +185,35 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
 
 
 def _own_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, Floats]:
-    """Return ``z*Gz`` and the real part of ``z'Gz`` for the complex wave z of each frequency."""
-    plain = np.zeros(len(grid))
-    turned = np.zeros(len(grid))
+    """Return ``w'Gw`` for the cosine and for the sine w of each frequency."""
+    cosine, sine = np.zeros(len(grid)), np.zeros(len(grid))
     for first in range(0, points.shape[1], 64):  # keeps the padded transforms small
         waves = _transform(points[:, first : first + 64], grid)
-        plain += np.square(np.abs(waves)).sum(axis=1)
-        turned += np.square(waves).sum(axis=1).real
-    return plain, turned
+        cosine += np.square(waves.real).sum(axis=1)
+        sine += np.square(waves.imag).sum(axis=1)
+    return cosine, sine
 
 
-def _gain(
-    fit: _Fit,
-    power: tuple[Floats, Floats],
-    grid: NDArray[np.intp],
-    n: int,
-) -> Floats:
+def _gain(fit: _Fit, power: tuple[Floats, Floats], grid: NDArray[np.intp], n: int) -> Floats:
     """Return what one more sinusoid would explain, at each frequency of the grid.
 
     Seen from the middle of the table, cosines are even and sines odd, so neither meets the other:
-    each adds ``w'Gw / w'w``, w being the wave less its projection on what is there. Both forms of
-    both waves follow from those of the complex wave z, ``z*Gz`` and ``z'Gz``.
+    each adds ``w'Gw / w'w``, w being the wave less its projection on what is there.
     """
     ones = np.full((n, 1), n**-0.5)
     taken = _transform(np.concatenate([ones, fit.basis], axis=1), grid)
     image = _transform(fit.image, grid)
-    waves = taken[:, 1:]
-    less = waves @ (fit.basis.T @ fit.image) - 2 * image
-    plain = power[0] + (np.conj(less) * waves).sum(axis=1).real
-    turned = power[1] + (less * waves).sum(axis=1).real
+    within = fit.basis.T @ fit.image
     angle = 2 * np.pi * grid / (OVERSAMPLING * n)
-    length = n - np.square(np.abs(taken)).sum(axis=1)
-    skew = np.sin(n * angle) / np.sin(angle) - np.square(taken).sum(axis=1).real
+    skew = np.sin(n * angle) / np.sin(angle)
     gain = np.zeros(len(grid))
-    for sign in (1, -1):  # cosine, sine
-        rest = length + sign * skew
-        new = rest > 1e-6 * n
-        gain[new] += (plain + sign * turned)[new] / rest[new]
+    for along, across, own, length in (
+        (taken.real, image.real, power[0], (n + skew) / 2),
+        (taken.imag, image.imag, power[1], (n - skew) / 2),
+    ):
+        waves = along[:, 1:]
+        form = own + ((waves @ within - 2 * across) * waves).sum(axis=1)
+        rest = length - np.square(along).sum(axis=1)
+        new = rest > 5e-7 * n
+        gain[new] += form[new] / rest[new]
     return gain
