@@ -40,20 +40,25 @@ ALLOWED: Mapping[str, set[str]] = {
     "schemes": {*BASE, "attention", "encodings"},
     "forward": {*BASE, "analyses", "checkpoints", "families"},
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
-    "measurements": {*BASE, "analyses", "encodings", "figures", "formatting", "page"},
+    "measurements": {
+        *BASE, "analyses", "encodings", "figures", "formatting", "nulls", "page",
+    },
+    "measurements.model": {
+        *BASE, "analyses", "families", "figures", "formatting", "forward", "measurements", "nulls", "page",
+    },
     "report": {
         *BASE, "analyses", "documents", "encodings", "figures", "formatting", "measurements",
-        "nulls", "page", "schemes",
+        "measurements.model", "nulls", "page", "schemes",
     },
-    "measure": {*BASE, "analyses", "families", "forward", "nulls", "report"},
+    "measure": {*BASE, "analyses", "forward", "measurements.model", "report"},
     "cli": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "figures", "forward", "measure",
-        "nulls", "report", "samples", "schemes",
+        "measurements.model", "nulls", "report", "samples", "schemes",
     },
     # The public face names every home, and imports it on first use.
     "": {
-        *BASE, "analyses", "encodings", "families", "figures", "forward", "measure", "nulls",
-        "report", "schemes",
+        *BASE, "analyses", "encodings", "families", "figures", "forward", "measure",
+        "measurements.model", "nulls", "report", "schemes",
     },
 }  # fmt: skip
 
@@ -71,6 +76,16 @@ FOREIGN: Mapping[str, set[str]] = {
     "figures": {"scipy", "sklearn", "torch", "array_api_compat", "jinja2", "typer"},
     "report": {"sklearn", "torch", "typer", "huggingface_hub"},
     "measure": {"matplotlib", "torch", "typer", "huggingface_hub"},
+    "measurements": {"matplotlib", "torch", "typer", "huggingface_hub", "jinja2", "sklearn"},
+    "measurements.model": {
+        "matplotlib",
+        "torch",
+        "transformers",
+        "typer",
+        "huggingface_hub",
+        "jinja2",
+        "sklearn",
+    },
     "families": {"matplotlib", "torch", "transformers", "timm", "huggingface_hub", "typer"},
     "checkpoints": {"matplotlib", "transformers", "timm", "typer"},
     "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},
@@ -136,14 +151,16 @@ def targets(found: Import) -> Iterator[str]:
         # ``from posprobe import analyses``; other names are those of the public face.
         yield found.name.split(".")[-1] if found.name in LAYERS else "posprobe"
     elif found.module.startswith("posprobe."):
-        yield found.module.split(".")[1]
-
-
-LAYERS = {name.split(".")[0] for name in MODULES if name}
+        yield layer_of(found.module.removeprefix("posprobe."))
 
 
 def layer_of(module: str) -> str:
-    return module.split(".")[0]
+    """The first part of a module's name, but for what measures models and not tables."""
+    inside = "measurements.model"
+    return inside if f"{module}.".startswith(f"{inside}.") else module.split(".")[0]
+
+
+LAYERS = {layer_of(name) for name in MODULES if name}
 
 
 def breaches(module: str, source: str) -> list[str]:
@@ -239,6 +256,9 @@ def test_there_is_one_door_from_a_result_up_to_its_figure() -> None:
         ("figures.draw", "from posprobe.report import page"),
         ("report.page", "from posprobe.cli import main"),
         ("report.page", "from posprobe.families import load"),
+        ("measurements.pca", "from posprobe.measurements.model import MODEL"),
+        ("measurements.pca", "from posprobe import forward"),
+        ("measurements.model.states", "import torch"),
         ("table", "from posprobe.arrays import positions"),
         ("errors", "from posprobe.table import PositionTable"),
         ("cli.analyze", "import numpy as np"),
@@ -323,7 +343,7 @@ def test_checkpoints_know_no_family_by_name() -> None:
 
 
 def test_the_public_face_names_what_exists() -> None:
-    homes = {home.split(".")[0] for home in posprobe._HOMES.values()}
+    homes = {layer_of(home) for home in posprobe._HOMES.values()}
     assert homes <= ALLOWED[""]
     for name in posprobe.__all__:
         assert getattr(posprobe, name) is not None
