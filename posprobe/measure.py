@@ -61,6 +61,12 @@ class Contexts:
         How many are run at a time.
     seed
         Of random ones.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.Contexts(count=16, length=64)
+    Contexts(text=None, images=None, count=16, length=64, batch_size=8, seed=0)
     """
 
     text: Path | None = None
@@ -118,6 +124,16 @@ def analyze_model(
     PosprobeError
         As `posprobe.load_model` and `posprobe.decompose`, and where the only thing that was asked
         for cannot be measured.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> contexts = pp.Contexts(count=4)
+    >>> analysis = pp.analyze_model("sample:digits-vit", contexts, only=("states",), nulls=0)
+    >>> sorted(analysis.results)
+    ['states']
     """
     given = contexts or Contexts()
     wanted = _chosen(only)
