@@ -1,4 +1,4 @@
-"""What every test runs under: in CI a skip is a failure, unless the hardware is what is missing."""
+"""Two tiers of tests; and in CI a skip is a failure, unless the hardware is what is missing."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
     if HARDWARE not in reason:
         report.outcome = "failed"
         report.longrepr = f"Nothing is skipped in CI, and this was: {reason}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the slow tests as well")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the slow tests out, unless all are asked for or tests are chosen by marker or id."""
+    chosen = any("::" in argument for argument in config.args)
+    if config.getoption("--all") or config.option.markexpr or chosen:
+        return
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    items[:] = [item for item in items if not item.get_closest_marker("slow")]
 
 
 @pytest.fixture(params=["cpu", "cuda"])
