@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
+#: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
+MODELS = re.compile(
+    r"^(?:import|from) (?:timm|transformers|onnx|nbclient|registry|tiny_models|made_models"
+    r"|made_forward)\b",
+    re.MULTILINE,
+)
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"
 
@@ -27,14 +35,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the slow tests as well")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # Whoever names files or tests wants them; workers of xdist are told by who started them.
+    if not hasattr(config, "workerinput"):
+        config.option.all |= config.args_source is not config.ArgsSource.TESTPATHS
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave whole modules out of the fast tier: importing a library of models takes seconds."""
+    slow = collection_path.suffix == ".py" and MODELS.search(collection_path.read_text("utf-8"))
+    return True if slow and not config.option.all else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the slow tests out, unless all are asked for or tests are chosen by marker or id."""
-    chosen = any("::" in argument for argument in config.args)
-    if config.getoption("--all") or config.option.markexpr or chosen:
-        return
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
-    items[:] = [item for item in items if not item.get_closest_marker("slow")]
+    if not config.option.all:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
 
 
 @pytest.fixture(params=["cpu", "cuda"])
