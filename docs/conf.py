@@ -1,8 +1,18 @@
 """How Sphinx builds the documentation; CONTRIBUTING.md has the command."""
 
+from __future__ import annotations
+
 import shutil
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from docutils.nodes import SkipNode
+from latex2mathml.converter import convert
+
+if TYPE_CHECKING:
+    from docutils.nodes import math, math_block
+    from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
 
@@ -46,3 +56,21 @@ html_theme_options = {
     "navigation_with_keys": False,
     "show_toc_level": 2,
 }
+html_math_renderer = "mathml"
+
+
+def inline_math(self: Any, node: math) -> None:
+    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    self.body.append(convert(node.astext()))
+    raise SkipNode
+
+
+def displayed_math(self: Any, node: math_block) -> None:
+    """Write a formula on lines of its own."""
+    self.body.append(convert(node.astext(), display="block"))
+    raise SkipNode
+
+
+def setup(app: Sphinx) -> None:
+    """Tell Sphinx how formulas are written."""
+    app.add_html_math_renderer("mathml", (inline_math, None), (displayed_math, None))
