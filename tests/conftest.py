@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from typing import TYPE_CHECKING
@@ -12,12 +13,22 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
+# Archives need this codec. Where it is first looked up while a test makes files unreadable, Python
+# remembers that there is none.
+codecs.lookup("cp437")
+
 #: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
 MODELS = re.compile(
     r"^(?:import|from) (?:timm|transformers|onnx|nbclient|registry|tiny_models|made_models"
     r"|made_forward)\b",
     re.MULTILINE,
 )
+#: Modules that analyse and draw whole bundles or large tables, and belong to the slow tier too.
+WHOLE = {
+    "test_bundle", "test_cli", "test_cli_figure", "test_comparison", "test_devices",
+    "test_figures", "test_large_tables", "test_notebook_cards", "test_paper_figures", "test_probes",
+    "test_report_page", "test_scheme_figures", "test_scheme_report",
+}  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"
 
@@ -42,9 +53,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave whole modules out of the fast tier: importing a library of models takes seconds."""
-    slow = collection_path.suffix == ".py" and MODELS.search(collection_path.read_text("utf-8"))
-    return True if slow and not config.option.all else None
+    """Leave whole modules out of the fast tier, before they import anything."""
+    if config.option.all or collection_path.suffix != ".py":
+        return None
+    slow = collection_path.stem in WHOLE or MODELS.search(collection_path.read_text("utf-8"))
+    return True if slow else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
