@@ -6,7 +6,17 @@ line prints the message and exits with ``exit_code``; anything else that is rais
 
 
 class PosprobeError(Exception):
-    """Base of every failure that is explained rather than traced."""
+    """Base of every failure that is explained rather than traced.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> try:
+    ...     pp.load("sample:no-such-sample")
+    ... except pp.PosprobeError as error:
+    ...     print(str(error).partition(".")[0])
+    There is no sample 'no-such-sample'
+    """
 
     exit_code = 1
 

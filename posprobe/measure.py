@@ -72,6 +72,16 @@ def analyze_model(
     PosprobeError
         As `posprobe.load_model` and `posprobe.decompose`, and where the only thing that was asked
         for cannot be measured.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> contexts = pp.Contexts(count=4)
+    >>> analysis = pp.analyze_model("sample:digits-vit", contexts, only=("states",), nulls=0)
+    >>> sorted(analysis.results)
+    ['states']
     """
     given = contexts or Contexts()
     wanted = _wanted(only)

@@ -59,6 +59,15 @@ class RelativeBias(Drawable):
     ------
     InvalidTable
         If the values are not finite, or do not fit the layout.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (bias,) = pp.load_schemes("t5:512x32")
+    >>> bias.quantity
+    'bias'
+    >>> bias.curves(64).shape
+    (1, 127)
     """
 
     figures: ClassVar[str] = "relative"
@@ -165,6 +174,15 @@ class Rotary(Drawable):
     ------
     UsageError, InvalidCheckpoint
         If the parameters contradict each other or the rule is unknown.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (rotary,) = pp.load_schemes("rotary:4096x128,base=500000")
+    >>> rotary.head_dim, rotary.base
+    (128, 500000.0)
+    >>> rotary.kernel(8).shape
+    (1, 8, 8)
     """
 
     figures: ClassVar[str] = "rotary"
@@ -267,6 +285,15 @@ class LinearBias(Drawable):
         Whether a query sees no later key.
     notes
         What a reader must know.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (alibi,) = pp.load_schemes("alibi:512x8")
+    >>> alibi.slopes[:3].tolist()
+    [0.5, 0.25, 0.125]
+    >>> alibi.kernel(4)[0, 3].tolist()
+    [-1.5, -1.0, -0.5, -0.0]
     """
 
     figures: ClassVar[str] = "alibi"

@@ -22,7 +22,14 @@ Kind: TypeAlias = Literal["learned", "fixed"]
 
 @dataclass(frozen=True)
 class Sequence:
-    """Positions on a line: row ``i`` is ``i`` steps after row 0."""
+    """Positions on a line: row ``i`` is ``i`` steps after row 0.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.Sequence(512).size
+    512
+    """
 
     length: int
 
@@ -37,7 +44,14 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Grid:
-    """Positions on a grid, stored row by row: row ``r * width + c`` is the cell ``(r, c)``."""
+    """Positions on a grid, stored row by row: row ``r * width + c`` is the cell ``(r, c)``.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.Grid(14, 14).size
+    196
+    """
 
     height: int
     width: int
@@ -117,6 +131,12 @@ class Source:
         Of the tensor as stored.
     sha256
         Of the tensor's stored bytes.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.load("sample:digits-vit").source.tensor
+    'vit.embeddings.position_embeddings'
     """
 
     reference: str
@@ -206,6 +226,18 @@ class PositionTable(Drawable):
     ------
     InvalidTable
         If the values are not a finite ``[n, d]`` float array, or do not fit the layout.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> values = np.random.default_rng(0).normal(size=(16, 4))
+    >>> source = pp.Source(reference="mine", resolved="made in memory")
+    >>> table = pp.PositionTable(values, pp.Sequence(16), name="mine", source=source)
+    >>> len(table), table.dim
+    (16, 4)
+    >>> table[1:9].rows
+    (1, 9)
     """
 
     figures: ClassVar[str] = "table"
@@ -378,6 +410,15 @@ def product(
     ------
     UsageError
         If one is a grid already, the widths differ where they are added, or the grid is too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> rows, columns = pp.sinusoidal(4, 8), pp.sinusoidal(6, 8)
+    >>> print(pp.product(rows, columns, how="add").layout)
+    grid of 4 x 6
+    >>> pp.product(rows, columns, how="concatenate").values.shape
+    (24, 16)
     """
     import numpy as np
 

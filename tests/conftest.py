@@ -1,15 +1,34 @@
-"""What every test runs under: in CI a skip is a failure, unless the hardware is what is missing."""
+"""Two tiers of tests; and in CI a skip is a failure, unless the hardware is what is missing."""
 
 from __future__ import annotations
 
+import codecs
 import os
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
+# Archives need this codec. Where it is first looked up while a test makes files unreadable, Python
+# remembers that there is none.
+codecs.lookup("cp437")
+
+#: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
+MODELS = re.compile(
+    r"^(?:import|from) (?:timm|transformers|onnx|nbclient|registry|tiny_models|made_models"
+    r"|made_forward)\b",
+    re.MULTILINE,
+)
+#: Modules that analyse and draw whole bundles or large tables, and belong to the slow tier too.
+WHOLE = {
+    "test_bundle", "test_cli", "test_cli_figure", "test_comparison", "test_devices",
+    "test_figures", "test_large_tables", "test_notebook_cards", "test_paper_figures", "test_probes",
+    "test_report_page", "test_scheme_figures", "test_scheme_report",
+}  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"
 
@@ -21,6 +40,31 @@ def _no_skip_in_ci(report: pytest.TestReport | pytest.CollectReport) -> None:
     if HARDWARE not in reason:
         report.outcome = "failed"
         report.longrepr = f"Nothing is skipped in CI, and this was: {reason}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the slow tests as well")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Whoever names files or tests wants them; workers of xdist are told by who started them.
+    if not hasattr(config, "workerinput"):
+        config.option.all |= config.args_source is not config.ArgsSource.TESTPATHS
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave whole modules out of the fast tier, before they import anything."""
+    if config.option.all or collection_path.suffix != ".py":
+        return None
+    slow = collection_path.stem in WHOLE or MODELS.search(collection_path.read_text("utf-8"))
+    return True if slow else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.option.all:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        items[:] = [item for item in items if item not in slow]
+        config.hook.pytest_deselected(items=slow)
 
 
 @pytest.fixture(params=["cpu", "cuda"])

@@ -44,7 +44,8 @@ ALLOWED: Mapping[str, set[str]] = {
         *BASE, "analyses", "encodings", "figures", "formatting", "nulls", "page",
     },
     "measurements.model": {
-        *BASE, "analyses", "families", "figures", "formatting", "forward", "measurements", "nulls", "page",
+        *BASE, "analyses", "families", "figures", "formatting", "forward", "measurements",
+        "nulls", "page",
     },
     "report": {
         *BASE, "analyses", "documents", "encodings", "figures", "formatting", "measurements",

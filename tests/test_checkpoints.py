@@ -868,6 +868,7 @@ json_values = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @quick
 @given(st.dictionaries(st.sampled_from(["wpe.weight", "x"]), json_values), st.binary(max_size=16))
 def test_random_json_headers_never_end_in_a_traceback(
@@ -876,6 +877,7 @@ def test_random_json_headers_never_end_in_a_traceback(
     read_everything(write(tmp_path / "model.safetensors", header_of(header) + data))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", [None, "vit", "roberta", "whisper", "clip"])
 @quick
 @given(json_values, json_values, json_values)
@@ -907,6 +909,7 @@ def test_random_configurations_never_end_in_a_traceback(
                 read_table(checkpoint, encoding, Reference("it", "it"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_a_file_with_some_bytes_changed_never_ends_in_a_traceback(
     name: str, tmp_path: Path

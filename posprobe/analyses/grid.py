@@ -123,6 +123,17 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
     ------
     InvalidTable
         If the positions do not lie on a grid.
+
+    Examples
+    --------
+    In a sum of a part per row and a part per column nothing interacts:
+
+    >>> import posprobe as pp
+    >>> patches = pp.grid(pp.sincos2d(8, 8, 16))
+    >>> print(f"{patches.row_share:.2f} {patches.column_share:.2f}")
+    0.50 0.50
+    >>> print(f"{patches.interaction_share:.2f}")
+    0.00
     """
     given = positions(table)
     values, layout, xp = given.values, given.layout, given.xp

@@ -133,6 +133,14 @@ def heads(
     ------
     InvalidTable
         If the shape is another, or a value is not finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (alibi,) = pp.load_schemes("alibi:512x4")
+    >>> heads = pp.heads(alibi.curves(64), causal=True)
+    >>> heads.peak.tolist(), heads.monotone_fraction.tolist()
+    ([[0], [0], [0], [0]], [1.0, 1.0, 1.0, 1.0])
     """
     values = np.asarray(curves, dtype=np.float64)
     spans = values.shape[1:]

@@ -98,6 +98,13 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> norms = pp.norms(pp.sinusoidal(64, 8))
+    >>> norms.norms[:3].round(6).tolist()
+    [2.0, 2.0, 2.0]
     """
     given = positions(table)
     values, xp = given.values, given.xp

@@ -147,6 +147,18 @@ def pca(table: PositionTable | Positions | Array) -> PCA:
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite, or has a single row.
+
+    Examples
+    --------
+    A table that moves along one line has one component:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> line = np.outer(np.arange(32.0), np.ones(4))
+    >>> print(pp.pca(line).explained_variance_ratio[:2].round(3).tolist())
+    [1.0, 0.0]
+    >>> print(f"{pp.pca(line).stable_rank:.2f}")
+    1.00
     """
     given = positions(table)
     values, xp = given.values, given.xp

@@ -288,6 +288,14 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
         If the table is not ``[n, d]`` and finite.
     ValueError
         If ``seeds`` is not positive.
+
+    Examples
+    --------
+    A table that is too short for held-out positions says so:
+
+    >>> import posprobe as pp
+    >>> pp.probes(pp.sinusoidal(8, 4)).undefined
+    'fewer than 32 positions'
     """
     given = positions(table)
     check_seeds(seeds)

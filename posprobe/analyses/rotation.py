@@ -132,6 +132,16 @@ def rotation(
     ------
     InvalidTable
         If there is no pair, or a frequency is negative or not finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> frequencies, _ = pp.rotary_frequencies(128, base=500000.0)
+    >>> rotation = pp.rotation(frequencies, training=8192)
+    >>> print(f"{rotation.wavelength[0]:.2f}")
+    6.28
+    >>> print(f"{rotation.never_turn_training:.2f}")
+    0.45
     """
     omega = np.asarray(frequencies, dtype=np.float64)
     if omega.ndim != 1 or not omega.size or not np.isfinite(omega).all() or (omega < 0).any():

@@ -158,6 +158,15 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
         If either is not two-dimensional and finite, or the squares of its numbers are not.
     UsageError
         If their widths differ.
+
+    Examples
+    --------
+    Unit tokens, and positions twice as long:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> pp.scale(2 * np.eye(4), np.eye(4)).ratio
+    2.0
     """
     given, beside = positions(table), to_numpy(positions(tokens).values).astype(np.float64)
     values, xp = given.values, given.xp

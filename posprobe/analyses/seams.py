@@ -192,6 +192,15 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> table = pp.load("sample:all-minilm-l6-v2")
+    >>> pp.seams(table).between
+    ((127, 128),)
+    >>> pp.seams(table).special[0].row
+    0
     """
     given = positions(table)
     values, xp = given.values, given.xp

@@ -212,6 +212,19 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite, or ``pca`` is of a table of other length.
+
+    Examples
+    --------
+    Two circles with periods of 8 and 20 positions:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> turns = 2 * np.pi * np.arange(80)[:, None] / [8, 20]
+    >>> shift = pp.shift(np.hstack([np.cos(turns), np.sin(turns)]))
+    >>> sorted(shift.periods.round(3).tolist())
+    [8.0, 20.0]
+    >>> print(f"{shift.skill:.3f}")
+    1.000
     """
     given = positions(table)
     n = given.values.shape[0]

@@ -192,6 +192,17 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite, or has more than `LARGEST` rows.
+
+    Examples
+    --------
+    Cosines of the sinusoid depend on the distance alone:
+
+    >>> import posprobe as pp
+    >>> similarity = pp.similarity(pp.sinusoidal(64, 16))
+    >>> print(f"{similarity.raw.neighbour_mean:.3f}")
+    0.936
+    >>> print(f"{similarity.raw.translation_invariance:.3f}")
+    1.000
     """
     given = positions(table)
     within_reach(given.values.shape[0])

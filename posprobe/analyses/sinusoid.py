@@ -183,6 +183,15 @@ def against_sinusoid(
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> fit = pp.against_sinusoid(pp.sinusoidal(64, 16))
+    >>> print(f"{fit.cka:.2f}")
+    1.00
+    >>> print(f"{fit.ladder_share:.2f}")
+    1.00
     """
     given = positions(table)
     n, d = given.values.shape

@@ -90,6 +90,14 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
     ------
     InvalidTable
         If the shape is another.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> curve = np.arange(-16.0, 17.0)[None]
+    >>> print(pp.smoothness(curve).correlation.round(2).tolist())
+    [0.94]
     """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim not in (2, 3) or 0 in array.shape:

@@ -180,6 +180,17 @@ def spectrum(
         If the table is not ``[n, d]`` and finite.
     ValueError
         If ``detrend`` or ``window`` is unknown.
+
+    Examples
+    --------
+    A cosine of period 8 has one line, at an eighth of a turn per position:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> wave = np.cos(2 * np.pi * np.arange(64) / 8)
+    >>> spectrum = pp.spectrum(wave[:, None])
+    >>> spectrum.dominant_frequency.tolist()
+    [0.125]
     """
     if detrend not in ("constant", "linear") or window not in ("hann", "none"):
         raise ValueError(f"no such treatment: detrend={detrend!r}, window={window!r}")

@@ -198,6 +198,18 @@ def subspace_overlap(
         If either is not two-dimensional and finite.
     UsageError
         If their widths differ, or the rank is not positive.
+
+    Examples
+    --------
+    Positions along the first two directions, tokens along the others:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> positions = np.hstack([pp.sinusoidal(32, 2).values, np.zeros((32, 6))])
+    >>> tokens = np.hstack([np.zeros((64, 2)), np.random.default_rng(0).normal(size=(64, 6))])
+    >>> variance = pp.subspace_overlap(positions, tokens, rank=2).variance
+    >>> print(f"{variance.value:.2f}, of random directions {variance.expected:.2f}")
+    0.00, of random directions 0.25
     """
     given, beside = positions(table), positions(tokens)
     width, (count, other) = given.values.shape[1], beside.values.shape

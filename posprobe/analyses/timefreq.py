@@ -150,6 +150,19 @@ def spectrogram(
     ValueError
         If a segment has fewer than 8 positions or more than the table, or the step is no positive
         number.
+
+    Examples
+    --------
+    The same frequency in each of five segments:
+
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> wave = np.cos(2 * np.pi * np.arange(64) / 8)
+    >>> spectrogram = pp.spectrogram(wave[:, None], length=32, step=8)
+    >>> spectrogram.power.shape
+    (5, 17)
+    >>> spectrogram.strongest.round(2).tolist()
+    [0.13, 0.13, 0.13, 0.13, 0.13]
     """
     given = positions(table)
     n = given.values.shape[0]
@@ -261,6 +274,17 @@ def gram_dct(
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    Cosines that depend on the distance alone put their power on the diagonal:
+
+    >>> import posprobe as pp
+    >>> result = pp.gram_dct(pp.sinusoidal(64, 16))
+    >>> result.corner.shape
+    (32, 32)
+    >>> print(f"{result.share:.2f}")
+    0.72
     """
     given = positions(table)
     n, layout = given.values.shape[0], given.layout

@@ -35,6 +35,12 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     ------
     UsageError
         If there is no head or ``bias_max`` is no positive finite number.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.alibi_slopes(8).tolist()
+    [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]
     """
     if heads < 1 or not (math.isfinite(bias_max) and bias_max > 0):
         raise UsageError(

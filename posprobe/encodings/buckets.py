@@ -43,6 +43,14 @@ def t5_buckets(
     UsageError
         If an offset is no integer, there are fewer than four buckets (two if causal), or
         ``max_distance`` is not beyond the offsets that have a bucket of their own.
+
+    Examples
+    --------
+    Keys at the query, one, two, twenty and a thousand positions before it:
+
+    >>> import posprobe as pp
+    >>> pp.t5_buckets([0, -1, -2, -20, -1000]).tolist()
+    [0, 1, 2, 10, 15]
     """
     offset = _integers(offsets)
     each = buckets // 2 if bidirectional else buckets

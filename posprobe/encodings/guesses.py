@@ -29,6 +29,12 @@ def counting(length: int, dim: int) -> PositionTable:
     ------
     UsageError
         If a size is not positive or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.counting(4, 1).values.tolist()
+    [[0.0], [1.0], [2.0], [3.0]]
     """
     reference = canonical("counting", length, dim)
     check_sizes(reference, length, dim)
@@ -48,6 +54,12 @@ def normalised_counting(length: int, dim: int) -> PositionTable:
     ------
     UsageError
         If a size is not positive or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.normalised_counting(5, 1).values.tolist()
+    [[0.0], [0.25], [0.5], [0.75], [1.0]]
     """
     reference = canonical("normalised-counting", length, dim)
     check_sizes(reference, length, dim)
@@ -77,6 +89,14 @@ def binary(length: int, dim: int, *, signed: bool = False) -> PositionTable:
     ------
     UsageError
         If a size is not positive or the table would be too large.
+
+    Examples
+    --------
+    The numbers 0 to 3, the digit of ones first:
+
+    >>> import posprobe as pp
+    >>> pp.binary(4, 2).values.tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
     reference = canonical("binary", length, dim, signed=signed)
     check_sizes(reference, length, dim)
@@ -107,6 +127,14 @@ def continuous_binary(length: int, dim: int) -> PositionTable:
     ------
     UsageError
         If a size is not positive or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> table = pp.continuous_binary(8, 2).values
+    >>> bool(np.allclose(table[4:], table[:4]))
+    True
     """
     reference = canonical("continuous-binary", length, dim)
     check_sizes(reference, length, dim)
@@ -139,6 +167,14 @@ def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTab
     ------
     UsageError
         If a size is not positive, the base is not above 1, or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> table = pp.sine_ladder(64, 8)
+    >>> bool(np.allclose(table.values[:, 0], np.sin(np.arange(64))))
+    True
     """
     reference = canonical("sine-ladder", length, dim, base=None if base == 10_000 else base)
     check_sizes(reference, length, dim)

@@ -69,6 +69,13 @@ def rotary_frequencies(
         If the rule is unknown, a key it needs is missing, or a value cannot be.
     UsageError
         If another argument cannot be.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> frequencies, factor = pp.rotary_frequencies(8)
+    >>> frequencies.round(6).tolist(), factor
+    ([1.0, 0.1, 0.01, 0.001], 1.0)
     """
     given = dict(scaling or {})
     nested = [key for key, value in given.items() if isinstance(value, Mapping)]

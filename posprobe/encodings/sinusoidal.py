@@ -78,6 +78,16 @@ def sinusoidal(
     UsageError
         If a size is not positive, the width is odd, the base is not above 1, or the table would be
         too large.
+
+    Examples
+    --------
+    Position 0 has sine 0 and cosine 1 at every frequency:
+
+    >>> import posprobe as pp
+    >>> pp.sinusoidal(64, 8).values[0].tolist()
+    [0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    >>> pp.sinusoidal(64, 8, order="halves").values[0].tolist()
+    [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
     """
     reference = canonical(
         "sinusoidal",
@@ -131,6 +141,15 @@ def translation_matrix(
     ------
     UsageError
         If the width is not a positive even number or the base is not above 1.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> rows = pp.sinusoidal(64, 8).values
+    >>> step = pp.translation_matrix(8, 1)
+    >>> bool(np.allclose(rows[:-1] @ step, rows[1:]))
+    True
     """
     reference = f"translation_matrix({dim}, {shift})"
     check_sizes(reference, dim, dim, multiple=2)
@@ -166,6 +185,15 @@ def sincos2d(
     UsageError
         If a size is not positive, ``d`` is no multiple of 4, the base is not above 1, the order is
         unknown, or the table would be too large.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> table = pp.sincos2d(14, 14, 192)
+    >>> print(table.layout)
+    grid of 14 x 14
+    >>> table.values.shape
+    (196, 192)
     """
     reference = canonical(
         "sincos2d",

@@ -118,6 +118,16 @@ def effective_table(
         If the weights do not fit the table.
     PosprobeError
         As for `load`.
+
+    Examples
+    --------
+    The LayerNorm before the first layer's attention has been applied to these rows:
+
+    >>> import posprobe as pp
+    >>> stored = pp.load("sample:digits-vit")
+    >>> seen = pp.effective_table("sample:digits-vit", layer=0)
+    >>> len(seen) == len(stored), seen.dim
+    (True, 48)
     """
     model = open_model(
         reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline

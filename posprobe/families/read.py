@@ -73,6 +73,17 @@ def load(
         If there are several tables and none was picked.
     NoPositionTable
         If the checkpoint has none.
+
+    Examples
+    --------
+    The positions that all-MiniLM-L6-v2 learned, one of the tables that ship with the package:
+
+    >>> import posprobe as pp
+    >>> table = pp.load("sample:all-minilm-l6-v2")
+    >>> len(table), table.dim, table.kind
+    (512, 384, 'learned')
+    >>> table[1:128].rows
+    (1, 128)
     """
     parsed = parse_reference(reference)
     if grid and min(grid) < 1:
@@ -114,6 +125,16 @@ def load_schemes(
         If what is stored or configured contradicts itself.
     NoPositionTable
         If there is no such encoding.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (rotary,) = pp.load_schemes("rotary:4096x64,base=500000")
+    >>> rotary.head_dim, rotary.base, rotary.max_positions
+    (64, 500000.0, 4096)
+    >>> (alibi,) = pp.load_schemes("alibi:512x4")
+    >>> alibi.slopes.tolist()
+    [0.25, 0.0625, 0.015625, 0.00390625]
     """
     parsed = parse_reference(reference)
     if _is_formula(parsed):

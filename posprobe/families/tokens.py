@@ -125,6 +125,14 @@ def load_tokens(
     ------
     UsageError
         If the checkpoint holds no such embeddings, or they cannot be read; the message says why.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> table = pp.load("sample:digits-vit")
+    >>> tokens = pp.load_tokens(table)
+    >>> tokens.kind, tokens.values.shape[1] == table.dim
+    ('white-noise patch', True)
     """
     source = table.source
     if source.tensor is None:

@@ -102,6 +102,20 @@ def load_heads(
         If the weights do not fit the table.
     PosprobeError
         As for `load`.
+
+    Examples
+    --------
+    One layer of a small vision transformer, without building it:
+
+    >>> import posprobe as pp
+    >>> layer = pp.load_heads("sample:digits-vit", layer=0)
+    >>> layer.heads, layer.w_q.shape
+    (4, (48, 48))
+    >>> logits = pp.head_logits(
+    ...     layer.table, layer.w_q, layer.w_k, layer.b_q, layer.b_k, heads=layer.heads
+    ... )
+    >>> logits.curves.shape
+    (4, 15, 15)
     """
     model = open_model(
         reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline

@@ -93,6 +93,16 @@ def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
     ------
     UsageError
         If there is no such venue or span.
+
+    Examples
+    --------
+    A figure that is made in the block is as wide as the text of the venue:
+
+    >>> import posprobe as pp
+    >>> import matplotlib as mpl
+    >>> with pp.style("neurips"):
+    ...     print(mpl.rcParams["figure.figsize"][0])
+    5.5
     """
     import matplotlib as mpl
 

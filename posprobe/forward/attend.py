@@ -51,6 +51,16 @@ def attend(
     ------
     UsageError
         If the model shows no attention, a layer has none, or as for `decompose`.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> model = pp.load_model("sample:digits-vit", device="cpu")
+    >>> attention = pp.attend(model, pp.random_images((1, 8, 8), count=8))
+    >>> sorted(attention.layers)
+    [0, 1]
     """
     title = name or type(model).__name__
     points: list[Sequence[HookPoint]] = []

@@ -41,6 +41,16 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
     ------
     UsageError
         If the model takes no images, or has no table of its own or several.
+
+    Examples
+    --------
+    This needs the extra `models`. What enters the first layer for a constant image is the table
+    itself:
+
+    >>> import posprobe as pp
+    >>> blank = pp.blank_images(pp.load_model("sample:digits-vit", device="cpu"))
+    >>> print(f"{blank.constant[0].alignment:.2f}")
+    1.00
     """
     title = name or type(model).__name__
     shape = image_shape(model)

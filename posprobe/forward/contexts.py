@@ -37,6 +37,16 @@ def random_tokens(
     ------
     NDArray
         ``[b, length]``.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> from transformers import GPT2Config
+    >>> batches = pp.random_tokens(GPT2Config(vocab_size=100), length=16, count=10)
+    >>> [batch.shape for batch in batches]
+    [(8, 16), (2, 16)]
     """
     allowed = _ordinary(config)
     rng = np.random.default_rng(seed)
@@ -83,6 +93,12 @@ def random_images(
     ------
     NDArray
         ``[b, *shape]``.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> [batch.shape for batch in pp.random_images((3, 8, 8), count=10)]
+    [(8, 3, 8, 8), (2, 3, 8, 8)]
     """
     rng = np.random.default_rng(seed)
     for size in _sizes(count, batch_size):

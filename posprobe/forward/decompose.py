@@ -62,6 +62,17 @@ def decompose(
         context does not fit into memory, or the model returns no hidden states.
     InvalidTable
         If hidden states are not finite.
+
+    Examples
+    --------
+    This needs the extra `models`. What positions add at layer 1 is a table like any other:
+
+    >>> import posprobe as pp
+    >>> model = pp.load_model("sample:digits-vit", device="cpu")
+    >>> states = pp.decompose(model, pp.random_images((1, 8, 8), count=8))
+    >>> table = states.table(1)
+    >>> len(table), table.dim
+    (64, 48)
     """
     title = name or type(model).__name__
     points: list[Sequence[HookPoint]] = []

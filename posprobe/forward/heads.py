@@ -31,6 +31,15 @@ def measure_heads(
     ------
     PosprobeError
         As for `posprobe.load_heads`.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> heads = pp.measure_heads("sample:digits-vit")
+    >>> sorted(heads.layers)
+    [0, 1]
+    >>> heads.layers[0].curves.shape
+    (4, 15, 15)
     """
     model = open_model(
         reference, content=content, rows=rows, grid=grid, revision=revision, offline=offline

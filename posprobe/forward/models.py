@@ -70,6 +70,15 @@ def load_model(
         If the reference leads nowhere.
     InvalidCheckpoint
         If the checkpoint lacks weights that the model needs, or cannot be read.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> model = pp.load_model("sample:digits-vit", device="cpu")
+    >>> type(model).__name__, model.training
+    ('ViTModel', False)
     """
     from safetensors import SafetensorError
 

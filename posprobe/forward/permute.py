@@ -59,6 +59,16 @@ def permutation_effect(
     UsageError
         If the model has no table of its own or several, or labels do not fit, or as for
         `decompose`.
+
+    Examples
+    --------
+    This needs the extra `models`. Without positions, permuted patches give permuted states:
+
+    >>> import posprobe as pp
+    >>> model = pp.load_model("sample:digits-vit", device="cpu")
+    >>> effect = pp.permutation_effect(model, pp.random_images((1, 8, 8), count=8))
+    >>> effect.with_positions.tokens > 0.1, effect.without_positions.tokens < 1e-4
+    (True, True)
     """
     title = name or type(model).__name__
     path, table = position_table(model, title)

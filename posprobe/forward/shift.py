@@ -62,6 +62,23 @@ def phase_shift(
     ------
     UsageError
         If the model takes no positions, contexts leave no room for a shift, or as for `decompose`.
+
+    Examples
+    --------
+    This needs the extra `models`. Rotary embeddings know distances alone, so a shift changes
+    nothing:
+
+    >>> import posprobe as pp
+    >>> import torch
+    >>> from transformers import LlamaConfig, LlamaModel
+    >>> config = LlamaConfig(
+    ...     hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+    ...     vocab_size=50,
+    ... )
+    >>> model = LlamaModel(config).eval()
+    >>> effect = pp.phase_shift(model, pp.random_tokens(config, length=8, count=4), shifts=(8, 16))
+    >>> effect.shifts.tolist(), bool(effect.change.max() < 1e-4)
+    ([0, 8, 16], True)
     """
     title = name or type(model).__name__
     body = body_of(model) if hasattr(model, "config") else model

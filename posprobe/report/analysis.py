@@ -62,6 +62,15 @@ class Analysis:
         Versions, device, seed, command and time.
     tokens
         What the positions are added to, where ``scale`` was measured.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> analysis = pp.analyze(pp.sinusoidal(64, 16), only=("pca",), nulls=0)
+    >>> analysis.results["pca"].explained_variance_ratio.shape
+    (16,)
+    >>> analysis.to_dict()["pca"].keys() >= {"stable_rank"}
+    True
     """
 
     table: PositionTable
@@ -157,6 +166,15 @@ def analyze(
         If the table has a single row, or too many for an analysis.
     UsageError
         If a name is unknown, an analysis does not apply, or the device is not there.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> analysis = pp.analyze(pp.sinusoidal(64, 16), only=("pca", "norms"), nulls=0)
+    >>> sorted(analysis.results)
+    ['norms', 'pca']
+    >>> print(f"{analysis.results['pca'].stable_rank:.2f}")
+    4.53
     """
     if len(table) < 2:
         raise InvalidTable(

@@ -67,6 +67,13 @@ class Comparison:
         first table's steps.
     environment
         Versions, device, seed, command and time.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> comparison = pp.compare(pp.sinusoidal(32, 8), pp.counting(32, 8), nulls=0)
+    >>> len(comparison.analyses), comparison.distances[0][0]
+    (2, None)
     """
 
     labels: tuple[str, ...]
@@ -189,6 +196,15 @@ def compare(
     ------
     UsageError
         If there are fewer than two tables, or grids that differ, or grids beside sequences.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> comparison = pp.compare(pp.sinusoidal(32, 8), pp.counting(32, 8), nulls=0)
+    >>> comparison.labels
+    ('sinusoidal:32x8', 'counting:32x8')
+    >>> print(f"{comparison.distances[0][1].cka:.2f}")
+    0.56
     """
     if len(tables) < 2:
         raise UsageError("a comparison needs at least two tables.")

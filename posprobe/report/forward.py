@@ -42,6 +42,16 @@ class ForwardAnalysis:
         Versions, device, seed, command and time.
     notes
         What a reader must know, such as that the run was stopped early.
+
+    Examples
+    --------
+    This needs the extra `models`:
+
+    >>> import posprobe as pp
+    >>> contexts = pp.Contexts(count=4)
+    >>> analysis = pp.analyze_model("sample:digits-vit", contexts, only=("blank",), nulls=0)
+    >>> sorted(analysis.results), analysis.missing
+    (['blank'], {})
     """
 
     name: str

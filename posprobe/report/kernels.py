@@ -209,6 +209,16 @@ def compare_kernels(
         three or longer than a table.
     InvalidTable
         If a table has a zero row, whose cosines are undefined.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (alibi,) = pp.load_schemes("alibi:32x4")
+    >>> comparison = pp.compare_kernels(pp.sinusoidal(32, 8), alibi)
+    >>> comparison.labels
+    ('sinusoidal:32x8', 'alibi:32x4')
+    >>> comparison.kernels[0].shape
+    (32, 32)
     """
     if len(records) < 2:
         raise UsageError("a comparison needs at least two encodings.")

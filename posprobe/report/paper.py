@@ -43,6 +43,13 @@ class PaperFigure:
         One paragraph of plain text: how to read it, of what it is, how it was made.
     venue, span
         Where it will stand.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> figure = pp.paper_figure("norms", pp.sinusoidal(64, 8), venue="acl", nulls=0)
+    >>> figure.caption.startswith("Euclidean norm of each position embedding")
+    True
     """
 
     figure: Figure
@@ -187,6 +194,13 @@ def paper_figure(
         If the kind, venue or span is unknown, or the kind does not apply to these records.
     InvalidTable
         If a table has a single row.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> figure = pp.paper_figure("norms", pp.sinusoidal(64, 8), venue="acl", nulls=0)
+    >>> print(f"{figure.figure.get_figwidth():.2f} inches")
+    3.03 inches
     """
     from posprobe.figures import style
     from posprobe.figures.sheet import Sheet, lay_out

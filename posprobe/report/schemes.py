@@ -49,6 +49,16 @@ class SchemeAnalysis:
         ``rotation`` for rotary ones.
     environment
         Versions, seed, command and time.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> (rotary,) = pp.load_schemes("rotary:2048x64")
+    >>> analysis = pp.analyze_schemes(rotary)
+    >>> analysis.records == (rotary,)
+    True
+    >>> print(f"{analysis.results[0]['rotation'].wavelength[0]:.2f}")
+    6.28
     """
 
     records: tuple[Scheme, ...]
@@ -145,6 +155,13 @@ def analyze_schemes(
     ------
     UsageError
         If there is no record, or the length is not positive.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> analysis = pp.analyze_schemes(*pp.load_schemes("rotary:2048x64"))
+    >>> sorted(analysis.results[0])
+    ['heads', 'rotation']
     """
     if not records:
         raise UsageError("there is no encoding to analyse.")

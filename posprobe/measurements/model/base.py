@@ -46,6 +46,12 @@ class Contexts:
         How many are run at a time.
     seed
         Of random ones.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.Contexts(count=16, length=64)
+    Contexts(text=None, images=None, count=16, length=64, batch_size=8, seed=0)
     """
 
     text: Path | None = None

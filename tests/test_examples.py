@@ -1,0 +1,32 @@
+"""Every public name has an example in its docstring, and it shows what comes out."""
+
+from __future__ import annotations
+
+import doctest
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+import posprobe as pp
+
+
+def example(name: str) -> doctest.DocTest | None:
+    thing: Any = getattr(pp, name)
+    found = doctest.DocTestFinder(recurse=False).find(thing, name, globs={})
+    return next((test for test in found if test.examples), None)
+
+
+def tier(name: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Return the marker of examples that run a model: importing PyTorch takes seconds."""
+    return (pytest.mark.slow,) if "the extra `models`" in (getattr(pp, name).__doc__ or "") else ()
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=tier(name)) for name in pp.__all__])
+def test_the_example_shows_what_comes_out(name: str) -> None:
+    mpl.use("agg")
+    test = example(name)
+    assert test is not None, "a public name needs an example in its docstring"
+    told: list[str] = []
+    failed, _ = doctest.DocTestRunner(verbose=False).run(test, out=told.append)
+    assert not failed, "".join(told)

@@ -1,0 +1,55 @@
+"""The pages of the documentation site: what they tell to type runs, and no name is left out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import posprobe as pp
+from posprobe.cli import main
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES = [DOCS / "tutorial.md", *sorted((DOCS / "how-to").glob("*.md"))]
+BLOCK = re.compile(r"```(sh|python)\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_tells_to_type_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import matplotlib.pyplot as plt
+
+    plt.switch_backend("agg")
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "path" / "to" / "checkpoint"
+    folder.mkdir(parents=True)
+    walk = np.cumsum(np.random.default_rng(0).normal(size=(26, 8)), axis=0)
+    save_file({"wpe.weight": walk.astype(np.float32)}, folder / "model.safetensors")
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    names: dict[str, object] = {}
+    try:
+        for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if language == "python":
+                exec(compile(text, page.name, "exec"), names)  # noqa: S102 - what a reader types
+                continue
+            for words in (shlex.split(line) for line in text.splitlines()):
+                if words[0] != "posprobe":
+                    continue
+                monkeypatch.setattr(sys, "argv", words)
+                with pytest.raises(SystemExit) as ended:
+                    main()
+                assert not ended.value.code, (words, capsys.readouterr().err)
+    finally:
+        plt.close("all")
+
+
+def test_the_reference_lists_every_public_name_once() -> None:
+    listed = re.findall(r"^   (\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(pp.__all__)
