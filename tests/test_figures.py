@@ -368,12 +368,12 @@ def test_every_result_has_a_drawing(
     every = pp.analyze(table, only=["all"], nulls=0).results
     schemes = pp.analyze_schemes(rotary(), window()).results
     others = (result for results in schemes for result in results.values())
-    beside = analyses.scale(table, np.ones((3, table.dim)))
+    scaled = analyses.scale(table, np.ones((3, table.dim)))
     attending = analyses.head_logits(table, np.eye(table.dim), np.eye(table.dim), heads=1)
     states = np.random.default_rng(0).normal(size=(2, 3, 5, 8))
     sums = {layer: moments(batch) for layer, batch in enumerate(states)}
     inside = (attending, mean_decomposition(sums, layout=Sequence(5)))
-    made = (*drawn["grid"].results.values(), *every.values(), *others, beside, *inside)
+    made = (*drawn["grid"].results.values(), *every.values(), *others, scaled, *inside)
     examples = {type(result): result for result in made}
     # Attention has to be measured: its drawing is tested with a running model.
     assert set(examples) | {analyses.AttentionByOffset} == kinds

@@ -145,8 +145,8 @@ def said(document: Any) -> Iterator[Finding]:
         yield Finding("The toy was heard.", ("toy.loudness",))
 
 
-def drawn(sheet: Any, results: Any, beside: Any) -> Any:
-    assert isinstance(beside, dict)
+def drawn(sheet: Any, results: Any, references: Any) -> Any:
+    assert isinstance(references, dict)
     figure = sheet.figure(1.5)
     plot(figure.subplots(), next(iter(results.values())))
     return figure

@@ -177,7 +177,7 @@ def test_dropped_rows_matter_only_where_stored_rows_count() -> None:
 def test_ours_stands_beside_the_published_value() -> None:
     table = gpt2()[1:512]
     kept = document(table, pca={"stable_rank": 2.054, "top3": None})
-    found = {value["key"]: value for value in (v.beside(kept) for v in published_for(table))}
+    found = {value["key"]: value for value in (v.compared(kept) for v in published_for(table))}
     assert found["pca.stable_rank"]["ours"] == 2.054
     assert found["pca.stable_rank"]["value"] == 2.05
     assert found["pca.stable_rank"]["rows"] == [1, 512]
@@ -188,6 +188,6 @@ def test_ours_stands_beside_the_published_value() -> None:
 
 def test_a_value_inside_a_list_is_found() -> None:
     walk_value = next(value for value in PUBLISHED if value.model == "random-walk")
-    assert walk_value.beside({"pca": {"explained_variance_ratio": [0.61, 0.2]}})["ours"] == 0.61
-    assert walk_value.beside({"pca": {"explained_variance_ratio": []}})["ours"] is None
-    assert walk_value.beside({"pca": {"explained_variance_ratio": None}})["ours"] is None
+    assert walk_value.compared({"pca": {"explained_variance_ratio": [0.61, 0.2]}})["ours"] == 0.61
+    assert walk_value.compared({"pca": {"explained_variance_ratio": []}})["ours"] is None
+    assert walk_value.compared({"pca": {"explained_variance_ratio": None}})["ours"] is None

@@ -410,10 +410,10 @@ def test_kernels_side_by_side_share_one_range_and_hold_their_numbers() -> None:
     kernels = {name: rng.standard_normal((20, 20)) for name in "abcd"}
     made = {}
     matrix = rng.uniform(-1, 1, (4, 4))
-    beside = {"kernels": kernels, "distances": {"correlation": matrix}}
+    references = {"kernels": kernels, "distances": {"correlation": matrix}}
     for name, build in kernel_figures.FIGURES.items():
         with style():
-            made[name] = build(REPORT, curves, beside)
+            made[name] = build(REPORT, curves, references)
             made[name].draw_without_rendering()
     assert set(made) == {"curves", "kernels", "distances"}
     (ax,) = panels(made["curves"])

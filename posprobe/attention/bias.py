@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe.arrays import Array
-from posprobe.attention.checks import beside, constant, entries, floating, joined, unfit
+from posprobe.attention.checks import constant, entries, floating, joined, on_device_of, unfit
 
 
 def look_up(table: Array, index: Array) -> Array:
@@ -79,7 +79,7 @@ def continuous_bias(offsets: Array, w1: Array, b1: Array, w2: Array, index: Arra
             "[..., 2], [hidden, 2], [hidden], [heads, hidden] are expected.",
             offsets=offsets, w1=w1, b1=b1, w2=w2,
         )  # fmt: skip
-    hidden = xp.matmul(beside(host.reshape(-1, w1.shape[1]), w1, xp), w1.mT) + b1
+    hidden = xp.matmul(on_device_of(host.reshape(-1, w1.shape[1]), w1, xp), w1.mT) + b1
     table = xp.matmul(xp.where(hidden > 0, hidden, xp.zeros_like(hidden)), w2.mT)
     # 16 * sigmoid(t), in a form that cannot overflow.
     return look_up(8 * (1 + xp.tanh(table / 2)), index)

@@ -91,7 +91,7 @@ def entries(where: str, index: Array, count: int, like: Array, xp: ModuleType) -
     return xp.asarray(host.astype(np.int64).reshape(-1), device=like.device)
 
 
-def beside(host: NDArray[np.generic], like: Array, xp: ModuleType) -> Array:
+def on_device_of(host: NDArray[np.generic], like: Array, xp: ModuleType) -> Array:
     """Bring numbers from the host to the library, dtype and device of an array."""
     cast = xp.astype(xp.asarray(np.array(host)), like.dtype)
     return xp.asarray(cast, device=like.device)

@@ -9,11 +9,11 @@ import numpy as np
 
 from posprobe.arrays import Array
 from posprobe.attention.checks import (
-    beside,
     constant,
     covers,
     floating,
     joined,
+    on_device_of,
     product,
     unfit,
 )
@@ -167,7 +167,7 @@ def rotate(x: Array, angles: Array, *, interleaved: bool = False) -> Array:
     if 2 * pairs > x.shape[-1]:
         raise unfit("rotate", f"{pairs} pairs need a width of {2 * pairs}.", x=x, angles=angles)
     # Far positions make large angles: what is rounded to the type of x is their sine, not they.
-    cos, sin = beside(np.cos(host), x, xp), beside(np.sin(host), x, xp)
+    cos, sin = on_device_of(np.cos(host), x, xp), on_device_of(np.sin(host), x, xp)
     turned, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
     if interleaved:
         first, second = turned[..., 0::2], turned[..., 1::2]

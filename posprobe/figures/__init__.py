@@ -53,7 +53,7 @@ def builders(result: Drawable) -> Mapping[str, Builder]:
 def report_figures(
     results: Mapping[str, Drawable],
     names: Iterable[str],
-    beside: Mapping[str, Any] | None = None,
+    references: Mapping[str, Any] | None = None,
 ) -> dict[str, Callable[[], Figure]]:
     """Return how to make figures of a report, of results of one kind.
 
@@ -63,11 +63,13 @@ def report_figures(
         By label.
     names
         Of the figures.
-    beside
+    references
         What was computed to stand beside them; each figure says what it takes.
     """
     found = builders(next(iter(results.values())))
-    return {name: partial(found[name], REPORT, printable(results), beside or {}) for name in names}
+    return {
+        name: partial(found[name], REPORT, printable(results), references or {}) for name in names
+    }
 
 
 def _module_of(result: Drawable) -> Any:

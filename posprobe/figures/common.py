@@ -55,9 +55,9 @@ def one_each(
     return build
 
 
-def band_of(beside: Mapping[str, Any], curve: str) -> Band | None:
+def band_of(references: Mapping[str, Any], curve: str) -> Band | None:
     """Look up the null band of a curve among what stands beside results."""
-    found: Band | None = beside.get("bands", {}).get(curve)
+    found: Band | None = references.get("bands", {}).get(curve)
     return found
 
 

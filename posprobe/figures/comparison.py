@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def _comparison(
-    sheet: Sheet, results: Mapping[str, Similarity], beside: Mapping[str, Any]
+    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the matrices above the curves by offset and by frequency: a paper's first figure.
 
-    ``beside`` holds ``spectra`` of the same labels and, where there are any, null ``bands``.
+    ``references`` holds ``spectra`` of the same labels and, where there are any, null ``bands``.
     """
     most = 3 if sheet.narrow else 6
     rows, columns = balanced(len(results), most)
@@ -42,14 +42,16 @@ def _comparison(
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(top, below))[:, 0]
     panels = [(name, result, result.raw) for name, result in results.items()]
     matrices(upper, panels, most, sheet)
-    _both_curves(lower, sheet, results, beside, stacked=sheet.narrow)
+    _both_curves(lower, sheet, results, references, stacked=sheet.narrow)
     return figure
 
 
-def _curves(sheet: Sheet, results: Mapping[str, Similarity], beside: Mapping[str, Any]) -> Figure:
-    """Draw the curves by offset above those by frequency, of ``spectra`` beside the results."""
+def _curves(
+    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
+) -> Figure:
+    """Draw the curves by offset above those by frequency, of ``spectra`` of the references."""
     figure = sheet.figure(5.0 + legend_height([*results, ""], sheet))
-    _both_curves(figure, sheet, results, beside, stacked=True)
+    _both_curves(figure, sheet, results, references, stacked=True)
     return figure
 
 
@@ -57,13 +59,13 @@ def _both_curves(
     figure: Figure | SubFigure,
     sheet: Sheet,
     results: Mapping[str, Similarity],
-    beside: Mapping[str, Any],
+    references: Mapping[str, Any],
     *,
     stacked: bool,
 ) -> None:
     left, right = figure.subplots(2, 1) if stacked else figure.subplots(1, 2)
-    profiles(left, results, band_of(beside, "profile"))
-    shares(right, beside["spectra"], band_of(beside, "spectrum"))
+    profiles(left, results, band_of(references, "profile"))
+    shares(right, references["spectra"], band_of(references, "spectrum"))
     handles, labels = left.get_legend_handles_labels()
     for ax in (left, right):
         ax.get_legend().remove()
@@ -74,7 +76,7 @@ def _both_curves(
 
 
 def distances(*, signed: bool) -> Builder:
-    """Return a builder that draws the ``distances`` beside results: ``[m, m]`` by name.
+    """Return a builder that draws the ``distances`` of the references: ``[m, m]`` by name.
 
     Parameters
     ----------
@@ -82,8 +84,8 @@ def distances(*, signed: bool) -> Builder:
         Whether they run from -1 to 1 rather than from 0 to 1.
     """
 
-    def build(sheet: Sheet, results: Mapping[str, Any], beside: Mapping[str, Any]) -> Figure:
-        matrices = beside["distances"]
+    def build(sheet: Sheet, results: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+        matrices = references["distances"]
         size = 1.0 + 0.38 * len(results)
         figure = sheet.figure(0.9 + size, width=1.2 + 1.15 * size * len(matrices))
         axes = figure.subplots(1, len(matrices), squeeze=False)[0]

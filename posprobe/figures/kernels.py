@@ -61,9 +61,9 @@ def _curves(
     return figure
 
 
-def _kernels(sheet: Sheet, _: Mapping[str, Any], beside: Mapping[str, Any]) -> Figure:
-    """Draw the standardised ``kernels`` beside, ``[n, n]`` by label, on one range."""
-    kernels = beside["kernels"]
+def _kernels(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+    """Draw the standardised ``kernels`` of the references, ``[n, n]`` by label, on one range."""
+    kernels = references["kernels"]
     rows, columns = balanced(len(kernels), 3)
     figure = sheet.figure(((sheet.width - 0.9) / max(columns, 2) + 0.2) * rows + 0.1)
     axes = panels(figure, len(kernels), 3)

@@ -49,16 +49,16 @@ def plot(ax: Axes, result: EffectiveTable) -> None:
 
 
 def _effective(
-    sheet: Sheet, results: Mapping[str, EffectiveTable], beside: Mapping[str, Any]
+    sheet: Sheet, results: Mapping[str, EffectiveTable], references: Mapping[str, Any]
 ) -> Figure:
-    """Draw the table's cosines as attention sees it (``effective`` beside), and its numbers."""
+    """Draw the table's cosines as attention sees it (``effective`` references), and its numbers."""
     (found,) = results.values()
     figure = sheet.figure(4.8 if sheet.narrow else 2.6)
     if sheet.narrow:
         left, right = figure.subplots(2, 1)
     else:
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
-    image = cosine_panel(left, beside["effective"])
+    image = cosine_panel(left, references["effective"])
     left.set_title("as attention sees it")
     figure.colorbar(image, ax=left, label="cosine", aspect=30, shrink=0.9)
     plot(right, found)

@@ -76,11 +76,11 @@ def _by_layer(
 
 
 def _layers(
-    sheet: Sheet, results: Mapping[str, MeanDecomposition], beside: Mapping[str, Any]
+    sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
 ) -> Figure:
     """Draw shares of variance, relative norms and stable ranks by layer.
 
-    ``beside`` may hold headline numbers of the ``sinusoid`` and bands of random walks (``walk``).
+    ``references`` may hold numbers of the ``sinusoid`` and bands of random walks (``walk``).
     """
     (found,) = results.values()
     figure = sheet.figure(6.6 if sheet.narrow else 2.7)
@@ -94,10 +94,10 @@ def _layers(
     _by_layer(left, found, _noise, "noise in position", MUTED, (0, (1, 1)), marker="")
     _by_layer(middle, found, lambda layer: layer.relative_norm, "position", BLUE, "-")
     _by_layer(right, found, lambda layer: layer.stable_rank, "position", BLUE, "-")
-    sinusoid = beside.get("sinusoid", {}).get("pca.stable_rank")
+    sinusoid = references.get("sinusoid", {}).get("pca.stable_rank")
     if sinusoid is not None:
         right.axhline(sinusoid, color=RED, linestyle=LINES[1][1], label="sinusoid")
-    walk = beside.get("walk", {}).get("pca.stable_rank")
+    walk = references.get("walk", {}).get("pca.stable_rank")
     if walk is not None:
         right.axhspan(
             walk["p5"], walk["p95"], color=MUTED, alpha=0.35, linewidth=0, label="random walks"
@@ -119,12 +119,12 @@ def _panels(sheet: Sheet, count: int, side: float) -> tuple[Figure, Any]:
 
 
 def _cosines(
-    sheet: Sheet, results: Mapping[str, MeanDecomposition], beside: Mapping[str, Any]
+    sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
 ) -> Figure:
-    """Draw the cosines of what positions add at some layers: ``cosines`` beside, by layer."""
+    """Draw the cosines of what positions add at some layers: ``cosines`` of the references, by layer."""
     (found,) = results.values()
-    figure, axes = _panels(sheet, len(beside["cosines"]), 2.2)
-    for ax, (number, result) in zip(axes.flat, beside["cosines"].items(), strict=False):
+    figure, axes = _panels(sheet, len(references["cosines"]), 2.2)
+    for ax, (number, result) in zip(axes.flat, references["cosines"].items(), strict=False):
         image = cosine_panel(ax, result)
         ax.set_xlabel("")
         noise = found.layers[number].noise_share
@@ -158,9 +158,9 @@ def cosine_panel(ax: Axes, result: Similarity | Patches) -> Any:
     return image
 
 
-def _paths(sheet: Sheet, _: Mapping[str, Any], beside: Mapping[str, Any]) -> Figure:
-    """Draw the path of positions through two components: ``components`` beside, by layer."""
-    components: Mapping[int, PCA] = beside["components"]
+def _paths(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+    """Draw the path of positions through two components: ``components`` of the references."""
+    components: Mapping[int, PCA] = references["components"]
     figure, axes = _panels(sheet, len(components), 2.0)
     for ax, (number, result) in zip(axes.flat, components.items(), strict=False):
         colors = plane(ax, result)

@@ -1,4 +1,4 @@
-"""The position subspace beside the directions of the tokens."""
+"""The position subspace and the directions of the tokens."""
 
 from __future__ import annotations
 

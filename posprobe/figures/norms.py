@@ -40,11 +40,11 @@ def plot(ax: Axes, result: Norms) -> None:
     ax.set_xlim(position[0] - 0.01 * len(position), position[-1] + 0.01 * len(position))
 
 
-def _norms(sheet: Sheet, results: Mapping[str, Norms], beside: Mapping[str, Any]) -> Figure:
+def _norms(sheet: Sheet, results: Mapping[str, Norms], references: Mapping[str, Any]) -> Figure:
     if isinstance(next(iter(results.values())).layout, Grid):
         height = min(sheet.width * 0.8, 3.0)
-        return one_each(plot, height, width=3.8, compressed=True)(sheet, results, beside)
-    return one_each(plot, sheet.plain + 0.1)(sheet, results, beside)
+        return one_each(plot, height, width=3.8, compressed=True)(sheet, results, references)
+    return one_each(plot, sheet.plain + 0.1)(sheet, results, references)
 
 
 FIGURES: Mapping[str, Builder] = {"norms": _norms}

@@ -1,4 +1,4 @@
-"""A table's headline numbers beside those of null models and of the sinusoid."""
+"""A table's headline numbers, those of null models and those of the sinusoid."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def _strip(ax: Axes, entry: Mapping[str, Any], title: str) -> None:
     ax.set_title(title, pad=2, fontsize="medium")
 
 
-def _nulls(sheet: Sheet, _: Mapping[str, Any], beside: Mapping[str, Any]) -> Figure:
-    """Draw a strip for each of the ``numbers`` beside, by label: entries as `_strip` takes them."""
-    numbers = beside["numbers"]
+def _nulls(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+    """Draw a strip for each of the ``numbers`` of the references, by label: entries as `_strip` takes them."""
+    numbers = references["numbers"]
     columns = 2 if sheet.narrow else 4 if sheet.low else 3
     rows = math.ceil(len(numbers) / columns)
     figure = sheet.figure(0.66 * rows + 0.3)

@@ -162,14 +162,14 @@ def _end(ax: Any, result: PCA, row: int, components: int, **look: Any) -> None:
     )  # fmt: skip
 
 
-def _variance(sheet: Sheet, results: Mapping[str, PCA], beside: Mapping[str, Any]) -> Figure:
+def _variance(sheet: Sheet, results: Mapping[str, PCA], references: Mapping[str, Any]) -> Figure:
     """Draw the explained variance by component."""
     figure = sheet.figure(sheet.plain + 0.2 + legend_height([*results, ""], sheet), width=4.6)
     ax = figure.subplots()
     if len(results) == 1:
         plot(ax, next(iter(results.values())))
     else:
-        variances(ax, results, band_of(beside, "variance"))
+        variances(ax, results, band_of(references, "variance"))
     legend_above(ax, sheet)
     return figure
 

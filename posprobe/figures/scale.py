@@ -1,4 +1,4 @@
-"""The lengths of positions beside those of tokens."""
+"""Norms of positions and norms of tokens."""
 
 from __future__ import annotations
 

@@ -166,7 +166,9 @@ def _similarity(sheet: Sheet, results: Mapping[str, Similarity], _: Mapping[str,
     return figure
 
 
-def _profile(sheet: Sheet, results: Mapping[str, Similarity], beside: Mapping[str, Any]) -> Figure:
+def _profile(
+    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
+) -> Figure:
     """Draw the mean cosine by offset; on a grid, a map by displacement per table."""
     first = next(iter(results.values()))
     if isinstance(first.layout, Grid):
@@ -176,7 +178,7 @@ def _profile(sheet: Sheet, results: Mapping[str, Similarity], beside: Mapping[st
     if len(results) == 1:
         profile(ax, first)
     else:
-        profiles(ax, results, band_of(beside, "profile"))
+        profiles(ax, results, band_of(references, "profile"))
     legend_above(ax, sheet)
     return figure
 

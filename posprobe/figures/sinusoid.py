@@ -1,4 +1,4 @@
-"""A table beside the sinusoid of its shape."""
+"""A table compared with the sinusoid of its shape."""
 
 from __future__ import annotations
 

@@ -76,9 +76,11 @@ def _by_encoding(
     ax.margins(x=0.02)
 
 
-def _depth(sheet: Sheet, results: Mapping[str, Smoothness], beside: Mapping[str, Any]) -> Figure:
-    """Draw the smoothness by encoding, below the windows of the ``heads`` beside, if any."""
-    layers = beside.get("heads", {})
+def _depth(
+    sheet: Sheet, results: Mapping[str, Smoothness], references: Mapping[str, Any]
+) -> Figure:
+    """Draw the smoothness by encoding, below the windows of the ``heads`` of the references."""
+    layers = references.get("heads", {})
     figure = sheet.figure(4.2 if layers else 2.4)
     axes = figure.subplots(
         2 if layers else 1, 1, sharex=set(layers) == set(results), squeeze=False

@@ -111,7 +111,9 @@ def shares(ax: Axes, results: Mapping[str, Spectrum], band: Band | None) -> None
     ax.legend(loc="lower left")
 
 
-def _spectrum(sheet: Sheet, results: Mapping[str, Spectrum], beside: Mapping[str, Any]) -> Figure:
+def _spectrum(
+    sheet: Sheet, results: Mapping[str, Spectrum], references: Mapping[str, Any]
+) -> Figure:
     """Draw the power spectrum and, of a single sequence, each dimension's dominant frequency."""
     first = next(iter(results.values()))
     if len(results) > 1 or isinstance(first.layout, Grid):
@@ -119,7 +121,7 @@ def _spectrum(sheet: Sheet, results: Mapping[str, Spectrum], beside: Mapping[str
         figure = sheet.figure(sheet.plain + 0.3 + legend_height([*results, ""], sheet), width=4.6)
         ax = figure.subplots()
         if len(results) > 1:
-            shares(ax, results, band_of(beside, "spectrum"))
+            shares(ax, results, band_of(references, "spectrum"))
         else:
             plot(ax, first)
         legend_above(ax, sheet)

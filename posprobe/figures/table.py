@@ -47,8 +47,10 @@ def _every(what: str, step: int) -> str:
     return what if step == 1 else f"{what} (one in {step})"
 
 
-def _table(sheet: Sheet, results: Mapping[str, PositionTable], beside: Mapping[str, Any]) -> Figure:
-    return one_each(plot, 2.2 if sheet.narrow else 2.8)(sheet, results, beside)
+def _table(
+    sheet: Sheet, results: Mapping[str, PositionTable], references: Mapping[str, Any]
+) -> Figure:
+    return one_each(plot, 2.2 if sheet.narrow else 2.8)(sheet, results, references)
 
 
 FIGURES: Mapping[str, Builder] = {"table": _table}

@@ -157,7 +157,7 @@ class Measurement(Generic[I, R]):
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
 
     def figures(
-        self, results: Mapping[str, R], beside: Mapping[str, Any] | None = None
+        self, results: Mapping[str, R], references: Mapping[str, Any] | None = None
     ) -> dict[str, Callable[[], Figure]]:
         """Return how to make the figures of a report that results by label allow."""
         from posprobe.figures import report_figures
@@ -167,7 +167,7 @@ class Measurement(Generic[I, R]):
             for drawing in self.drawings
             if not any(drawing.lacks(result) for result in results.values())
         ]
-        shown = {**(beside or {})}
+        shown = {**(references or {})}
         for result in results.values():
             shown |= self.drawn_with(result)
         return report_figures(results, names, shown)

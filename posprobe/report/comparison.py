@@ -93,7 +93,7 @@ class Comparison:
             table: Any = {
                 "label": label,
                 "positions_before": before,
-                "published": [value.beside(document) for value in published_for(analysis.table)],
+                "published": [value.compared(document) for value in published_for(analysis.table)],
             }
             tables.append(table | document)
         pairs: list[PairBlock] = [
@@ -139,16 +139,16 @@ class Comparison:
         from posprobe.figures.styles import printable
 
         alike = self._results("similarity", Similarity)
-        beside = {
+        references = {
             "bands": self.curve_bands,
             "spectra": printable(self._results("spectrum", Spectrum)),
             "distances": {name: self.matrix(name) for name in DISTANCES},
         }
         figures = report_figures(alike, ("similarity",))
-        figures |= report_figures(self._results("pca", PCA), ("variance",), beside)
+        figures |= report_figures(self._results("pca", PCA), ("variance",), references)
         on_grid = isinstance(self.analyses[0].table.layout, Grid)
         for name in ("distances",) if on_grid else ("distances", "curves"):
-            figures[name] = partial(FIGURES[name], REPORT, printable(alike), beside)
+            figures[name] = partial(FIGURES[name], REPORT, printable(alike), references)
         return figures
 
     def _results(self, name: str, kind: type[_R]) -> dict[str, _R]:

@@ -158,12 +158,14 @@ class KernelComparison:
             for curve in self.curves
         ]
         kernels = [standardised(k, slice(None, None, len(k) + 1)) for k in self.kernels]
-        beside = {
+        references = {
             "kernels": printable(dict(zip(self.labels, kernels, strict=True))),
             "distances": {name: getattr(self, name) for name in DISTANCES},
         }
         results = printable(dict(zip(self.labels, curves, strict=True)))
-        return {name: partial(build, REPORT, results, beside) for name, build in FIGURES.items()}
+        return {
+            name: partial(build, REPORT, results, references) for name, build in FIGURES.items()
+        }
 
     def save(self, folder: str | Path) -> Path:
         """Write the bundle: data, figures and report. Return its folder.

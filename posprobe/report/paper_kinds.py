@@ -148,8 +148,8 @@ def _comparison(analyses: Mapping[str, Analysis], bands: Mapping[str, Any], shee
 
     alike = {name: analysis.results["similarity"] for name, analysis in analyses.items()}
     spectra = {name: analysis.results["spectrum"] for name, analysis in analyses.items()}
-    beside = {"bands": bands, "spectra": printable(spectra)}
-    figure = FIGURES["comparison"](sheet, printable(alike), beside)
+    references = {"bands": bands, "spectra": printable(spectra)}
+    figure = FIGURES["comparison"](sheet, printable(alike), references)
     return figure, comparison_caption(alike)  # type: ignore[arg-type] # by the measurement's name
 
 

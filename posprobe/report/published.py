@@ -80,7 +80,7 @@ class Published:
     matched: Match | None = None
     differs: str = ""
 
-    def beside(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def compared(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value with posprobe's own from an ``analysis.json``, ready for JSON.
 
         ``ours`` is None where the document does not hold the quantity.
