@@ -68,7 +68,7 @@ class Norms(Result):
     start: int
 
     def summary(self) -> NormsBlock:
-        """Return mean, extremes and the rows that stand out."""
+        """Return mean, extremes and the rows that stand out, counted as positions."""
         return {
             "mean": float(self.norms.mean()),
             "median": float(np.median(self.norms)),
@@ -76,8 +76,10 @@ class Norms(Result):
             "max": float(self.norms.max()),
             "mean_row_norm": self.mean_row_norm,
             "outlier_threshold": OUTLIER,
-            "outlier_rows": [{"row": row, "norm": float(self.norms[row])} for row in self.outliers],
-            "zero_rows": list(self.zero_rows),
+            "outlier_rows": [
+                {"row": row + self.start, "norm": float(self.norms[row])} for row in self.outliers
+            ],
+            "zero_rows": [row + self.start for row in self.zero_rows],
         }
 
 

@@ -27,7 +27,7 @@ from posprobe.cli.options import (
     load_any,
     load_sample,
     scheme_length,
-    talk,
+    set_up_logging,
 )
 from posprobe.cli.show import found, summary, written
 from posprobe.errors import UsageError
@@ -61,7 +61,7 @@ def analyze(
     from posprobe.report import analyze as run
     from posprobe.report import analyze_schemes, bundle_name, to_json
 
-    talk(quiet=quiet)
+    set_up_logging(quiet=quiet)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         typer.echo(found(loaded), err=True)

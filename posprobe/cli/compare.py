@@ -22,7 +22,7 @@ from posprobe.cli.options import (
     Seed,
     load_records,
     scheme_length,
-    talk,
+    set_up_logging,
 )
 from posprobe.cli.show import summary, written
 
@@ -36,7 +36,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="REF REF...",
-            help="Encodings; `sinusoidal` and `sincos2d` alone take the first one's shape.",
+            help="Encodings to compare; `sinusoidal` and `sincos2d` alone take the first one's shape.",
         ),
     ],
     out: Out = None,
@@ -57,7 +57,7 @@ def compare(
     from posprobe.report import compare as run
     from posprobe.table import PositionTable
 
-    talk(quiet=quiet)
+    set_up_logging(quiet=quiet)
     records = load_records(refs, rows=rows, offline=offline, quiet=quiet)
     command = shlex.join(["posprobe", *sys.argv[1:]])
     tables = [record for record in records if isinstance(record, PositionTable)]

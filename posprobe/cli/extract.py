@@ -17,14 +17,15 @@ from posprobe.cli.options import (
     Rows,
     Tensor,
     load_table,
-    talk,
+    set_up_logging,
 )
 
 
 def extract(
     ref: Ref,
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="FILE.npy, .npz, .safetensors or .csv.")
+        Path,
+        typer.Option("-o", "--output", help="File to write: .npy, .npz, .safetensors or .csv."),
     ],
     rows: Rows = None,
     tensor: Tensor = None,
@@ -36,7 +37,7 @@ def extract(
     """Write a position table to a file: only the rows that are positions, in order."""
     from posprobe.report import write_table
 
-    talk(quiet=quiet)
+    set_up_logging(quiet=quiet)
     table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     write_table(table, output)
     if not quiet:

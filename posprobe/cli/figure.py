@@ -23,7 +23,7 @@ from posprobe.cli.options import (
     Tensor,
     load_records,
     scheme_length,
-    talk,
+    set_up_logging,
 )
 from posprobe.errors import UsageError
 
@@ -49,18 +49,23 @@ def figure(
         list[str],
         typer.Argument(
             metavar="REF...",
-            help="Encodings; `sinusoidal` and `sincos2d` alone take the first one's shape.",
+            help="Encodings to draw; `sinusoidal` and `sincos2d` alone take the first one's shape.",
         ),
     ],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="FILE.pdf, .svg or .png; FILE.caption.txt beside it."),
+        typer.Option(
+            "-o", "--output", help="FILE.pdf, .svg or .png; the caption goes to FILE.caption.txt."
+        ),
     ],
     venue: Annotated[
-        str, typer.Option("--venue", metavar="V", help=f"Whose widths: {VENUES}.")
+        str,
+        typer.Option(
+            "--venue", metavar="V", help=f"Venue whose widths and fonts are used: {VENUES}."
+        ),
     ] = "acl",
     span: Annotated[
-        Span, typer.Option("--span", help="A column of text, or all; equal where there is one.")
+        Span, typer.Option("--span", help="Width of one column of text, or of the whole page.")
     ] = Span.column,
     rows: Rows = None,
     nulls: Nulls = DEFAULT_NULLS,
@@ -79,7 +84,7 @@ def figure(
     """
     from posprobe.report.paper import check_request, paper_figure
 
-    talk(quiet=quiet)
+    set_up_logging(quiet=quiet)
     # What was asked for is checked before anything is fetched.
     check_request(kind, venue, output)
     if len(refs) > 1 and (tensor or grid or revision):

@@ -22,7 +22,7 @@ from posprobe.cli.options import (
     Ref,
     Revision,
     parse_rows,
-    talk,
+    set_up_logging,
 )
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
@@ -41,14 +41,16 @@ def forward(
     ref: Ref,
     out: Out = None,
     text: Annotated[
-        Path | None, typer.Option("--text", metavar="FILE", help="Run on windows of this text.")
+        Path | None,
+        typer.Option("--text", metavar="FILE", help="Text to run the model on, cut into windows."),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option("--images", metavar="DIR", help="Run on these pictures.")
+        Path | None,
+        typer.Option("--images", metavar="DIR", help="Folder of pictures to run the model on."),
     ] = None,
     contexts: Annotated[
         int,
-        typer.Option("--contexts", metavar="N", min=1, help="Most contexts to run."),
+        typer.Option("--contexts", metavar="N", min=1, help="Largest number of contexts to run."),
     ] = 64,
     length: Annotated[
         int | None,
@@ -123,7 +125,7 @@ def forward(
     from posprobe.measurements.model import Contexts
     from posprobe.report import check_place, forward_name, to_json
 
-    talk(quiet=quiet)
+    set_up_logging(quiet=quiet)
     folder = out or Path("reports") / forward_name(ref)
     check_place(folder)
     analysis = analyze_model(

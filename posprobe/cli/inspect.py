@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from posprobe.cli.options import AsJson, Offline, Quiet, Ref, Revision, talk
+from posprobe.cli.options import AsJson, Offline, Quiet, Ref, Revision
 
 
 def inspect(
@@ -20,7 +20,7 @@ def inspect(
     from posprobe.families import inspect as look
     from posprobe.report import to_json
 
-    talk(quiet=quiet)
+    set_up_logging(quiet=quiet)
     encodings = look(ref, revision=revision, offline=offline)
     if as_json:
         typer.echo(to_json({"encodings": encodings}), nl=False)

@@ -45,33 +45,49 @@ Rows: TypeAlias = Annotated[
     typer.Option(
         "--rows",
         metavar="A:B",
-        help="Keep positions A to B - 1; 0:N sets the length of an encoding without a table.",
+        help="Keep positions A to B - 1. Of an encoding without a table, 0:N sets the length.",
     ),
 ]
 Only: TypeAlias = Annotated[
     str | None,
     typer.Option("--only", metavar="LIST", help="Analyses to run, such as pca,norms, or all."),
 ]
-OnDevice: TypeAlias = Annotated[DeviceName, typer.Option("--device", help="Where to compute.")]
+OnDevice: TypeAlias = Annotated[
+    DeviceName, typer.Option("--device", help="Device on which numbers are computed.")
+]
 Tensor: TypeAlias = Annotated[
     str | None,
-    typer.Option("--tensor", metavar="NAME", help="Take this tensor, every row as it stands."),
+    typer.Option(
+        "--tensor", metavar="NAME", help="Read this tensor as the table, with all of its rows."
+    ),
 ]
 GridSize: TypeAlias = Annotated[
     str | None,
-    typer.Option("--grid", metavar="HxW", help="Rows and columns of patches, if not configured."),
+    typer.Option(
+        "--grid",
+        metavar="HxW",
+        help="Rows and columns of patches, where the checkpoint states none.",
+    ),
 ]
 Revision: TypeAlias = Annotated[
     str | None,
     typer.Option("--revision", metavar="NAME", help="Branch, tag or commit of a Hub repository."),
 ]
 Nulls: TypeAlias = Annotated[
-    int, typer.Option("--nulls", metavar="N", help="Surrogates of each null model.")
+    int, typer.Option("--nulls", metavar="N", help="Number of tables to draw from each null model.")
 ]
-Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Of surrogates and probes.")]
-Offline: TypeAlias = Annotated[bool, typer.Option("--offline", help="Never touch the network.")]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON to stdout.")]
-Quiet: TypeAlias = Annotated[bool, typer.Option("--quiet", help="Print results only, no talk.")]
+Seed: TypeAlias = Annotated[
+    int, typer.Option("--seed", min=0, help="Seed of everything random: null models and probes.")
+]
+Offline: TypeAlias = Annotated[
+    bool, typer.Option("--offline", help="Use no network: only local files and what is cached.")
+]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print the document as JSON on standard output.")
+]
+Quiet: TypeAlias = Annotated[
+    bool, typer.Option("--quiet", help="Print the results only, without messages and progress.")
+]
 
 
 def load_table(
@@ -226,7 +242,7 @@ def parse_grid(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def talk(*, quiet: bool) -> None:
+def set_up_logging(*, quiet: bool) -> None:
     """Send the library's messages to stderr, or nowhere."""
     logger = logging.getLogger("posprobe")
     logger.handlers[:] = [logging.NullHandler() if quiet else logging.StreamHandler()]

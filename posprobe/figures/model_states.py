@@ -121,7 +121,7 @@ def _panels(sheet: Sheet, count: int, side: float) -> tuple[Figure, Any]:
 def _cosines(
     sheet: Sheet, results: Mapping[str, MeanDecomposition], references: Mapping[str, Any]
 ) -> Figure:
-    """Draw the cosines of what positions add at some layers: ``cosines`` of the references, by layer."""
+    """Draw the cosines of what positions add at some layers: ``cosines`` of the references."""
     (found,) = results.values()
     figure, axes = _panels(sheet, len(references["cosines"]), 2.2)
     for ax, (number, result) in zip(axes.flat, references["cosines"].items(), strict=False):

@@ -57,7 +57,7 @@ def _strip(ax: Axes, entry: Mapping[str, Any], title: str) -> None:
 
 
 def _nulls(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
-    """Draw a strip for each of the ``numbers`` of the references, by label: entries as `_strip` takes them."""
+    """Draw a strip for each of the ``numbers`` of the references, by label."""
     numbers = references["numbers"]
     columns = 2 if sheet.narrow else 4 if sheet.low else 3
     rows = math.ceil(len(numbers) / columns)

@@ -85,7 +85,7 @@ class Analysis:
             "schema": ANALYSIS,
             "table": describe(self.table),
             "environment": dict(self.environment),
-            **_summaries(self.table, self.results),
+            **_summaries(self.results),
             "nulls": dict(self.nulls),
         }
         if self.tokens is not None and "scale" in document:
@@ -196,7 +196,7 @@ def analyze(
     def measure() -> dict[str, float | None]:
         for name in chosen:
             inputs.result(name)
-        return headline_numbers(_summaries(table, inputs.results))
+        return headline_numbers(_summaries(inputs.results))
 
     numbers = bands(table, measure, nulls, seed)
     results = {name: inputs.results[name] for name in chosen}
@@ -204,8 +204,8 @@ def analyze(
     return Analysis(table, results, block, environment(given.device, seed, command), tokens)
 
 
-def _summaries(table: PositionTable, results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    return {name: _positions(dict(result.summary()), table) for name, result in results.items()}
+def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
+    return {name: dict(result.summary()) for name, result in results.items()}
 
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:
@@ -278,16 +278,3 @@ def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock
         "created": now.isoformat(timespec="seconds"),
     }
     return cast("EnvironmentBlock", versions | run)
-
-
-def _positions(block: dict[str, Any], table: PositionTable) -> dict[str, Any]:
-    """Turn row numbers into positions: row 0 of a table cut to 1:512 is position 1."""
-    for key in ("outlier_rows", "zero_rows"):
-        if key in block:
-            block[key] = [
-                row | {"row": row["row"] + table.start}
-                if isinstance(row, dict)
-                else row + table.start
-                for row in block[key]
-            ]
-    return block
