@@ -36,7 +36,7 @@ def compare(
         list[str],
         typer.Argument(
             metavar="REF REF...",
-            help="Encodings to compare; `sinusoidal` and `sincos2d` alone take the first one's shape.",
+            help="Encodings to compare; `sinusoidal` and `sincos2d` take the first one's shape.",
         ),
     ],
     out: Out = None,
