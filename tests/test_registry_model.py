@@ -1,4 +1,4 @@
-"""The registry of measurements inside a model: each has one home, and everything follows from it."""
+"""The registry of measurements inside a model: everything follows from it."""
 
 from __future__ import annotations
 
