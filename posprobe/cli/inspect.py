@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from posprobe.cli.options import AsJson, Offline, Quiet, Ref, Revision
+from posprobe.cli.options import AsJson, Offline, Quiet, Ref, Revision, set_up_logging
 
 
 def inspect(
