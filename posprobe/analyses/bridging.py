@@ -191,7 +191,9 @@ class Bridging(Result):
             for name, value in block.items()
             if value is None and (self.undefined or name == "axes")
         }
-        if there and any(np.isnan(values).any() for values in (*self.r2.values(), *self.beyond.values())):
+        if there and any(
+            np.isnan(values).any() for values in (*self.r2.values(), *self.beyond.values())
+        ):
             undefined["r2"] = "null where the rows left out are all equal to the mean of the rest"
         if there and self.stop - self.first < self.layout.size:
             undefined["rows"] = f"the table is longer than {MAX_ROWS} rows: those in its middle"
@@ -246,7 +248,7 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
     kept = min(int(np.argmax(share >= min(SHARE, share[-1]))) + 1, MOST_COMPONENTS)
     curve = pca.scores[:, :kept] / pca.singular_values[0]
     smooth = {name: predictors.smooth(curve, name) for name in KERNELS}
-    smooth["ladder"] = predictors.ladder(curve, d)
+    rungs = predictors.fixed_ladder(curve, d)
     gaps, folds = _folds(len(curve))
     scored = _Scores(len(gaps) + len(ENDS))
     for fold in folds:
@@ -255,6 +257,7 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
         scored.add(curve, fold, missing, {
             "linear": predictors.linear(curve, missing),
             **{name: process.predict(curve, missing) for name, process in smooth.items()},
+            "ladder": rungs.predict(curve, missing),
             "shift": predictors.shift(curve, missing),
             **{f"sinusoids {k + 1}": found for k, found in enumerate(waves)},
         })  # fmt: skip
@@ -265,7 +268,9 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
         beyond=beyond,
         sinusoids=count,
         kernels={
-            name: Kernel(smooth[name].length_scale or np.nan, smooth[name].noise, smooth[name].likelihood)
+            name: Kernel(
+                smooth[name].length_scale or np.nan, smooth[name].noise, smooth[name].likelihood
+            )
             for name in KERNELS
         },
         components=kept,
@@ -315,7 +320,11 @@ class _Scores:
         counts = sorted(
             (int(name.split()[1]), name) for name in every if name.startswith("sinusoids ")
         )
-        waves = np.array([every.pop(name) for _, name in counts]) if counts else np.full((1, len(self.mean) + 1), np.nan)
+        waves = (
+            np.array([every.pop(name) for _, name in counts])
+            if counts
+            else np.full((1, len(self.mean) + 1), np.nan)
+        )
         best = np.argmax(np.nan_to_num(waves, nan=-np.inf), axis=0)
         every["sinusoids"] = waves[best, np.arange(waves.shape[1])]
         every["sinusoids"][gaps:] = waves[best[-1], gaps:]
@@ -349,7 +358,9 @@ def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
             fold = np.full(n, -1)
             for slot in range(slots):
                 index = narrow[(slot + turn * len(narrow) // 2) % len(narrow)]
-                _leave_out(fold, int(edges[slot]), int(edges[slot + 1]), index, gaps[index], turn / ROUNDS)
+                _leave_out(
+                    fold, int(edges[slot]), int(edges[slot + 1]), index, gaps[index], turn / ROUNDS
+                )
             folds.append(fold)
     for index in range(len(narrow), len(gaps)):
         gap = gaps[index]

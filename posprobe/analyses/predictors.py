@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.ladder import ladder
 from posprobe.encodings.sinusoidal import frequencies
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -20,10 +21,12 @@ Rows: TypeAlias = NDArray[np.intp]
 Mask: TypeAlias = NDArray[np.bool_]
 
 #: Most rows by which a kernel's length and noise are fitted, in so many runs along the table.
-FITTED, RUNS = 192, 6
+FITTED, RUNS = 144, 6
 #: Smallest share of noise in a kernel: below, its matrix cannot be inverted in double precision.
 LEAST_NOISE = 1e-8
-#: Most components by which lengths, noise and frequencies are fitted; amplitudes are each one's own.
+#: The same for the ladder, which is fitted without its matrix.
+LEAST_RIDGE = 1e-13
+#: Most components by which frequencies are chosen; amplitudes are each component's own.
 FITTING = 16
 #: Most sinusoids.
 MOST_SINUSOIDS = 8
@@ -113,13 +116,13 @@ def smooth(curve: Floats, kernel: str) -> Smooth:
     n = len(curve)
     rows = _fitted_rows(n)
     apart = np.abs(rows[:, None] - rows[None, :]).astype(np.float64)
-    known = curve[rows, :FITTING]
+    known = curve[rows]
     shape = KERNELS[kernel]
 
     def along(length: float) -> tuple[float, float]:
-        return _best_noise(shape(apart / length), known)
+        return _best_noise(shape(apart / length), known, LEAST_NOISE)
 
-    lengths = np.geomspace(0.5, 2.0 * n, max(4, 2 + int(np.log2(n))))
+    lengths = np.geomspace(0.5, 2.0 * n, max(4, int(0.8 * np.log2(n))))
     found = [along(length) for length in lengths]
     best = max(range(len(lengths)), key=lambda k: found[k][0])
     (score, noise), length = found[best], float(lengths[best])
@@ -131,15 +134,47 @@ def smooth(curve: Floats, kernel: str) -> Smooth:
             if fit[0] > score:
                 (score, noise), length = fit, trial
                 break
-    correlation = shape(np.arange(n) / length)
-    return _inverted(curve, correlation, length, noise, score)
+    first = (1 - noise) * shape(np.arange(n) / length)
+    first[0] += noise
+    inverse = _toeplitz_inverse(first)
+    return Smooth(length, noise, score, inverse, inverse @ curve, inverse.sum(axis=1))
 
 
-def ladder(curve: Floats, width: int) -> Smooth:
-    """Regress on the sinusoid of a width: its kernel is the mean cosine of the ladder's angles.
+@dataclass(frozen=True, eq=False)
+class FixedLadder:
+    """Ridge regression on the columns of the sinusoid of some width, whose frequencies are fixed.
 
-    Ridge regression on the sinusoid's columns is a Gaussian process with that kernel; its noise is
-    fitted, its frequencies are fixed.
+    Parameters
+    ----------
+    basis, strength
+        ``[n, k]`` and ``[k]``: the constant, and the centred sinusoid's left singular vectors and
+        values.
+    noise
+        Variance of the noise over that of the whole, fitted like a kernel's: the sinusoid's is the
+        mean cosine of its angles.
+    """
+
+    basis: Floats
+    strength: Floats
+    noise: float
+
+    def predict(self, curve: Floats, missing: Mask) -> Floats:
+        """Return the missing rows: ``[m, r]``."""
+        from scipy.linalg import solve_triangular
+
+        k, r = self.basis.shape[1], curve.shape[1]
+        mean = curve[~missing].mean(axis=0)
+        # Known rows, and below them the penalty, so that nothing small is squared.
+        stacked = np.zeros((int((~missing).sum()) + k, k + r))
+        stacked[:-k, :k], stacked[:-k, k:] = self.basis[~missing], curve[~missing] - mean
+        stacked[-k:, :k] = np.diag(np.sqrt(self.noise / (1 - self.noise)) / self.strength)
+        triangle = np.linalg.qr(stacked, mode="r")
+        weights = solve_triangular(triangle[:k, :k], triangle[:k, k:])
+        return np.asarray(self.basis[missing] @ weights + mean)
+
+
+def fixed_ladder(curve: Floats, width: int) -> FixedLadder:
+    """Fit the noise of a regression on the sinusoid.
 
     Parameters
     ----------
@@ -148,13 +183,16 @@ def ladder(curve: Floats, width: int) -> Smooth:
     width
         Of the sinusoid; of an odd one, one more.
     """
-    n = len(curve)
-    angles = np.outer(np.arange(n), frequencies(width + width % 2))
-    correlation = np.cos(angles).mean(axis=1)
+    n, even = len(curve), width + width % 2
     rows = _fitted_rows(n)
     apart = np.abs(rows[:, None] - rows[None, :])
-    score, noise = _best_noise(correlation[apart], curve[rows, :FITTING])
-    return _inverted(curve, correlation, None, noise, score)
+    kernel = np.cos(np.outer(np.arange(n), frequencies(even))).mean(axis=1)
+    _, noise = _best_noise(kernel[apart], curve[rows], LEAST_RIDGE)
+    waves = ladder(n, even)
+    # Its columns are centred over all rows, so that a constant is needed, which costs nothing.
+    constant = np.full((n, 1), n**-0.5)
+    strength = np.concatenate([[1e6 * waves.singular[0]], waves.singular]) / (even / 2) ** 0.5
+    return FixedLadder(np.concatenate([constant, waves.basis], axis=1), strength, noise)
 
 
 def _fitted_rows(n: int) -> Rows:
@@ -167,12 +205,12 @@ def _fitted_rows(n: int) -> Rows:
     return np.unique(np.concatenate([first, n - 1 - first]))  # its own mirror image
 
 
-def _best_noise(kernel: Floats, known: Floats) -> tuple[float, float]:
+def _best_noise(kernel: Floats, known: Floats, least: float) -> tuple[float, float]:
     """Return the largest likelihood over the share of noise, and that share.
 
     One eigendecomposition serves all shares.
     """
-    shares = np.concatenate([[LEAST_NOISE], np.geomspace(1e-7, 0.9999, 29)])
+    shares = np.concatenate([np.geomspace(least, 0.9, 30), [0.99, 0.9999]])
     values, power = [], []
     for block, part in zip(_parity_blocks(kernel), _parity_parts(known), strict=True):
         found, vectors = np.linalg.eigh(block)
@@ -185,30 +223,18 @@ def _best_noise(kernel: Floats, known: Floats) -> tuple[float, float]:
     return float(score[best]), float(shares[best])
 
 
-def _inverted(
-    curve: Floats, correlation: Floats, length: float | None, noise: float, score: float
-) -> Smooth:
-    from scipy.linalg import lapack
+def _toeplitz_inverse(first: Floats) -> Floats:
+    """Invert a symmetric Toeplitz matrix, given by its first column (Gohberg & Semencul 1972)."""
+    from scipy.linalg import solve_toeplitz
 
-    first = (1 - noise) * correlation
-    first[0] += noise
     n = len(first)
-    place = np.arange(n)
-    even, odd = (
-        _symmetric_inverse(block, lapack)
-        for block in _parity_blocks(first[np.abs(place[:, None] - place[None, :])])
-    )
-    half, middle = n // 2, n % 2
-    inverse = np.empty((n, n))
-    near, far = (even[:half, :half] + odd) / 2, (even[:half, :half] - odd) / 2
-    inverse[:half, :half] = near
-    inverse[:half, half + middle :] = far[:, ::-1]
-    if middle:
-        inverse[:half, half] = even[:half, half] / np.sqrt(2)
-        inverse[half, : half + 1] = [*inverse[:half, half], even[half, half]]
-        inverse[half, half + 1 :] = inverse[half, :half][::-1]
-    inverse[half + middle :] = inverse[:half][::-1, ::-1]
-    return Smooth(length, noise, score, inverse, inverse @ curve, inverse.sum(axis=1))
+    column = solve_toeplitz(first, np.eye(n, 1)[:, 0])
+    ahead = column / np.sqrt(column[0])
+    behind = np.concatenate([[0.0], ahead[:0:-1]])
+    inverse = np.outer(ahead, ahead) - np.outer(behind, behind)
+    for row in range(1, n):
+        inverse[row, 1:] += inverse[row - 1, :-1]
+    return inverse
 
 
 def _parity_blocks(matrix: Floats) -> tuple[Floats, Floats]:
@@ -228,15 +254,6 @@ def _parity_parts(columns: Floats) -> tuple[Floats, Floats]:
     upper, lower = columns[:half], columns[::-1][:half]
     even = np.concatenate([(upper + lower) / np.sqrt(2), columns[half : half + middle]])
     return even, (upper - lower) / np.sqrt(2)
-
-
-def _symmetric_inverse(matrix: Floats, lapack: Any) -> Floats:
-    factor, wrong = lapack.dpotrf(matrix, lower=1)
-    if wrong:  # rounding makes what is barely positive negative
-        return np.asarray(np.linalg.pinv(matrix, hermitian=True))
-    inverse, _ = lapack.dpotri(factor, lower=1)
-    lower = np.tril(inverse)
-    return np.asarray(lower + np.tril(lower, -1).T)
 
 
 def sinusoids(curve: Floats, missing: Mask) -> list[Floats]:
@@ -267,17 +284,16 @@ def sinusoids(curve: Floats, missing: Mask) -> list[Floats]:
     target = np.zeros((n, min(FITTING, curve.shape[1])))
     target[known] = curve[known, :FITTING]
     search = _Search.start(target, known)
-    chosen = np.zeros(0)
+    fit = _Fit.to(np.zeros(0), target, known)
     found: list[Floats] = []
     for _ in range(min(MOST_SINUSOIDS, len(known) // 6)):
-        new = search.best(chosen)
+        new = search.best(fit.chosen)
         if new is None:
             break
-        chosen = _refined(np.append(chosen, new), target[known], known, n)
-        basis, triangle = np.linalg.qr(_waves(chosen, known, n))
-        search = search.beside(basis)
-        amplitudes = np.linalg.solve(triangle, basis.T @ curve[known])
-        found.append(_waves(chosen, wanted, n) @ amplitudes)
+        fit = _refined(_Fit.to(np.append(fit.chosen, new), target, known), target, known)
+        search = search.beside(fit.basis)
+        amplitudes = np.linalg.solve(fit.triangle, fit.basis.T @ curve[known])
+        found.append(fit.waves[wanted] @ amplitudes)
     return found
 
 
@@ -343,35 +359,45 @@ class _Search:
         return float(self.grid[best]) if gain.size and np.isfinite(gain[best]) else None
 
 
-def _waves(chosen: Floats, rows: Rows, n: int) -> Floats:
-    """Return the constant, cosines and sines at some rows: ``[rows, 1 + 2 k]``."""
-    angles = 2 * np.pi * np.outer(rows - (n - 1) / 2, chosen)
-    return np.concatenate([np.ones((len(rows), 1)), np.cos(angles), np.sin(angles)], axis=1)
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """The known rows regressed on sinusoids: all rows' waves, and a basis of the known rows'."""
+
+    chosen: Floats  # cycles per position
+    waves: Floats  # [n, 1 + 2 k]: the constant, cosines, sines
+    basis: Floats  # [known, 1 + 2 k]
+    triangle: Floats
+    along: Floats  # [1 + 2 k, columns]
+
+    @classmethod
+    def to(cls, chosen: Floats, target: Floats, known: Rows) -> _Fit:
+        n = len(target)
+        angles = 2 * np.pi * np.outer(np.arange(n) - (n - 1) / 2, chosen)
+        waves = np.concatenate([np.ones((n, 1)), np.cos(angles), np.sin(angles)], axis=1)
+        basis, triangle = np.linalg.qr(waves[known])
+        return cls(chosen, waves, basis, triangle, basis.T @ target[known])
 
 
-def _refined(chosen: Floats, target: Floats, known: Rows, n: int) -> Floats:
+def _refined(fit: _Fit, target: Floats, known: Rows) -> _Fit:
     """Move all frequencies by one Gauss-Newton step if that explains more."""
-    k = len(chosen)
-    waves = _waves(chosen, known, n)
-    basis, triangle = np.linalg.qr(waves)
-    along = basis.T @ target
-    amplitudes = np.linalg.solve(triangle, along)[1:]
+    k, n = len(fit.chosen), len(target)
+    amplitudes = np.linalg.solve(fit.triangle, fit.along)[1:]
     time = 2 * np.pi * (known - (n - 1) / 2)[:, None]
-    slopes = np.concatenate([-time * waves[:, 1 + k :], time * waves[:, 1 : 1 + k]], axis=1)
-    slopes -= basis @ (basis.T @ slopes)
-    pull = ((slopes.T @ target) * amplitudes).sum(axis=1).reshape(2, k).sum(axis=0)
+    cosines, sines = fit.waves[known, 1 : 1 + k], fit.waves[known, 1 + k :]
+    slopes = time * np.concatenate([-sines, cosines], axis=1)
+    slopes -= fit.basis @ (fit.basis.T @ slopes)
+    pull = ((slopes.T @ target[known]) * amplitudes).sum(axis=1).reshape(2, k).sum(axis=0)
     curvature = (slopes.T @ slopes) * (amplitudes @ amplitudes.T)
     hessian = curvature.reshape(2, k, 2, k).sum(axis=(0, 2))
     diagonal = np.diagonal(hessian)
     scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
     damped = hessian / np.outer(scale, scale) + 1e-3 * np.eye(k)
     step = np.clip(np.linalg.solve(damped, pull / scale) / scale, -0.5 / n, 0.5 / n)
-    trial = np.clip(chosen + step, 0.5 / n, 0.5 - 0.5 / n)
-    if k > 1 and np.diff(np.sort(trial)).min() * n < 1 - 1e-9:
-        return chosen
-    after, _ = np.linalg.qr(_waves(trial, known, n))
-    gained = np.square(after.T @ target).sum() > np.square(along).sum()
-    return trial if gained else chosen
+    moved = np.clip(fit.chosen + step, 0.5 / n, 0.5 - 0.5 / n)
+    if k > 1 and np.diff(np.sort(moved)).min() * n < 1 - 1e-9:
+        return fit
+    trial = _Fit.to(moved, target, known)
+    return trial if np.square(trial.along).sum() > np.square(fit.along).sum() else fit
 
 
 def shift(curve: Floats, missing: Mask) -> Floats:
