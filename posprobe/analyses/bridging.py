@@ -1,4 +1,4 @@
-"""Bridging: from the rest of the table, which rule predicts rows that were left out?
+"""Bridging: which rule predicts, from the rest of the table, rows that were left out.
 
 A random walk is bridged by the straight line between its neighbours, the worse the wider the gap; a
 smooth curve by a Gaussian process up to about its length scale, and then by nothing; rotations by
@@ -10,7 +10,8 @@ smooth curves look like sinusoids, too.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypedDict
+from itertools import pairwise
+from typing import ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -296,7 +297,8 @@ class _Scores:
         there, group = curve[missing], fold[missing]
 
         def by_group(rest: Floats) -> Floats:
-            return np.bincount(group, np.square(rest).sum(axis=1), self.groups)
+            sums = np.bincount(group, np.square(rest).sum(axis=1), self.groups)
+            return sums.astype(np.float64)
 
         known = by_group(there - curve[~missing].mean(axis=0))
         self.mean += known
@@ -310,11 +312,11 @@ class _Scores:
         """Return R² by gap and beyond the ends, and the best numbers of sinusoids."""
 
         def beside(errors: Floats) -> Floats:
-            groups = np.concatenate([errors, [errors[gaps:].sum()]])
-            whole = np.concatenate([self.mean, [self.mean[gaps:].sum()]])
-            result = np.full(len(whole), np.nan)
-            np.divide(errors_ := groups, whole, out=result, where=whole > 0)
-            return 1 - result if errors_.size else result
+            part = np.append(errors, errors[gaps:].sum())
+            whole = np.append(self.mean, self.mean[gaps:].sum())
+            share = np.full(len(whole), np.nan)
+            np.divide(part, whole, out=share, where=whole > 0)
+            return 1 - share
 
         every = {name: beside(errors) for name, errors in self.errors.items()}
         counts = sorted(
@@ -384,7 +386,7 @@ def _leave_out(
     """Leave out blocks within some rows, a cell of four gaps for each, off the middle by turns."""
     cells = max((stop - first) // (4 * gap), 1)
     edges = np.linspace(first, stop, cells + 1)
-    for cell, (low, high) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for cell, (low, high) in enumerate(pairwise(edges.tolist())):
         # Uneven, so that no period is sampled at one phase only.
         share = offset if single else (GOLDEN * cell + offset) % 1.0
         begin = int(np.floor(low + gap + share * max(high - low - 3 * gap, 0)))

@@ -1,6 +1,6 @@
 """Ways to fill in rows that are missing from a curve: what each assumes is all that it can bridge.
 
-Each takes the known rows of a curve ``[n, r]`` at positions 0 to n - 1 and returns the missing ones.
+Each takes the known rows of a curve ``[n, r]`` at positions 0 to n - 1 and returns the missing.
 They stand for what a table may be: straight between neighbours, smooth (a Gaussian process), a few
 rotations (sinusoids), the published ladder of rotations, one linear map from each row to the next.
 """
@@ -22,6 +22,8 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 #: Most rows by which a kernel's length and noise are fitted, in so many runs along the table.
 FITTED, RUNS = 144, 6
+#: Halvings of the step, in the logarithm, between length scales that are tried.
+REFINED = 5
 #: Smallest share of noise in a kernel: below, its matrix cannot be inverted in double precision.
 LEAST_NOISE = 1e-8
 #: The same for the ladder, which is fitted without its matrix.
@@ -35,12 +37,21 @@ OVERSAMPLING = 2
 #: Share of the variance that the shift operator acts on, and its largest rank.
 SHIFT_SHARE, SHIFT_RANK = 0.98, 32
 
+
+def _matern12(x: Floats) -> Floats:
+    return np.asarray(np.exp(-x))
+
+
+def _matern32(x: Floats) -> Floats:
+    return np.asarray((1 + np.sqrt(3) * x) * np.exp(-np.sqrt(3) * x))
+
+
+def _rbf(x: Floats) -> Floats:
+    return np.asarray(np.exp(-(x**2) / 2))
+
+
 #: Correlation of two rows by their distance in length scales.
-KERNELS = {
-    "matern12": lambda x: np.exp(-x),
-    "matern32": lambda x: (1 + np.sqrt(3) * x) * np.exp(-np.sqrt(3) * x),
-    "rbf": lambda x: np.exp(-(x**2) / 2),
-}
+KERNELS = {"matern12": _matern12, "matern32": _matern32, "rbf": _rbf}
 
 
 def linear(curve: Floats, missing: Mask) -> Floats:
@@ -70,7 +81,7 @@ class Smooth:
     """A Gaussian process over position, its kernel fitted and inverted once for all gaps.
 
     All columns share the kernel. Rows that are missing follow from blocks of the inverse (Rasmussen
-    & Williams 2006, section 5.4.2, for single rows), so that no gap needs a factorisation of its own.
+    & Williams 2006, section 5.4.2, for single rows): no gap needs a factorisation of its own.
 
     Parameters
     ----------
@@ -124,12 +135,12 @@ def smooth(curve: Floats, kernel: str) -> Smooth:
 
     lengths = np.geomspace(0.5, 2.0 * n, max(4, int(0.8 * np.log2(n))))
     found = [along(length) for length in lengths]
-    best = max(range(len(lengths)), key=lambda k: found[k][0])
+    best = int(np.argmax([score for score, _ in found]))
     (score, noise), length = found[best], float(lengths[best])
-    step = float(lengths[1] / lengths[0])
-    for _ in range(3):
-        step = step**0.5
-        for trial in (length / step, length * step):
+    factor = float(lengths[1] / lengths[0])
+    for _ in range(REFINED):
+        factor = factor**0.5
+        for trial in (length / factor, length * factor):
             fit = along(trial)
             if fit[0] > score:
                 (score, noise), length = fit, trial
@@ -165,7 +176,7 @@ class FixedLadder:
         k, r = self.basis.shape[1], curve.shape[1]
         mean = curve[~missing].mean(axis=0)
         # Known rows, and below them the penalty, so that nothing small is squared.
-        stacked = np.zeros((int((~missing).sum()) + k, k + r))
+        stacked = np.zeros((np.count_nonzero(~missing) + k, k + r))
         stacked[:-k, :k], stacked[:-k, k:] = self.basis[~missing], curve[~missing] - mean
         stacked[-k:, :k] = np.diag(np.sqrt(self.noise / (1 - self.noise)) / self.strength)
         triangle = np.linalg.qr(stacked, mode="r")
@@ -404,8 +415,8 @@ def shift(curve: Floats, missing: Mask) -> Floats:
     """Carry on with the linear map from each row to the next, from both sides of every gap.
 
     The maps onwards and back are fitted to neighbouring rows that are both known, about the known
-    rows' mean, in the leading columns of `SHIFT_SHARE` of the variance. Moduli above 1 are set to 1,
-    so that nothing explodes; what both sides predict is mixed by distance.
+    rows' mean, in the leading columns of `SHIFT_SHARE` of the variance. Moduli above 1 are set to
+    1, so that nothing explodes; what both sides predict is mixed by distance.
 
     Parameters
     ----------
