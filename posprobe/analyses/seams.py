@@ -14,6 +14,8 @@ order: null models that keep the table's row norms or step lengths keep such row
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,12 +34,19 @@ MIN_SIDE = 8
 #: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
 #: real series are heavier.
 FALSE_ALARM = 0.001
+#: The same for a tail as heavy as the table's own, and the quantiles that set it: the last of
+#: tables of so many rows.
+TAIL_ALARM = 1e-3
+TAIL = (0.8, 0.95, 0.98)
+MANY = 256
 #: Ratio to the usual value from which a departure matters at all.
 EXCESS = 1.25
 #: The same for evidence that the two sides of a special row differ.
 CHANGE = 1.1
 #: The same for the norms of neighbouring rows: a random walk from 0 begins with a ratio of 1.41.
 NORM_RATIO = 1.5
+#: The same for the distance, 1 - cosine, of a row from all others.
+AWAY = 1.5
 #: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
 EFFICIENCY = 0.37
 
@@ -168,8 +177,14 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
     cosines[~(defined[1:] & defined[:-1])] = np.nan
     steps = _host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
+    norms = xp.linalg.vector_norm(values, axis=1)
+    directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
+    there = max(int(xp.sum(norms > 0)), 2)
+    likeness = _host((directions @ xp.sum(directions, axis=0) - 1.0) / (there - 1))
+    likeness[to_numpy(norms == 0)] = np.nan
     series = _Series(
-        norms=_host(xp.linalg.vector_norm(values, axis=1)),
+        norms=_host(norms),
+        likeness=likeness,
         steps=np.where(steps > rounding, steps, 0.0),
         chords=np.sqrt(2 - 2 * cosines),
         units=_host(units),
@@ -208,10 +223,26 @@ def _host(array: Array) -> Floats:
 @dataclass(frozen=True)
 class _Series:
     norms: Floats
+    likeness: Floats  # mean cosine of each row as stored with all others; NaN of a zero row
     steps: Floats
     chords: Floats
     units: Floats
     rows: Floats
+
+    @cached_property
+    def torn(self) -> NDArray[np.bool_]:
+        """``[n - 1]``: whether a step is outside what the steps' own distribution makes likely."""
+        return _beyond_tail(self.steps, _usual(self.steps))
+
+    @property
+    def may_change(self) -> NDArray[np.bool_]:
+        """``[n - 1]``: whether one row can differ from the next without being a mere long step.
+
+        Where neighbours are alike, nothing changes without a step: one of a few long steps, as
+        heavy tails have them, is no change. Where they are not, steps say nothing.
+        """
+        smooth = np.median(self.steps) < np.median(np.linalg.norm(self.rows, axis=1))
+        return self.torn if smooth else np.ones_like(self.torn)
 
 
 class _Found:
@@ -244,7 +275,8 @@ def _find(series: _Series) -> _Found:
     for row in np.flatnonzero(series.norms == 0).tolist():
         found.row(row, "zero: it has no direction")
     _breaks(series, found)
-    _norms(series.norms, found)
+    _norms(series, found)
+    _directions(series, found)
     _levels(series, found)
     _blocks(series, found)
     return found
@@ -252,8 +284,9 @@ def _find(series: _Series) -> _Found:
 
 def _breaks(series: _Series, found: _Found) -> None:
     last = len(series.steps) - 1
-    broken = _stands_out(series.steps) & _stands_out(series.chords)
     usual = _usual(series.steps)
+    broken = _stands_out(series.steps) & _stands_out(series.chords)
+    broken &= series.torn
     times = np.divide(series.steps, usual, out=np.full_like(usual, np.inf), where=usual > 0)
     for first, end in _runs(broken):
         if first == 0 and end == last:
@@ -319,7 +352,8 @@ def _change(series: _Series, first: int, end: int) -> str:
     )
 
 
-def _norms(norms: Floats, found: _Found) -> None:
+def _norms(series: _Series, found: _Found) -> None:
+    norms = series.norms
     n = len(norms)
     change = np.diff(norms)
     jumps = np.maximum(norms[1:], norms[:-1]) > NORM_RATIO * np.minimum(norms[1:], norms[:-1])
@@ -329,6 +363,9 @@ def _norms(norms: Floats, found: _Found) -> None:
         jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
     usual = _usual(norms)
     apart = np.maximum(norms, usual) > NORM_RATIO * np.minimum(norms, usual)
+    odd_norm = _beyond_tail(norms, usual) | _beyond_tail(usual, norms)
+    jumps &= odd_norm[1:] | odd_norm[:-1]
+    jumps &= series.may_change
     turning = change[:-1] * change[1:] < 0
     peaks = {pair + 1 for pair in np.flatnonzero(jumps[:-1] & jumps[1:] & turning).tolist()}
     odd = set(peaks)
@@ -340,6 +377,20 @@ def _norms(norms: Floats, found: _Found) -> None:
                 odd.update(range(n)[end])
     for row in sorted(odd):
         found.row(row, f"norm {norms[row]:.3g}, usually {usual[row]:.3g}")
+
+
+def _directions(series: _Series, found: _Found) -> None:
+    """Look for rows that are less like all the others than the rows around them are."""
+    likeness, beside = series.likeness, series.may_change
+    away = 1 - likeness
+    usual = _usual(away)
+    odd = _stands_out(away) & _beyond_tail(away, usual) & (away > AWAY * usual)
+    odd &= np.append(beside, False) | np.append(False, beside)
+    for row in np.flatnonzero(odd).tolist():
+        found.row(
+            row,
+            f"mean cosine {likeness[row]:.2f} with all other rows, usually {1 - usual[row]:.2f}",
+        )
 
 
 def _levels(series: _Series, found: _Found) -> None:
@@ -364,6 +415,8 @@ def _levels(series: _Series, found: _Found) -> None:
                 & (np.fmax(low, high) > EXCESS * np.fmin(low, high))
                 & (jump >= apart / 2)
             )
+        if name == "norms":
+            changed &= series.may_change[left]
         for first, end in _runs(changed):
             best = first + int(np.argmax(apart[first : end + 1]))
             level = (low[best], high[best])
@@ -402,6 +455,7 @@ def _blocks(series: _Series, found: _Found) -> None:
     spread = 1.4826 * max(np.median(np.abs(excess - typical)), upper - typical)
     # In few dimensions, means have heavier tails than Gaussian ones.
     far = (excess - typical > np.log(n / FALSE_ALARM) * spread) & (here > EXCESS * beside)
+    far &= series.may_change[between]
     for run in np.split(np.flatnonzero(far), np.flatnonzero(np.diff(between[far]) > 1) + 1):
         if run.size:
             best = run[np.argmax(excess[run])]
@@ -424,6 +478,27 @@ def _stands_out(values: Floats) -> NDArray[np.bool_]:
         result &= above | ~there
         compared |= there
     return result & compared
+
+
+def _beyond_tail(values: Floats, usual: Floats) -> NDArray[np.bool_]:
+    """Where the ratio of two series is outside what its own distribution makes likely.
+
+    Quantiles of the ratio's logarithms, `TAIL`, set a tail that falls like a power of the ratio,
+    whatever the largest are: special rows are among those. Of values with heavy tails some are
+    always far out, and belong to the rest all the same.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(values) - np.log(usual)
+    finite = ratio[np.isfinite(ratio)]
+    if finite.size < MIN_SIDE:
+        return np.ones(len(values), dtype=bool)
+    shares = TAIL if finite.size >= MANY - 1 else TAIL[:2]
+    limit = -np.inf
+    for (near, start), (far, end) in pairwise(zip(shares, np.quantile(finite, shares), strict=True)):
+        scale = (end - start) / np.log((1 - near) / (1 - far))
+        beyond = np.log(max((1 - near) * finite.size / TAIL_ALARM, 1.0))
+        limit = max(limit, start + scale * beyond)
+    return np.asarray((ratio > limit) | np.isposinf(ratio))
 
 
 def _usual(values: Floats) -> Floats:
