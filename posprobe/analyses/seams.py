@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -34,11 +33,11 @@ MIN_SIDE = 8
 #: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
 #: real series are heavier.
 FALSE_ALARM = 0.001
-#: The same for a tail as heavy as the table's own, and the quantiles that set it: the last of
-#: tables of so many rows.
-TAIL_ALARM = 1e-3
-TAIL = (0.8, 0.95, 0.98)
-MANY = 256
+#: The same for a tail as heavy as the table's own, the quantiles that set it, and of how many
+#: neighbouring values the largest is taken.
+TAIL_ALARM = 3e-4
+TAIL = (0.6, 0.9)
+RUN = 4
 #: Ratio to the usual value from which a departure matters at all.
 EXCESS = 1.25
 #: The same for evidence that the two sides of a special row differ.
@@ -127,6 +126,8 @@ class Seams(Result):
                 "excess": EXCESS,
                 "change": CHANGE,
                 "norm_ratio": NORM_RATIO,
+                "tail_alarm": TAIL_ALARM,
+                "away": AWAY,
             },
             "undefined": {key: self.undefined for key, value in numbers.items() if value is None},
         }
@@ -142,13 +143,17 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     deviation, or the upper quartile's distance from the median where that is larger.
 
     - A pair of rows breaks where both their step and the chord of their centred directions stand
-      out. Breaks that reach an end of the table make the rows up to there special, compared with
+      out, and the step is outside the tail of the steps' own distribution, by `TAIL_ALARM`: where
+      steps have heavy tails, a long one is no break. Breaks that reach an end of the table make the rows up to there special, compared with
       one side only. A row between two breaks is special.
     - A break with no special row in it is a seam. A run of breaks is one seam, at its middle pair
       (of two the later, as the last row of a block is the odd one), if the table differs on both
       sides of it: in level, or by the chord across the run against chords of the same span.
     - A row is special, too, where its norm departs from both neighbours' to the same side, by
       `NORM_RATIO`; or rows up to an end of the table fewer than `MIN_SIDE` rows away.
+    - A row is special where its mean cosine with all others is lower than its neighbours', by
+      `AWAY` times their distance from 1 and outside the tail of its distribution.
+    - Where neighbouring rows are alike, neither that nor a norm changes without such a step.
     - Without a break there is a seam where the level of norms, steps or chords changes at once and
       for good: by as many deviations, by `EXCESS`, and at least half of it from one row to the next
       (steps and chords: over the pair that crosses).
@@ -483,21 +488,21 @@ def _stands_out(values: Floats) -> NDArray[np.bool_]:
 def _beyond_tail(values: Floats, usual: Floats) -> NDArray[np.bool_]:
     """Where the ratio of two series is outside what its own distribution makes likely.
 
-    Quantiles of the ratio's logarithms, `TAIL`, set a tail that falls like a power of the ratio,
-    whatever the largest are: special rows are among those. Of values with heavy tails some are
-    always far out, and belong to the rest all the same.
+    Of every `RUN` values the largest ratio is taken, since special rows are neighbours and would
+    count more than once. Two quantiles of their logarithms, `TAIL`, set a tail that falls like a
+    power of the ratio, whatever the largest tenth are. Of values with heavy tails some are always
+    far out, and belong to the rest all the same.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(values) - np.log(usual)
-    finite = ratio[np.isfinite(ratio)]
-    if finite.size < MIN_SIDE:
+    kept = np.where(np.isfinite(ratio), ratio, -np.inf)
+    largest = np.maximum.reduceat(kept, np.arange(0, len(kept), RUN))
+    largest = largest[np.isfinite(largest)]
+    if largest.size < 2:
         return np.ones(len(values), dtype=bool)
-    shares = TAIL if finite.size >= MANY - 1 else TAIL[:2]
-    limit = -np.inf
-    for (near, start), (far, end) in pairwise(zip(shares, np.quantile(finite, shares), strict=True)):
-        scale = (end - start) / np.log((1 - near) / (1 - far))
-        beyond = np.log(max((1 - near) * finite.size / TAIL_ALARM, 1.0))
-        limit = max(limit, start + scale * beyond)
+    start, deep = np.quantile(largest, TAIL)
+    scale = (deep - start) / np.log((1 - TAIL[0]) / (1 - TAIL[1]))
+    limit = start + scale * np.log(max((1 - TAIL[0]) * largest.size / TAIL_ALARM, 1.0))
     return np.asarray((ratio > limit) | np.isposinf(ratio))
 
 
@@ -554,3 +559,66 @@ def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return first and last index of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The longest run of rows without a seam and without a special row.
+
+    Parameters
+    ----------
+    first, stop
+        Its rows, counted from the table's first; ``stop`` is one past the last.
+    whole
+        Whether these are all rows.
+    reasons
+        What ends it on either side, or why all rows are taken.
+    """
+
+    first: int
+    stop: int
+    whole: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def rows(self) -> slice:
+        """The rows as a slice of the table."""
+        return slice(self.first, self.stop)
+
+
+def stretch(found: Seams) -> Stretch:
+    """Return the longest run of rows without a seam and without a special row.
+
+    Parameters
+    ----------
+    found
+        The table's seams. Where they are undefined, on a grid or in a short table, and where no run
+        is left, all rows are taken. Of runs of one length the first is.
+    """
+    n = len(found.norms)
+    if found.undefined:
+        return Stretch(0, n, True, (found.undefined,))
+    special = {row.row: row.reason for row in found.special}
+    seam = {right: reason for (_, right), reason in zip(found.between, found.reasons, strict=True)}
+    starts = sorted({0, n, *special, *(row + 1 for row in special), *seam})
+    runs = [
+        (first, stop)
+        for first, stop in zip(starts[:-1], starts[1:], strict=True)
+        if first not in special
+    ]
+    if not runs:
+        return Stretch(0, n, True, ("every row is special",))
+    first, stop = max(runs, key=lambda run: run[1] - run[0])
+    if (first, stop) == (0, n):
+        return Stretch(0, n, True, ("no seam and no special row was found",))
+    reasons = [
+        f"a seam between positions {found.start + row - 1} and {found.start + row}: {seam[row]}"
+        for row in (first, stop)
+        if row in seam
+    ]
+    reasons += [
+        f"position {found.start + row} is special: {special[row]}"
+        for row in (first - 1, stop)
+        if row in special
+    ]
+    return Stretch(first, stop, False, tuple(reasons))
