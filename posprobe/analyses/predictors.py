@@ -179,7 +179,7 @@ class FixedLadder:
         stacked = np.zeros((np.count_nonzero(~missing) + k, k + r))
         stacked[:-k, :k], stacked[:-k, k:] = self.basis[~missing], curve[~missing] - mean
         stacked[-k:, :k] = np.diag(np.sqrt(self.noise / (1 - self.noise)) / self.strength)
-        triangle = np.linalg.qr(stacked, mode="r")
+        triangle: Floats = np.linalg.qr(stacked, mode="r")  # type: ignore[assignment]
         weights = solve_triangular(triangle[:k, :k], triangle[:k, k:])
         return np.asarray(self.basis[missing] @ weights + mean)
 

@@ -35,7 +35,7 @@ MIN_SIDE = 8
 FALSE_ALARM = 0.001
 #: The same for a tail as heavy as the table's own, the quantiles that set it, and of how many
 #: neighbouring values the largest is taken.
-TAIL_ALARM = 3e-4
+TAIL_ALARM = 1e-4
 TAIL = (0.6, 0.9)
 RUN = 4
 #: Ratio to the usual value from which a departure matters at all.

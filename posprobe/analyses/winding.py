@@ -1,4 +1,4 @@
-"""Winding: pairs of principal components that go round, how often, how evenly, and along which axis.
+"""Winding: pairs of principal components that go round, how often and how evenly.
 
 GPT-2's table is known as a helix (Yedidia 2023): two components turn about a common centre while
 a third one rises. A linear phase and a round shape prove nothing: the first two components of

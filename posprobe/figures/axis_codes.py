@@ -62,9 +62,7 @@ def scores(ax: Axes, code: AxisCode, axis: str) -> None:
 def _axis_codes(sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, Any]) -> Figure:
     """Draw for each axis its two strongest pairs in their planes, and its components."""
     codes = [
-        (name, axis, code)
-        for name, result in results.items()
-        for axis, code in result.axes.items()
+        (name, axis, code) for name, result in results.items() for axis, code in result.axes.items()
     ]
     wide = not sheet.narrow
     room = legend_height([""] * 4, sheet)
@@ -86,7 +84,8 @@ def _axis_codes(sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, 
             if k < len(code.winding.pairs):
                 pair = code.winding.pairs[k]
                 plane(ax, code.winding, pair)
-                ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%} of the code")
+                ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%}")
+                ax.locator_params(nbins=4)
             else:
                 nothing(ax, code.winding.undefined or "no further pair goes round")
         scores(last, code, axis)

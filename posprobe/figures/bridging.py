@@ -40,9 +40,11 @@ def plot(ax: Axes, result: Bridging) -> None:
         nothing(ax, result.undefined)
         return
     at = np.log2(result.gaps)
-    ends = at[-1] + np.array([1.1, 1.9])
+    # Wide enough apart for their labels, whatever the number of gaps.
+    apart = max(0.17 * float(at[-1] - at[0]), 0.5)
+    ends = at[-1] + apart * np.array([1.0, 2.0])
     ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
-    ax.axvline(at[-1] + 0.55, color=GRID, linewidth=0.6, zorder=0)
+    ax.axvline(at[-1] + apart / 2, color=GRID, linewidth=0.6, zorder=0)
     for (rule, label), (color, dash), mark in zip(LABELS.items(), LINES, MARKS, strict=False):
         name = result.kernel if rule == "smooth" else rule
         look = {"color": color, "markersize": 3, "clip_on": True}
@@ -54,7 +56,7 @@ def plot(ax: Axes, result: Bridging) -> None:
         [*at[shown], *ends], [*(str(result.gaps[k]) for k in shown), "before\nstart", "after\nend"]
     )
     ax.set(xlabel="rows left out (a quarter beyond the ends)", ylabel="held-out R²")
-    ax.set(ylim=(LOWEST, 1.04), xlim=(at[0] - 0.3, ends[-1] + 0.5))
+    ax.set(ylim=(LOWEST, 1.04), xlim=(at[0] - apart / 3, ends[-1] + apart / 2))
     kernel = KERNEL_NAMES[result.kernel]
     length = result.length_scale or 0.0
     ax.annotate(
