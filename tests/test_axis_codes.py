@@ -111,7 +111,7 @@ def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
     summary = axis_codes(table).summary()
     json.dumps(summary, allow_nan=False)
     for name in ("rows", "columns", "interaction_share"):
-        assert summary[name] is None  # type: ignore[literal-required]
+        assert summary[name] is None
         assert why in summary["undefined"][name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -168,7 +169,7 @@ def test_the_ladder_is_ridge_regression_on_the_sinusoid() -> None:
 
 
 def test_sinusoids_do_not_see_the_missing_rows() -> None:
-    curve = waves(120, [9.0, 23.0], noise=0.1)
+    curve = np.asarray(waves(120, [9.0, 23.0], noise=0.1), dtype=np.float64)
     missing = np.zeros(120, dtype=bool)
     missing[40:60] = True
     spoilt = curve.copy()
@@ -212,7 +213,7 @@ def test_every_gap_has_known_rows_on_both_sides() -> None:
         seen = set()
         for fold in folds:
             edges = np.flatnonzero(np.diff(np.concatenate([[-1], fold, [-1]])))
-            for first, stop in zip(edges[:-1], edges[1:], strict=True):
+            for first, stop in pairwise(edges.tolist()):
                 index = fold[first]
                 if index < 0:
                     assert first == 0 or stop == n or stop - first >= gaps[fold[first - 1]]

@@ -15,39 +15,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.outliers import (
+    EXCESS,
+    FALSE_ALARM,
+    MIN_SIDE,
+    TAIL_ALARM,
+    WINDOW,
+    Floats,
+    beyond_tail,
+    deviations,
+    level_of,
+    sides,
+    stands_out,
+    usual_values,
+)
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.table import Grid, Layout, PositionTable
 
-Floats: TypeAlias = NDArray[np.float64]
-
-#: Values on each side that a step, cosine or norm is compared with.
-WINDOW = 32
-#: Fewest such values; nearer to an end, only the other side is compared. A power of two.
-MIN_SIDE = 8
-#: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
-#: real series are heavier.
-FALSE_ALARM = 0.001
-#: The same for a tail as heavy as the table's own, the quantiles that set it, and of how many
-#: neighbouring values the largest is taken.
-TAIL_ALARM = 1e-4
-TAIL = (0.6, 0.9)
-RUN = 4
-#: Ratio to the usual value from which a departure matters at all.
-EXCESS = 1.25
-#: The same for evidence that the two sides of a special row differ.
+#: Ratio of two levels from which the two sides of a special row differ.
 CHANGE = 1.1
-#: The same for the norms of neighbouring rows: a random walk from 0 begins with a ratio of 1.41.
+#: Ratio of the norms of neighbouring rows that matters: a random walk from 0 begins with 1.41.
 NORM_RATIO = 1.5
-#: The same for the distance, 1 - cosine, of a row from all others.
+#: Ratio to the usual of the distance, 1 - cosine, of a row from all others.
 AWAY = 1.5
-#: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
-EFFICIENCY = 0.37
 
 
 @dataclass(frozen=True)
@@ -64,6 +60,23 @@ class SpecialRow:
 
     row: int
     reason: str
+
+
+class SpecialBlock(TypedDict):
+    """One special row, as a position."""
+
+    row: int
+    reason: str
+
+
+class SeamsBlock(TypedDict):
+    """What stands in ``analysis.json``: seams and special rows as positions, and the thresholds."""
+
+    between: list[list[int]] | None
+    reasons: list[str] | None
+    special: list[SpecialBlock] | None
+    rule: dict[str, float]
+    undefined: dict[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,32 +117,30 @@ class Seams(Result):
     start: int
     undefined: str = ""
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> SeamsBlock:  # type: ignore[override]
         """Return seams and special rows as positions (``start`` added), and the thresholds."""
         looked = not self.undefined
-        numbers: dict[str, Any] = {
+        special: list[SpecialBlock] = [
+            {"row": found.row + self.start, "reason": found.reason} for found in self.special
+        ]
+        names = ("between", "reasons", "special")
+        return {
             "between": [[left + self.start, right + self.start] for left, right in self.between]
             if looked
             else None,
             "reasons": list(self.reasons) if looked else None,
-            "special": [
-                {"row": found.row + self.start, "reason": found.reason} for found in self.special
-            ]
-            if looked
-            else None,
-        }
-        return numbers | {
+            "special": special if looked else None,
             "rule": {
                 "window": WINDOW,
                 "min_side": MIN_SIDE,
                 "false_alarm": FALSE_ALARM,
+                "tail_alarm": TAIL_ALARM,
                 "excess": EXCESS,
                 "change": CHANGE,
                 "norm_ratio": NORM_RATIO,
-                "tail_alarm": TAIL_ALARM,
                 "away": AWAY,
             },
-            "undefined": {key: self.undefined for key, value in numbers.items() if value is None},
+            "undefined": {} if looked else dict.fromkeys(names, self.undefined),
         }
 
 
@@ -144,8 +155,8 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
 
     - A pair of rows breaks where both their step and the chord of their centred directions stand
       out, and the step is outside the tail of the steps' own distribution, by `TAIL_ALARM`: where
-      steps have heavy tails, a long one is no break. Breaks that reach an end of the table make the rows up to there special, compared with
-      one side only. A row between two breaks is special.
+      steps have heavy tails, a long one is no break. Breaks that reach an end of the table make the
+      rows up to there special, compared with one side only. A row between two breaks is special.
     - A break with no special row in it is a seam. A run of breaks is one seam, at its middle pair
       (of two the later, as the last row of a block is the odd one), if the table differs on both
       sides of it: in level, or by the chord across the run against chords of the same span.
@@ -237,7 +248,7 @@ class _Series:
     @cached_property
     def torn(self) -> NDArray[np.bool_]:
         """``[n - 1]``: whether a step is outside what the steps' own distribution makes likely."""
-        return _beyond_tail(self.steps, _usual(self.steps))
+        return beyond_tail(self.steps, usual_values(self.steps))
 
     @property
     def may_change(self) -> NDArray[np.bool_]:
@@ -266,15 +277,6 @@ class _Found:
         self.special.setdefault(row, []).append(reason)
 
 
-@dataclass(frozen=True)
-class _Side:
-    """Level and robust deviation of the values before, or after, each value of a series."""
-
-    median: Floats
-    deviation: Floats
-    count: NDArray[np.int64]
-
-
 def _find(series: _Series) -> _Found:
     found = _Found()
     for row in np.flatnonzero(series.norms == 0).tolist():
@@ -289,8 +291,8 @@ def _find(series: _Series) -> _Found:
 
 def _breaks(series: _Series, found: _Found) -> None:
     last = len(series.steps) - 1
-    usual = _usual(series.steps)
-    broken = _stands_out(series.steps) & _stands_out(series.chords)
+    usual = usual_values(series.steps)
+    broken = stands_out(series.steps) & stands_out(series.chords)
     broken &= series.torn
     times = np.divide(series.steps, usual, out=np.full_like(usual, np.inf), where=usual > 0)
     for first, end in _runs(broken):
@@ -328,14 +330,14 @@ def _breaks(series: _Series, found: _Found) -> None:
 def _change(series: _Series, first: int, end: int) -> str:
     """Say what differs between the rows up to ``first`` and those from ``end + 1``, if anything."""
     span = end + 1 - first
-    sides = {
+    parts = {
         "norms": (series.norms[: first + 1], series.norms[end + 1 :]),
         "steps": (series.steps[:first], series.steps[end + 1 :]),
         "adjacent chords": (series.chords[:first], series.chords[end + 1 :]),
     }
-    for name, (before, after) in sides.items():
-        (low, left), (high, right) = _level(before[-WINDOW:]), _level(after[:WINDOW])
-        limit = _quantile(np.array(min(len(before), len(after), WINDOW)), 4)
+    for name, (before, after) in parts.items():
+        (low, left), (high, right) = level_of(before[-WINDOW:]), level_of(after[:WINDOW])
+        limit = deviations(np.array(min(len(before), len(after), WINDOW)), 4)
         apart = abs(low - high)
         abrupt = abs(float(after[0] - before[-1])) >= apart / 2
         beyond = apart > limit * max(left, right) and max(low, high) > CHANGE * min(low, high)
@@ -347,8 +349,8 @@ def _change(series: _Series, first: int, end: int) -> str:
     for values in outside:
         if len(values) < MIN_SIDE:
             return ""
-        level, deviation = _level(values)
-        excess = across - level > _quantile(np.array(len(values)), 4) * deviation
+        level, deviation = level_of(values)
+        excess = across - level > deviations(np.array(len(values)), 4) * deviation
         if not (excess and across > CHANGE * level):
             return ""
     return (
@@ -362,13 +364,13 @@ def _norms(series: _Series, found: _Found) -> None:
     n = len(norms)
     change = np.diff(norms)
     jumps = np.maximum(norms[1:], norms[:-1]) > NORM_RATIO * np.minimum(norms[1:], norms[:-1])
-    for side in _sides(np.abs(change)):
+    for side in sides(np.abs(change)):
         # Changes scatter about 0, so the median of their sizes is their deviation already.
-        limit = _quantile(side.count, 2 * n) * 1.4826 * side.median
+        limit = deviations(side.count, 2 * n) * 1.4826 * side.median
         jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
-    usual = _usual(norms)
+    usual = usual_values(norms)
     apart = np.maximum(norms, usual) > NORM_RATIO * np.minimum(norms, usual)
-    odd_norm = _beyond_tail(norms, usual) | _beyond_tail(usual, norms)
+    odd_norm = beyond_tail(norms, usual) | beyond_tail(usual, norms)
     jumps &= odd_norm[1:] | odd_norm[:-1]
     jumps &= series.may_change
     turning = change[:-1] * change[1:] < 0
@@ -388,8 +390,8 @@ def _directions(series: _Series, found: _Found) -> None:
     """Look for rows that are less like all the others than the rows around them are."""
     likeness, beside = series.likeness, series.may_change
     away = 1 - likeness
-    usual = _usual(away)
-    odd = _stands_out(away) & _beyond_tail(away, usual) & (away > AWAY * usual)
+    usual = usual_values(away)
+    odd = stands_out(away) & beyond_tail(away, usual) & (away > AWAY * usual)
     odd &= np.append(beside, False) | np.append(False, beside)
     for row in np.flatnonzero(odd).tolist():
         found.row(
@@ -405,7 +407,7 @@ def _levels(series: _Series, found: _Found) -> None:
         ("steps", series.steps, 1),
         ("adjacent chords", series.chords, 1),
     ):
-        before, after = _sides(values)
+        before, after = sides(values)
         # Left of the change ends at value j; right of it begins after the pair that crosses.
         right = np.arange(1 + crossing, len(values))
         left = right - 1 - crossing
@@ -416,7 +418,7 @@ def _levels(series: _Series, found: _Found) -> None:
         jump = np.abs(values[right] - values[left])
         with np.errstate(invalid="ignore"):
             changed = (
-                (apart > _quantile(count, len(values)) * deviation)
+                (apart > deviations(count, len(values)) * deviation)
                 & (np.fmax(low, high) > EXCESS * np.fmin(low, high))
                 & (jump >= apart / 2)
             )
@@ -470,155 +472,7 @@ def _blocks(series: _Series, found: _Found) -> None:
             )
 
 
-def _stands_out(values: Floats) -> NDArray[np.bool_]:
-    """Where values exceed what is usual on each side that has enough of them."""
-    result = np.isfinite(values)
-    compared = np.zeros(len(values), dtype=bool)
-    for side in _sides(values):
-        there = side.count >= MIN_SIDE
-        with np.errstate(invalid="ignore"):
-            above = (values - side.median > _quantile(side.count, len(values)) * side.deviation) & (
-                values > EXCESS * side.median
-            )
-        result &= above | ~there
-        compared |= there
-    return result & compared
-
-
-def _beyond_tail(values: Floats, usual: Floats) -> NDArray[np.bool_]:
-    """Where the ratio of two series is outside what its own distribution makes likely.
-
-    Of every `RUN` values the largest ratio is taken, since special rows are neighbours and would
-    count more than once. Two quantiles of their logarithms, `TAIL`, set a tail that falls like a
-    power of the ratio, whatever the largest tenth are. Of values with heavy tails some are always
-    far out, and belong to the rest all the same.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.log(values) - np.log(usual)
-    kept = np.where(np.isfinite(ratio), ratio, -np.inf)
-    largest = np.maximum.reduceat(kept, np.arange(0, len(kept), RUN))
-    largest = largest[np.isfinite(largest)]
-    if largest.size < 2:
-        return np.ones(len(values), dtype=bool)
-    start, deep = np.quantile(largest, TAIL)
-    scale = (deep - start) / np.log((1 - TAIL[0]) / (1 - TAIL[1]))
-    limit = start + scale * np.log(max((1 - TAIL[0]) * largest.size / TAIL_ALARM, 1.0))
-    return np.asarray((ratio > limit) | np.isposinf(ratio))
-
-
-def _usual(values: Floats) -> Floats:
-    """Return the larger of the medians before and after, or the one that there is."""
-    before, after = _sides(values)
-    return np.asarray(np.fmax(before.median, after.median))
-
-
-def _sides(values: Floats) -> tuple[_Side, _Side]:
-    """Describe up to `WINDOW` values before and after each; NaN below `MIN_SIDE` of them."""
-    nothing = np.full(WINDOW, np.nan)
-    padded = np.concatenate([nothing, values, nothing])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
-    return _side(windows[: len(values)]), _side(windows[WINDOW + 1 :])
-
-
-def _side(windows: Floats) -> _Side:
-    count = np.isfinite(windows).sum(axis=1)
-    median = _quantiles(windows, count, 0.5)
-    spread = 1.4826 * _quantiles(np.abs(windows - median[:, None]), count, 0.5)
-    # Where a few columns dominate, steps have a long tail upwards that the middle half hides.
-    upwards = 1.4826 * (_quantiles(windows, count, 0.75) - median)
-    return _Side(median, np.fmax(spread, upwards), count)
-
-
-def _quantiles(windows: Floats, count: NDArray[np.int64], share: float) -> Floats:
-    """Return a quantile of each row's ``count`` finite values; NaN below `MIN_SIDE` of them."""
-    ordered = np.sort(windows, axis=1)  # NaN comes last
-    row = np.arange(len(windows))
-    place = np.maximum(count - 1, 0) * share
-    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
-    value = ordered[row, low] + (place - low) * (ordered[row, high] - ordered[row, low])
-    return np.asarray(np.where(count >= MIN_SIDE, value, np.nan))
-
-
-def _level(values: Floats) -> tuple[float, float]:
-    """Return median and robust standard deviation; NaN below `MIN_SIDE` values."""
-    finite = values[np.isfinite(values)]
-    if len(finite) < MIN_SIDE:
-        return np.nan, np.nan
-    median = np.median(finite)
-    return float(median), float(1.4826 * np.median(np.abs(finite - median)))
-
-
-def _quantile(count: NDArray[np.integer[Any]], tests: int) -> Floats:
-    """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
-    from scipy.special import stdtrit
-
-    return np.asarray(stdtrit(EFFICIENCY * np.maximum(count, 1), 1 - FALSE_ALARM / tests))
-
-
 def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Return first and last index of each run of true values."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]]).astype(np.int8)))
     return [(int(first), int(stop) - 1) for first, stop in edges.reshape(-1, 2)]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """The longest run of rows without a seam and without a special row.
-
-    Parameters
-    ----------
-    first, stop
-        Its rows, counted from the table's first; ``stop`` is one past the last.
-    whole
-        Whether these are all rows.
-    reasons
-        What ends it on either side, or why all rows are taken.
-    """
-
-    first: int
-    stop: int
-    whole: bool
-    reasons: tuple[str, ...]
-
-    @property
-    def rows(self) -> slice:
-        """The rows as a slice of the table."""
-        return slice(self.first, self.stop)
-
-
-def stretch(found: Seams) -> Stretch:
-    """Return the longest run of rows without a seam and without a special row.
-
-    Parameters
-    ----------
-    found
-        The table's seams. Where they are undefined, on a grid or in a short table, and where no run
-        is left, all rows are taken. Of runs of one length the first is.
-    """
-    n = len(found.norms)
-    if found.undefined:
-        return Stretch(0, n, True, (found.undefined,))
-    special = {row.row: row.reason for row in found.special}
-    seam = {right: reason for (_, right), reason in zip(found.between, found.reasons, strict=True)}
-    starts = sorted({0, n, *special, *(row + 1 for row in special), *seam})
-    runs = [
-        (first, stop)
-        for first, stop in zip(starts[:-1], starts[1:], strict=True)
-        if first not in special
-    ]
-    if not runs:
-        return Stretch(0, n, True, ("every row is special",))
-    first, stop = max(runs, key=lambda run: run[1] - run[0])
-    if (first, stop) == (0, n):
-        return Stretch(0, n, True, ("no seam and no special row was found",))
-    reasons = [
-        f"a seam between positions {found.start + row - 1} and {found.start + row}: {seam[row]}"
-        for row in (first, stop)
-        if row in seam
-    ]
-    reasons += [
-        f"position {found.start + row} is special: {special[row]}"
-        for row in (first - 1, stop)
-        if row in special
-    ]
-    return Stretch(first, stop, False, tuple(reasons))

@@ -77,8 +77,6 @@ class WindingPair:
     coherence
         Between 0 and 1: how nearly one is the other a quarter of a period later, at the lag where
         they agree best. 1 for a circle run through evenly.
-    lag
-        That lag, in positions.
     phase
         ``[n]``, radians, unwrapped, rising on the whole.
     radius
@@ -100,7 +98,6 @@ class WindingPair:
     components: tuple[int, int]
     share: float
     coherence: float
-    lag: int
     phase: Floats
     radius: Floats
     phase_linearity: float
@@ -226,7 +223,7 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
 
 def _pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
     scaled = scores / np.sqrt((scores**2).mean(axis=0))
-    coherence, lags = _coherence(scaled)
+    coherence = _coherence(scaled)
     free = np.ones(scores.shape[1], dtype=bool)
     pairs = []
     for flat in np.argsort(-coherence, axis=None, kind="stable").tolist():
@@ -235,18 +232,16 @@ def _pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
             break
         if free[first] and free[second]:
             free[[first, second]] = False
-            pairs.append(
-                _pair(scores, ratio, (first, second), coherence[first, second], lags[first, second])
-            )
+            pairs.append(_pair(scores, ratio, (first, second), coherence[first, second]))
     return pairs
 
 
-def _coherence(scaled: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the largest coherence of each pair, above the diagonal, and its lag: ``[k, k]``."""
+def _coherence(scaled: Floats) -> Floats:
+    """Return the largest coherence of each pair over all lags, above the diagonal: ``[k, k]``."""
     n, k = scaled.shape
     lags = np.arange(1, max(n // 2, 1) + 1)
     transform = np.fft.rfft(scaled, 2 * n, axis=0)
-    result, where = np.zeros((k, k)), np.zeros((k, k), dtype=np.int64)
+    result = np.zeros((k, k))
     for first in range(k - 1):
         one, others = transform[:, first, None], transform[:, first + 1 :]
         crossed = np.fft.irfft(np.conj(one) * others - one * np.conj(others), 2 * n, axis=0)[lags]
@@ -255,14 +250,12 @@ def _coherence(scaled: Floats) -> tuple[Floats, NDArray[np.int64]]:
         ratio = np.abs(crossed) / np.maximum(size, np.finfo(float).tiny)
         # Of few rows, a pair that holds next to nothing agrees by chance.
         ratio[size < 0.1 * n] = 0.0
-        best = np.argmax(ratio, axis=0)
-        result[first, first + 1 :] = ratio[best, np.arange(len(best))]
-        where[first, first + 1 :] = lags[best]
-    return result, where
+        result[first, first + 1 :] = ratio.max(axis=0)
+    return result
 
 
 def _pair(
-    scores: Floats, ratio: Floats, components: tuple[int, int], coherence: float, lag: int
+    scores: Floats, ratio: Floats, components: tuple[int, int], coherence: float
 ) -> WindingPair:
     n = len(scores)
     both = scores[:, list(components)]
@@ -285,7 +278,6 @@ def _pair(
         components=components,
         share=float(ratio[list(components)].sum()),
         coherence=float(min(coherence, 1.0)),
-        lag=int(lag),
         phase=phase,
         radius=np.hypot(x, y),
         phase_linearity=_line(time, phase)[1],

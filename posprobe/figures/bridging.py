@@ -47,7 +47,7 @@ def plot(ax: Axes, result: Bridging) -> None:
     ax.axvline(at[-1] + apart / 2, color=GRID, linewidth=0.6, zorder=0)
     for (rule, label), (color, dash), mark in zip(LABELS.items(), LINES, MARKS, strict=False):
         name = result.kernel if rule == "smooth" else rule
-        look = {"color": color, "markersize": 3, "clip_on": True}
+        look: dict[str, Any] = {"color": color, "markersize": 3, "clip_on": True}
         ax.plot(at, result.r2[name], mark, linestyle=dash, label=label, **look)
         ax.plot(ends, result.beyond[name][:2], mark, linestyle="none", **look)
     every = max(1, -(-len(at) // 9))
@@ -84,11 +84,11 @@ def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any
         ax.set_axis_off()
     for ax in axes[:, 1:].flat:
         ax.set_ylabel("")
-    handles = next((ax.get_legend_handles_labels() for ax in axes.flat if ax.lines), ([], []))
-    if handles[1]:
+    drawn = [ax for ax in axes.flat if ax.lines]
+    if drawn:
         figure.legend(
-            *handles, loc="outside upper center", ncols=columns_of(labels, sheet),
-            columnspacing=1.0, handlelength=2.8,
+            *drawn[0].get_legend_handles_labels(), loc="outside upper center",
+            ncols=columns_of(labels, sheet), columnspacing=1.0, handlelength=2.8,
         )  # fmt: skip
     return figure
 
