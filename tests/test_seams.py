@@ -14,7 +14,9 @@ from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from posprobe.analyses.seams import MIN_SIDE, Seams, seams
+from posprobe.analyses.outliers import MIN_SIDE
+from posprobe.analyses.seams import Seams, seams
+from posprobe.analyses.stretch import stretch
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
@@ -56,7 +58,7 @@ def test_rows_of_a_slice_are_reported_as_positions() -> None:
     assert rows(found) == [27]
     summary: Any = found.summary()
     assert summary["between"] == [[127, 128]]
-    assert [special["row"] for special in summary["special"]] == [127]
+    assert [special["row"] for special in summary["special"] or ()] == [127]
 
 
 @pytest.mark.parametrize(("first", "stop"), [(2, 126), (128, 509), (140, 300)])
@@ -277,6 +279,96 @@ def test_null_models_of_a_real_table_rarely_have_either() -> None:
     assert found <= 4  # of 80 tables
 
 
+def _student(n: int, d: int, seed: int) -> Floats:
+    return np.random.default_rng([seed, n]).standard_t(3, (n, d))
+
+
+def _wandering(n: int, d: int, seed: int) -> Floats:
+    """A walk with a pull to its mean, 10 positions long."""
+    table = gaussian(n, d, seed)
+    for row in range(1, n):
+        table[row] = np.exp(-0.1) * table[row - 1] + np.sqrt(1 - np.exp(-0.2)) * table[row]
+    return table
+
+
+def _smooth(n: int, d: int, seed: int) -> Floats:
+    place = np.arange(n)
+    kernel = np.exp(-((place[:, None] - place) ** 2) / (2 * 8.0**2)) + 1e-8 * np.eye(n)
+    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(n, d, seed))
+
+
+@pytest.mark.parametrize(("n", "d"), [(64, 32), (128, 64)])
+@pytest.mark.parametrize(
+    "process",
+    [
+        _student,
+        lambda n, d, seed: np.cumsum(_student(n, d, seed), axis=0),
+        lambda n, d, seed: gaussian(n, d, seed) * np.abs(1 / _student(n, 1, seed)) ** 0.5,
+        _wandering,
+        _smooth,
+    ],
+    ids=["heavy tails", "walk with heavy tails", "rows of any length", "pulled walk", "smooth"],
+)
+def test_long_steps_among_others_are_neither(
+    process: Callable[[int, int, int], Floats], n: int, d: int
+) -> None:
+    draws = 60
+    found = [seams(process(n, d, seed)) for seed in range(draws)]
+    assert sum(bool(one.between) for one in found) <= 0.05 * draws
+    assert sum(bool(one.special) for one in found) <= 0.05 * draws
+
+
+@pytest.mark.parametrize("row", [0, 100, 199])
+def test_a_row_unlike_all_others_is_special_in_rough_tables(row: int) -> None:
+    for seed in range(3):
+        table = gaussian(200, 64, seed) + 16 * np.eye(64)[0]  # mean cosine 0.8
+        table[row] = 16 * np.eye(64)[1] + gaussian(1, 64, seed + 1)[0]
+        found = seams(table)
+        assert rows(found) == [row]
+        assert found.special[0].reason.startswith("mean cosine 0.0")
+        assert found.between == ()
+
+
+# --- the longest stretch ---
+
+
+def test_the_stretch_lies_between_seams_and_special_rows() -> None:
+    found = stretch(seams(load("sample:all-minilm-l6-v2")))
+    assert found.rows == slice(128, 510)
+    assert not found.whole
+    assert "seam between positions 127 and 128" in found.reasons[0]
+    assert "position 510 is special" in found.reasons[-1]
+
+
+def test_the_stretch_of_a_slice_names_positions_and_counts_rows() -> None:
+    found = stretch(seams(load("sample:all-minilm-l6-v2")[100:300]))
+    assert found.rows == slice(28, 200)
+    assert "positions 127 and 128" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (gaussian(100, 16), "no seam and no special row"),
+        (gaussian(5, 16), "fewer than 16 rows"),
+        (patches(6, 6, 8), "grid"),
+    ],
+)
+def test_without_a_break_all_rows_are_the_stretch(table: Floats, why: str) -> None:
+    found = stretch(seams(table))
+    assert found.whole
+    assert found.rows == slice(0, len(table))
+    assert why in found.reasons[0]
+
+
+def test_a_special_row_splits_the_stretch() -> None:
+    table = sinusoid(200, 64)
+    table[80] = gaussian(1, 64)[0]
+    found = stretch(seams(table))
+    assert found.rows == slice(81, 200)
+    assert found.reasons[0].startswith("position 80 is special")
+
+
 # --- laws ---
 
 
@@ -284,7 +376,8 @@ def test_null_models_of_a_real_table_rarely_have_either() -> None:
 @given(st.integers(0, 10_000), st.sampled_from([1e-5, 0.3, 1e6]))
 def test_rotation_and_scale_change_nothing(seed: int, scale: float) -> None:
     table = _two_walks(120, 24, 60, seed)
-    table[90] += 40 * gaussian(1, 24, seed)[0]
+    table[60:] += 20 * gaussian(1, 24, seed + 3)  # long even beside the longest of few steps
+    table[90] += 60 * gaussian(1, 24, seed)[0]
     before, after = seams(table), seams(scale * table @ rotation(24, seed))
     assert before.between == after.between == ((59, 60),)
     assert rows(before) == rows(after) == [90]
@@ -384,7 +477,7 @@ def test_the_summary_is_complete() -> None:
     json.dumps(summary, allow_nan=False)
     assert summary["between"] == [[99, 100]]
     assert summary["special"] == [{"row": 150, "reason": found.special[0].reason}]
-    assert len(summary["reasons"]) == 1
+    assert len(summary["reasons"] or ()) == 1
     assert summary["rule"]["min_side"] == MIN_SIDE
     assert len(found.cosines) == len(found.steps) == 189
     assert len(found.norms) == 190

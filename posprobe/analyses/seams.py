@@ -14,34 +14,38 @@ order: null models that keep the table's row norms or step lengths keep such row
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypeAlias, TypedDict
+from functools import cached_property
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.outliers import (
+    EXCESS,
+    FALSE_ALARM,
+    MIN_SIDE,
+    TAIL_ALARM,
+    WINDOW,
+    Floats,
+    beyond_tail,
+    deviations,
+    level_of,
+    sides,
+    stands_out,
+    usual_values,
+)
 from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.schema import TWO, Reasons, Row, Text
 from posprobe.table import Grid, Layout, PositionTable
 
-Floats: TypeAlias = NDArray[np.float64]
-
-#: Values on each side that a step, cosine or norm is compared with.
-WINDOW = 32
-#: Fewest such values; nearer to an end, only the other side is compared. A power of two.
-MIN_SIDE = 8
-#: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
-#: real series are heavier.
-FALSE_ALARM = 0.001
-#: Ratio to the usual value from which a departure matters at all.
-EXCESS = 1.25
-#: The same for evidence that the two sides of a special row differ.
+#: Ratio of two levels from which the two sides of a special row differ.
 CHANGE = 1.1
-#: The same for the norms of neighbouring rows: a random walk from 0 begins with a ratio of 1.41.
+#: Ratio of the norms of neighbouring rows that matters: a random walk from 0 begins with 1.41.
 NORM_RATIO = 1.5
-#: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
-EFFICIENCY = 0.37
+#: Ratio to the usual of the distance, 1 - cosine, of a row from all others.
+AWAY = 1.5
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,10 @@ class SeamRule(TypedDict):
     min_side: int
     false_alarm: float
     excess: float
+    tail_alarm: float
     change: float
     norm_ratio: float
+    away: float
 
 
 class SeamsBlock(TypedDict):
@@ -150,9 +156,11 @@ class Seams(Result):
                 "window": WINDOW,
                 "min_side": MIN_SIDE,
                 "false_alarm": FALSE_ALARM,
+                "tail_alarm": TAIL_ALARM,
                 "excess": EXCESS,
                 "change": CHANGE,
                 "norm_ratio": NORM_RATIO,
+                "away": AWAY,
             },
             "undefined": {},
         }
@@ -170,13 +178,17 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     deviation, or the upper quartile's distance from the median where that is larger.
 
     - A pair of rows breaks where both their step and the chord of their centred directions stand
-      out. Breaks that reach an end of the table make the rows up to there special, compared with
-      one side only. A row between two breaks is special.
+      out, and the step is outside the tail of the steps' own distribution, by `TAIL_ALARM`: where
+      steps have heavy tails, a long one is no break. Breaks that reach an end of the table make the
+      rows up to there special, compared with one side only. A row between two breaks is special.
     - A break with no special row in it is a seam. A run of breaks is one seam, at its middle pair
       (of two the later, as the last row of a block is the odd one), if the table differs on both
       sides of it: in level, or by the chord across the run against chords of the same span.
     - A row is special, too, where its norm departs from both neighbours' to the same side, by
       `NORM_RATIO`; or rows up to an end of the table fewer than `MIN_SIDE` rows away.
+    - A row is special where its mean cosine with all others is lower than its neighbours', by
+      `AWAY` times their distance from 1 and outside the tail of its distribution.
+    - Where neighbouring rows are alike, neither that nor a norm changes without such a step.
     - Without a break there is a seam where the level of norms, steps or chords changes at once and
       for good: by as many deviations, by `EXCESS`, and at least half of it from one row to the next
       (steps and chords: over the pair that crosses).
@@ -213,8 +225,14 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
     cosines[~(defined[1:] & defined[:-1])] = np.nan
     steps = _host(xp.linalg.vector_norm(values[1:] - values[:-1], axis=1))
+    norms = xp.linalg.vector_norm(values, axis=1)
+    directions = values / xp.where(norms > 0, norms, 1.0)[:, None]
+    there = max(int(xp.sum(norms > 0)), 2)
+    likeness = _host((directions @ xp.sum(directions, axis=0) - 1.0) / (there - 1))
+    likeness[to_numpy(norms == 0)] = np.nan
     series = _Series(
-        norms=_host(xp.linalg.vector_norm(values, axis=1)),
+        norms=_host(norms),
+        likeness=likeness,
         steps=np.where(steps > rounding, steps, 0.0),
         chords=np.sqrt(2 - 2 * cosines),
         units=_host(units),
@@ -253,10 +271,26 @@ def _host(array: Array) -> Floats:
 @dataclass(frozen=True)
 class _Series:
     norms: Floats
+    likeness: Floats  # mean cosine of each row as stored with all others; NaN of a zero row
     steps: Floats
     chords: Floats
     units: Floats
     rows: Floats
+
+    @cached_property
+    def torn(self) -> NDArray[np.bool_]:
+        """``[n - 1]``: whether a step is outside what the steps' own distribution makes likely."""
+        return beyond_tail(self.steps, usual_values(self.steps))
+
+    @property
+    def may_change(self) -> NDArray[np.bool_]:
+        """``[n - 1]``: whether one row can differ from the next without being a mere long step.
+
+        Where neighbours are alike, nothing changes without a step: one of a few long steps, as
+        heavy tails have them, is no change. Where they are not, steps say nothing.
+        """
+        smooth = np.median(self.steps) < np.median(np.linalg.norm(self.rows, axis=1))
+        return self.torn if smooth else np.ones_like(self.torn)
 
 
 class _Found:
@@ -275,21 +309,13 @@ class _Found:
         self.special.setdefault(row, []).append(reason)
 
 
-@dataclass(frozen=True)
-class _Side:
-    """Level and robust deviation of the values before, or after, each value of a series."""
-
-    median: Floats
-    deviation: Floats
-    count: NDArray[np.int64]
-
-
 def _find(series: _Series) -> _Found:
     found = _Found()
     for row in np.flatnonzero(series.norms == 0).tolist():
         found.row(row, "zero: it has no direction")
     _breaks(series, found)
-    _norms(series.norms, found)
+    _norms(series, found)
+    _directions(series, found)
     _levels(series, found)
     _blocks(series, found)
     return found
@@ -297,8 +323,9 @@ def _find(series: _Series) -> _Found:
 
 def _breaks(series: _Series, found: _Found) -> None:
     last = len(series.steps) - 1
-    broken = _stands_out(series.steps) & _stands_out(series.chords)
-    usual = _usual(series.steps)
+    usual = usual_values(series.steps)
+    broken = stands_out(series.steps) & stands_out(series.chords)
+    broken &= series.torn
     times = np.divide(series.steps, usual, out=np.full_like(usual, np.inf), where=usual > 0)
     for first, end in _runs(broken):
         if first == 0 and end == last:
@@ -335,14 +362,14 @@ def _breaks(series: _Series, found: _Found) -> None:
 def _change(series: _Series, first: int, end: int) -> str:
     """Say what differs between the rows up to ``first`` and those from ``end + 1``, if anything."""
     span = end + 1 - first
-    sides = {
+    parts = {
         "norms": (series.norms[: first + 1], series.norms[end + 1 :]),
         "steps": (series.steps[:first], series.steps[end + 1 :]),
         "adjacent chords": (series.chords[:first], series.chords[end + 1 :]),
     }
-    for name, (before, after) in sides.items():
-        (low, left), (high, right) = _level(before[-WINDOW:]), _level(after[:WINDOW])
-        limit = _quantile(np.array(min(len(before), len(after), WINDOW)), 4)
+    for name, (before, after) in parts.items():
+        (low, left), (high, right) = level_of(before[-WINDOW:]), level_of(after[:WINDOW])
+        limit = deviations(np.array(min(len(before), len(after), WINDOW)), 4)
         apart = abs(low - high)
         abrupt = abs(float(after[0] - before[-1])) >= apart / 2
         beyond = apart > limit * max(left, right) and max(low, high) > CHANGE * min(low, high)
@@ -354,8 +381,8 @@ def _change(series: _Series, first: int, end: int) -> str:
     for values in outside:
         if len(values) < MIN_SIDE:
             return ""
-        level, deviation = _level(values)
-        excess = across - level > _quantile(np.array(len(values)), 4) * deviation
+        level, deviation = level_of(values)
+        excess = across - level > deviations(np.array(len(values)), 4) * deviation
         if not (excess and across > CHANGE * level):
             return ""
     return (
@@ -364,16 +391,20 @@ def _change(series: _Series, first: int, end: int) -> str:
     )
 
 
-def _norms(norms: Floats, found: _Found) -> None:
+def _norms(series: _Series, found: _Found) -> None:
+    norms = series.norms
     n = len(norms)
     change = np.diff(norms)
     jumps = np.maximum(norms[1:], norms[:-1]) > NORM_RATIO * np.minimum(norms[1:], norms[:-1])
-    for side in _sides(np.abs(change)):
+    for side in sides(np.abs(change)):
         # Changes scatter about 0, so the median of their sizes is their deviation already.
-        limit = _quantile(side.count, 2 * n) * 1.4826 * side.median
+        limit = deviations(side.count, 2 * n) * 1.4826 * side.median
         jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
-    usual = _usual(norms)
+    usual = usual_values(norms)
     apart = np.maximum(norms, usual) > NORM_RATIO * np.minimum(norms, usual)
+    odd_norm = beyond_tail(norms, usual) | beyond_tail(usual, norms)
+    jumps &= odd_norm[1:] | odd_norm[:-1]
+    jumps &= series.may_change
     turning = change[:-1] * change[1:] < 0
     peaks = {pair + 1 for pair in np.flatnonzero(jumps[:-1] & jumps[1:] & turning).tolist()}
     odd = set(peaks)
@@ -387,6 +418,20 @@ def _norms(norms: Floats, found: _Found) -> None:
         found.row(row, f"norm {norms[row]:.3g}, usually {usual[row]:.3g}")
 
 
+def _directions(series: _Series, found: _Found) -> None:
+    """Look for rows that are less like all the others than the rows around them are."""
+    likeness, beside = series.likeness, series.may_change
+    away = 1 - likeness
+    usual = usual_values(away)
+    odd = stands_out(away) & beyond_tail(away, usual) & (away > AWAY * usual)
+    odd &= np.append(beside, False) | np.append(False, beside)
+    for row in np.flatnonzero(odd).tolist():
+        found.row(
+            row,
+            f"mean cosine {likeness[row]:.2f} with all other rows, usually {1 - usual[row]:.2f}",
+        )
+
+
 def _levels(series: _Series, found: _Found) -> None:
     """Look for levels that change at once and for good, between rows i and i + 1."""
     for name, values, crossing in (
@@ -394,7 +439,7 @@ def _levels(series: _Series, found: _Found) -> None:
         ("steps", series.steps, 1),
         ("adjacent chords", series.chords, 1),
     ):
-        before, after = _sides(values)
+        before, after = sides(values)
         # Left of the change ends at value j; right of it begins after the pair that crosses.
         right = np.arange(1 + crossing, len(values))
         left = right - 1 - crossing
@@ -405,10 +450,12 @@ def _levels(series: _Series, found: _Found) -> None:
         jump = np.abs(values[right] - values[left])
         with np.errstate(invalid="ignore"):
             changed = (
-                (apart > _quantile(count, len(values)) * deviation)
+                (apart > deviations(count, len(values)) * deviation)
                 & (np.fmax(low, high) > EXCESS * np.fmin(low, high))
                 & (jump >= apart / 2)
             )
+        if name == "norms":
+            changed &= series.may_change[left]
         for first, end in _runs(changed):
             best = first + int(np.argmax(apart[first : end + 1]))
             level = (low[best], high[best])
@@ -447,6 +494,7 @@ def _blocks(series: _Series, found: _Found) -> None:
     spread = 1.4826 * max(np.median(np.abs(excess - typical)), upper - typical)
     # In few dimensions, means have heavier tails than Gaussian ones.
     far = (excess - typical > np.log(n / FALSE_ALARM) * spread) & (here > EXCESS * beside)
+    far &= series.may_change[between]
     for run in np.split(np.flatnonzero(far), np.flatnonzero(np.diff(between[far]) > 1) + 1):
         if run.size:
             best = run[np.argmax(excess[run])]
@@ -454,70 +502,6 @@ def _blocks(series: _Series, found: _Found) -> None:
                 int(between[best]),
                 f"means of {m} rows are {here[best]:.3g} apart, usually {np.median(apart):.3g}",
             )
-
-
-def _stands_out(values: Floats) -> NDArray[np.bool_]:
-    """Where values exceed what is usual on each side that has enough of them."""
-    result = np.isfinite(values)
-    compared = np.zeros(len(values), dtype=bool)
-    for side in _sides(values):
-        there = side.count >= MIN_SIDE
-        with np.errstate(invalid="ignore"):
-            above = (values - side.median > _quantile(side.count, len(values)) * side.deviation) & (
-                values > EXCESS * side.median
-            )
-        result &= above | ~there
-        compared |= there
-    return result & compared
-
-
-def _usual(values: Floats) -> Floats:
-    """Return the larger of the medians before and after, or the one that there is."""
-    before, after = _sides(values)
-    return np.asarray(np.fmax(before.median, after.median))
-
-
-def _sides(values: Floats) -> tuple[_Side, _Side]:
-    """Describe up to `WINDOW` values before and after each; NaN below `MIN_SIDE` of them."""
-    nothing = np.full(WINDOW, np.nan)
-    padded = np.concatenate([nothing, values, nothing])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
-    return _side(windows[: len(values)]), _side(windows[WINDOW + 1 :])
-
-
-def _side(windows: Floats) -> _Side:
-    count = np.isfinite(windows).sum(axis=1)
-    median = _quantiles(windows, count, 0.5)
-    spread = 1.4826 * _quantiles(np.abs(windows - median[:, None]), count, 0.5)
-    # Where a few columns dominate, steps have a long tail upwards that the middle half hides.
-    upwards = 1.4826 * (_quantiles(windows, count, 0.75) - median)
-    return _Side(median, np.fmax(spread, upwards), count)
-
-
-def _quantiles(windows: Floats, count: NDArray[np.int64], share: float) -> Floats:
-    """Return a quantile of each row's ``count`` finite values; NaN below `MIN_SIDE` of them."""
-    ordered = np.sort(windows, axis=1)  # NaN comes last
-    row = np.arange(len(windows))
-    place = np.maximum(count - 1, 0) * share
-    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
-    value = ordered[row, low] + (place - low) * (ordered[row, high] - ordered[row, low])
-    return np.asarray(np.where(count >= MIN_SIDE, value, np.nan))
-
-
-def _level(values: Floats) -> tuple[float, float]:
-    """Return median and robust standard deviation; NaN below `MIN_SIDE` values."""
-    finite = values[np.isfinite(values)]
-    if len(finite) < MIN_SIDE:
-        return np.nan, np.nan
-    median = np.median(finite)
-    return float(median), float(1.4826 * np.median(np.abs(finite - median)))
-
-
-def _quantile(count: NDArray[np.integer[Any]], tests: int) -> Floats:
-    """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
-    from scipy.special import stdtrit
-
-    return np.asarray(stdtrit(EFFICIENCY * np.maximum(count, 1), 1 - FALSE_ALARM / tests))
 
 
 def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:

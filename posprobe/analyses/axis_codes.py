@@ -1,0 +1,172 @@
+"""Axis codes: what a table of patches says of rows alone, and of columns alone.
+
+Most learned tables of patches are nearly a code for the row plus a code for the column. Each of the
+two is a short sequence, and winds, where it does, like one: close to a two-dimensional sinusoid
+with a few frequencies per axis. A dozen points are few: hardly a turn or two can be told from a
+smooth curve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, TypedDict
+
+import numpy as np
+
+from posprobe.analyses.pca import PCA
+from posprobe.analyses.pca import pca as principal_components
+from posprobe.analyses.predictors import Floats
+from posprobe.analyses.result import Result
+from posprobe.analyses.winding import Winding, WindingBlock, winding
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.table import Grid, Layout, PositionTable
+
+#: Components whose variance is summed up.
+LEADING = 4
+
+
+class AxisCodeBlock(TypedDict):
+    """One axis; ``share`` is of the table's variance, the rest is about the code alone."""
+
+    length: int
+    share: float
+    explained_variance_ratio: list[float] | None
+    top4: float | None
+    winding: WindingBlock
+    undefined: dict[str, str]
+
+
+class AxisCodesBlock(TypedDict):
+    """What stands in ``analysis.json``; None is an undefined number with a reason beside it."""
+
+    rows: AxisCodeBlock | None
+    columns: AxisCodeBlock | None
+    additive_share: float | None
+    interaction_share: float | None
+    undefined: dict[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class AxisCode:
+    """The mean of each row of patches, or of each column, less the mean of all.
+
+    Parameters
+    ----------
+    code
+        ``[length, d]``.
+    share
+        Of the table's variance.
+    components
+        Principal components of the code; None where it is constant or of one position.
+    winding
+        Pairs of its components that go round.
+    undefined
+        Reason why there are no components, or empty.
+    """
+
+    code: Floats
+    share: float
+    components: PCA | None
+    winding: Winding
+    undefined: str = ""
+
+    def summary(self) -> AxisCodeBlock:
+        """Return the code's share and components."""
+        ratio = None if self.components is None else self.components.explained_variance_ratio
+        return {
+            "length": len(self.code),
+            "share": self.share,
+            "explained_variance_ratio": None if ratio is None else ratio.tolist(),
+            "top4": None if ratio is None else float(ratio[:LEADING].sum()),
+            "winding": self.winding.summary(),
+            "undefined": dict.fromkeys(("explained_variance_ratio", "top4"), self.undefined)
+            if self.undefined
+            else {},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class AxisCodes(Result):
+    """Row code and column code of a table of patches.
+
+    Parameters
+    ----------
+    axes
+        ``"rows"`` and ``"columns"``; empty where undefined.
+    interaction_share
+        Share of the variance that neither code holds.
+    layout
+        Of the positions.
+    undefined
+        Reason why there are no codes, or empty.
+    """
+
+    figures: ClassVar[str] = "axis_codes"
+
+    interaction_share: float
+    layout: Layout
+    axes: dict[str, AxisCode] = field(default_factory=dict)
+    undefined: str = ""
+
+    def summary(self) -> AxisCodesBlock:
+        """Return both codes' shares, components and windings."""
+        there = not self.undefined
+        names = ("rows", "columns", "additive_share", "interaction_share")
+        return {
+            "rows": self.axes["rows"].summary() if there else None,
+            "columns": self.axes["columns"].summary() if there else None,
+            "additive_share": 1 - self.interaction_share if there else None,
+            "interaction_share": self.interaction_share if there else None,
+            "undefined": {} if there else dict.fromkeys(names, self.undefined),
+        }
+
+
+def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
+    """Split a table of patches into ``mean + row code + column code + interaction``.
+
+    The codes are the means over each row and over each column of the centred table, so that the
+    four parts are orthogonal and their shares of the variance add up to 1.
+
+    Parameters
+    ----------
+    table
+        ``[h * w, d]`` with a `Grid` layout; undefined for a sequence.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+    """
+    given = positions(table)
+    layout = given.layout
+    if not isinstance(layout, Grid):
+        return AxisCodes(np.nan, layout, undefined="the positions are a sequence, without axes")
+    cells = to_numpy(given.values).astype(np.float64)
+    cells = cells.reshape(layout.height, layout.width, -1)
+    rest = cells - cells.mean(axis=(0, 1))
+    largest = float(np.abs(rest).max())
+    if largest <= 1e-13 * layout.size * float(np.abs(cells).max()):
+        return AxisCodes(np.nan, layout, undefined="all patches are equal: there is no variance")
+    rest = rest / largest  # so that no square leaves the range of the numbers
+    rows, columns = rest.mean(axis=1), rest.mean(axis=0)
+    whole = float((rest**2).mean(axis=(0, 1)).sum())
+    inside = float(((rest - rows[:, None] - columns) ** 2).mean(axis=(0, 1)).sum())
+    return AxisCodes(
+        interaction_share=inside / whole,
+        layout=layout,
+        axes={
+            "rows": _axis(largest * rows, float((rows**2).mean(axis=0).sum()) / whole),
+            "columns": _axis(largest * columns, float((columns**2).mean(axis=0).sum()) / whole),
+        },
+    )
+
+
+def _axis(code: Floats, share: float) -> AxisCode:
+    if len(code) < 2:
+        return AxisCode(code, share, None, winding(code), "a single position has no components")
+    # What averaging leaves of a code that is not there is rounding.
+    components = principal_components(code) if share > 1e-24 else None
+    if components is None or components.undefined:
+        still = winding(np.zeros_like(code))
+        return AxisCode(code, share, None, still, "the code is the same everywhere")
+    return AxisCode(code, share, components, winding(code, pca=components))

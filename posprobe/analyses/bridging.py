@@ -1,0 +1,416 @@
+"""Bridging: which rule predicts, from the rest of the table, rows that were left out.
+
+A random walk is bridged by the straight line between its neighbours, the worse the wider the gap; a
+smooth curve by a Gaussian process up to about its length scale, and then by nothing; rotations by
+sinusoids far beyond their own smoothness, and on past the end. So the rule that bridges wide gaps
+says what the table is made of, where a spectrum or principal components cannot: those of walks and
+smooth curves look like sinusoids, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import ClassVar, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses import predictors
+from posprobe.analyses.pca import PCA
+from posprobe.analyses.pca import pca as principal_components
+from posprobe.analyses.predictors import KERNELS, Floats, Mask
+from posprobe.analyses.result import Result, numbers
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, Layout, PositionTable
+
+#: Fewest positions of which a quarter can be left out.
+MIN_ROWS = 8
+#: Most positions: of a longer table the middle is taken. A kernel's inverse costs their cube.
+MAX_ROWS = 1536
+#: Share of the variance that the leading components hold, and most of them.
+SHARE, MOST_COMPONENTS = 0.999, 128
+#: Times each small set of gaps, and fewest blocks of each wide one, where there is room.
+ROUNDS, BLOCKS = 2, 4
+#: Ends of the table, in order.
+ENDS = ("start", "end")
+GOLDEN = (5**0.5 - 1) / 2
+
+#: Rules that predict missing rows, in the order in which they are shown.
+RULES = ("linear", *KERNELS, "sinusoids", "ladder", "shift")
+
+
+class KernelBlock(TypedDict):
+    """A fitted kernel; ``length_scale`` in positions, ``noise`` as a share of the variance."""
+
+    length_scale: float
+    noise: float
+    log_likelihood: float
+
+
+class BeyondBlock(TypedDict):
+    """Held-out R² of a quarter of the table, before the start, after the end, and of both."""
+
+    start: float | None
+    end: float | None
+    both: float | None
+
+
+class BridgingBlock(TypedDict):
+    """What stands in ``analysis.json``; None is an undefined number with a reason beside it."""
+
+    gaps: list[int] | None
+    r2: dict[str, list[float | None]] | None
+    beyond: dict[str, BeyondBlock] | None
+    sinusoids: list[int] | None
+    sinusoids_beyond: int | None
+    kernel: str | None
+    length_scale: float | None
+    noise: float | None
+    kernels: dict[str, KernelBlock] | None
+    components: int | None
+    variance: float | None
+    rows: list[int] | None
+    axes: dict[str, BridgingBlock] | None
+    undefined: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A Gaussian process's kernel as fitted to the table.
+
+    Parameters
+    ----------
+    length_scale
+        In positions.
+    noise
+        Share of the variance that is independent from row to row.
+    log_likelihood
+        Marginal, per value; the kernel with the largest fits best.
+    """
+
+    length_scale: float
+    noise: float
+    log_likelihood: float
+
+
+@dataclass(frozen=True, eq=False)
+class Bridging(Result):
+    """How well rows that were left out are predicted from the rest, by rule and width of the gap.
+
+    R² is 1 - squared error over that of the known rows' mean: 1 is exact, 0 no better than the
+    mean, below 0 worse. Of the kernels length and noise are fitted once, to all rows; everything
+    else that is fitted is fitted to the known rows alone.
+
+    Parameters
+    ----------
+    gaps
+        ``[m]``: widths in positions, 1, 2, 4 … to a quarter of the table.
+    r2
+        For each of `RULES`, ``[m]``.
+    beyond
+        For each rule ``[3]``: the first quarter predicted from the rest, the last, and both.
+    sinusoids
+        ``[m + 1]``: with how many sinusoids the R² above was best, of 1 to 8; the last beyond the
+        ends. That choice sees the missing rows, which favours sinusoids a little.
+    kernels
+        By name.
+    components, variance
+        Number of leading components that are predicted, and their share of the variance.
+    first, stop
+        Rows that were used: of a table longer than `MAX_ROWS` those in the middle.
+    layout, start
+        Of the positions.
+    axes
+        On a grid, the row code and the column code, measured as sequences.
+    undefined
+        Reason why there are no numbers, or empty.
+    """
+
+    figures: ClassVar[str] = "bridging"
+
+    gaps: NDArray[np.int64]
+    r2: dict[str, Floats]
+    beyond: dict[str, Floats]
+    sinusoids: NDArray[np.int64]
+    kernels: dict[str, Kernel]
+    components: int
+    variance: float
+    first: int
+    stop: int
+    layout: Layout
+    start: int
+    axes: dict[str, Bridging] = field(default_factory=dict)
+    undefined: str = ""
+
+    @property
+    def kernel(self) -> str | None:
+        """Name of the kernel with the largest likelihood."""
+        if not self.kernels:
+            return None
+        return max(self.kernels, key=lambda name: self.kernels[name].log_likelihood)
+
+    @property
+    def length_scale(self) -> float | None:
+        """Length scale of that kernel, in positions."""
+        return self.kernels[self.kernel].length_scale if self.kernel else None
+
+    def summary(self) -> BridgingBlock:
+        """Return R² by gap and beyond the ends, and the fitted kernels."""
+        there = not self.undefined
+        best = self.kernels[self.kernel] if self.kernel else None
+        block: BridgingBlock = {
+            "gaps": self.gaps.tolist() if there else None,
+            "r2": {rule: numbers(values) for rule, values in self.r2.items()} if there else None,
+            "beyond": {rule: _ends(values) for rule, values in self.beyond.items()}
+            if there
+            else None,
+            "sinusoids": self.sinusoids[:-1].tolist() if there else None,
+            "sinusoids_beyond": int(self.sinusoids[-1]) if there else None,
+            "kernel": self.kernel,
+            "length_scale": self.length_scale,
+            "noise": best.noise if best else None,
+            "kernels": {
+                name: {
+                    "length_scale": fitted.length_scale,
+                    "noise": fitted.noise,
+                    "log_likelihood": fitted.log_likelihood,
+                }
+                for name, fitted in self.kernels.items()
+            }
+            if there
+            else None,
+            "components": self.components if there else None,
+            "variance": self.variance if there else None,
+            "rows": [self.start + self.first, self.start + self.stop] if there else None,
+            "axes": {name: axis.summary() for name, axis in self.axes.items()} or None,
+            "undefined": {},
+        }
+        undefined = {
+            name: self.undefined or "the positions are a sequence, without axes"
+            for name, value in block.items()
+            if value is None and (self.undefined or name == "axes")
+        }
+        if there and any(
+            np.isnan(values).any() for values in (*self.r2.values(), *self.beyond.values())
+        ):
+            undefined["r2"] = "null where the rows left out are all equal to the mean of the rest"
+        if there and self.stop - self.first < self.layout.size:
+            undefined["rows"] = f"the table is longer than {MAX_ROWS} rows: those in its middle"
+        block["undefined"] = undefined
+        return block
+
+
+def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Bridging:
+    """Leave rows out and predict them from the rest.
+
+    Blocks of 1, 2, 4 … n/4 neighbouring rows are left out, with at least as many known rows on
+    either side of each, and a quarter of the table at either end. What is predicted are the leading
+    components of `SHARE` of the variance. The rules, see `posprobe.analyses.predictors`: the
+    straight line between neighbours; Gaussian processes with Matern 1/2, Matern 3/2 and RBF
+    kernels; 1 to 8 sinusoids of common frequencies; the ladder of the sinusoid of the table's width
+    (Vaswani et al. 2017, section 3.5); the linear map from each row to the next.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. On a grid the means of the rows and of the columns are measured in its place.
+    pca
+        The table's principal components where they are known already.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite, or ``pca`` is of a table of other length.
+    """
+    given = positions(table)
+    n, d = given.values.shape
+    if isinstance(given.layout, Grid):
+        cells = to_numpy(given.values).astype(np.float64)
+        cells = cells.reshape(given.layout.height, given.layout.width, d)
+        axes = {"rows": bridging(cells.mean(axis=1)), "columns": bridging(cells.mean(axis=0))}
+        return _none(given, "patches lie on a grid: see its axes", axes)
+    if n < MIN_ROWS:
+        return _none(given, f"fewer than {MIN_ROWS} rows")
+    if pca is not None and len(pca.scores) != n:
+        raise InvalidTable(
+            f"the principal components are of {len(pca.scores)} rows, the table has {n}."
+        )
+    first = max((n - MAX_ROWS) // 2, 0)
+    stop = min(first + MAX_ROWS, n)
+    if stop - first < n:
+        pca = principal_components(to_numpy(given.values)[first:stop])
+    elif pca is None:
+        pca = principal_components(given)
+    if pca.undefined:
+        return _none(given, pca.undefined)
+    share = np.cumsum(pca.explained_variance_ratio)
+    kept = min(int(np.argmax(share >= min(SHARE, share[-1]))) + 1, MOST_COMPONENTS)
+    curve = pca.scores[:, :kept] / pca.singular_values[0]
+    smooth = {name: predictors.smooth(curve, name) for name in KERNELS}
+    rungs = predictors.fixed_ladder(curve, d)
+    gaps, folds = _folds(len(curve))
+    scored = _Scores(len(gaps) + len(ENDS))
+    for fold in folds:
+        missing = fold >= 0
+        waves = predictors.sinusoids(curve, missing)
+        scored.add(curve, fold, missing, {
+            "linear": predictors.linear(curve, missing),
+            **{name: process.predict(curve, missing) for name, process in smooth.items()},
+            "ladder": rungs.predict(curve, missing),
+            "shift": predictors.shift(curve, missing),
+            **{f"sinusoids {k + 1}": found for k, found in enumerate(waves)},
+        })  # fmt: skip
+    r2, beyond, count = scored.r2(len(gaps))
+    return Bridging(
+        gaps=np.array(gaps, dtype=np.int64),
+        r2=r2,
+        beyond=beyond,
+        sinusoids=count,
+        kernels={
+            name: Kernel(
+                smooth[name].length_scale or np.nan, smooth[name].noise, smooth[name].likelihood
+            )
+            for name in KERNELS
+        },
+        components=kept,
+        variance=float(share[kept - 1]),
+        first=first,
+        stop=stop,
+        layout=given.layout,
+        start=given.start,
+    )
+
+
+class _Scores:
+    """Squared errors of each rule, and of the known rows' mean, by gap."""
+
+    def __init__(self, groups: int) -> None:
+        self.groups = groups
+        self.mean = np.zeros(groups)
+        self.errors: dict[str, Floats] = {}
+
+    def add(
+        self, curve: Floats, fold: NDArray[np.int64], missing: Mask, predicted: dict[str, Floats]
+    ) -> None:
+        there, group = curve[missing], fold[missing]
+
+        def by_group(rest: Floats) -> Floats:
+            sums = np.bincount(group, np.square(rest).sum(axis=1), self.groups)
+            return sums.astype(np.float64)
+
+        known = by_group(there - curve[~missing].mean(axis=0))
+        self.mean += known
+        for name in {*self.errors, *predicted}:
+            # Where no further sinusoid was found, the mean is predicted.
+            error = by_group(there - predicted[name]) if name in predicted else known
+            before = self.errors.get(name, self.mean - known)
+            self.errors[name] = before + error
+
+    def r2(self, gaps: int) -> tuple[dict[str, Floats], dict[str, Floats], NDArray[np.int64]]:
+        """Return R² by gap and beyond the ends, and the best numbers of sinusoids."""
+
+        def beside(errors: Floats) -> Floats:
+            part = np.append(errors, errors[gaps:].sum())
+            whole = np.append(self.mean, self.mean[gaps:].sum())
+            share = np.full(len(whole), np.nan)
+            np.divide(part, whole, out=share, where=whole > 0)
+            return 1 - share
+
+        every = {name: beside(errors) for name, errors in self.errors.items()}
+        counts = sorted(
+            (int(name.split()[1]), name) for name in every if name.startswith("sinusoids ")
+        )
+        waves = (
+            np.array([every.pop(name) for _, name in counts])
+            if counts
+            else np.full((1, len(self.mean) + 1), np.nan)
+        )
+        best = np.argmax(np.nan_to_num(waves, nan=-np.inf), axis=0)
+        every["sinusoids"] = waves[best, np.arange(waves.shape[1])]
+        every["sinusoids"][gaps:] = waves[best[-1], gaps:]
+        count = np.append(best[:gaps], best[-1]) + 1 if counts else np.zeros(gaps + 1)
+        ordered = {rule: every[rule] for rule in RULES}
+        return (
+            {rule: values[:gaps] for rule, values in ordered.items()},
+            {rule: values[gaps:] for rule, values in ordered.items()},
+            count.astype(np.int64),
+        )
+
+
+def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
+    """Choose which rows are left out at once.
+
+    Returns
+    -------
+    tuple
+        The gaps, and folds ``[n]``: -1 for a row that is known, else the index of the gap that it
+        is in; of the ends, indices beyond those.
+    """
+    quarter = n // 4
+    gaps = sorted({2**k for k in range(quarter.bit_length()) if 2**k <= quarter} | {quarter})
+    narrow = [k for k, gap in enumerate(gaps) if 64 * gap <= n]
+    folds = []
+    if narrow:
+        # Slots along the table take turns; each has blocks of one gap.
+        slots = max(n // (4 * gaps[narrow[-1]]), 1)
+        edges = np.linspace(0, n, slots + 1).astype(int)
+        for turn in range(ROUNDS):
+            fold = np.full(n, -1)
+            for slot in range(slots):
+                index = narrow[(slot + turn * len(narrow) // 2) % len(narrow)]
+                _leave_out(
+                    fold, int(edges[slot]), int(edges[slot + 1]), index, gaps[index], turn / ROUNDS
+                )
+            folds.append(fold)
+    for index in range(len(narrow), len(gaps)):
+        gap = gaps[index]
+        fits = max(n // (4 * gap), 1)
+        rounds = min(-(-BLOCKS // fits), 3)
+        for turn in range(rounds):
+            fold = np.full(n, -1)
+            _leave_out(fold, 0, n, index, gap, (turn + 0.5) / rounds, fits == 1)
+            folds.append(fold)
+    for end, rows in enumerate((slice(0, quarter), slice(n - quarter, n))):
+        fold = np.full(n, -1)
+        fold[rows] = len(gaps) + end
+        folds.append(fold)
+    return gaps, folds
+
+
+def _leave_out(
+    fold: NDArray[np.int64], first: int, stop: int, index: int, gap: int, offset: float,
+    single: bool = False,
+) -> None:  # fmt: skip
+    """Leave out blocks within some rows, a cell of four gaps for each, off the middle by turns."""
+    cells = max((stop - first) // (4 * gap), 1)
+    edges = np.linspace(first, stop, cells + 1)
+    for cell, (low, high) in enumerate(pairwise(edges.tolist())):
+        # Uneven, so that no period is sampled at one phase only.
+        share = offset if single else (GOLDEN * cell + offset) % 1.0
+        begin = int(np.floor(low + gap + share * max(high - low - 3 * gap, 0)))
+        fold[begin : begin + gap] = index
+
+
+def _ends(values: Floats) -> BeyondBlock:
+    start, end, both = numbers(values)
+    return {"start": start, "end": end, "both": both}
+
+
+def _none(given: Positions, why: str, axes: dict[str, Bridging] | None = None) -> Bridging:
+    return Bridging(
+        gaps=np.zeros(0, dtype=np.int64),
+        r2={},
+        beyond={},
+        sinusoids=np.zeros(0, dtype=np.int64),
+        kernels={},
+        components=0,
+        variance=np.nan,
+        first=0,
+        stop=0,
+        layout=given.layout,
+        start=given.start,
+        axes=axes or {},
+        undefined=why,
+    )

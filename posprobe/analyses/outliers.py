@@ -1,0 +1,143 @@
+"""Which values of a series stand out from their neighbours, and from the tail of the whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+
+#: Values on each side that a step, cosine or norm is compared with.
+WINDOW = 32
+#: Fewest such values; nearer to an end, only the other side is compared. A power of two.
+MIN_SIDE = 8
+#: Chance that Gaussian noise raises an alarm of one kind anywhere in a table. Low, as the tails of
+#: real series are heavier.
+FALSE_ALARM = 0.001
+#: The same for a tail as heavy as the table's own, the quantiles that set it, and of how many
+#: neighbouring values the largest is taken.
+TAIL_ALARM = 1e-4
+TAIL = (0.6, 0.9)
+RUN = 4
+#: Ratio to the usual value from which a departure matters at all.
+EXCESS = 1.25
+#: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
+EFFICIENCY = 0.37
+
+
+@dataclass(frozen=True)
+class Side:
+    """Level and robust deviation of the values before, or after, each value of a series."""
+
+    median: Floats
+    deviation: Floats
+    count: NDArray[np.int64]
+
+
+def stands_out(values: Floats) -> NDArray[np.bool_]:
+    """Where values exceed what is usual on each side that has enough of them.
+
+    Usual is the median of up to `WINDOW` values, exceeded by the factor `EXCESS` and by as many
+    robust deviations as noise reaches anywhere with probability `FALSE_ALARM`.
+
+    Parameters
+    ----------
+    values
+        ``[n]``; NaN is never out.
+
+    Returns
+    -------
+    ndarray
+        ``[n]``.
+    """
+    result = np.isfinite(values)
+    compared = np.zeros(len(values), dtype=bool)
+    for side in sides(values):
+        there = side.count >= MIN_SIDE
+        with np.errstate(invalid="ignore"):
+            above = (
+                values - side.median > deviations(side.count, len(values)) * side.deviation
+            ) & (values > EXCESS * side.median)
+        result &= above | ~there
+        compared |= there
+    return result & compared
+
+
+def beyond_tail(values: Floats, usual: Floats) -> NDArray[np.bool_]:
+    """Where the ratio of two series is outside what its own distribution makes likely.
+
+    Parameters
+    ----------
+    values, usual
+        ``[n]``, not negative.
+
+    Notes
+    -----
+    Of every `RUN` values the largest ratio is taken, since special rows are neighbours and would
+    count more than once. Two quantiles of their logarithms, `TAIL`, set a tail that falls like a
+    power of the ratio, whatever the largest tenth are. Of values with heavy tails some are always
+    far out, and belong to the rest all the same.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(values) - np.log(usual)
+    kept = np.where(np.isfinite(ratio), ratio, -np.inf)
+    largest = np.maximum.reduceat(kept, np.arange(0, len(kept), RUN))
+    largest = largest[np.isfinite(largest)]
+    if largest.size < 2:
+        return np.ones(len(values), dtype=bool)
+    start, deep = np.quantile(largest, TAIL)
+    scale = (deep - start) / np.log((1 - TAIL[0]) / (1 - TAIL[1]))
+    limit = start + scale * np.log(max((1 - TAIL[0]) * largest.size / TAIL_ALARM, 1.0))
+    return np.asarray((ratio > limit) | np.isposinf(ratio))
+
+
+def usual_values(values: Floats) -> Floats:
+    """Return the larger of the medians before and after, or the one that there is."""
+    before, after = sides(values)
+    return np.asarray(np.fmax(before.median, after.median))
+
+
+def sides(values: Floats) -> tuple[Side, Side]:
+    """Describe up to `WINDOW` values before and after each; NaN below `MIN_SIDE` of them."""
+    nothing = np.full(WINDOW, np.nan)
+    padded = np.concatenate([nothing, values, nothing])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, WINDOW)
+    return _side(windows[: len(values)]), _side(windows[WINDOW + 1 :])
+
+
+def _side(windows: Floats) -> Side:
+    count = np.isfinite(windows).sum(axis=1)
+    median = _quantiles(windows, count, 0.5)
+    spread = 1.4826 * _quantiles(np.abs(windows - median[:, None]), count, 0.5)
+    # Where a few columns dominate, steps have a long tail upwards that the middle half hides.
+    upwards = 1.4826 * (_quantiles(windows, count, 0.75) - median)
+    return Side(median, np.fmax(spread, upwards), count)
+
+
+def _quantiles(windows: Floats, count: NDArray[np.int64], share: float) -> Floats:
+    """Return a quantile of each row's ``count`` finite values; NaN below `MIN_SIDE` of them."""
+    ordered = np.sort(windows, axis=1)  # NaN comes last
+    row = np.arange(len(windows))
+    place = np.maximum(count - 1, 0) * share
+    low, high = np.floor(place).astype(int), np.ceil(place).astype(int)
+    value = ordered[row, low] + (place - low) * (ordered[row, high] - ordered[row, low])
+    return np.asarray(np.where(count >= MIN_SIDE, value, np.nan))
+
+
+def level_of(values: Floats) -> tuple[float, float]:
+    """Return median and robust standard deviation; NaN below `MIN_SIDE` values."""
+    finite = values[np.isfinite(values)]
+    if len(finite) < MIN_SIDE:
+        return np.nan, np.nan
+    median = np.median(finite)
+    return float(median), float(1.4826 * np.median(np.abs(finite - median)))
+
+
+def deviations(count: NDArray[np.integer[Any]], tests: int) -> Floats:
+    """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
+    from scipy.special import stdtrit
+
+    return np.asarray(stdtrit(EFFICIENCY * np.maximum(count, 1), 1 - FALSE_ALARM / tests))

@@ -1,0 +1,72 @@
+"""The longest stretch of a table without a seam and without a special row.
+
+A few odd rows decide numbers that are about the rest: GPT-2's first row alone moves its first
+component's share by twenty points. What is measured of a table is therefore measured on such a
+stretch as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from posprobe.analyses.seams import Seams
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The longest run of rows without a seam and without a special row.
+
+    Parameters
+    ----------
+    first, stop
+        Its rows, counted from the table's first; ``stop`` is one past the last.
+    whole
+        Whether these are all rows.
+    reasons
+        What ends it on either side, or why all rows are taken.
+    """
+
+    first: int
+    stop: int
+    whole: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def rows(self) -> slice:
+        """The rows as a slice of the table."""
+        return slice(self.first, self.stop)
+
+
+def stretch(found: Seams) -> Stretch:
+    """Return the longest run of rows without a seam and without a special row.
+
+    Parameters
+    ----------
+    found
+        The table's seams. Where they are undefined, on a grid or in a short table, and where no run
+        is left, all rows are taken. Of runs of one length the first is.
+    """
+    n = len(found.norms)
+    if found.undefined:
+        return Stretch(0, n, True, (found.undefined,))
+    special = {row.row: row.reason for row in found.special}
+    seam = {right: reason for (_, right), reason in zip(found.between, found.reasons, strict=True)}
+    starts = sorted({0, n, *special, *(row + 1 for row in special), *seam})
+    runs = [(first, stop) for first, stop in pairwise(starts) if first not in special]
+    if not runs:
+        return Stretch(0, n, True, ("every row is special",))
+    first, stop = max(runs, key=lambda run: run[1] - run[0])
+    if (first, stop) == (0, n):
+        return Stretch(0, n, True, ("no seam and no special row was found",))
+    reasons = [
+        f"a seam between positions {found.start + row - 1} and {found.start + row}: {seam[row]}"
+        for row in (first, stop)
+        if row in seam
+    ]
+    reasons += [
+        f"position {found.start + row} is special: {special[row]}"
+        for row in (first - 1, stop)
+        if row in special
+    ]
+    return Stretch(first, stop, False, tuple(reasons))

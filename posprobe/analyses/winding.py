@@ -1,0 +1,321 @@
+"""Winding: pairs of principal components that go round, how often and how evenly.
+
+GPT-2's table is known as a helix (Yedidia 2023): two components turn about a common centre while
+a third one rises. A linear phase and a round shape prove nothing: the first two components of
+any random walk make 0.75 of a turn with a phase that is straight to 0.99 (Antognini &
+Sohl-Dickstein 2018 explain why). What tells is the number of turns, beside that of such tables, and
+whether the period stays the same along the table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.pca import PCA
+from posprobe.analyses.pca import pca as principal_components
+from posprobe.analyses.predictors import Floats
+from posprobe.analyses.result import Result, numbers
+from posprobe.arrays import Array, Positions, positions
+from posprobe.errors import InvalidTable
+from posprobe.table import Grid, Layout, PositionTable
+
+#: Fewest rows.
+MIN_ROWS = 6
+#: Components that hold this share of the variance are paired, and at most so many.
+SHARE, MOST_COMPONENTS = 0.99, 16
+#: Coherence of two components a quarter of a period apart from which they are a pair.
+COHERENT = 0.5
+#: Parts of the table with a period of their own, and fewest rows of each.
+PARTS, PART = 10, 4
+
+
+class WindingPairBlock(TypedDict):
+    """Two components that go round each other; components are counted from 1."""
+
+    components: list[int]
+    share: float
+    coherence: float
+    turns: float
+    period: float | None
+    local_period: list[float | None]
+    phase_linearity: float
+    radius: float
+    radius_cv: float
+    axis: int | None
+    axis_r2: float | None
+    pitch: float | None
+
+
+class WindingBlock(TypedDict):
+    """What stands in ``analysis.json``; the first pair's numbers again beside the list."""
+
+    pairs: list[WindingPairBlock] | None
+    turns: float | None
+    phase_linearity: float | None
+    radius_cv: float | None
+    share: float | None
+    components: int | None
+    undefined: dict[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class WindingPair:
+    """Two components that turn about their common centre.
+
+    Both are scaled to the same variance, so that an ellipse is a circle.
+
+    Parameters
+    ----------
+    components
+        The two, counted from 0.
+    share
+        Of the variance, of both together.
+    coherence
+        Between 0 and 1: how nearly one is the other a quarter of a period later, at the lag where
+        they agree best. 1 for a circle run through evenly.
+    phase
+        ``[n]``, radians, unwrapped, rising on the whole.
+    radius
+        ``[n]``, in the table's units.
+    phase_linearity
+        R² of the phase against position.
+    bounds
+        ``[parts + 1]``: edges of the parts of the table, in rows.
+    frequency
+        ``[parts]``: turns per position in each part; below 0 where it turns back.
+    axis
+        The other component that rises with the phase best, counted from 0; None if there is none.
+    axis_r2
+        R² of its straight line against the phase.
+    pitch
+        Its rise per turn, in the table's units.
+    """
+
+    components: tuple[int, int]
+    share: float
+    coherence: float
+    phase: Floats
+    radius: Floats
+    phase_linearity: float
+    bounds: NDArray[np.int64]
+    frequency: Floats
+    axis: int | None
+    axis_r2: float
+    pitch: float
+
+    @property
+    def turns(self) -> float:
+        """How often it goes round from the first row to the last."""
+        return float(self.phase[-1] - self.phase[0]) / (2 * np.pi)
+
+    @property
+    def period(self) -> float:
+        """Positions per turn, over the whole table; infinite where it ends where it began."""
+        return (len(self.phase) - 1) / self.turns if self.turns > 0 else np.inf
+
+    @property
+    def radius_cv(self) -> float:
+        """Standard deviation of the radius over its mean; 0 for a circle."""
+        return float(self.radius.std() / self.radius.mean())
+
+    @property
+    def local_period(self) -> Floats:
+        """``[parts]``: positions per turn in each part; NaN where it stands still or turns back."""
+        period = np.full(len(self.frequency), np.nan)
+        np.divide(1.0, self.frequency, out=period, where=self.frequency > 1e-9)
+        return period
+
+
+@dataclass(frozen=True, eq=False)
+class Winding(Result):
+    """Pairs of components that go round, those with the most variance first.
+
+    Parameters
+    ----------
+    pairs
+        No component is in two of them.
+    scores
+        ``[n, k]``: the leading components.
+    ratio
+        ``[k]``: their shares of the variance.
+    layout, start
+        Of the positions.
+    undefined
+        Reason why no pairs were looked for, or empty.
+    """
+
+    figures: ClassVar[str] = "winding"
+
+    pairs: tuple[WindingPair, ...]
+    scores: Floats
+    ratio: Floats
+    layout: Layout
+    start: int
+    undefined: str = ""
+
+    def summary(self) -> WindingBlock:
+        """Return the pairs; periods in positions, radius and pitch in the table's units."""
+        first = self.pairs[0] if self.pairs else None
+        block: WindingBlock = {
+            "pairs": None if self.undefined else [_block(pair) for pair in self.pairs],
+            "turns": first.turns if first else None,
+            "phase_linearity": first.phase_linearity if first else None,
+            "radius_cv": first.radius_cv if first else None,
+            "share": first.share if first else None,
+            "components": None if self.undefined else len(self.ratio),
+            "undefined": {},
+        }
+        why = self.undefined or f"no two components have a coherence of {COHERENT}"
+        block["undefined"] = {name: why for name, value in block.items() if value is None}
+        if any(np.isnan(pair.local_period).any() for pair in self.pairs):
+            block["undefined"]["local_period"] = "null where a pair stands still or turns back"
+        return block
+
+
+def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Winding:
+    """Look for pairs of principal components that go round each other.
+
+    Two components pair up by their coherence a quarter of a period apart: the largest, over lags up
+    to half the table, of ``|sum_t x(t) y(t + lag) - y(t) x(t + lag)|`` over the root of the sums of
+    ``x² + y²`` over the rows that it leads from and those that it leads to. For two phases of one
+    rotation it is ``|sin(w lag)|``, which is 1 at a quarter of the period, whatever their order by
+    variance. The most coherent two are paired first.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``. Undefined on a grid, whose row and column codes wind on their own.
+    pca
+        The table's principal components where they are known already.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite, or ``pca`` is of a table of other length.
+    """
+    given = positions(table)
+    n = given.values.shape[0]
+    if isinstance(given.layout, Grid):
+        return _none(given, "patches lie on a grid: their rows and columns wind on their own")
+    if n < MIN_ROWS:
+        return _none(given, f"fewer than {MIN_ROWS} rows")
+    found = principal_components(given) if pca is None else pca
+    if len(found.scores) != n:
+        raise InvalidTable(
+            f"the principal components are of {len(found.scores)} rows, the table has {n}."
+        )
+    if found.undefined:
+        return _none(given, found.undefined)
+    ratio = found.explained_variance_ratio
+    kept = int(np.argmax(np.cumsum(ratio) >= min(SHARE, ratio.sum() - 1e-12))) + 1
+    # An axis may hold little; what rounding holds is none.
+    kept = min(max(kept, 3), MOST_COMPONENTS, int(np.count_nonzero(ratio > 1e-12)))
+    if kept < 2:
+        return _none(given, "all rows lie on one line: a single component cannot go round")
+    scores = found.scores[:, :kept]
+    pairs = sorted(_pairs(scores, ratio), key=lambda pair: -pair.share)
+    return Winding(tuple(pairs), scores, ratio[:kept], given.layout, given.start)
+
+
+def _pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
+    scaled = scores / np.sqrt((scores**2).mean(axis=0))
+    coherence = _coherence(scaled)
+    free = np.ones(scores.shape[1], dtype=bool)
+    pairs = []
+    for flat in np.argsort(-coherence, axis=None, kind="stable").tolist():
+        first, second = divmod(flat, scores.shape[1])
+        if coherence[first, second] < COHERENT:
+            break
+        if free[first] and free[second]:
+            free[[first, second]] = False
+            pairs.append(_pair(scores, ratio, (first, second), coherence[first, second]))
+    return pairs
+
+
+def _coherence(scaled: Floats) -> Floats:
+    """Return the largest coherence of each pair over all lags, above the diagonal: ``[k, k]``."""
+    n, k = scaled.shape
+    lags = np.arange(1, max(n // 2, 1) + 1)
+    transform = np.fft.rfft(scaled, 2 * n, axis=0)
+    result = np.zeros((k, k))
+    for first in range(k - 1):
+        one, others = transform[:, first, None], transform[:, first + 1 :]
+        crossed = np.fft.irfft(np.conj(one) * others - one * np.conj(others), 2 * n, axis=0)[lags]
+        power = np.cumsum(scaled[:, first, None] ** 2 + scaled[:, first + 1 :] ** 2, axis=0)
+        size = np.sqrt(power[n - 1 - lags] * (power[-1] - power[lags - 1]))
+        ratio = np.abs(crossed) / np.maximum(size, np.finfo(float).tiny)
+        # Of few rows, a pair that holds next to nothing agrees by chance.
+        ratio[size < 0.1 * n] = 0.0
+        result[first, first + 1 :] = ratio.max(axis=0)
+    return result
+
+
+def _pair(
+    scores: Floats, ratio: Floats, components: tuple[int, int], coherence: float
+) -> WindingPair:
+    n = len(scores)
+    both = scores[:, list(components)]
+    size = np.sqrt((both**2).mean(axis=0))
+    x, y = (both * (np.sqrt((size**2).mean()) / size)).T
+    phase = np.unwrap(np.arctan2(y, x))
+    phase = phase if phase[-1] >= phase[0] else -phase
+    time = np.arange(n, dtype=np.float64)
+    parts = min(PARTS, max(n // PART, 1))
+    bounds = np.linspace(0, n, parts + 1).round().astype(np.int64)
+    edges = np.minimum(bounds, n - 1)  # up to the next part's first row, so that no turn is lost
+    frequency = np.diff(phase[edges]) / (2 * np.pi * np.diff(edges))
+    axis, axis_r2, pitch = None, np.nan, np.nan
+    for other in range(scores.shape[1]):
+        if other not in components:
+            slope, r2 = _line(phase, scores[:, other])
+            if axis is None or r2 > axis_r2:
+                axis, axis_r2, pitch = other, r2, 2 * np.pi * slope
+    return WindingPair(
+        components=components,
+        share=float(ratio[list(components)].sum()),
+        coherence=float(min(coherence, 1.0)),
+        phase=phase,
+        radius=np.hypot(x, y),
+        phase_linearity=_line(time, phase)[1],
+        bounds=bounds,
+        frequency=frequency,
+        axis=axis,
+        axis_r2=axis_r2,
+        pitch=abs(pitch),
+    )
+
+
+def _line(x: Floats, y: Floats) -> tuple[float, float]:
+    """Return slope and R² of a straight line; R² is 0 where either does not vary."""
+    x, y = x - x.mean(), y - y.mean()
+    across, up = float(x @ x), float(y @ y)
+    if across == 0 or up == 0:
+        return 0.0, 0.0
+    slope = float(x @ y) / across
+    return slope, min(slope**2 * across / up, 1.0)
+
+
+def _block(pair: WindingPair) -> WindingPairBlock:
+    return {
+        "components": [number + 1 for number in pair.components],
+        "share": pair.share,
+        "coherence": pair.coherence,
+        "turns": pair.turns,
+        "period": pair.period if np.isfinite(pair.period) else None,
+        "local_period": numbers(pair.local_period),
+        "phase_linearity": pair.phase_linearity,
+        "radius": float(pair.radius.mean()),
+        "radius_cv": pair.radius_cv,
+        "axis": None if pair.axis is None else pair.axis + 1,
+        "axis_r2": None if pair.axis is None else pair.axis_r2,
+        "pitch": None if pair.axis is None else pair.pitch,
+    }
+
+
+def _none(given: Positions, why: str) -> Winding:
+    nothing = np.zeros(0)
+    return Winding((), nothing.reshape(0, 0), nothing, given.layout, given.start, why)

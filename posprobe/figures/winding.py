@@ -1,0 +1,173 @@
+"""The helix: a pair of components that goes round, its phase and its period along the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.figures.draw import nothing
+from posprobe.figures.sheet import Sheet
+from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
+
+    from posprobe.analyses.winding import Winding, WindingPair
+
+#: R² of a component against the phase from which it is drawn as the axis of a helix.
+CARRIES = 0.5
+#: Turns beyond which a path is drawn as points: a line would fill the circle.
+MANY_TURNS = 12
+
+
+def plot(ax: Axes, result: Winding) -> None:
+    """Draw the path of the first pair in its plane, coloured by position."""
+    if not result.pairs:
+        nothing(ax, result.undefined or "no two components go round each other")
+        return
+    plane(ax, result, result.pairs[0])
+
+
+def plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
+    """Draw a pair in its plane, both components in units of the same size."""
+    from matplotlib.collections import LineCollection
+
+    x, y = _circle(pair)
+    colors, shade = _colors(result)
+    ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
+    ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
+    if pair.turns > MANY_TURNS:
+        ax.scatter(x, y, c=colors.to_rgba(shade), s=3, linewidths=0)
+    else:
+        points = np.stack([x, y], axis=1)
+        steps = np.stack([points[:-1], points[1:]], axis=1)
+        shown = colors.to_rgba((shade[1:] + shade[:-1]) / 2)
+        ax.add_collection(LineCollection(list(steps), colors=shown, linewidths=1.2))
+        if len(x) <= 64:
+            ax.scatter(x, y, c=colors.to_rgba(shade), s=10, linewidths=0, zorder=3)
+    for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):
+        ax.plot(
+            x[row], y[row], marker=mark, markersize=4, markerfacecolor=face, markeredgecolor=INK,
+            markeredgewidth=0.8, linestyle="none", zorder=4,
+        )  # fmt: skip
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.08)
+    first, second = pair.components
+    ax.set(xlabel=f"component {first + 1}", ylabel=f"component {second + 1}")
+    ax.set_title(f"{pair.turns:.2f} turns, {pair.share:.0%} of variance")
+    return colors
+
+
+def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
+    """Draw a pair into 3-D Axes, upwards the component that rises with its phase, or position."""
+    from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
+        Line3DCollection,
+    )
+
+    x, y = _circle(pair)
+    colors, shade = _colors(result)
+    carried = pair.axis is not None and pair.axis_r2 >= CARRIES and pair.turns <= MANY_TURNS
+    up = result.scores[:, pair.axis] if carried and pair.axis is not None else shade
+    points = np.stack([x, y, up], axis=1)
+    steps = np.stack([points[:-1], points[1:]], axis=1)
+    shown = colors.to_rgba((shade[1:] + shade[:-1]) / 2)
+    thin = 0.7 if pair.turns > MANY_TURNS else 1.5
+    ax.add_collection3d(Line3DCollection(list(steps), colors=shown, linewidths=thin))
+    for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):
+        ax.plot(
+            *points[row, :, None], marker=mark, markersize=4, markerfacecolor=face,
+            markeredgecolor=INK, markeredgewidth=0.8, linestyle="none",
+        )  # fmt: skip
+    reach = 1.05 * max(float(np.abs(points[:, :2]).max()), np.finfo(float).tiny)
+    low, high = float(up.min()), float(up.max())
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(low, high if high > low else low + 1))
+    ax.set_box_aspect((1, 1, 1.15), zoom=1.05)
+    ax.view_init(elev=18, azim=-60)
+    first, second = pair.components
+    third = f"component {pair.axis + 1}" if carried and pair.axis is not None else "position"
+    names = (f"component {first + 1}", f"component {second + 1}", third)
+    for axis, name in zip((ax.xaxis, ax.yaxis, ax.zaxis), names, strict=True):
+        axis.set_pane_color((1, 1, 1, 0))
+        axis.line.set(color=MUTED, linewidth=0.6)
+        axis.set_ticks([0], [""])
+        axis._axinfo["grid"].update({"linewidth": 0.5, "color": GRID})
+        axis.set_label_text(name)
+        axis.labelpad = -14
+    return colors
+
+
+def phase(ax: Axes, result: Winding, pair: WindingPair) -> None:
+    """Draw the phase in turns against position, beside the straight line of an even rotation."""
+    position = result.start + np.arange(len(pair.phase))
+    turns = (pair.phase - pair.phase[0]) / (2 * np.pi)
+    ax.plot(
+        position[[0, -1]], turns[[0, -1]], color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9,
+        label="even rotation",
+    )  # fmt: skip
+    ax.plot(position, turns, color=BLUE, label="phase")
+    ax.set(ylabel="turns")
+    ax.margins(x=0.02)
+    ax.legend(loc="upper left", handlelength=2.4, borderaxespad=0.2)
+
+
+def period(ax: Axes, result: Winding, pair: WindingPair) -> None:
+    """Draw the period of each part of the table; gaps where it stands still or turns back."""
+    edges = result.start + pair.bounds
+    local = pair.local_period
+    ax.stairs(local, edges, baseline=None, color=RED, linewidth=1.3, label="by tenths of the table")
+    if np.isfinite(pair.period):
+        ax.axhline(
+            pair.period, color=MUTED, linestyle=(0, (4, 1.5)), linewidth=0.9, label="on average"
+        )
+    known = local[np.isfinite(local)]
+    # A part that nearly stands still has a period without meaning, which must not rule the axis.
+    top = min(max([*known, pair.period]), 4 * float(np.median(known))) if known.size else 1.0
+    ax.set(xlabel="position", ylabel="period", ylim=(0, 1.15 * top))
+    ax.margins(x=0.02)
+
+
+def _circle(pair: WindingPair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)
+
+
+def _colors(result: Winding) -> tuple[ScalarMappable, NDArray[np.float64]]:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    shade = result.start + np.arange(len(result.scores), dtype=np.float64)
+    return ScalarMappable(Normalize(shade[0], shade[-1]), ONE_SIDED), shade
+
+
+def _winding(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any]) -> Figure:
+    """Draw each table's first pair in space, and beside it or below phase and period."""
+    wound = {name: result for name, result in results.items() if result.pairs}
+    height = 5.2 if sheet.narrow else 3.0
+    figure = sheet.figure(height * len(wound))
+    parts = figure.subfigures(len(wound), 1, squeeze=False)[:, 0]
+    for part, (name, result) in zip(parts, wound.items(), strict=True):
+        pair = result.pairs[0]
+        shape = (2, 1) if sheet.narrow else (1, 2)
+        ratios = {"height_ratios": (1.5, 1)} if sheet.narrow else {"width_ratios": (1.1, 1)}
+        left, right = part.subfigures(*shape, **ratios)
+        space = left.add_subplot(projection="3d")
+        colors = helix(space, result, pair)
+        bar = left.colorbar(colors, ax=space, shrink=0.6, pad=0.02, label="position")
+        bar.outline.set_visible(False)
+        named = f"{name}: " if len(wound) > 1 else ""
+        part.suptitle(
+            f"{named}{pair.turns:.2f} turns, {pair.share:.0%} of the variance, "
+            f"radius varies by {pair.radius_cv:.0%}", x=0.01, ha="left",
+        )  # fmt: skip
+        above, below = right.subplots(2, 1, sharex=True)
+        phase(above, result, pair)
+        period(below, result, pair)
+    return figure
+
+
+FIGURES: Mapping[str, Callable[..., Any]] = {"winding": _winding}
+NEEDS: Mapping[str, Callable[[Any], bool]] = {"winding": lambda result: bool(result.pairs)}

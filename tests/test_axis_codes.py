@@ -1,0 +1,154 @@
+"""Row codes and column codes of grids that are made of them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from made_tables import Floats, as_table, gaussian, patches, rotation, walk
+from matplotlib.figure import Figure
+
+from posprobe.analyses.axis_codes import axis_codes
+from posprobe.analyses.grid import grid
+from posprobe.analyses.winding import winding
+from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.families import load
+from posprobe.figures import axis_codes as drawing
+from posprobe.figures.sheet import Sheet
+from posprobe.table import Grid, PositionTable
+
+
+def circles(height: int, width: int, turns: tuple[float, float]) -> PositionTable:
+    """Make rows go round one circle and columns another, of radius 2 and 1."""
+    down = 2 * np.pi * turns[0] * np.arange(height) / height
+    along = 2 * np.pi * turns[1] * np.arange(width) / width
+    rows = 2 * np.stack([np.cos(down), np.sin(down)], axis=1)
+    columns = np.stack([np.cos(along), np.sin(along)], axis=1)
+    cells = np.concatenate(
+        [np.repeat(rows[:, None], width, axis=1), np.repeat(columns[None], height, axis=0)], axis=2
+    )
+    return as_table(cells.reshape(height * width, 4) @ rotation(4, 3) + 5, Grid(height, width))
+
+
+def test_two_circles_are_found_with_their_shares_and_turns() -> None:
+    found = axis_codes(circles(16, 20, (1, 3)))
+    # Radius 2 against 1: the variances are as 4 to 1.
+    assert found.axes["rows"].share == pytest.approx(0.8, abs=1e-12)
+    assert found.axes["columns"].share == pytest.approx(0.2, abs=1e-12)
+    assert found.interaction_share == pytest.approx(0, abs=1e-12)
+    for axis, length, turns in (("rows", 16, 1), ("columns", 20, 3)):
+        code = found.axes[axis]
+        assert code.code.shape == (length, 4)
+        pair = code.winding.pairs[0]
+        assert pair.turns == pytest.approx(turns * (length - 1) / length, abs=1e-9)
+        assert pair.radius_cv == pytest.approx(0, abs=1e-9)
+        assert pair.share == pytest.approx(1, abs=1e-12)
+
+
+def test_codes_are_means_and_shares_those_of_the_grid() -> None:
+    table = patches(7, 9, 12)
+    found = axis_codes(table)
+    cells = np.asarray(table).reshape(7, 9, 12)
+    np.testing.assert_allclose(
+        found.axes["columns"].code, cells.mean(axis=0) - cells.mean(axis=(0, 1)), atol=1e-12
+    )
+    known = grid(table)
+    assert found.axes["rows"].share == pytest.approx(known.row_share)
+    assert found.axes["columns"].share == pytest.approx(known.column_share)
+    assert found.interaction_share == pytest.approx(known.interaction_share)
+    total = found.axes["rows"].share + found.axes["columns"].share + found.interaction_share
+    assert total == pytest.approx(1, abs=1e-12)
+
+
+def test_a_code_winds_as_a_sequence_does() -> None:
+    table = patches(12, 8, 6)
+    cells = np.asarray(table).reshape(12, 8, 6)
+    expected = winding(cells.mean(axis=1)).summary()
+    found = axis_codes(table).summary()["rows"]
+    assert found is not None
+    assert found["winding"]["turns"] == pytest.approx(expected["turns"])
+    assert found["length"] == 12
+
+
+def test_the_two_dimensional_sinusoid_has_no_interaction() -> None:
+    found = axis_codes(sincos2d(10, 10, 32)).summary()
+    assert found["interaction_share"] == pytest.approx(0, abs=1e-12)
+    assert found["rows"] is not None
+    assert found["rows"]["share"] == pytest.approx(0.5, abs=1e-9)
+
+
+def test_the_digits_model_has_a_turning_code_on_both_axes() -> None:
+    found = axis_codes(load("sample:digits-vit"))
+    for code in found.axes.values():
+        assert code.winding.pairs[0].turns == pytest.approx(0.78, abs=0.03)
+        assert code.winding.pairs[0].share > 0.8
+
+
+@pytest.mark.parametrize("scale", [1e-80, 1.0, 1e80])
+def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
+    table = patches(8, 10, 6)
+    turned = as_table(scale * np.asarray(table) @ rotation(6, 2), Grid(8, 10))
+    before, after = axis_codes(table), axis_codes(turned)
+    for axis in ("rows", "columns"):
+        assert after.axes[axis].share == pytest.approx(before.axes[axis].share, rel=1e-9)
+        one, other = (found.axes[axis].winding.pairs for found in (before, after))
+        assert [pair.turns for pair in other] == pytest.approx([pair.turns for pair in one])
+
+
+# --- what is undefined ---
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (gaussian(30, 4), "sequence"),
+        (as_table(np.full((36, 4), 0.1), Grid(6, 6)), "all patches are equal"),
+        (as_table(np.zeros((36, 4)), Grid(6, 6)), "all patches are equal"),
+    ],
+)
+def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
+    summary = axis_codes(table).summary()
+    json.dumps(summary, allow_nan=False)
+    for name in ("rows", "columns", "interaction_share"):
+        assert summary[name] is None
+        assert why in summary["undefined"][name]
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (8, 1), (2, 2), (3, 7), (1, 1)])
+@pytest.mark.parametrize("d", [1, 4])
+def test_small_grids_are_no_trouble(shape: tuple[int, int], d: int) -> None:
+    height, width = shape
+    json.dumps(
+        axis_codes(as_table(gaussian(height * width, d), Grid(*shape))).summary(), allow_nan=False
+    )
+
+
+def test_a_code_that_is_not_there_has_no_components() -> None:
+    columns = np.tile(walk(9, 4), (7, 1))  # the same in every row of patches
+    found = axis_codes(as_table(columns, Grid(7, 9)))
+    rows = found.axes["rows"].summary()
+    assert rows["share"] == pytest.approx(0, abs=1e-20)
+    assert rows["top4"] is None
+    assert "same everywhere" in rows["undefined"]["top4"]
+    assert rows["winding"]["pairs"] is None
+    json.dumps(found.summary(), allow_nan=False)
+
+
+# --- what is drawn ---
+
+
+@pytest.mark.parametrize("width", [3.3, 7.0])
+def test_the_figure_draws_both_axes(width: float) -> None:
+    found = axis_codes(circles(8, 10, (1, 2)))
+    figure = drawing.FIGURES["axis_codes"](Sheet(width, 9.0), {"circles": found}, {})
+    labels = [ax.get_xlabel() for ax in figure.axes]
+    assert {"row of patches", "column of patches", "component 1"} <= set(labels)
+    assert not drawing.NEEDS["axis_codes"](axis_codes(gaussian(9, 4)))
+
+
+def test_the_shares_are_drawn() -> None:
+    ax = Figure().add_subplot()
+    drawing.plot(ax, axis_codes(circles(8, 10, (1, 2))))
+    widths = [bar.get_width() for bar in ax.patches]  # type: ignore[attr-defined]
+    assert widths == pytest.approx([0.8, 0.2, 0.0])

@@ -1,0 +1,331 @@
+"""Rows left out are predicted where a rule is right, and not where it is wrong."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import Floats, as_table, gaussian, patches, rotation, walk, waves
+from matplotlib.figure import Figure
+
+from posprobe.analyses import predictors
+from posprobe.analyses.bridging import RULES, Bridging, bridging
+from posprobe.analyses.pca import pca
+from posprobe.encodings import sinusoidal
+from posprobe.errors import InvalidTable
+from posprobe.families import load
+from posprobe.figures import bridging as drawing
+from posprobe.figures.sheet import Sheet
+from posprobe.table import Grid
+
+
+def smooth_curve(n: int, d: int, length: float, seed: int = 0) -> Floats:
+    place = np.arange(n)
+    kernel = np.exp(-((place[:, None] - place) ** 2) / (2 * length**2)) + 1e-9 * np.eye(n)
+    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(n, d, seed))
+
+
+# --- what each rule is made for ---
+
+
+def test_a_straight_line_is_bridged_by_linear_interpolation() -> None:
+    found = bridging(np.outer(np.arange(80.0), [1.0, -2.0, 0.5]) + 3)
+    np.testing.assert_allclose(found.r2["linear"], 1, atol=1e-12)
+    # Beyond the ends it repeats the last row: closed form for the last quarter of a line.
+    n, quarter = 80, 20
+    known = np.arange(n - quarter)
+    ahead = np.arange(n - quarter, n)
+    expected = 1 - ((ahead - known[-1]) ** 2).sum() / ((ahead - known.mean()) ** 2).sum()
+    assert found.beyond["linear"][1] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "d"), [(400, 128), (256, 64), (300, 16)])
+def test_the_sinusoid_is_bridged_by_its_ladder_alone(n: int, d: int) -> None:
+    found = bridging(sinusoidal(n, d))
+    assert found.r2["ladder"].min() > 0.999
+    assert found.beyond["ladder"].min() > 0.95
+    for rule in ("linear", "matern32", "rbf"):
+        assert found.r2[rule][-1] < 0.5
+
+
+def test_three_rotations_are_bridged_and_carried_on_by_three_sinusoids() -> None:
+    table = waves(300, [7.3, 19.0, 41.7]) @ rotation(6, 3)
+    found = bridging(table)
+    assert found.r2["sinusoids"].min() > 0.999
+    assert found.beyond["sinusoids"].min() > 0.999
+    assert found.r2["shift"].min() > 0.99
+    assert found.r2["linear"][-1] < 0.3
+    assert found.r2["matern32"][-1] < 0.3
+
+
+def test_rotations_are_bridged_in_noise_of_equal_variance() -> None:
+    table = waves(400, [11.0, 37.0]) @ rotation(32, 1)[:4] + 0.25 * gaussian(400, 32, 5)
+    found = bridging(table)
+    wide = found.gaps >= 16
+    assert (found.r2["sinusoids"][wide] > found.r2["linear"][wide] + 0.3).all()
+    assert (found.r2["sinusoids"][wide] > found.r2["matern32"][wide] + 0.3).all()
+
+
+def test_a_walk_is_bridged_by_the_straight_line_as_the_brownian_bridge_says() -> None:
+    n, gap = 256, 32
+    errors = []
+    for seed in range(4):
+        found = bridging(walk(n, 64, seed))
+        best = max(found.r2[rule][-1] for rule in ("sinusoids", "shift", "ladder"))
+        assert found.r2["linear"][-1] > best
+        assert found.r2["matern12"][-1] == pytest.approx(found.r2["linear"][-1], abs=0.03)
+        errors.append(1 - found.r2["linear"][found.gaps.tolist().index(gap)])
+    # Variance of a bridge over gap + 1 steps, averaged over its rows: (gap + 2) / 6 per column. A
+    # walk's is n / 6 about its mean, less for the blocks near the middle.
+    assert np.mean(errors) == pytest.approx((gap + 2) / n, rel=0.5)
+
+
+def test_a_smooth_curve_is_bridged_to_about_its_length_and_no_further() -> None:
+    found = bridging(smooth_curve(400, 48, 15))
+    by_gap = dict(zip(found.gaps.tolist(), found.r2["rbf"], strict=True))
+    assert by_gap[16] > 0.95
+    assert max(values[-1] for rule, values in found.r2.items() if rule != "rbf") < 0.6
+    assert found.kernel == "rbf"
+    assert found.length_scale == pytest.approx(15, rel=0.35)
+
+
+def test_noise_is_bridged_by_nothing() -> None:
+    found = bridging(gaussian(300, 64))
+    for rule in RULES:
+        assert (found.r2[rule] < 0.03).all()
+    assert found.r2["linear"].mean() == pytest.approx(-0.5, abs=0.2)
+
+
+# --- second computations ---
+
+
+@pytest.mark.parametrize(("name", "nu"), [("matern12", 0.5), ("matern32", 1.5), ("rbf", np.inf)])
+def test_missing_rows_are_the_mean_of_a_gaussian_process(name: str, nu: float) -> None:
+    from scipy.special import gamma, kv
+
+    curve = smooth_curve(91, 3, 6) + 0.1 * gaussian(91, 3, 1)
+    curve -= curve.mean(axis=0)
+    missing = np.zeros(91, dtype=bool)
+    missing[30:41] = missing[60] = missing[90] = True
+    fitted = predictors.smooth(curve, name)
+    assert fitted.length_scale is not None
+    place = np.arange(91)
+    far = np.abs(place[:, None] - place) / fitted.length_scale
+    if np.isinf(nu):
+        shape = np.exp(-(far**2) / 2)
+    else:  # Rasmussen & Williams 2006, equation 4.14
+        x = np.sqrt(2 * nu) * np.where(far > 0, far, 1.0)
+        shape = np.where(far > 0, 2 ** (1 - nu) / gamma(nu) * x**nu * kv(nu, x), 1.0)
+    kernel = (1 - fitted.noise) * shape + fitted.noise * np.eye(91)
+    mean = curve[~missing].mean(axis=0)
+    weights = np.linalg.solve(kernel[np.ix_(~missing, ~missing)], curve[~missing] - mean)
+    expected = kernel[np.ix_(missing, ~missing)] @ weights + mean
+    np.testing.assert_allclose(fitted.predict(curve, missing), expected, atol=1e-7)
+
+
+@pytest.mark.parametrize("n", [60, 61])
+def test_the_fitted_kernel_has_the_largest_likelihood(n: int) -> None:
+    curve = smooth_curve(n, 4, 5) + 0.2 * gaussian(n, 4, 1)
+    curve -= curve.mean(axis=0)
+    place = np.arange(n)
+    apart = np.abs(place[:, None] - place)
+
+    def likelihood(length: float, noise: float) -> float:
+        kernel = (1 - noise) * np.exp(-(apart**2) / (2 * length**2)) + noise * np.eye(n)
+        scale = np.trace(curve.T @ np.linalg.solve(kernel, curve)) / curve.size
+        return float(-0.5 * (np.log(scale) + np.linalg.slogdet(kernel)[1] / n))
+
+    fitted = predictors.smooth(curve, "rbf")
+    assert fitted.length_scale is not None
+    found = likelihood(fitted.length_scale, fitted.noise)
+    assert fitted.likelihood == pytest.approx(found, abs=1e-9)
+    tried = [
+        likelihood(length, noise)
+        for length in np.geomspace(0.5, 60, 30)
+        for noise in np.geomspace(1e-4, 0.9, 20)
+    ]
+    assert found > max(tried) - 0.01
+
+
+def test_the_ladder_is_ridge_regression_on_the_sinusoid() -> None:
+    n, d = 120, 16
+    curve = walk(n, 3)
+    curve = curve - curve.mean(axis=0)
+    missing = np.zeros(n, dtype=bool)
+    missing[50:60] = True
+    fitted = predictors.fixed_ladder(curve, d)
+    waves_ = np.asarray(sinusoidal(n, d)) / np.sqrt(d / 2)
+    waves_ = waves_ - waves_.mean(axis=0)
+    weight = np.sqrt(fitted.noise / (1 - fitted.noise))
+    design = np.concatenate([waves_[~missing], weight * np.eye(d)])
+    design = np.concatenate([np.r_[np.ones(n - 10), np.zeros(d)][:, None], design], axis=1)
+    target = np.concatenate([curve[~missing], np.zeros((d, 3))])
+    weights = np.linalg.lstsq(design, target, rcond=None)[0]
+    expected = np.concatenate([np.ones((10, 1)), waves_[missing]], axis=1) @ weights
+    np.testing.assert_allclose(fitted.predict(curve, missing), expected, atol=1e-4)
+
+
+def test_sinusoids_do_not_see_the_missing_rows() -> None:
+    curve = np.asarray(waves(120, [9.0, 23.0], noise=0.1), dtype=np.float64)
+    missing = np.zeros(120, dtype=bool)
+    missing[40:60] = True
+    spoilt = curve.copy()
+    spoilt[missing] = 1e3
+    for rule in (predictors.linear, predictors.shift):
+        np.testing.assert_array_equal(rule(curve, missing), rule(spoilt, missing))
+    before, after = (predictors.sinusoids(table, missing) for table in (curve, spoilt))
+    assert len(before) == 8
+    for one, other in zip(before, after, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+# --- laws ---
+
+
+@pytest.mark.parametrize("scale", [1e-80, 1.0, 1e80])
+def test_rotation_and_scale_change_nothing(scale: float) -> None:
+    table = waves(120, [8.0, 30.0], noise=0.2)
+    before, after = bridging(table), bridging(scale * table @ rotation(4, 5) + 3 * scale)
+    for rule in RULES:
+        np.testing.assert_allclose(after.r2[rule], before.r2[rule], atol=1e-6)
+    assert after.length_scale == pytest.approx(before.length_scale, rel=1e-6)
+
+
+def test_known_components_give_the_same() -> None:
+    table = walk(100, 8)
+    before, after = bridging(table), bridging(table, pca=pca(table))
+    for rule in RULES:
+        np.testing.assert_array_equal(after.r2[rule], before.r2[rule])
+    with pytest.raises(InvalidTable, match="99 rows, the table has 100"):
+        bridging(table, pca=pca(table[1:]))
+
+
+def test_every_gap_has_known_rows_on_both_sides() -> None:
+    from posprobe.analyses.bridging import _folds
+
+    for n in (8, 9, 14, 33, 64, 100, 382, 1019):
+        gaps, folds = _folds(n)
+        assert gaps[0] == 1
+        assert gaps[-1] == n // 4
+        seen = set()
+        for fold in folds:
+            edges = np.flatnonzero(np.diff(np.concatenate([[-1], fold, [-1]])))
+            for first, stop in pairwise(edges.tolist()):
+                index = fold[first]
+                if index < 0:
+                    assert first == 0 or stop == n or stop - first >= gaps[fold[first - 1]]
+                    continue
+                seen.add(int(index))
+                if index < len(gaps):
+                    assert stop - first == gaps[index]
+                    assert first >= 1
+                    assert stop <= n - 1
+                else:
+                    assert (first, stop) in {(0, n // 4), (n - n // 4, n)}
+        assert seen == set(range(len(gaps) + 2))
+
+
+# --- real tables ---
+
+
+def test_minilm_is_bridged_by_rotations_and_not_by_a_smooth_curve() -> None:
+    found = bridging(load("sample:all-minilm-l6-v2")[128:510])
+    at = found.gaps.tolist().index(16)
+    assert found.r2["linear"][at] < 0.3
+    assert found.r2["matern32"][at] < 0.3
+    assert found.r2["sinusoids"][at] > 0.55
+    assert found.beyond["sinusoids"][2] > 0.4
+
+
+# --- what is undefined ---
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (gaussian(1, 4), "fewer than 8 rows"),
+        (gaussian(2, 4), "fewer than 8 rows"),
+        (gaussian(7, 4), "fewer than 8 rows"),
+        (np.full((30, 4), 0.3), "all rows are equal"),
+        (np.zeros((30, 4)), "all rows are equal"),
+    ],
+)
+def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
+    summary = bridging(table).summary()
+    json.dumps(summary, allow_nan=False)
+    assert summary["r2"] is None
+    assert why in summary["undefined"]["r2"]
+    assert why in summary["undefined"]["length_scale"]
+
+
+@pytest.mark.parametrize("n", [8, 9, 11])
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_short_and_narrow_tables_have_numbers(n: int, d: int) -> None:
+    for table in (gaussian(n, d), walk(n, d), np.outer(np.arange(float(n)), np.ones(d))):
+        found = bridging(table)
+        json.dumps(found.summary(), allow_nan=False)
+        for rule in RULES:
+            assert np.isfinite(found.r2[rule]).all() or rule == "sinusoids"
+
+
+def test_zero_rows_and_a_single_odd_row_are_no_trouble() -> None:
+    table = gaussian(64, 8)
+    table[[3, 40]] = 0
+    json.dumps(bridging(table).summary(), allow_nan=False)
+    json.dumps(bridging(np.eye(40)).summary(), allow_nan=False)
+    lone = np.zeros((40, 3))
+    lone[20] = 1
+    json.dumps(bridging(lone).summary(), allow_nan=False)
+
+
+def test_a_grid_is_measured_along_its_axes() -> None:
+    table = patches(12, 9, 16)
+    summary = bridging(table).summary()
+    assert summary["r2"] is None
+    assert "axes" in summary["undefined"]["r2"]
+    assert summary["axes"] is not None
+    cells = np.asarray(table).reshape(12, 9, 16)
+    expected = bridging(cells.mean(axis=1)).summary()
+    assert summary["axes"]["rows"] == expected
+    assert summary["axes"]["columns"]["gaps"] == [1, 2]
+    low = bridging(as_table(gaussian(12, 4), Grid(2, 6))).summary()
+    assert low["axes"] is not None
+    assert "fewer than 8 rows" in low["axes"]["rows"]["undefined"]["r2"]
+
+
+def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posprobe.analyses.bridging.MAX_ROWS", 100)
+    table = walk(151, 8)
+    found = bridging(table)
+    assert (found.first, found.stop) == (25, 125)
+    assert "longer than 100" in found.summary()["undefined"]["rows"]
+    np.testing.assert_array_equal(found.r2["linear"], bridging(table[25:125]).r2["linear"])
+
+
+# --- what is drawn ---
+
+
+def _drawn(result: Bridging) -> Any:
+    ax = Figure().add_subplot()
+    drawing.plot(ax, result)
+    return ax
+
+
+def test_the_figure_has_a_curve_for_each_kind_of_rule() -> None:
+    found = bridging(walk(128, 8))
+    lines = {line.get_label(): line for line in _drawn(found).lines}
+    np.testing.assert_array_equal(lines["straight line"].get_ydata(), found.r2["linear"])
+    assert set(drawing.LABELS.values()) <= set(lines)
+    assert "fewer than 8 rows" in _drawn(bridging(gaussian(4, 4))).texts[0].get_text()
+
+
+@pytest.mark.parametrize("width", [3.3, 7.0])
+def test_grids_and_sequences_have_a_figure(width: float) -> None:
+    results = {"walk": bridging(walk(64, 8)), "patches": bridging(patches(9, 9, 8))}
+    assert all(drawing.NEEDS["bridging"](result) for result in results.values())
+    figure = drawing.FIGURES["bridging"](Sheet(width, 9.0), results, {})
+    titles = [ax.get_title() for ax in figure.axes]
+    assert [title for title in titles if title] == ["walk", "patches: rows", "patches: columns"]

@@ -1,0 +1,205 @@
+"""Turns, periods and pitch of curves that are known to wind."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import Floats, gaussian, patches, rotation, walk, waves
+from matplotlib.figure import Figure
+
+from posprobe.analyses.pca import pca
+from posprobe.analyses.winding import COHERENT, Winding, winding
+from posprobe.errors import InvalidTable
+from posprobe.families import load
+from posprobe.figures import winding as drawing
+from posprobe.figures.sheet import Sheet
+
+
+def helix(n: int, turns: float, rise: float, d: int = 6) -> Floats:
+    """Make a circle of radius 2 that goes round so often while a third direction rises."""
+    angle = np.linspace(0, 2 * np.pi * turns, n)
+    curve = np.stack([2 * np.cos(angle), 2 * np.sin(angle), np.linspace(0, rise, n)], axis=1)
+    return np.asarray(curve @ rotation(d, 4)[:3])
+
+
+def test_an_exact_helix_has_its_turns_pitch_and_period() -> None:
+    # Whole turns from row to row after the last, so that the components are the three directions
+    # but for their small correlation with the rise.
+    n, turns, rise = 401, 8.0, 1.0
+    pair = winding(helix(n, turns, rise)).pairs[0]
+    assert pair.components == (0, 1)
+    assert pair.turns == pytest.approx(turns, abs=0.01)
+    assert pair.period == pytest.approx((n - 1) / turns, rel=0.01)
+    np.testing.assert_allclose(pair.local_period, (n - 1) / turns, rtol=0.1)
+    assert pair.phase_linearity > 0.999
+    assert pair.radius.mean() == pytest.approx(2, rel=0.01)
+    assert pair.radius_cv < 0.05
+    assert pair.coherence > 0.97
+    assert pair.axis == 2
+    assert pair.axis_r2 > 0.98
+    assert pair.pitch == pytest.approx(rise / turns, rel=0.03)
+
+
+@pytest.mark.parametrize("turns", [1.0, 2.5, 20.0])
+def test_turns_are_counted_whatever_the_order_and_the_sense(turns: float) -> None:
+    angle = np.linspace(0, 2 * np.pi * turns, 300)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    for table in (circle, circle[::-1], circle[:, ::-1], -circle):
+        assert winding(table).pairs[0].turns == pytest.approx(turns, rel=0.02)
+
+
+def test_pairs_are_chosen_by_quadrature_and_not_by_order() -> None:
+    # By variance the order is: one of the slow pair, both of the fast pair, the other slow one.
+    n = 360
+    angle = 2 * np.pi * np.arange(n) / n
+    table = np.stack(
+        [2.0 * np.cos(3 * angle), 1.5 * np.cos(17 * angle), 1.4 * np.sin(17 * angle),
+         1.2 * np.sin(3 * angle)], axis=1,
+    )  # fmt: skip
+    found = {pair.components: pair for pair in winding(table @ rotation(4, 2)).pairs}
+    assert set(found) == {(0, 3), (1, 2)}
+    assert found[0, 3].turns == pytest.approx(3, abs=0.02)
+    assert found[1, 2].turns == pytest.approx(17, abs=0.1)
+
+
+def test_coherence_is_the_sum_over_every_lag() -> None:
+    scores = walk(60, 2, 3)
+    scores -= scores.mean(axis=0)
+    basis = np.linalg.svd(scores, full_matrices=False)
+    x, y = (basis[0] * np.sqrt(60)).T
+    best = 0.0
+    for lag in range(1, 31):
+        crossed = abs(np.sum(x[:-lag] * y[lag:] - y[:-lag] * x[lag:]))
+        size = np.sum(x[:-lag] ** 2 + y[:-lag] ** 2) * np.sum(x[lag:] ** 2 + y[lag:] ** 2)
+        best = max(best, crossed / np.sqrt(size))
+    pairs = winding(scores).pairs
+    assert (pairs[0].coherence if pairs else 0.0) == pytest.approx(best if best >= COHERENT else 0)
+
+
+def test_a_chirp_has_a_period_of_its_own_in_every_part() -> None:
+    time = np.linspace(0, 1, 1000)
+    turns = 4 * time + 6 * time**2
+    table = np.stack([np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)], axis=1)
+    pair = winding(table).pairs[0]
+    middle = (np.arange(10) + 0.5) / 10
+    np.testing.assert_allclose(pair.local_period, 999 / (4 + 12 * middle), rtol=0.06)
+    # The parts' turns add up to all of them.
+    edges = np.minimum(pair.bounds, 999)
+    assert (pair.frequency * np.diff(edges)).sum() == pytest.approx(pair.turns, abs=1e-9)
+
+
+def test_a_walks_first_components_make_three_quarters_of_a_turn() -> None:
+    turns = [winding(walk(400, 256, seed)).pairs for seed in range(6)]
+    first = [pair.turns for pairs in turns for pair in pairs if pair.components == (0, 1)]
+    assert len(first) == 6
+    assert np.mean(first) == pytest.approx(0.75, abs=0.02)
+
+
+def test_minilm_turns_once_in_six_positions() -> None:
+    pair = winding(load("sample:all-minilm-l6-v2")[128:510]).pairs[0]
+    assert pair.turns == pytest.approx(64.2, abs=0.1)
+    assert pair.phase_linearity > 0.999
+    assert pair.radius_cv == pytest.approx(0.08, abs=0.01)
+
+
+def test_noise_has_no_pairs() -> None:
+    assert winding(gaussian(200, 30)).pairs == ()
+    summary = winding(gaussian(200, 30)).summary()
+    assert summary["pairs"] == []
+    assert summary["turns"] is None
+    assert "no two components" in summary["undefined"]["turns"]
+
+
+# --- laws ---
+
+
+@pytest.mark.parametrize("scale", [1e-80, 1.0, 1e80])
+def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
+    table = helix(200, 3.3, 5.0) + 0.05 * gaussian(200, 6)
+    before, after = winding(table), winding(scale * table @ rotation(6, 9) - 2 * scale)
+    assert len(before.pairs) == len(after.pairs) >= 1
+    for one, other in zip(before.pairs, after.pairs, strict=True):
+        assert one.components == other.components
+        np.testing.assert_allclose(
+            other.phase - other.phase[0], one.phase - one.phase[0], atol=1e-6
+        )
+        np.testing.assert_allclose(other.radius, scale * one.radius, rtol=1e-6)
+        assert other.pitch == pytest.approx(scale * one.pitch, rel=1e-6)
+
+
+def test_known_components_give_the_same() -> None:
+    table = waves(100, [9.0, 31.0])
+    assert winding(table, pca=pca(table)).summary() == winding(table).summary()
+    with pytest.raises(InvalidTable, match="99 rows, the table has 100"):
+        winding(table, pca=pca(table[1:]))
+
+
+# --- what is undefined ---
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        (gaussian(1, 3), "fewer than 6 rows"),
+        (gaussian(2, 3), "fewer than 6 rows"),
+        (gaussian(5, 3), "fewer than 6 rows"),
+        (np.full((20, 3), 0.1), "all rows are equal"),
+        (np.zeros((20, 3)), "all rows are equal"),
+        (gaussian(30, 1), "one line"),
+        (np.outer(np.arange(30.0), np.ones(4)), "one line"),
+        (patches(6, 6, 8), "grid"),
+    ],
+)
+def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
+    summary = winding(table).summary()
+    json.dumps(summary, allow_nan=False)
+    assert summary["pairs"] is None
+    assert summary["turns"] is None
+    assert why in summary["undefined"]["pairs"]
+
+
+@pytest.mark.parametrize("n", [6, 7, 8])
+@pytest.mark.parametrize("d", [2, 3, 12])
+def test_short_tables_are_no_trouble(n: int, d: int) -> None:
+    for table in (gaussian(n, d), walk(n, d), np.eye(n, d)):
+        json.dumps(winding(table).summary(), allow_nan=False)
+
+
+def test_zero_rows_are_no_trouble() -> None:
+    table = helix(60, 3, 1)
+    table[[10, 30]] = 0
+    json.dumps(winding(table).summary(), allow_nan=False)
+
+
+# --- what is drawn ---
+
+
+def _drawn(result: Winding) -> Any:
+    ax = Figure().add_subplot()
+    drawing.plot(ax, result)
+    return ax
+
+
+def test_the_plane_shows_the_path() -> None:
+    found = winding(helix(80, 2.3, 3.0))
+    ax = _drawn(found)
+    segments = ax.collections[0].get_segments()
+    pair = found.pairs[0]
+    path = np.stack([pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)], axis=1)
+    np.testing.assert_allclose([segment[0] for segment in segments], path[:-1])
+    assert "2.3" in ax.get_title()
+    assert "grid" in _drawn(winding(patches(6, 6, 8))).texts[0].get_text()
+
+
+@pytest.mark.parametrize("width", [3.3, 7.0])
+def test_the_figure_draws_helix_phase_and_period(width: float) -> None:
+    results = {"helix": winding(helix(80, 2.3, 3.0)), "noise": winding(gaussian(100, 20))}
+    assert [drawing.NEEDS["winding"](result) for result in results.values()] == [True, False]
+    figure = drawing.FIGURES["winding"](Sheet(width, 9.0), results, {})
+    labels = [ax.get_ylabel() for ax in figure.axes]
+    assert {"turns", "period", "position"} <= set(labels)
+    assert figure.axes[0].name == "3d"
+    assert figure.axes[0].get_zlabel() == "component 3"
