@@ -1,0 +1,325 @@
+"""Rotations: lines in the spectrum that stand out of any smooth background.
+
+The spectrum is summed over columns, which no rotation of the columns changes. Its background is the
+larger of two: what a spectrum that falls with frequency would have (every mixture of the kernels in
+`stationary` falls), and the median of the neighbourhood. A line's evidence is its height over that
+background, beside the greatest such height in noise with the same background and as many directions
+in each band of frequencies. Lines at whole numbers of turns are found like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.closeness import Floats
+
+#: Slowest wave of the background: below, centring has taken power away.
+SLOWEST_CYCLES = 1.5
+#: Slowest rotation: fewer turns than this look like any slow curve.
+MIN_TURNS = 2.0
+#: Power over the background that a line has at least: lower bumps are no lines, however certain.
+MIN_HEIGHT = 3.0
+#: Fewest rows whose spectrum has a background.
+MIN_ROWS = 16
+#: Half-width of the neighbourhood, as a share of the frequency, and at least so many cycles.
+NEIGHBOURHOOD, MIN_CYCLES = 0.3, 5.0
+#: Power above so many times the neighbourhood's is cut before the falling background is fitted.
+CUT = 3.0
+#: Frequencies per octave at which the neighbourhood's median is taken.
+PER_OCTAVE = 8
+#: Most directions of the noise: with more, heights vary less, and the test is cautious.
+MAX_DIRECTIONS = 64
+#: Lines whose planes overlap by more than this, and whose periods differ by less than this factor,
+#: are one rotation that drifts.
+SAME_PLANE, SAME_PERIOD = 0.5, 1.5
+#: Neighbouring lines within so many cycles are one line.
+SAME_LINE = 1.5
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """One rotation.
+
+    Parameters
+    ----------
+    period
+        In positions.
+    share
+        Of the table's variance, above the background.
+    purity
+        Share of the power near its frequency that is the rotation's and not the background's.
+    circularity
+        1 for a circle, 0 for a wave along one direction.
+    first_period, last_period
+        Period in the first and in the last third of the table.
+    height
+        Power over the background's.
+    p
+        Rank among the greatest heights of the noise.
+    """
+
+    period: float
+    share: float
+    purity: float
+    circularity: float
+    first_period: float
+    last_period: float
+    height: float
+    p: float
+
+    @property
+    def drift(self) -> float:
+        """Change of the period from the first to the last third, as a share of the period."""
+        return (self.last_period - self.first_period) / self.period
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The spectrum with its background, and what stands out.
+
+    Parameters
+    ----------
+    cycles
+        ``[f]``: turns per table.
+    power, background
+        ``[f]``, each as a share of the power.
+    rotations
+        Fastest first; none if ``p`` is above the level.
+    height, p
+        The greatest height, and its rank among the noise's.
+    needed
+        Height that 95 % of the noise's greatest heights do not reach.
+    least_share
+        Share of the variance of the weakest rotation that would have been found, at the
+        background's median.
+    """
+
+    cycles: Floats
+    power: Floats
+    background: Floats
+    rotations: tuple[Rotation, ...]
+    height: float
+    p: float
+    needed: float
+    least_share: float
+
+
+def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float = 0.02) -> Lines:
+    """Find the rotations of a sequence.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, at least `MIN_ROWS` rows, centred.
+    draws
+        Spectra of noise that are drawn.
+    seed
+        Of the noise.
+    level
+        Lines of a higher rank are left out.
+    """
+    n = len(points)
+    taper = np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)
+    waves = np.fft.rfft(points * taper[:, None], 2 * n, axis=0)
+    power = np.square(np.abs(waves)).sum(axis=1)
+    total = float(power.sum())
+    cycles = np.arange(n + 1) / 2
+    kept = (cycles >= SLOWEST_CYCLES) & (cycles <= n / 2 - 0.5)
+    part, where = power[kept], cycles[kept]
+    background = _background(part[None], where)[0]
+    eligible = where >= MIN_TURNS
+    height = part / background
+    noise = _noise(n, draws, seed)
+    directions = _directions(waves, cycles)
+    bands = np.clip(np.searchsorted([edge for edge, _ in directions], where, "right") - 1, 0, None)
+    count = np.array([number for _, number in directions])[bands]
+    # Running means over columns: a band of few directions takes the first few.
+    falling = np.minimum.accumulate(background)
+    surrogates = noise[:, count - 1, np.flatnonzero(kept)] * falling
+    beyond = surrogates / _background(surrogates, where)
+    greatest = np.where(_summits(beyond) & eligible, beyond, 0.0).max(axis=1)
+    needed = float(np.quantile(greatest, 0.95))
+    summits = _summits(height[None])[0] & eligible
+    top = float(height[summits].max(initial=0.0))
+
+    def rank(value: float) -> float:
+        return float((1 + np.sum(greatest >= value * (1 - 1e-9))) / (draws + 1))
+
+    p = rank(top) if top >= MIN_HEIGHT else 1.0
+    rotations: list[Rotation] = []
+    if p <= level:
+        bar = max(float(np.quantile(greatest, 1 - level)), MIN_HEIGHT)
+        found = [int(k) for k in np.flatnonzero(summits & (height > bar))]
+        for group in _together(found, part, waves[kept], where):
+            rotations.append(
+                _describe(points, group, where, part, background, waves[kept], total, rank)
+            )
+    least = float(needed * np.median(background) * 2 / max(total, np.finfo(np.float64).tiny))
+    return Lines(
+        where,
+        part / total,
+        background / total,
+        tuple(sorted(rotations, key=lambda line: line.period)),
+        top,
+        p,
+        needed,
+        least,
+    )
+
+
+def _background(power: Floats, cycles: Floats) -> Floats:
+    """Return the background of spectra ``[s, f]``."""
+    from scipy.optimize import isotonic_regression
+
+    low, high = cycles[0], cycles[-1]
+    count = max(2, round(PER_OCTAVE * np.log2(high / low)))
+    centres = np.geomspace(low, high, count)
+    half = np.maximum(NEIGHBOURHOOD * centres, MIN_CYCLES)
+    medians = np.stack(
+        [
+            np.median(power[:, (cycles >= c - h) & (cycles <= c + h)], axis=1)
+            for c, h in zip(centres, half, strict=True)
+        ],
+        axis=1,
+    )
+    tiny = np.finfo(np.float64).tiny
+    local = np.exp(
+        np.stack([np.interp(cycles, centres, np.log(np.maximum(row, tiny))) for row in medians])
+    )
+    cut = np.minimum(power, CUT * local)
+    falling = np.stack([isotonic_regression(row, increasing=False).x for row in cut])
+    floor = 1e-12 * power.max(axis=1, keepdims=True) + tiny
+    return np.maximum(np.maximum(local, falling), floor)
+
+
+@lru_cache(maxsize=4)
+def _noise(n: int, draws: int, seed: int) -> Floats:
+    """Spectra of white noise, mean 1, averaged over 1, 2, ... columns: ``[s, columns, f]``."""
+    rng = np.random.default_rng([seed, n])
+    taper = (np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)).astype(np.float32)
+    columns = np.arange(1, MAX_DIRECTIONS + 1, dtype=np.float32)[:, None]
+    spectra = np.empty((draws, MAX_DIRECTIONS, n + 1), dtype=np.float32)
+    for draw in range(draws):
+        white = rng.standard_normal((MAX_DIRECTIONS, n), dtype=np.float32) * taper
+        power = np.square(np.abs(np.fft.rfft(white, 2 * n, axis=1))) / n
+        spectra[draw] = np.cumsum(power, axis=0) / columns
+    return spectra
+
+
+def _directions(waves: NDArray[np.complex128], cycles: Floats) -> list[tuple[float, int]]:
+    """Estimate how many directions the power of each octave has: lower edge and number.
+
+    The squared inner product of two independent waves of length 1 in ``m`` directions is ``1 / m``
+    on average and 0.69 times that in the median, which lines do not move.
+    """
+    found = []
+    low, last = 2.0, float(cycles[-1]) - 1
+    while low < last:
+        high = max(2 * low, low + 7)
+        if last - high < 7:
+            high = last + 1
+        member = np.flatnonzero((cycles >= low) & (cycles < high) & (cycles % 2 == 0))[:48]
+        unit = waves[member]
+        size = np.linalg.norm(unit, axis=1)
+        unit = unit[size > 0] / size[size > 0][:, None]
+        if len(unit) >= 2:
+            inner = np.square(np.abs(unit @ unit.conj().T))
+            typical = float(np.median(inner[np.triu_indices(len(unit), 1)]))
+            number = int(np.clip(round(0.69 / max(typical, 1e-3)), 1, MAX_DIRECTIONS))
+        else:
+            number = 1
+        found.append((low, number))
+        low = high
+    return found or [(2.0, 1)]
+
+
+def _summits(height: Floats) -> NDArray[np.bool_]:
+    """Where spectra ``[s, f]`` are higher than on either side."""
+    summit = np.zeros(height.shape, dtype=bool)
+    inner = height[:, 1:-1]
+    summit[:, 1:-1] = (inner >= height[:, :-2]) & (inner > height[:, 2:])
+    return summit
+
+
+def _together(
+    peaks: list[int], power: Floats, waves: NDArray[np.complex128], cycles: Floats
+) -> list[list[int]]:
+    """Join the peaks of one rotation, beginning with the strongest."""
+    groups: list[list[int]] = []
+    for k in sorted(peaks, key=lambda k: -power[k]):
+        plane = _plane(waves[k])
+        for group in groups:
+            first = group[0]
+            ratio = max(cycles[k], cycles[first]) / min(cycles[k], cycles[first])
+            nearby = abs(cycles[k] - cycles[first]) <= SAME_LINE
+            overlap = np.square(plane.T @ _plane(waves[first])).sum() / 2
+            if nearby or (ratio < SAME_PERIOD and overlap > SAME_PLANE):
+                group.append(k)
+                break
+        else:
+            groups.append([k])
+    return groups
+
+
+def _plane(wave: NDArray[np.complex128]) -> Floats:
+    basis, _, _ = np.linalg.svd(np.stack([wave.real, wave.imag], axis=1), full_matrices=False)
+    return np.asarray(basis)
+
+
+def _describe(points, group, cycles, power, background, waves, total, rank) -> Rotation:  # type: ignore[no-untyped-def]
+    n = len(points)
+    k = group[0]
+    weight = power[group]
+    low, high = min(cycles[group]) - 1.5, max(cycles[group]) + 1.5
+    band = (cycles >= low) & (cycles <= high)
+    above = np.maximum(power[band] - background[band], 0).sum()
+    along = points @ waves[k].conj() / np.linalg.norm(waves[k])
+    centre = float((weight * cycles[group]).sum() / weight.sum())
+    if len(group) == 1:
+        centre = _refine(points, along, centre)
+    singular = np.linalg.svd(np.stack([waves[k].real, waves[k].imag]), compute_uv=False)
+    first, last = _local_periods(along, centre, n)
+    height = float((power[group] / background[group]).max())
+    return Rotation(
+        period=n / centre,
+        share=float(above / total) * (1.0 if cycles[k] else 1.0),
+        purity=float(above / power[band].sum()),
+        circularity=float(2 * singular[0] * singular[-1] / np.square(singular).sum()),
+        first_period=first,
+        last_period=last,
+        height=height,
+        p=rank(height),
+    )
+
+
+def _refine(points: Floats, along: NDArray[np.complex128], cycles: float) -> float:
+    """Find the frequency, in cycles, at which the tapered power along a line is greatest."""
+    n = len(points)
+    taper = np.sin(np.pi * (np.arange(n) + 0.5) / n)
+    step = 0.25
+    for _ in range(7):
+        tried = cycles + step * np.arange(-2, 3)
+        turning = np.exp(-2j * np.pi * np.outer(tried, np.arange(n)) / n)
+        value = np.abs(turning @ (along * taper))
+        cycles = float(tried[int(np.argmax(value))])
+        step /= 2
+    return cycles
+
+
+def _local_periods(along: NDArray[np.complex128], cycles: float, n: int) -> tuple[float, float]:
+    """Return the period in the first and in the last third, from the drift of the phase."""
+    slow = along * np.exp(-2j * np.pi * cycles * np.arange(n) / n)
+    length = max(3, round(n / max(cycles, 1.0)), n // 24)  # a turn at a time: the other way averages out
+    smooth = np.convolve(slow, np.hanning(length + 2)[1:-1], "same")
+    phase = np.unwrap(np.angle(smooth)) / (2 * np.pi)
+    third = max(n // 3, 2)
+    edge = min(length // 2, third // 3)
+    slopes = []
+    for part in (slice(edge, third), slice(n - third, n - edge)):
+        x = np.arange(n)[part]
+        slopes.append(float(np.polyfit(x, phase[part], 1)[0]) if len(x) > 2 else 0.0)
+    return tuple(1 / max(cycles / n + slope, 1e-9) for slope in slopes)  # type: ignore[return-value]
