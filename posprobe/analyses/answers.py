@@ -15,8 +15,9 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from posprobe.analyses.base_fit import fit_base
+from posprobe.analyses.base_fit import BaseFit, fit_base
 from posprobe.analyses.closeness import Cloud, Floats, cka, cloud
 from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
 from posprobe.analyses.lines import Lines, find_lines
@@ -46,11 +47,13 @@ DRAWS = 99
 #: Longest table that is looked at whole; of longer ones, the first so many rows.
 MAX_ROWS = 2048
 #: Rows of the draws that need a factor of the kernel; longer tables are thinned.
-DRAWN_ROWS = 256
+DRAWN_ROWS = 128
 #: Fewest rows that any question is asked of.
 MIN_ROWS = 8
 #: CKA with the sinusoid from which a table is one.
 SAME = 0.99
+#: Largest difference of one step of a ladder from the others, in the logarithm of the period.
+UNEVEN = 0.2
 #: Steps over which successive differences are compared.
 STRIDES = (1, 2, 4, 8, 16, 32)
 
@@ -123,7 +126,7 @@ class View:
     @cached_property
     def steps(self) -> Floats:
         """``[n - 1, r]``: steps along the leading directions of the steps, which signs keep."""
-        return leading(np.diff(self.points, axis=0))
+        return leading(np.diff(self.points, axis=0), 12)
 
     @cached_property
     def kernel(self) -> Kernel:
@@ -131,15 +134,15 @@ class View:
         return fit_kernel(self.points)
 
     @cached_property
-    def signed_walks(self) -> Floats:
+    def signed_walks(self) -> NDArray[np.float32]:
         """``[draws, n, r]``: the steps with random signs, added up; the first has none changed."""
-        rng = self.rng(1)
-        signs = rng.choice([-1.0, 1.0], size=(2 * DRAWS + 1, len(self) - 1))
-        signs[0] = 1.0
-        walks = np.zeros((len(signs), len(self), self.steps.shape[1]), dtype=np.float32)
-        np.cumsum(signs[:, :, None].astype(np.float32) * self.steps.astype(np.float32), axis=1,
-                  out=walks[:, 1:])
-        return walks
+        return _signed(self.steps, 1, self.rng(1))
+
+    @cached_property
+    def base(self) -> BaseFit | None:
+        """The sinusoid that resembles the table most; None of fewer than two columns."""
+        width = self.points.shape[1] // 2 * 2
+        return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
 
     @cached_property
     def lines(self) -> Lines:
@@ -154,6 +157,17 @@ class View:
     def rng(self, question: int) -> np.random.Generator:
         """Return the source of randomness of one question."""
         return np.random.default_rng([self.seed, question])
+
+
+def _signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Add steps up, the signs of each block of them drawn at random; first as they are."""
+    count = len(steps)
+    signs = rng.choice([-1.0, 1.0], size=(2 * DRAWS + 1, -(-count // block)))
+    signs[0] = 1.0
+    each = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
+    walks = np.zeros((len(signs), count + 1, steps.shape[1]), dtype=np.float32)
+    np.cumsum(each[:, :, None] * steps.astype(np.float32), axis=1, out=walks[:, 1:])
+    return walks
 
 
 def view(values: Floats, *, seed: int = 0) -> View:
@@ -192,14 +206,15 @@ def ask(values: Floats, *, seed: int = 0, dtype: str = "F32") -> list[Answer]:
     """
     shared = view(values, seed=seed)
     form = closed_form(shared, values, dtype)
-    turning = rotations(shared)
+    rungs = ladder(shared)
+    turning = rotations(shared, form if form.answer == "yes" else rungs)
     answers = [
         order(shared),
         smooth(shared),
         stationary(shared),
         low_dimensional(shared),
         turning,
-        ladder(shared),
+        rungs,
         form,
     ]
     return settle(answers)
@@ -257,9 +272,9 @@ def order(shared: View) -> Answer:
     norms = np.linalg.norm(shared.points, axis=1, keepdims=True)
     units = shared.points / np.where(norms > 0, norms, 1.0)
     cosine = float(np.einsum("ij,ij->i", units[1:], units[:-1]).mean())
-    short = leading(units, 12).astype(np.float32)
+    short = leading(units, 8).astype(np.float32)
     rng = shared.rng(0)
-    neighbours, peaks = np.empty(2 * DRAWS + 1), np.empty(2 * DRAWS + 1)
+    neighbours, peaks = np.empty(4 * DRAWS + 4), np.empty(4 * DRAWS + 4)
     for k in range(len(peaks)):
         rows = short if k == 0 else short[rng.permutation(len(short))]
         neighbours[k] = np.vdot(rows[1:], rows[:-1])
@@ -351,13 +366,14 @@ def stationary(shared: View) -> Answer:
     if few := _too_few("stationary", shared, keys):
         return few
     n = len(shared)
-    walks = shared.signed_walks
+    block = _independent(shared)
+    walks = _signed(shared.steps, block, shared.rng(7)) if block > 1 else shared.signed_walks
     variance = walks.var(axis=1).sum(axis=1).astype(np.float64)
     p_walk = _rank(-variance[0], -variance[1:])
     ratio = float(variance[0] / max(np.median(variance[1:]), np.finfo(np.float64).tiny))
     thin = max(1, -(-n // DRAWN_ROWS))
     rows = shared.coordinates[::thin]
-    factor = root(shared.kernel, toeplitz(np.arange(len(rows)) * float(thin)))
+    factor = root(toeplitz(shared.kernel.by_offset(n)[::thin]))
     columns = np.sqrt(np.square(rows).sum(axis=0))
     rng = shared.rng(2)
     misfit = _misfit(rows)
@@ -366,7 +382,8 @@ def stationary(shared: View) -> Answer:
     )
     p_shift = _rank(misfit, drawn)
     value = {"variance_ratio": ratio, "misfit": misfit, "p_walk": p_walk, "p_shift": p_shift}
-    far = f"its variance is {ratio:.2g} times what its own steps with random signs would reach"
+    steps = "steps" if block == 1 else f"stretches of {block} steps"
+    far = f"its variance is {ratio:.2g} times what its own {steps} with random signs would reach"
     if p_walk <= LEVEL and p_shift > OPEN:
         answer: Verdict = "yes"
         sentence = (
@@ -389,6 +406,19 @@ def stationary(shared: View) -> Answer:
     return Answer(
         "stationary", answer, sentence, value, float(np.median(drawn)), p_walk, ratio, keys
     )
+
+
+def _independent(shared: View) -> int:
+    """Return over how many steps the table must move for its movements to be unrelated."""
+    path = shared.signed_walks[0]
+    for stride in (*STRIDES, 64, 128, 256):
+        moved = path[stride:] - path[:-stride]
+        if len(moved) <= stride:
+            break
+        ahead = float(np.vdot(moved[stride:], moved[:-stride]))
+        if ahead <= 0.15 * float(np.square(moved).sum()):
+            return stride
+    return max(1, len(shared) // 4)
 
 
 def _misfit(rows: Floats) -> float:
@@ -418,9 +448,9 @@ def low_dimensional(shared: View) -> Answer:
     expected = _expected(shared.kernel, n, d)
     found = shared.participation / expected
     thin = max(1, -(-n // DRAWN_ROWS))
-    rows, columns = len(range(0, n, thin)), min(d, 64)
+    rows, columns = len(range(0, n, thin)), min(d, 48)
     rng = shared.rng(3)
-    factor = root(shared.kernel, toeplitz(np.arange(rows) * float(thin)))
+    factor = root(toeplitz(shared.kernel.by_offset(n)[::thin]))
     drawn = np.empty((2, DRAWS))
     for k in range(DRAWS):
         white = rng.standard_normal((rows, columns))
@@ -429,8 +459,7 @@ def low_dimensional(shared: View) -> Answer:
             drawn[null, k] = _participation(points) / _expected(fit_kernel(points), rows, columns)
     p = max(_rank(-found, -null) for null in drawn)
     answer = _verdict(p)
-    variances = np.linalg.eigvalsh(_small_gram(shared.points))[::-1]
-    ninety = int(np.searchsorted(np.cumsum(variances), 0.9 * variances.sum()) + 1)
+    ninety = _directions(shared)
     are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
     told = (
         f"{are} nine tenths of the variance, which spreads as over {shared.participation:.3g} "
@@ -445,6 +474,15 @@ def low_dimensional(shared: View) -> Answer:
     return Answer("low_dimensional", answer, sentence, value, expected, p, found, keys)
 
 
+def _directions(shared: View) -> int:
+    """Return how many directions hold nine tenths of the variance."""
+    variances = np.square(shared.coordinates).sum(axis=0)
+    if variances.sum() < 0.9 * len(shared):  # their mean squared norm is 1
+        gram = _small_gram(shared.points.astype(np.float32))
+        variances = np.linalg.eigvalsh(gram)[::-1].astype(np.float64)
+    return int(np.searchsorted(np.cumsum(variances), 0.9 * len(shared) * (1 - 1e-6)) + 1)
+
+
 def _small_gram(points: Floats) -> Floats:
     return points @ points.T if len(points) <= points.shape[1] else points.T @ points
 
@@ -456,7 +494,7 @@ def _participation(points: Floats) -> float:
 
 def _expected(kernel: Kernel, n: int, d: int) -> float:
     """Return the participation ratio of independent columns of a kernel, of ratio of means."""
-    values = kernel(np.arange(n, dtype=np.float64))
+    values = kernel.by_offset(n)
     running = np.cumsum(values)
     row = (running + running[::-1] - values[0]) / n
     mean = row.mean()
@@ -469,8 +507,16 @@ def _expected(kernel: Kernel, n: int, d: int) -> float:
     return float(1 / ((1 + 1 / d) / own + 1 / d))
 
 
-def rotations(shared: View) -> Answer:
-    """Ask whether rotations stand out of a smooth spectrum, and which."""
+def rotations(shared: View, known: Answer | None = None) -> Answer:
+    """Ask whether rotations stand out of a smooth spectrum, and which.
+
+    Parameters
+    ----------
+    shared
+        The table.
+    known
+        The answer that it is a sinusoid or a ladder: so many lines leave no background.
+    """
     keys = ("shift.rotations", "spectrum.lines")
     if few := _too_few("rotations", shared, keys):
         return few
@@ -495,6 +541,12 @@ def rotations(shared: View) -> Answer:
             f"{_periods([r.period for r in lines.rotations])}, and {_hold(len(value))} "
             f"{share:.0%} of the variance."
         )
+    elif known is not None and known.answer == "yes":
+        answer, share = "yes", known.effect
+        sentence = (
+            "Yes: it is made of rotations, so many and so close that no single one stands out of "
+            "the others."
+        )
     elif lines.p > OPEN and lines.least_share < 0.25:
         answer = "no"
         sentence = (
@@ -504,7 +556,9 @@ def rotations(shared: View) -> Answer:
     else:
         answer = "cannot tell"
         sentence = f"Cannot be told from {n} rows: no period stands out clearly."
-    return Answer("rotations", answer, sentence, value, lines.needed, lines.p, share, keys)
+    return Answer("rotations", answer, sentence, value, lines.needed,
+                  lines.p if lines.rotations or answer != "yes" else known.p if known else None,
+                  share, keys)
 
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -538,7 +592,7 @@ def ladder(shared: View) -> Answer:
         return few
     n, d = shared.points.shape
     width = d - d % 2
-    fit = fit_base(cloud(shared.points), width) if n >= 4 and width >= 2 else None
+    fit = shared.base
     if fit is not None and fit.base is not None and fit.best is not None:
         p = _base_rank(shared, fit.best, width)
         if p <= LEVEL:
@@ -564,7 +618,8 @@ def ladder(shared: View) -> Answer:
     drawn = np.sort(shared.rng(4).random((9999, len(place) - 2)), axis=1)
     p = _rank(-off, -np.abs(drawn - even[1:-1]).max(axis=1))
     factor = float((max(periods) / min(periods)) ** (1 / (len(periods) - 1)))
-    answer = _verdict(p)
+    ratios = np.diff(np.log(np.sort(periods))) / np.log(factor)
+    answer = _verdict(p if np.abs(ratios - 1).max() <= UNEVEN else 1.0)
     told = f"the periods rise by a factor of {factor:.2f} on average"
     sentence = {
         "yes": f"Yes: the rotations form a geometric ladder: each period is about {factor:.2f} "
@@ -577,7 +632,7 @@ def ladder(shared: View) -> Answer:
 
 def _base_rank(shared: View, best: float, width: int) -> float:
     rows = shared.coordinates[:512]
-    factor = root(shared.kernel, toeplitz(np.arange(len(rows), dtype=np.float64)))
+    factor = root(toeplitz(shared.kernel.by_offset(len(shared))[: len(rows)]))
     columns = np.sqrt(np.square(rows).sum(axis=0))
     rng = shared.rng(5)
     reached = 0
@@ -612,11 +667,10 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
                           {"cka": alike}, keys=keys)
         text = f"Yes: up to rotation, it is the 2-D sin-cos table (CKA {alike:.4f})."
         return Answer("closed_form", "yes", text, {"cka": alike}, keys=keys)
-    width = d - d % 2
-    if width < 2:
+    fit = shared.base
+    if fit is None:
         return Answer("closed_form", "no", "No: it follows no formula that is known here.",
                       keys=keys)
-    fit = fit_base(cloud(shared.points), width)
     if fit.best is not None and fit.base is not None and fit.best >= SAME:
         text = f"Yes: up to rotation, it is the sinusoid of base {fit.base:.4g} (CKA {fit.best:.4f})."
         return Answer("closed_form", "yes", text, {"base": fit.base, "cka": fit.best}, keys=keys)
@@ -675,7 +729,7 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     points = shared.coordinates[:, :16]
     columns = np.sqrt(np.square(points).sum(axis=0))
     shape = (height, width)
-    isotropic = root(fit_grid_kernel(points, height, width), grid_distances(height, width))
+    isotropic = root(fit_grid_kernel(points, height, width)(grid_distances(height, width)))
     down, right = _axis_root(points, shape, 0), _axis_root(points, shape, 1)
     drawn = np.empty((3, DRAWS))
     for k in range(DRAWS):
@@ -719,7 +773,8 @@ def _axis_root(points: Floats, shape: tuple[int, int], axis: int) -> Floats:
     """Return a root of the covariance along one axis, from pairs in the same row or column."""
     cells = points.reshape(*shape, -1)
     lines = np.moveaxis(cells, axis, 0).reshape(shape[axis], -1)
-    return root(fit_kernel(lines - lines.mean(axis=0)), toeplitz(np.arange(float(shape[axis]))))
+    kernel = fit_kernel(lines - lines.mean(axis=0))
+    return root(toeplitz(kernel.by_offset(shape[axis])))
 
 
 def axis_rotations(shared: View, height: int, width: int) -> Answer:

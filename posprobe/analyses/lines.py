@@ -9,6 +9,7 @@ in each band of frequencies. Lines at whole numbers of turns are found like any 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.stationary import fit_kernel
 
 #: Slowest wave of the background: below, centring has taken power away.
 SLOWEST_CYCLES = 1.5
@@ -33,6 +35,12 @@ CUT = 3.0
 PER_OCTAVE = 8
 #: Most directions of the noise: with more, heights vary less, and the test is cautious.
 MAX_DIRECTIONS = 64
+#: The slow part of a table ends at so many turns, and at this share of the slowest rotation's.
+SLOW_TURNS, SLOW_SHARE = 8.0, 0.75
+#: Steps between the turns that are tried of the slow part's two sinusoids.
+TURN_STEP = 0.125
+#: Rows of the slow part; it needs no more.
+SLOW_ROWS = 256
 #: Lines whose planes overlap by more than this, and whose periods differ by less than this factor,
 #: are one rotation that drifts.
 SAME_PLANE, SAME_PERIOD = 0.5, 1.5
@@ -158,6 +166,9 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
             rotations.append(
                 _describe(points, group, where, part, background, waves[kept], total, rank)
             )
+    if slow := _slow_rotation(points, rotations, draws, seed, level):
+        rotations.append(slow)
+        p = min(p, slow.p)
     least = float(needed * np.median(background) * 2 / max(total, np.finfo(np.float64).tiny))
     return Lines(
         where,
@@ -270,7 +281,16 @@ def _plane(wave: NDArray[np.complex128]) -> Floats:
     return np.asarray(basis)
 
 
-def _describe(points, group, cycles, power, background, waves, total, rank) -> Rotation:  # type: ignore[no-untyped-def]
+def _describe(
+    points: Floats,
+    group: list[int],
+    cycles: Floats,
+    power: Floats,
+    background: Floats,
+    waves: NDArray[np.complex128],
+    total: float,
+    rank: Callable[[float], float],
+) -> Rotation:
     n = len(points)
     k = group[0]
     weight = power[group]
@@ -286,7 +306,7 @@ def _describe(points, group, cycles, power, background, waves, total, rank) -> R
     height = float((power[group] / background[group]).max())
     return Rotation(
         period=n / centre,
-        share=float(above / total) * (1.0 if cycles[k] else 1.0),
+        share=float(above / total),
         purity=float(above / power[band].sum()),
         circularity=float(2 * singular[0] * singular[-1] / np.square(singular).sum()),
         first_period=first,
@@ -323,3 +343,107 @@ def _local_periods(along: NDArray[np.complex128], cycles: float, n: int) -> tupl
         x = np.arange(n)[part]
         slopes.append(float(np.polyfit(x, phase[part], 1)[0]) if len(x) > 2 else 0.0)
     return tuple(1 / max(cycles / n + slope, 1e-9) for slope in slopes)  # type: ignore[return-value]
+
+
+def _slow_rotation(
+    points: Floats, found: list[Rotation], draws: int, seed: int, level: float
+) -> Rotation | None:
+    """Find a rotation of a few turns, which has no background on its slower side.
+
+    Two sinusoids of fixed frequencies, one of them of less than `MIN_TURNS`, are fitted to the slow
+    part of the table. The evidence is the share that they explain, beside that in draws of the
+    falling kernel that fits the same part.
+    """
+    n = len(points)
+    t = np.arange(n)
+    turns = [n / line.period for line in found]
+    if turns:
+        near = np.add.outer(turns, np.array([-1.0, -0.5, 0.0, 0.5, 1.0])).ravel()
+        basis, _ = np.linalg.qr(np.concatenate([_wave(f, n) for f in near], axis=1))
+        points = points - basis @ (basis.T @ points)
+        points = points - points.mean(axis=0)
+    top = min([SLOW_TURNS, n / 4, *(SLOW_SHARE * f for f in turns)])
+    if top < MIN_TURNS + 1.5:
+        return None
+    count = int(2 * top) + 1
+    cosines = np.cos(np.pi * np.outer(t + 0.5, np.arange(count)) / n)
+    cosines /= np.linalg.norm(cosines, axis=0)
+    left, singular, _ = np.linalg.svd(cosines.T @ points, full_matrices=False)
+    part = left * singular
+    if np.square(part).sum() <= 1e-3 * np.square(points).sum():
+        return None
+    thin = max(1, n // SLOW_ROWS)
+    values = fit_kernel(points[::thin]).by_offset(len(points[::thin]))
+    coarse = cosines[::thin]
+    spectrum = np.fft.rfft(np.concatenate([values, [0.0], values[:0:-1]]))
+    whole = 2 * len(values)
+    covariance = coarse.T @ np.fft.irfft(
+        spectrum[:, None] * np.fft.rfft(coarse, whole, axis=0), whole, axis=0
+    )[: len(values)]
+    covariance += 1e-9 * np.trace(covariance) * np.eye(count)
+    factor = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(factor, part)
+    inner = white.T @ white
+    spread = np.square(inner).sum() / np.trace(inner) ** 2 - 1 / count  # of so few samples
+    columns = int(np.clip(round(1 / max(float(spread), 1 / 32)), 1, 32))
+
+    slower = np.arange(0.25, MIN_TURNS - 0.2, TURN_STEP)
+    faster = np.arange(1.0, top - 0.75, TURN_STEP)
+    if len(faster) < 2:
+        return None
+    pairs, bases = _pairs(cosines, slower, faster)
+    explained = _explained(bases, part)
+    best = int(np.argmax(explained))
+    if pairs[best][1] <= MIN_TURNS:
+        return None
+    rng = np.random.default_rng([seed, n, 1])
+    drawn = np.array(
+        [_explained(bases, factor @ rng.standard_normal((count, columns))).max()
+         for _ in range(draws)]
+    )  # fmt: skip
+    p = float((1 + np.sum(drawn >= explained[best])) / (draws + 1))
+    if p > level:
+        return None
+    fine = np.linspace(-TURN_STEP, TURN_STEP, 11)
+    pairs, bases = _pairs(cosines, pairs[best][0] + fine, pairs[best][1] + fine)
+    best = int(np.argmax(_explained(bases, part)))
+    cycles = pairs[best][1]
+    basis, _ = np.linalg.qr(_wave(cycles, n) - _wave(cycles, n).mean(axis=0))
+    plane = np.linalg.svd(basis.T @ points, full_matrices=False)
+    share = float(np.square(plane[1]).sum() / np.square(points).sum())
+    return Rotation(
+        period=n / cycles,
+        share=share,
+        purity=float(_explained(bases, part).max()),
+        circularity=float(2 * plane[1][0] * plane[1][-1] / np.square(plane[1]).sum()),
+        first_period=n / cycles,
+        last_period=n / cycles,
+        height=float(explained.max() / np.median(drawn)),
+        p=p,
+    )
+
+
+def _wave(cycles: float, n: int) -> Floats:
+    angle = 2 * np.pi * cycles * np.arange(n) / n
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def _pairs(
+    cosines: Floats, slower: Floats, faster: Floats
+) -> tuple[list[tuple[float, float]], Floats]:
+    """Return pairs of turns, and bases of the constant and both waves in the slow part."""
+    n = len(cosines)
+    pairs = [(a, b) for a in slower for b in faster if b > a + 0.4]
+    waves = {f: cosines.T @ _wave(f, n) for f in {*slower, *faster}}
+    constant = cosines.T @ np.ones((n, 1))
+    stacked = np.stack([np.concatenate([constant, waves[a], waves[b]], axis=1) for a, b in pairs])
+    return pairs, np.linalg.qr(stacked)[0]
+
+
+def _explained(bases: Floats, part: Floats) -> Floats:
+    """Return the share of the slow part that each pair explains, the mean apart."""
+    part = part.copy()
+    part[0] = 0.0
+    along = np.matmul(bases.transpose(0, 2, 1), part)
+    share: Floats = np.square(along).sum(axis=(1, 2)) / np.square(part).sum()
+    return share

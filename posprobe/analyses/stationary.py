@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
 
@@ -24,7 +25,7 @@ DISTANCES = 48
 #: Leading directions of the columns that a draw keeps.
 DIRECTIONS = 24
 #: Steps of the block iteration for leading directions.
-STEPS = 4
+STEPS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,13 @@ class Kernel:
 
     def __call__(self, distance: Floats) -> Floats:
         """Return the covariance at distances of any shape, summed over columns."""
-        return np.tensordot(atoms(distance, self.lengths), self.weights, axes=(-1, 0))
+        values, place = np.unique(distance, return_inverse=True)
+        found = atoms(values, self.lengths) @ self.weights
+        return np.asarray(found[place.reshape(np.shape(distance))])
+
+    def by_offset(self, n: int) -> Floats:
+        """Return the covariance at offsets 0 to ``n - 1``, of a fit to ``n`` rows: ``[n]``."""
+        return np.asarray(_sequence_design(n).atoms @ self.weights)
 
 
 def atoms(distance: Floats, lengths: Floats) -> Floats:
@@ -82,12 +89,23 @@ def fit_kernel(points: Floats) -> Kernel:
         ``[n, r]``, centred.
     """
     n = len(points)
-    chosen, design, lengths, weight = _sequence_design(n)
-    return _fit(offset_sums(points)[chosen], design, lengths, weight)
+    shared = _sequence_design(n)
+    return _fit(offset_sums(points)[shared.offsets], shared.sums, shared.lengths, shared.pairs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Design:
+    """What all sequences of one length share."""
+
+    atoms: Floats  # [n, a]: every kernel by offset
+    offsets: NDArray[np.intp]  # [k] that are fitted
+    sums: Floats  # [k, a]: sums along those diagonals of the centred kernels
+    lengths: Floats
+    pairs: Floats  # [k]
 
 
 @lru_cache(maxsize=8)
-def _sequence_design(n: int) -> tuple[Floats, Floats, Floats, Floats]:
+def _sequence_design(n: int) -> _Design:
     lengths = _lengths(n)
     offset = np.arange(n)
     table = atoms(offset.astype(np.float64), lengths)
@@ -100,7 +118,7 @@ def _sequence_design(n: int) -> tuple[Floats, Floats, Floats, Floats]:
     sums = pairs[:, None] * (table + row.mean(axis=0)) - first - last
     chosen = np.unique(np.round(np.geomspace(1, max(n - 1, 1), DISTANCES)).astype(int))
     chosen = np.append(0, chosen[chosen < n])
-    return chosen, sums[chosen], lengths, pairs[chosen]
+    return _Design(table, chosen, sums[chosen], lengths, pairs[chosen])
 
 
 def fit_grid_kernel(points: Floats, height: int, width: int) -> Kernel:
@@ -154,13 +172,11 @@ def _fit(sums: Floats, design: Floats, lengths: Floats, count: Floats) -> Kernel
     return Kernel(weights, lengths)
 
 
-def root(kernel: Kernel, distance: Floats) -> Floats:
-    """Return a matrix whose product with white noise has the kernel: ``[n, n]``."""
-    covariance = kernel(distance)
+def root(covariance: Floats) -> Floats:
+    """Return a matrix whose product with white noise has the covariance: ``[n, n]``."""
     jitter = 1e-9 * float(np.trace(covariance)) / len(covariance) + np.finfo(np.float64).tiny
-    covariance[np.diag_indices_from(covariance)] += jitter
     try:
-        return np.linalg.cholesky(covariance)
+        return np.linalg.cholesky(covariance + jitter * np.eye(len(covariance)))
     except np.linalg.LinAlgError:  # rounding: smooth kernels have eigenvalues near 0
         values, vectors = np.linalg.eigh(covariance)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
