@@ -272,12 +272,14 @@ ANY = S({"smooth", "stationary", "low_dimensional"})
 
 #: Every process; what its ``yes`` names must be found, what ``either`` names may be.
 PROCESSES: Mapping[str, Process] = {
-    "gaussian": Process(gaussian, either=S()),
-    "heavy-tailed noise": Process(heavy_noise),
+    "gaussian": Process(gaussian, either=S({"stationary"})),
+    "heavy-tailed noise": Process(heavy_noise, either=S({"stationary"})),
     "growing norms": Process(growing, either=S({"order"})),
-    "permuted MiniLM": Process(permuted("sample:all-minilm-l6-v2"), either=S({"low_dimensional"})),
+    "permuted MiniLM": Process(
+        permuted("sample:all-minilm-l6-v2"), either=S({"low_dimensional", "stationary"})
+    ),
     "permuted RXNMapper": Process(
-        permuted("sample:rxnmapper-albert"), either=S({"low_dimensional"})
+        permuted("sample:rxnmapper-albert"), either=S({"low_dimensional", "stationary"})
     ),
     "walk": Process(walk, ORDERED),
     "heavy-tailed walk": Process(heavy_walk, ORDERED, S({"low_dimensional"})),

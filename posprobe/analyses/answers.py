@@ -50,6 +50,8 @@ MAX_ROWS = 2048
 DRAWN_ROWS = 128
 #: Fewest rows that any question is asked of.
 MIN_ROWS = 8
+#: Least change of norms or speed along the table that counts.
+SLIGHT = 0.1
 #: CKA with the sinusoid from which a table is one.
 SAME = 0.99
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
@@ -149,14 +151,20 @@ class View:
         """The rotations."""
         return find_lines(self.points, draws=DRAWS, seed=self.seed, level=LEVEL)
 
-    @cached_property
-    def participation(self) -> float:
-        """``(sum of variances)² / sum of squares``: how many equal directions would spread so."""
-        return _participation(self.points)
-
     def rng(self, question: int) -> np.random.Generator:
         """Return the source of randomness of one question."""
         return np.random.default_rng([self.seed, question])
+
+
+def _units(points: Floats) -> Floats:
+    """Give rows length 1 as seen from their spatial median, so that no few long rows decide."""
+    middle = np.zeros(points.shape[1])
+    for _ in range(4):  # Weiszfeld's iteration
+        weight = 1 / np.maximum(np.linalg.norm(points - middle, axis=1), 1e-6)
+        middle = weight @ points / weight.sum()
+    points = points - middle
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return np.asarray(points / np.where(norms > 1e-12, norms, 1.0))
 
 
 def _signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
@@ -269,8 +277,7 @@ def order(shared: View) -> Answer:
     keys = ("similarity.centered.neighbour_mean", "spectrum.entropy")
     if few := _too_few("order", shared, keys):
         return few
-    norms = np.linalg.norm(shared.points, axis=1, keepdims=True)
-    units = shared.points / np.where(norms > 0, norms, 1.0)
+    units = _units(shared.points)
     cosine = float(np.einsum("ij,ij->i", units[1:], units[:-1]).mean())
     short = leading(units, 8).astype(np.float32)
     rng = shared.rng(0)
@@ -376,11 +383,17 @@ def stationary(shared: View) -> Answer:
     factor = root(toeplitz(shared.kernel.by_offset(n)[::thin]))
     columns = np.sqrt(np.square(rows).sum(axis=0))
     rng = shared.rng(2)
-    misfit = _misfit(rows)
+    found = _unequal(rows)
     drawn = np.array(
-        [_misfit(factor @ rng.standard_normal(rows.shape) * columns) for _ in range(DRAWS)]
+        [_unequal(factor @ rng.standard_normal(rows.shape) * columns) for _ in range(4 * DRAWS + 3)]
     )
-    p_shift = _rank(misfit, drawn)
+    each = [_rank(found[k], drawn[:, k]) for k in range(3)]
+    # Evidence for little: a norm or speed that hardly changes leaves the distance in charge.
+    lengths = np.linalg.norm(rows, axis=1), np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    for k, values in enumerate(lengths, 1):
+        each[k] = each[k] if _variation(values) > SLIGHT else 1.0
+    p_shift = min(1.0, 3 * min(each))
+    misfit, typical = found[0], float(np.median(drawn[:, 0]))
     value = {"variance_ratio": ratio, "misfit": misfit, "p_walk": p_walk, "p_shift": p_shift}
     steps = "steps" if block == 1 else f"stretches of {block} steps"
     far = f"its variance is {ratio:.2g} times what its own {steps} with random signs would reach"
@@ -390,35 +403,67 @@ def stationary(shared: View) -> Answer:
             f"Yes: it stays in bounds, and the distance of two rows decides how alike they are: "
             f"{far}, and inner products at one distance vary no more than chance makes them."
         )
-    elif p_shift <= LEVEL:
-        answer = "no"
-        sentence = (
-            f"No: not the distance of two rows alone decides how alike they are, but where they "
-            f"stand as well: inner products at one distance vary {misfit:.0%} of their total, "
-            f"{np.median(drawn):.0%} in draws of a stationary process."
-        )
-    elif p_walk > OPEN and n >= 16:
+    elif p_walk > OPEN and n >= 8 * block:
         answer = "no"
         sentence = f"No sign that it stays in bounds: it wanders like a walk: {far}."
+    elif p_shift <= LEVEL:
+        answer = "no"
+        why = (
+            f"inner products at one distance vary by {misfit:.0%} of their squares, by "
+            f"{typical:.0%} in draws of a stationary process",
+            "rows lie further from the mean in some parts of the table than in others",
+            "it moves faster in some parts of the table than in others",
+        )[int(np.argmin(each))]
+        sentence = (
+            "No: the distance of two rows alone does not decide how alike they are, where they "
+            f"stand does too: {why}."
+        )
     else:
         answer = "cannot tell"
         sentence = f"Cannot be told from {n} rows: {far}."
     return Answer(
-        "stationary", answer, sentence, value, float(np.median(drawn)), p_walk, ratio, keys
+        "stationary", answer, sentence, value, typical, p_walk, ratio, keys
     )
 
 
 def _independent(shared: View) -> int:
     """Return over how many steps the table must move for its movements to be unrelated."""
-    path = shared.signed_walks[0]
-    for stride in (*STRIDES, 64, 128, 256):
+    path, found = shared.signed_walks[0], 1
+    for stride in (*STRIDES, 64, 128, 256, 512):
         moved = path[stride:] - path[:-stride]
-        if len(moved) <= stride:
+        if len(moved) <= 2 * stride:
             break
         ahead = float(np.vdot(moved[stride:], moved[:-stride]))
-        if ahead <= 0.15 * float(np.square(moved).sum()):
-            return stride
-    return max(1, len(shared) // 4)
+        if ahead > 0.15 * float(np.square(moved).sum()):
+            found = 2 * stride
+    return found
+
+
+def _unequal(rows: Floats) -> tuple[float, float, float]:
+    """Return how unequal places are: by inner products, by norms and by speed.
+
+    Norms and speeds as ranks, whose slowest four waves are looked at: single rows do not count.
+    """
+    return _misfit(rows), _slow(np.linalg.norm(rows, axis=1)), _slow(
+        np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    )
+
+
+def _slow(values: Floats) -> float:
+    count = len(values)
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / count
+    return float(np.square(_waves(count) @ (ranks - ranks.mean())).sum() / count**2)
+
+
+def _waves(count: int) -> Floats:
+    return np.asarray(np.cos(np.pi * np.outer(np.arange(1, 5), np.arange(count) + 0.5) / count))
+
+
+def _variation(values: Floats) -> float:
+    """Return how much the slowest four waves change the logarithm of lengths: 0.1 is a tenth."""
+    count = len(values)
+    logs = np.log(np.maximum(values, 1e-9 * max(float(values.max()), 1e-300)))
+    return float(np.sqrt(2 * np.square(_waves(count) @ (logs - logs.mean())).sum()) / count)
 
 
 def _misfit(rows: Floats) -> float:
@@ -445,24 +490,26 @@ def low_dimensional(shared: View) -> Answer:
         return Answer(
             "low_dimensional", "cannot tell", f"Cannot be told of {d} columns.", keys=keys
         )
-    expected = _expected(shared.kernel, n, d)
-    found = shared.participation / expected
+    units = _units(shared.points)
+    kernel = fit_kernel(units)
+    spread, expected = _participation(units), _expected(kernel, n, d)
+    found = spread / expected
     thin = max(1, -(-n // DRAWN_ROWS))
     rows, columns = len(range(0, n, thin)), min(d, 48)
     rng = shared.rng(3)
-    factor = root(toeplitz(shared.kernel.by_offset(n)[::thin]))
+    factor = root(toeplitz(kernel.by_offset(n)[::thin]))
     drawn = np.empty((2, DRAWS))
     for k in range(DRAWS):
         white = rng.standard_normal((rows, columns))
         for null, points in enumerate((factor @ white, np.cumsum(white, axis=0))):
-            points -= points.mean(axis=0)
+            points = _units(points - points.mean(axis=0))
             drawn[null, k] = _participation(points) / _expected(fit_kernel(points), rows, columns)
     p = max(_rank(-found, -null) for null in drawn)
     answer = _verdict(p)
     ninety = _directions(shared)
     are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
     told = (
-        f"{are} nine tenths of the variance, which spreads as over {shared.participation:.3g} "
+        f"{are} nine tenths of the variance, and the rows' directions spread as over {spread:.3g} "
         f"equal directions; independent columns as smooth would spread over {expected:.3g}"
     )
     sentence = {
@@ -470,7 +517,7 @@ def low_dimensional(shared: View) -> Answer:
         "no": f"No fewer directions than its smoothness gives: {told}.",
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]
-    value = {"directions": ninety, "participation_ratio": shared.participation}
+    value = {"directions": ninety, "participation_ratio": spread}
     return Answer("low_dimensional", answer, sentence, value, expected, p, found, keys)
 
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.stationary import fit_kernel
+from posprobe.analyses.stationary import fit_kernel, leading
 
 #: Slowest wave of the background: below, centring has taken power away.
 SLOWEST_CYCLES = 1.5
@@ -31,6 +32,8 @@ MIN_ROWS = 16
 NEIGHBOURHOOD, MIN_CYCLES = 0.3, 5.0
 #: Power above so many times the neighbourhood's is cut before the falling background is fitted.
 CUT = 3.0
+#: Frequencies, from the slowest, that the falling background takes one by one.
+BINS = 24
 #: Frequencies per octave at which the neighbourhood's median is taken.
 PER_OCTAVE = 8
 #: Most directions of the noise: with more, heights vary less, and the test is cautious.
@@ -132,8 +135,8 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
     """
     n = len(points)
     taper = np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)
-    waves = np.fft.rfft(points * taper[:, None], 2 * n, axis=0)
-    power = np.square(np.abs(waves)).sum(axis=1)
+    waves = np.fft.rfft((points * taper[:, None]).astype(np.float32), 2 * n, axis=0)
+    power = np.square(np.abs(waves)).sum(axis=1, dtype=np.float64)
     total = float(power.sum())
     cycles = np.arange(n + 1) / 2
     kept = (cycles >= SLOWEST_CYCLES) & (cycles <= n / 2 - 0.5)
@@ -184,27 +187,47 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
 
 def _background(power: Floats, cycles: Floats) -> Floats:
     """Return the background of spectra ``[s, f]``."""
-    from scipy.optimize import isotonic_regression
-
-    low, high = cycles[0], cycles[-1]
-    count = max(2, round(PER_OCTAVE * np.log2(high / low)))
-    centres = np.geomspace(low, high, count)
-    half = np.maximum(NEIGHBOURHOOD * centres, MIN_CYCLES)
-    medians = np.stack(
-        [
-            np.median(power[:, (cycles >= c - h) & (cycles <= c + h)], axis=1)
-            for c, h in zip(centres, half, strict=True)
-        ],
-        axis=1,
-    )
     tiny = np.finfo(np.float64).tiny
-    local = np.exp(
-        np.stack([np.interp(cycles, centres, np.log(np.maximum(row, tiny))) for row in medians])
+    low, high = float(cycles[0]), float(cycles[-1])
+    centres = np.geomspace(low, high, max(2, round(PER_OCTAVE * np.log2(high / low))))
+    half = np.maximum(NEIGHBOURHOOD * centres, MIN_CYCLES)
+    first = np.searchsorted(cycles, centres - half)
+    last = np.searchsorted(cycles, centres + half, "right")
+    medians = np.stack(
+        [np.median(power[:, a:b], axis=1) for a, b in zip(first, last, strict=True)], axis=1
     )
-    cut = np.minimum(power, CUT * local)
-    falling = np.stack([isotonic_regression(row, increasing=False).x for row in cut])
+    medians = np.log(np.maximum(medians, tiny))
+    place = np.clip(np.searchsorted(centres, cycles) - 1, 0, len(centres) - 2)
+    ahead = (cycles - centres[place]) / (centres[place + 1] - centres[place])
+    local = np.exp(medians[:, place] * (1 - ahead) + medians[:, place + 1] * ahead)
+    # The falling fit is made of every frequency where they are few, and of bands where many.
+    edges = np.unique(
+        np.concatenate([np.arange(min(BINS, len(cycles))), np.searchsorted(cycles, centres)])
+    )
+    edges = edges[edges < len(cycles)]
+    member = np.repeat(np.arange(len(edges)), np.diff(np.append(edges, len(cycles))))
+    count = np.bincount(member).astype(np.float64)
+    means = np.add.reduceat(np.minimum(power, CUT * local), edges, axis=1) / count
+    falling = _falling(means, count)[:, member]
     floor = 1e-12 * power.max(axis=1, keepdims=True) + tiny
-    return np.maximum(np.maximum(local, falling), floor)
+    return np.asarray(np.maximum(np.maximum(local, falling), floor))
+
+
+def _falling(values: Floats, weight: Floats) -> Floats:
+    """Return the falling sequences nearest to ``values`` ``[s, b]``: isotonic least squares.
+
+    At each place, the greatest over later ends of the least over earlier beginnings of the mean
+    between them (Robertson, Wright & Dykstra 1988, section 1.4).
+    """
+    size = values.shape[1]
+    total = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values * weight, axis=1)], axis=1)
+    weights = np.append(0.0, np.cumsum(weight))
+    begin, end = np.triu_indices(size)
+    means = np.full((len(values), size, size), np.inf)
+    means[:, begin, end] = (total[:, end + 1] - total[:, begin]) / (weights[end + 1] - weights[begin])
+    least = np.minimum.accumulate(means, axis=1)  # over beginnings up to each place
+    least[:, np.tril_indices(size, -1)[0], np.tril_indices(size, -1)[1]] = -np.inf
+    return np.asarray(least.max(axis=2))
 
 
 @lru_cache(maxsize=4)
@@ -221,7 +244,7 @@ def _noise(n: int, draws: int, seed: int) -> Floats:
     return spectra
 
 
-def _directions(waves: NDArray[np.complex128], cycles: Floats) -> list[tuple[float, int]]:
+def _directions(waves: NDArray[np.complexfloating[Any, Any]], cycles: Floats) -> list[tuple[float, int]]:
     """Estimate how many directions the power of each octave has: lower edge and number.
 
     The squared inner product of two independent waves of length 1 in ``m`` directions is ``1 / m``
@@ -257,7 +280,7 @@ def _summits(height: Floats) -> NDArray[np.bool_]:
 
 
 def _together(
-    peaks: list[int], power: Floats, waves: NDArray[np.complex128], cycles: Floats
+    peaks: list[int], power: Floats, waves: NDArray[np.complexfloating[Any, Any]], cycles: Floats
 ) -> list[list[int]]:
     """Join the peaks of one rotation, beginning with the strongest."""
     groups: list[list[int]] = []
@@ -276,7 +299,7 @@ def _together(
     return groups
 
 
-def _plane(wave: NDArray[np.complex128]) -> Floats:
+def _plane(wave: NDArray[np.complexfloating[Any, Any]]) -> Floats:
     basis, _, _ = np.linalg.svd(np.stack([wave.real, wave.imag], axis=1), full_matrices=False)
     return np.asarray(basis)
 
@@ -287,7 +310,7 @@ def _describe(
     cycles: Floats,
     power: Floats,
     background: Floats,
-    waves: NDArray[np.complex128],
+    waves: NDArray[np.complexfloating[Any, Any]],
     total: float,
     rank: Callable[[float], float],
 ) -> Rotation:
@@ -302,7 +325,7 @@ def _describe(
     if len(group) == 1:
         centre = _refine(points, along, centre)
     singular = np.linalg.svd(np.stack([waves[k].real, waves[k].imag]), compute_uv=False)
-    first, last = _local_periods(along, centre, n)
+    first, last, centre = _local_periods(along, centre, n)
     height = float((power[group] / background[group]).max())
     return Rotation(
         period=n / centre,
@@ -316,7 +339,7 @@ def _describe(
     )
 
 
-def _refine(points: Floats, along: NDArray[np.complex128], cycles: float) -> float:
+def _refine(points: Floats, along: NDArray[np.complexfloating[Any, Any]], cycles: float) -> float:
     """Find the frequency, in cycles, at which the tapered power along a line is greatest."""
     n = len(points)
     taper = np.sin(np.pi * (np.arange(n) + 0.5) / n)
@@ -330,19 +353,29 @@ def _refine(points: Floats, along: NDArray[np.complex128], cycles: float) -> flo
     return cycles
 
 
-def _local_periods(along: NDArray[np.complex128], cycles: float, n: int) -> tuple[float, float]:
-    """Return the period in the first and in the last third, from the drift of the phase."""
+def _local_periods(
+    along: NDArray[np.complexfloating[Any, Any]], cycles: float, n: int
+) -> tuple[float, float, float]:
+    """Return the period in the first and last third, and the turns of all, from the phase."""
     slow = along * np.exp(-2j * np.pi * cycles * np.arange(n) / n)
-    length = max(3, round(n / max(cycles, 1.0)), n // 24)  # a turn at a time: the other way averages out
+    length = max(3, round(n / max(cycles, 1.0)), n // 24)  # the other way round averages out
     smooth = np.convolve(slow, np.hanning(length + 2)[1:-1], "same")
     phase = np.unwrap(np.angle(smooth)) / (2 * np.pi)
     third = max(n // 3, 2)
     edge = min(length // 2, third // 3)
-    slopes = []
-    for part in (slice(edge, third), slice(n - third, n - edge)):
-        x = np.arange(n)[part]
-        slopes.append(float(np.polyfit(x, phase[part], 1)[0]) if len(x) > 2 else 0.0)
-    return tuple(1 / max(cycles / n + slope, 1e-9) for slope in slopes)  # type: ignore[return-value]
+    t = np.arange(n)
+    slopes = [
+        float(np.polyfit(t[part], phase[part], 1)[0])
+        for part in (slice(edge, third), slice(n - third, n - edge))
+    ]
+    # All turns from end to end, each end averaged over a stretch: drift does not weigh the middle.
+    window = max(edge, n // 12, 1)
+    ends = phase[edge : edge + window].mean(), phase[n - edge - window : n - edge].mean()
+    slopes.append(float(ends[1] - ends[0]) / max(n - 2 * edge - window, 1))
+    first, last, whole = (max(cycles / n + slope, 1e-9) for slope in slopes)
+    # A phase that slips says nothing about the frequency.
+    turns = n * whole if abs(n * whole / cycles - 1) < 0.1 else cycles
+    return 1 / first, 1 / last, turns
 
 
 def _slow_rotation(
@@ -356,6 +389,7 @@ def _slow_rotation(
     """
     n = len(points)
     t = np.arange(n)
+    table = points
     turns = [n / line.period for line in found]
     if turns:
         near = np.add.outer(turns, np.array([-1.0, -0.5, 0.0, 0.5, 1.0])).ravel()
@@ -404,23 +438,44 @@ def _slow_rotation(
     p = float((1 + np.sum(drawn >= explained[best])) / (draws + 1))
     if p > level:
         return None
-    fine = np.linspace(-TURN_STEP, TURN_STEP, 11)
-    pairs, bases = _pairs(cosines, pairs[best][0] + fine, pairs[best][1] + fine)
-    best = int(np.argmax(_explained(bases, part)))
-    cycles = pairs[best][1]
-    basis, _ = np.linalg.qr(_wave(cycles, n) - _wave(cycles, n).mean(axis=0))
-    plane = np.linalg.svd(basis.T @ points, full_matrices=False)
-    share = float(np.square(plane[1]).sum() / np.square(points).sum())
+    cycles, share, sizes = _fitted(table, turns, *pairs[best])
     return Rotation(
         period=n / cycles,
         share=share,
-        purity=float(_explained(bases, part).max()),
-        circularity=float(2 * plane[1][0] * plane[1][-1] / np.square(plane[1]).sum()),
+        purity=float(explained[best]),
+        circularity=float(2 * sizes[0] * sizes[-1] / np.square(sizes).sum()),
         first_period=n / cycles,
         last_period=n / cycles,
         height=float(explained.max() / np.median(drawn)),
         p=p,
     )
+
+
+def _fitted(
+    table: Floats, turns: list[float], slower: float, faster: float
+) -> tuple[float, float, Floats]:
+    """Fit the slow rotation together with all others: its turns, share and singular values."""
+    n = len(table)
+    others = [np.ones((n, 1)), *(_wave(f, n) for f in turns)]
+
+    def left(*cycles: float) -> float:
+        basis, _ = np.linalg.qr(np.concatenate([*others, *(_wave(f, n) for f in cycles)], axis=1))
+        return whole - float(np.square(basis.T @ short).sum())
+
+    short = leading(table)
+    whole = float(np.square(short).sum())
+    fine = np.arange(-0.24, 0.25, 0.04)
+    alone = {f: left(f) for f in faster + fine}
+    both = {(a, b): left(a, b) for a in slower + fine[::3] for b in faster + fine}
+    # The slower wave is there only if it explains much of what is left.
+    if min(both.values()) < 0.5 * min(alone.values()):
+        slower, faster = min(both, key=lambda pair: both[pair])
+        others.append(_wave(slower, n))
+    else:
+        faster = min(alone, key=lambda f: alone[f])
+    basis, _ = np.linalg.qr(np.concatenate([*others, _wave(faster, n)], axis=1))
+    sizes = np.linalg.svd(basis[:, -2:].T @ table, compute_uv=False)
+    return float(faster), float(np.square(sizes).sum() / np.square(table).sum()), sizes
 
 
 def _wave(cycles: float, n: int) -> Floats:

@@ -17,11 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
+from posprobe.table import Grid, Layout
 
 #: Lengths of each family of kernels.
 LENGTHS = 9
 #: Distances to which the kernel is fitted, in equal steps of their logarithm.
 DISTANCES = 48
+#: Longest side of a grid whose patches are all fitted.
+GRID_SIDE = 16
 #: Leading directions of the columns that a draw keeps.
 DIRECTIONS = 24
 #: Steps of the block iteration for leading directions.
@@ -131,8 +134,13 @@ def fit_grid_kernel(points: Floats, height: int, width: int) -> Kernel:
     height, width
         Of the grid.
     """
-    distance = grid_distances(height, width)
+    # Every so many patches of a large grid: the matrix of all kernels would not fit.
+    every = -(-max(height, width) // GRID_SIDE)
+    cells = points.reshape(height, width, -1)[::every, ::every]
+    points = cells.reshape(-1, cells.shape[-1])
+    points = points - points.mean(axis=0)
     lengths = _lengths(max(height, width))
+    distance = grid_distances(*cells.shape[:2]) * every
     rings, member = np.unique(np.round(distance).astype(int), return_inverse=True)
     member = member.reshape(distance.shape)
     count = np.bincount(member.ravel()).astype(np.float64)
@@ -148,6 +156,93 @@ def fit_grid_kernel(points: Floats, height: int, width: int) -> Kernel:
     return _fit(sums(points @ points.T), design, lengths, count)
 
 
+@dataclass(frozen=True, eq=False)
+class Process:
+    """A Gaussian process like a table: a falling kernel, and the table's covariance of columns.
+
+    Parameters
+    ----------
+    amplitude
+        ``[2n]``, or ``[2h, 2w]``: root of the kernel's spectrum on twice the length, where it is
+        periodic (circulant embedding: Dietrich & Newsam 1997). Below 0, which
+        happens to smooth kernels as long as the table, the spectrum is cut.
+    columns
+        ``[r]``: standard deviations along the table's principal directions.
+    mean
+        ``[r]``: the mean row along them.
+    width
+        Number of columns ``d`` of a draw; those beyond ``r`` are zero.
+    """
+
+    amplitude: Floats
+    columns: Floats
+    mean: Floats
+    width: int
+
+    def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
+        """Draw a table ``[n, d]`` in the table's principal directions, rather than its columns."""
+        shape = self.amplitude.shape
+        axes = tuple(range(len(shape)))
+        kept = tuple(slice(size // 2) for size in shape)
+        white = rng.standard_normal((*shape, len(self.columns)), dtype=np.float32)
+        waves = np.fft.rfftn(white, axes=axes)
+        half = self.amplitude[..., : shape[-1] // 2 + 1].astype(np.float32)
+        rows = np.fft.irfftn(waves * half[..., None], s=shape, axes=axes)[kept]
+        rows = rows.reshape(-1, len(self.columns))
+        rows = (rows - rows.mean(axis=0)) * self.columns + self.mean
+        drawn = np.zeros((len(rows), self.width), dtype=np.float32)
+        drawn[:, : rows.shape[1]] = rows
+        return drawn
+
+
+def fit_process(values: Floats, layout: Layout) -> Process:
+    """Fit a stationary process to a table, on a grid an isotropic one.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``.
+    layout
+        Of the positions.
+    """
+    mean = values.mean(axis=0)
+    points = values - mean
+    n, d = points.shape
+    if np.abs(points).max(initial=0.0) <= 1e-12 * n * np.abs(values).max(initial=0.0):
+        points = np.zeros_like(points)
+    if isinstance(layout, Grid):
+        kernel = fit_grid_kernel(points, layout.height, layout.width)
+        sides: tuple[int, ...] = (layout.height, layout.width)
+    else:
+        kernel = fit_kernel(points)
+        sides = (n,)
+    away = [np.minimum(np.arange(2 * size), 2 * size - np.arange(2 * size)) for size in sides]
+    distance = np.sqrt(np.square(np.stack(np.meshgrid(*away, indexing="ij"))).sum(axis=0))
+    covariance = kernel(distance)
+    covariance /= max(float(covariance.ravel()[0]), np.finfo(np.float64).tiny)
+    spectrum = np.maximum(np.fft.fftn(covariance).real, 0.0)
+    # Draws are centred, and so was the table: their variances around the mean are to be the same.
+    covariance = np.fft.ifftn(spectrum).real
+    pairs = np.ones(())
+    for size, apart in zip(sides, away, strict=True):
+        pairs = np.multiply.outer(pairs, np.maximum(size - apart, 0))
+    around = float(covariance.ravel()[0] - (pairs * covariance).sum() / n**2)
+    if n <= d:
+        variance, left = np.linalg.eigh(points @ points.T)
+        columns = np.sqrt(np.maximum(variance, 0.0))
+        directions = points.T @ left / np.where(columns > 1e-12, columns, np.inf)
+    else:
+        variance, directions = np.linalg.eigh(points.T @ points)
+        columns = np.sqrt(np.maximum(variance, 0.0))
+    scale = 1 / np.sqrt(n * around) if around > 1e-12 else 0.0
+    along = directions.T @ mean
+    rest = float(np.linalg.norm(mean - directions @ along))
+    columns, along = columns * scale, np.asarray(along)
+    if len(columns) < d:  # the part of the mean that no principal direction has
+        columns, along = np.append(columns, 0.0), np.append(along, rest)
+    return Process(np.sqrt(spectrum), columns, along, d)
+
+
 def grid_distances(height: int, width: int) -> Floats:
     """Return the distances between all patches, ``[h * w, h * w]``."""
     cells = np.stack(np.divmod(np.arange(height * width), width), axis=1).astype(np.float64)
@@ -160,16 +255,50 @@ def _lengths(n: int) -> Floats:
 
 
 def _fit(sums: Floats, design: Floats, lengths: Floats, count: Floats) -> Kernel:
-    from scipy.optimize import nnls
-
     scale = float(np.abs(sums).max()) or 1.0
     by = 1 / np.sqrt(np.maximum(count, 1.0))
     size = np.linalg.norm(design * by[:, None], axis=0)
     there = size > 1e-9 * size.max()  # centring leaves nothing of the constant
     matrix = design[:, there] * by[:, None] / size[there]
     weights = np.zeros(design.shape[1])
-    weights[there] = nnls(matrix, sums * by / scale)[0] / size[there] * scale
+    weights[there] = _non_negative(matrix, sums * by / scale) / size[there] * scale
     return Kernel(weights, lengths)
+
+
+def _non_negative(matrix: Floats, target: Floats) -> Floats:
+    """Solve least squares with coefficients that are not negative.
+
+    Lawson & Hanson (1974, chapter 23). SciPy's would serve, but importing it takes longer than all
+    that it is needed for here.
+    """
+    gram, along = matrix.T @ matrix, matrix.T @ target
+    count = len(along)
+    gram = gram + 1e-12 * np.eye(count)
+    solution = np.zeros(count)
+    active = np.zeros(count, dtype=bool)
+    for _ in range(3 * count):
+        gain = np.where(active, -np.inf, along - gram @ solution)
+        k = int(np.argmax(gain))
+        if gain[k] <= 1e-10:
+            break
+        active[k] = True
+        while True:
+            chosen = np.flatnonzero(active)
+            trial = np.linalg.solve(gram[np.ix_(chosen, chosen)], along[chosen])
+            if (trial > 0).all():
+                solution[:] = 0.0
+                solution[chosen] = trial
+                break
+            now, negative = solution[chosen], trial <= 0
+            step = (now[negative] / (now[negative] - trial[negative] + 1e-300)).min()
+            solution[chosen] = now + step * (trial - now)
+            active[chosen[negative & (solution[chosen] <= 1e-14)]] = False
+            if active[k] and solution[k] <= 0 and not (trial > 0).any():
+                active[k] = False
+            if not active.any():
+                return solution
+            solution[~active] = 0.0
+    return solution
 
 
 def root(covariance: Floats) -> Floats:
