@@ -1,7 +1,8 @@
 """Surrogate tables: what a number is where there is no positional structure to find.
 
 A number means something only beside the values that it takes on tables that share the real one's
-trivial properties. Each null model keeps one such property and destroys the rest.
+trivial properties. Each null model keeps one such property and destroys the rest. None depends on
+the basis of the columns, which changes no headline number either.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.headline import headline, headline_curves, shape_constants, sinusoid_headline
 from posprobe.analyses.similarity import MAX_ROWS
+from posprobe.analyses.stationary import Process, fit_process
 from posprobe.errors import UsageError
 from posprobe.table import Grid, Layout, PositionTable
 
@@ -28,12 +30,10 @@ if TYPE_CHECKING:
 NULLS: Mapping[str, str] = {
     "gaussian": "independent Gaussian rows with the table's row norms",
     "permuted": "the table's own rows in random order",
-    "walk": "a random walk whose steps are as long as the table's",
-    "phase": "each column's power spectrum, with random phases",
+    "walk": "the table's own steps with random signs, added up",
+    "stationary": "a smooth stationary process with the table's covariance of columns",
 }
 
-#: Columns that are transformed together.
-COLUMNS = 64
 #: Multiply-adds n * n * d below which one product does not fill a machine.
 SMALL = 2**31
 #: Numbers of all surrogates that are measured at a time where they are long: 32 bytes for each.
@@ -42,8 +42,17 @@ AT_A_TIME = 2**26
 MAX_NUMBERS = 2**36
 
 
+def null_models(layout: Layout) -> tuple[str, ...]:
+    """Return the null models that a layout has: patches on a grid have no walk."""
+    return tuple(name for name in NULLS if name != "walk" or not isinstance(layout, Grid))
+
+
 def surrogate(
-    values: NDArray[np.floating[Any]], name: str, rng: np.random.Generator, layout: Layout
+    values: NDArray[np.floating[Any]],
+    name: str,
+    rng: np.random.Generator,
+    layout: Layout,
+    process: Process | None = None,
 ) -> NDArray[np.float32]:
     """Draw one surrogate of a table.
 
@@ -52,17 +61,19 @@ def surrogate(
     values
         ``[n, d]``.
     name
-        Key of `NULLS`. On a grid a walk follows the stored order, row by row, and phases are
-        those of the two-dimensional transform.
+        One of `null_models`.
     rng
         Source of randomness.
     layout
         Of the positions.
+    process
+        The stationary process, where it has been fitted already.
 
     Returns
     -------
     NDArray
-        ``[n, d]`` float32, which is precise enough for a band and twice as fast.
+        ``[n, d]`` float32, which is precise enough for a band and twice as fast; of the stationary
+        process along the table's principal directions, which no number depends on.
 
     Raises
     ------
@@ -74,15 +85,15 @@ def surrogate(
             return _directions(rng, values.shape, np.linalg.norm(values, axis=1))
         case "permuted":
             return rng.permutation(values, axis=0).astype(np.float32)
-        case "walk":
-            steps = np.linalg.norm(np.diff(values, axis=0), axis=1)
-            walk = np.empty(values.shape, dtype=np.float32)
-            walk[0] = values[0]
-            walk[1:] = _directions(rng, (len(values) - 1, values.shape[1]), steps)
+        case "walk" if name in null_models(layout):
+            walk = values.astype(np.float32)
+            signs = rng.choice(np.array([-1, 1], dtype=np.float32), size=(len(values) - 1, 1))
+            walk[1:] = np.diff(values, axis=0).astype(np.float32) * signs
             return np.cumsum(walk, axis=0, dtype=np.float32)
-        case "phase":
-            return _random_phases(values, rng, layout)
-    raise ValueError(f"no null model is called {name!r}; there are {', '.join(NULLS)}")
+        case "stationary":
+            return (process or fit_process(values, layout)).draw(rng)
+    names = ", ".join(null_models(layout))
+    raise ValueError(f"no null model is called {name!r}; there are {names}")
 
 
 def _directions(
@@ -93,26 +104,6 @@ def _directions(
     norm = np.sqrt(np.einsum("ij,ij->i", drawn, drawn))
     drawn *= (lengths / np.where(norm > 0, norm, 1.0)).astype(np.float32)[:, None]
     return drawn
-
-
-def _random_phases(
-    values: NDArray[np.floating[Any]], rng: np.random.Generator, layout: Layout
-) -> NDArray[np.float32]:
-    shape = (layout.height, layout.width) if isinstance(layout, Grid) else (len(values),)
-    axes = tuple(range(len(shape)))
-    mixed = np.empty(values.shape, dtype=np.float32)
-    # Some columns at a time: the transforms of all of them would take ten times the table's memory.
-    for first in range(0, values.shape[1], COLUMNS):
-        block = values[:, first : first + COLUMNS].astype(np.float32).reshape(*shape, -1)
-        # The phases of white noise are uniform and have the symmetry that a real signal needs.
-        noise = np.fft.rfftn(rng.standard_normal(block.shape, dtype=np.float32), axes=axes)
-        size = np.abs(noise)
-        turn = np.divide(noise, size, out=np.ones_like(noise), where=size > 0)
-        # The mean is no fluctuation: its sign is kept.
-        turn[(0,) * len(shape)] = 1.0
-        waves = np.fft.irfftn(np.fft.rfftn(block, axes=axes) * turn, s=shape, axes=axes)
-        mixed[:, first : first + COLUMNS] = waves.reshape(len(values), -1)
-    return mixed
 
 
 def bands(
@@ -139,7 +130,8 @@ def bands(
     -------
     dict
         By key: ``value``, ``sinusoid`` (of the same shape; on a grid the 2-D sin-cos; None where it
-        has no table of that width) and per null model ``p5``, ``p50`` and ``p95``, or None.
+        has no table of that width) and per null model ``p5``, ``p50`` and ``p95``, or None where
+        the number is undefined or the layout has no such model.
 
     Raises
     ------
@@ -149,12 +141,13 @@ def bands(
     shared = shape_constants(table.layout, table.dim)
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
-    tasks = list(_tasks(values, draws))
+    tasks = list(_tasks(values, draws, table.layout))
+    process = fit_process(values, table.layout) if draws else None
 
     def draw_one(task: tuple[str, int, int]) -> dict[str, float | None]:
         name, index, draw = task
         rng = np.random.default_rng([seed, index, draw])
-        return headline(surrogate(values, name, rng, table.layout), shared)
+        return headline(surrogate(values, name, rng, table.layout, process), shared)
 
     # Small products side by side use the cores better than threads within each of them; and of
     # long tables, it is transforms and sums that take the time, which have no threads.
@@ -188,7 +181,9 @@ def bands(
     }
 
 
-def _tasks(values: NDArray[np.floating[Any]], draws: int) -> Iterator[tuple[str, int, int]]:
+def _tasks(
+    values: NDArray[np.floating[Any]], draws: int, layout: Layout
+) -> Iterator[tuple[str, int, int]]:
     most = MAX_NUMBERS // (values.size * len(NULLS))
     if not 0 <= draws <= most:
         raise UsageError(
@@ -196,7 +191,7 @@ def _tasks(values: NDArray[np.floating[Any]], draws: int) -> Iterator[tuple[str,
             f"table of {values.shape[0]} x {values.shape[1]}."
         )
     for index, name in enumerate(NULLS):
-        for draw in range(draws):
+        for draw in range(draws if name in null_models(layout) else 0):
             yield name, index, draw
 
 

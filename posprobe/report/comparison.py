@@ -17,7 +17,8 @@ from posprobe.analyses import PCA, Result, Similarity, Spectrum
 from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
 from posprobe.arrays import Device
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.nulls import NULLS, band, curves, surrogate
+from posprobe.analyses.stationary import fit_process
+from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
 from posprobe.report.bundle import COMPARISON
 from posprobe.report.comparison_page import comparison_page
@@ -276,11 +277,15 @@ def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> Pai
         for t in sorted((x, y), key=_fingerprint)
     ]
     found: PairBand = {}
+    models = null_models(x.layout)
+    fitted = [fit_process(v, x.layout) for v in scaled]
     for index, name in enumerate(NULLS):
         values = []
-        for draw in range(draws):
+        for draw in range(draws if name in models else 0):
             both = [
-                surrogate(v, name, np.random.default_rng([seed, index, draw, side]), x.layout)
+                surrogate(
+                    v, name, np.random.default_rng([seed, index, draw, side]), x.layout, fitted[side]
+                )
                 for side, v in enumerate(scaled)
             ]
             values.append(_cka(both[0], both[1]))

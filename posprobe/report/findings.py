@@ -20,7 +20,7 @@ _NAMES = {
     "gaussian": "Gaussian rows",
     "permuted": "permuted rows",
     "walk": "a random walk with the same steps",
-    "phase": "random phases",
+    "stationary": "a smooth stationary process",
 }
 
 
@@ -47,6 +47,8 @@ def outside(document: Document, key: str) -> str | None:
     sides = set()
     for null in NULLS:
         band = numbers.get(null)
+        if band is None and null == "walk" and "grid" in document:
+            continue  # patches have no walk
         if band is None:
             return None
         low, high = sorted((scale(band["p5"]), scale(band["p95"])))
@@ -71,7 +73,9 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
 
 def _beside(document: Document, key: str, *nulls: str, sinusoid: bool = False) -> str:
     numbers = document["nulls"]["numbers"][key]
-    parts = [f"{_NAMES[null]} {_show(numbers[null]['p50'])}" for null in nulls]
+    parts = [
+        f"{_NAMES[null]} {_show(numbers[null]['p50'])}" for null in nulls if numbers[null] is not None
+    ]
     if sinusoid and numbers["sinusoid"] is not None:
         parts.append(f"the sinusoid {_show(numbers['sinusoid'])}")
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
@@ -103,7 +107,7 @@ def _neighbours(document: Document) -> Iterator[Finding]:
 def _invariance(document: Document) -> Iterator[Finding]:
     key = "similarity.raw.translation_invariance"
     if outside(document, key) == "above":
-        beside = _beside(document, key, "walk", "phase", sinusoid=True)
+        beside = _beside(document, key, "walk", "stationary", sinusoid=True)
         yield Finding(
             f"The offset alone explains {_show(_value(document, key))} of the variance of the "
             f"cosines (1 is a sinusoid's invariance); {beside}.",
@@ -123,7 +127,7 @@ def _rotations(document: Document) -> Iterator[Finding]:
             if len(periods) == 1
             else f"{len(periods)} rotations with periods {shown}{more} predict"
         )
-        beside = _beside(document, key, "walk", "phase", sinusoid=True)
+        beside = _beside(document, key, "walk", "stationary", sinusoid=True)
         yield Finding(
             f"{subject} the next position with held-out skill "
             f"{_show(_value(document, key))}; {beside}.",
@@ -134,7 +138,7 @@ def _rotations(document: Document) -> Iterator[Finding]:
 def _sinusoid(document: Document) -> Iterator[Finding]:
     key = "sinusoid.cka"
     if outside(document, key) == "above":
-        beside = _beside(document, key, "walk", "phase")
+        beside = _beside(document, key, "walk", "stationary")
         yield Finding(
             f"The table is closer to the sinusoid of its shape than any null is: debiased CKA "
             f"{_show(_value(document, key))}; {beside}.",

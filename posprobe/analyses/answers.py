@@ -1,0 +1,844 @@
+"""What a table has learned, as answers: yes, no, or cannot be told from so many rows.
+
+Each question is asked against null tables that have everything weaker and lack just this. Evidence
+is a rank p-value, ``(1 + number of null tables that reach the value) / (draws + 1)`` (Phipson &
+Smyth 2010), the greatest over the nulls that apply; over the questions the false discovery rate is
+held (Benjamini & Hochberg 1995). Nothing here changes when the columns are rotated, when the table
+is scaled, or when one row is added to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.base_fit import BaseFit, fit_base
+from posprobe.analyses.closeness import Cloud, Floats, cka, cloud
+from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
+from posprobe.analyses.lines import Lines, find_lines
+from posprobe.analyses.stationary import (
+    Kernel,
+    fit_grid_kernel,
+    fit_kernel,
+    grid_distances,
+    leading,
+    offset_sums,
+    root,
+    toeplitz,
+)
+from posprobe.encodings.recognise import fixed_formula
+from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.table import Grid, Layout
+from posprobe.table import Sequence as Line
+
+Verdict: TypeAlias = Literal["yes", "no", "cannot tell"]
+
+#: A yes needs a p-value of at most this, and the false discovery rate over the questions.
+LEVEL, DISCOVERY_RATE = 0.02, 0.05
+#: Between the level of a yes and this, the answer is left open.
+OPEN = 0.10
+#: Draws of each null.
+DRAWS = 99
+#: Longest table that is looked at whole; of longer ones, the first so many rows.
+MAX_ROWS = 2048
+#: Rows of the draws that need a factor of the kernel; longer tables are thinned.
+DRAWN_ROWS = 128
+#: Fewest rows that any question is asked of.
+MIN_ROWS = 8
+#: Least change of norms or speed along the table that counts.
+SLIGHT = 0.1
+#: CKA with the sinusoid from which a table is one.
+SAME = 0.99
+#: Largest difference of one step of a ladder from the others, in the logarithm of the period.
+UNEVEN = 0.2
+#: Steps over which successive differences are compared.
+STRIDES = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question about a table and its answer.
+
+    Parameters
+    ----------
+    question
+        Its name.
+    answer
+        Yes, no, or cannot tell.
+    sentence
+        The answer in words.
+    value
+        The number or numbers it rests on; JSON.
+    null
+        What the null tables have in its place, in the median.
+    p
+        Evidence for a yes.
+    effect
+        How much the table differs from the nulls, in the words of the sentence.
+    keys
+        Numbers of ``analysis.json`` that belong to it.
+    """
+
+    question: str
+    answer: Verdict
+    sentence: str
+    value: Any = None
+    null: float | None = None
+    p: float | None = None
+    effect: float | None = None
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What all questions about a sequence share.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred, of mean squared norm 1, or 0 for equal rows.
+    seed
+        Of all draws.
+    shortened
+        Number of rows of which these are the first; 0 if they are all.
+    """
+
+    points: Floats
+    seed: int
+    shortened: int = 0
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all rows are equal."""
+        return not self.points.any()
+
+    @cached_property
+    def coordinates(self) -> Floats:
+        """``[n, r]``: along the leading directions."""
+        return leading(self.points)
+
+    @cached_property
+    def steps(self) -> Floats:
+        """``[n - 1, r]``: steps along the leading directions of the steps, which signs keep."""
+        return leading(np.diff(self.points, axis=0), 12)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The falling kernel that fits."""
+        return fit_kernel(self.points)
+
+    @cached_property
+    def signed_walks(self) -> NDArray[np.float32]:
+        """``[draws, n, r]``: the steps with random signs, added up; the first has none changed."""
+        return _signed(self.steps, 1, self.rng(1))
+
+    @cached_property
+    def base(self) -> BaseFit | None:
+        """The sinusoid that resembles the table most; None of fewer than two columns."""
+        width = self.points.shape[1] // 2 * 2
+        return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
+
+    @cached_property
+    def lines(self) -> Lines:
+        """The rotations."""
+        return find_lines(self.points, draws=DRAWS, seed=self.seed, level=LEVEL)
+
+    def rng(self, question: int) -> np.random.Generator:
+        """Return the source of randomness of one question."""
+        return np.random.default_rng([self.seed, question])
+
+
+def _units(points: Floats) -> Floats:
+    """Give rows length 1 as seen from their spatial median, so that no few long rows decide."""
+    middle = np.zeros(points.shape[1])
+    for _ in range(4):  # Weiszfeld's iteration
+        weight = 1 / np.maximum(np.linalg.norm(points - middle, axis=1), 1e-6)
+        middle = weight @ points / weight.sum()
+    points = points - middle
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return np.asarray(points / np.where(norms > 1e-12, norms, 1.0))
+
+
+def _signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Add steps up, the signs of each block of them drawn at random; first as they are."""
+    count = len(steps)
+    signs = rng.choice([-1.0, 1.0], size=(2 * DRAWS + 1, -(-count // block)))
+    signs[0] = 1.0
+    each = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
+    walks = np.zeros((len(signs), count + 1, steps.shape[1]), dtype=np.float32)
+    np.cumsum(each[:, :, None] * steps.astype(np.float32), axis=1, out=walks[:, 1:])
+    return walks
+
+
+def view(values: Floats, *, seed: int = 0) -> View:
+    """Prepare a table for questions.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``, finite; rows that are special already left out.
+    seed
+        Of all draws.
+    """
+    rows = len(values)
+    points = np.asarray(values[:MAX_ROWS], dtype=np.float64)
+    points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
+    points = points - points.mean(axis=0)
+    size = float(np.sqrt(np.square(points).sum() / max(len(points), 1)))
+    if np.abs(points).max(initial=0.0) <= 1e-12 * max(len(points), 1):
+        points = np.zeros_like(points)
+    else:
+        points = points / size
+    return View(points, seed, rows if rows > MAX_ROWS else 0)
+
+
+def ask(values: Floats, *, seed: int = 0, dtype: str = "F32") -> list[Answer]:
+    """Ask every question about a sequence.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``, finite; rows that are special already left out.
+    seed
+        Of all draws.
+    dtype
+        Format in which the table was stored, for recognising formulas.
+    """
+    shared = view(values, seed=seed)
+    form = closed_form(shared, values, dtype)
+    rungs = ladder(shared)
+    turning = rotations(shared, form if form.answer == "yes" else rungs)
+    answers = [
+        order(shared),
+        smooth(shared),
+        stationary(shared),
+        low_dimensional(shared),
+        turning,
+        rungs,
+        form,
+    ]
+    return settle(answers)
+
+
+def settle(answers: Sequence[Answer]) -> list[Answer]:
+    """Hold the false discovery rate over the questions: a yes that fails it is left open."""
+    with_p = sorted((a.p for a in answers if a.p is not None))
+    bar = max(
+        (p for k, p in enumerate(with_p, 1) if p <= DISCOVERY_RATE * k / len(with_p)), default=0.0
+    )
+    return [
+        replace(
+            a,
+            answer="cannot tell",
+            sentence=f"Cannot be told: {a.sentence.split(': ', 1)[-1]} But among "
+            f"{len(with_p)} questions, one such value is no surprise.",
+        )
+        if a.answer == "yes" and a.p is not None and a.p > bar
+        else a
+        for a in answers
+    ]
+
+
+def _verdict(p: float, *, enough: bool = True) -> Verdict:
+    if p <= LEVEL:
+        return "yes"
+    return "no" if p > OPEN and enough else "cannot tell"
+
+
+def _too_few(question: str, shared: View, keys: tuple[str, ...]) -> Answer | None:
+    if shared.constant:
+        return Answer(question, "cannot tell", "Cannot be told: all rows are equal.", keys=keys)
+    if len(shared) < MIN_ROWS:
+        text = f"Cannot be told from {len(shared)} rows."
+        return Answer(question, "cannot tell", text, keys=keys)
+    return None
+
+
+def _rank(value: float, drawn: Floats) -> float:
+    """Return the rank p-value of a value that is large if there is something to find."""
+    reached = np.sum(drawn >= value - 1e-9 * max(abs(value), 1e-300))
+    return float((1 + reached) / (len(drawn) + 1))
+
+
+def order(shared: View) -> Answer:
+    """Ask whether the order of the rows matters at all, against the same rows permuted.
+
+    Two numbers: the mean cosine of neighbouring centred rows, and the greatest share of the
+    spectrum in one frequency, which finds rotations whose neighbours are orthogonal.
+    """
+    keys = ("similarity.centered.neighbour_mean", "spectrum.entropy")
+    if few := _too_few("order", shared, keys):
+        return few
+    units = _units(shared.points)
+    cosine = float(np.einsum("ij,ij->i", units[1:], units[:-1]).mean())
+    short = leading(units, 8).astype(np.float32)
+    rng = shared.rng(0)
+    neighbours, peaks = np.empty(4 * DRAWS + 4), np.empty(4 * DRAWS + 4)
+    for k in range(len(peaks)):
+        rows = short if k == 0 else short[rng.permutation(len(short))]
+        neighbours[k] = np.vdot(rows[1:], rows[:-1])
+        peaks[k] = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1).max()
+    typical = np.median(neighbours[1:])
+    far = np.abs(neighbours - typical)
+    p = min(1.0, 2 * min(_rank(far[0], far[1:]), _rank(peaks[0], peaks[1:])))
+    answer = _verdict(p, enough=len(shared) >= 16)
+    chance = -1 / (len(shared) - 1)
+    told = (
+        f"neighbouring rows have a mean cosine of {cosine:.2f}, rows in random order "
+        f"{chance:.2f}"
+    )
+    sentence = {
+        "yes": f"Yes: the order of the rows matters: {told}.",
+        "no": f"No sign that the order of the rows matters: {told}.",
+        "cannot tell": f"Cannot be told from {len(shared)} rows: {told}.",
+    }[answer]
+    return Answer("order", answer, sentence, cosine, chance, p, cosine - chance, keys)
+
+
+def smooth(shared: View) -> Answer:
+    """Ask whether the table bends gradually, against its own steps with random signs.
+
+    Successive differences over 1, 2, 4, ... positions are compared: those of a walk are
+    independent, those of a smooth curve point the same way. The value is the distance at which the
+    mean inner product of centred rows falls to half of what neighbours have.
+    """
+    keys = ("similarity.centered.profile",)
+    if few := _too_few("smooth", shared, keys):
+        return few
+    n = len(shared)
+    walks = shared.signed_walks
+    found = []
+    for stride in STRIDES:
+        if n < 4 * stride + 4:
+            break
+        difference = walks[:, stride:] - walks[:, :-stride]
+        ahead = np.einsum("kti,kti->k", difference[:, stride:], difference[:, :-stride])
+        size = np.einsum("kti,kti->k", difference, difference)
+        found.append(ahead / np.where(size > 0, size, 1.0))
+    cosines = np.stack(found).astype(np.float64)
+    spread = cosines[:, 1:].std(axis=1, keepdims=True)
+    score = ((cosines - np.median(cosines[:, 1:], axis=1, keepdims=True))
+             / np.where(spread > 0, spread, np.inf)).max(axis=0)
+    p = _rank(score[0], score[1:])
+    best = int(np.argmax(cosines[:, 0]))
+    length = half_length(shared.points)
+    answer = _verdict(p, enough=n >= 16)
+    stride = STRIDES[best]
+    over = "successive steps" if stride == 1 else f"successive differences over {stride} positions"
+    told = f"{over} have a mean cosine of {cosines[best, 0]:.2f}, those of a walk 0"
+    sentence = {
+        "yes": f"Yes: it is a smooth curve: {told}; the likeness of rows falls to half of the "
+        f"neighbours' over {length:.3g} positions.",
+        "no": f"No: it is no smoother than steps added up at random: {told}.",
+        "cannot tell": f"Cannot be told from {n} rows: {told}.",
+    }[answer]
+    value = {"length": length, "cosine": float(cosines[best, 0]), "stride": stride}
+    return Answer("smooth", answer, sentence, value, 0.0, p, float(cosines[best, 0]), keys)
+
+
+def half_length(points: Floats) -> float:
+    """Return the distance at which the mean inner product of rows halves, from that of neighbours.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred.
+    """
+    n = len(points)
+    mean = offset_sums(points) / np.arange(n, 0, -1)
+    if mean[1] <= 0:
+        return 0.0
+    below = np.flatnonzero(mean[1:] <= mean[1] / 2)
+    if not len(below):
+        return float(n - 1)
+    k = int(below[0]) + 1
+    return float(k - 1 + (mean[k - 1] - mean[1] / 2) / (mean[k - 1] - mean[k]))
+
+
+def stationary(shared: View) -> Answer:
+    """Ask whether the table stays in bounds and the distance alone decides how alike rows are.
+
+    In bounds: its variance is small beside its own steps with random signs, added up. Distance
+    decides: inner products at one distance vary no more than in draws of the fitted kernel.
+    """
+    keys = ("similarity.centered.translation_invariance",)
+    if few := _too_few("stationary", shared, keys):
+        return few
+    n = len(shared)
+    block = _independent(shared)
+    walks = _signed(shared.steps, block, shared.rng(7)) if block > 1 else shared.signed_walks
+    variance = walks.var(axis=1).sum(axis=1).astype(np.float64)
+    p_walk = _rank(-variance[0], -variance[1:])
+    ratio = float(variance[0] / max(np.median(variance[1:]), np.finfo(np.float64).tiny))
+    thin = max(1, -(-n // DRAWN_ROWS))
+    rows = shared.coordinates[::thin]
+    factor = root(toeplitz(shared.kernel.by_offset(n)[::thin]))
+    columns = np.sqrt(np.square(rows).sum(axis=0))
+    rng = shared.rng(2)
+    found = _unequal(rows)
+    drawn = np.array(
+        [_unequal(factor @ rng.standard_normal(rows.shape) * columns) for _ in range(4 * DRAWS + 3)]
+    )
+    each = [_rank(found[k], drawn[:, k]) for k in range(3)]
+    # Evidence for little: a norm or speed that hardly changes leaves the distance in charge.
+    lengths = np.linalg.norm(rows, axis=1), np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    for k, values in enumerate(lengths, 1):
+        each[k] = each[k] if _variation(values) > SLIGHT else 1.0
+    p_shift = min(1.0, 3 * min(each))
+    misfit, typical = found[0], float(np.median(drawn[:, 0]))
+    value = {"variance_ratio": ratio, "misfit": misfit, "p_walk": p_walk, "p_shift": p_shift}
+    steps = "steps" if block == 1 else f"stretches of {block} steps"
+    far = f"its variance is {ratio:.2g} times what its own {steps} with random signs would reach"
+    if p_walk <= LEVEL and p_shift > OPEN:
+        answer: Verdict = "yes"
+        sentence = (
+            f"Yes: it stays in bounds, and the distance of two rows decides how alike they are: "
+            f"{far}, and inner products at one distance vary no more than chance makes them."
+        )
+    elif p_walk > OPEN and n >= 8 * block:
+        answer = "no"
+        sentence = f"No sign that it stays in bounds: it wanders like a walk: {far}."
+    elif p_shift <= LEVEL:
+        answer = "no"
+        why = (
+            f"inner products at one distance vary by {misfit:.0%} of their squares, by "
+            f"{typical:.0%} in draws of a stationary process",
+            "rows lie further from the mean in some parts of the table than in others",
+            "it moves faster in some parts of the table than in others",
+        )[int(np.argmin(each))]
+        sentence = (
+            "No: the distance of two rows alone does not decide how alike they are, where they "
+            f"stand does too: {why}."
+        )
+    else:
+        answer = "cannot tell"
+        sentence = f"Cannot be told from {n} rows: {far}."
+    return Answer(
+        "stationary", answer, sentence, value, typical, p_walk, ratio, keys
+    )
+
+
+def _independent(shared: View) -> int:
+    """Return over how many steps the table must move for its movements to be unrelated."""
+    path, found = shared.signed_walks[0], 1
+    for stride in (*STRIDES, 64, 128, 256, 512):
+        moved = path[stride:] - path[:-stride]
+        if len(moved) <= 2 * stride:
+            break
+        ahead = float(np.vdot(moved[stride:], moved[:-stride]))
+        if ahead > 0.15 * float(np.square(moved).sum()):
+            found = 2 * stride
+    return found
+
+
+def _unequal(rows: Floats) -> tuple[float, float, float]:
+    """Return how unequal places are: by inner products, by norms and by speed.
+
+    Norms and speeds as ranks, whose slowest four waves are looked at: single rows do not count.
+    """
+    return _misfit(rows), _slow(np.linalg.norm(rows, axis=1)), _slow(
+        np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    )
+
+
+def _slow(values: Floats) -> float:
+    count = len(values)
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / count
+    return float(np.square(_waves(count) @ (ranks - ranks.mean())).sum() / count**2)
+
+
+def _waves(count: int) -> Floats:
+    return np.asarray(np.cos(np.pi * np.outer(np.arange(1, 5), np.arange(count) + 0.5) / count))
+
+
+def _variation(values: Floats) -> float:
+    """Return how much the slowest four waves change the logarithm of lengths: 0.1 is a tenth."""
+    count = len(values)
+    logs = np.log(np.maximum(values, 1e-9 * max(float(values.max()), 1e-300)))
+    return float(np.sqrt(2 * np.square(_waves(count) @ (logs - logs.mean())).sum()) / count)
+
+
+def _misfit(rows: Floats) -> float:
+    """Share of the Gram matrix's squares, all distances apart, that its diagonal means leave."""
+    rows = rows - rows.mean(axis=0)
+    n = len(rows)
+    sums = offset_sums(rows)
+    pairs = np.where(np.arange(n) > 0, 2.0, 1.0)
+    whole = float(np.square(rows.T @ rows).sum())
+    kept = float((pairs * np.square(sums) / np.arange(n, 0, -1)).sum())
+    return 1 - kept / max(whole, np.finfo(np.float64).tiny)
+
+
+def low_dimensional(shared: View) -> Answer:
+    """Ask whether the table has fewer directions than its smoothness alone gives.
+
+    The null has independent columns of the fitted kernel, or of a walk, as many as the table.
+    """
+    keys = ("pca.participation_ratio", "pca.top3")
+    if few := _too_few("low_dimensional", shared, keys):
+        return few
+    n, d = shared.points.shape
+    if d < 3:
+        return Answer(
+            "low_dimensional", "cannot tell", f"Cannot be told of {d} columns.", keys=keys
+        )
+    units = _units(shared.points)
+    kernel = fit_kernel(units)
+    spread, expected = _participation(units), _expected(kernel, n, d)
+    found = spread / expected
+    thin = max(1, -(-n // DRAWN_ROWS))
+    rows, columns = len(range(0, n, thin)), min(d, 48)
+    rng = shared.rng(3)
+    factor = root(toeplitz(kernel.by_offset(n)[::thin]))
+    drawn = np.empty((2, DRAWS))
+    for k in range(DRAWS):
+        white = rng.standard_normal((rows, columns))
+        for null, points in enumerate((factor @ white, np.cumsum(white, axis=0))):
+            points = _units(points - points.mean(axis=0))
+            drawn[null, k] = _participation(points) / _expected(fit_kernel(points), rows, columns)
+    p = max(_rank(-found, -null) for null in drawn)
+    answer = _verdict(p)
+    ninety = _directions(shared)
+    are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
+    told = (
+        f"{are} nine tenths of the variance, and the rows' directions spread as over {spread:.3g} "
+        f"equal directions; independent columns as smooth would spread over {expected:.3g}"
+    )
+    sentence = {
+        "yes": f"Yes: {told}.",
+        "no": f"No fewer directions than its smoothness gives: {told}.",
+        "cannot tell": f"Cannot be told from {n} rows: {told}.",
+    }[answer]
+    value = {"directions": ninety, "participation_ratio": spread}
+    return Answer("low_dimensional", answer, sentence, value, expected, p, found, keys)
+
+
+def _directions(shared: View) -> int:
+    """Return how many directions hold nine tenths of the variance."""
+    variances = np.square(shared.coordinates).sum(axis=0)
+    if variances.sum() < 0.9 * len(shared):  # their mean squared norm is 1
+        gram = _small_gram(shared.points.astype(np.float32))
+        variances = np.linalg.eigvalsh(gram)[::-1].astype(np.float64)
+    return int(np.searchsorted(np.cumsum(variances), 0.9 * len(shared) * (1 - 1e-6)) + 1)
+
+
+def _small_gram(points: Floats) -> Floats:
+    return points @ points.T if len(points) <= points.shape[1] else points.T @ points
+
+
+def _participation(points: Floats) -> float:
+    gram = _small_gram(points)
+    return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
+
+
+def _expected(kernel: Kernel, n: int, d: int) -> float:
+    """Return the participation ratio of independent columns of a kernel, of ratio of means."""
+    values = kernel.by_offset(n)
+    running = np.cumsum(values)
+    row = (running + running[::-1] - values[0]) / n
+    mean = row.mean()
+    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
+    squared = np.square(values) @ pairs - 2 * n * np.square(row).sum() + (n * mean) ** 2
+    trace = n * (values[0] - mean)
+    if trace <= 0 or squared <= 0:
+        return 1.0
+    own = trace**2 / squared
+    return float(1 / ((1 + 1 / d) / own + 1 / d))
+
+
+def rotations(shared: View, known: Answer | None = None) -> Answer:
+    """Ask whether rotations stand out of a smooth spectrum, and which.
+
+    Parameters
+    ----------
+    shared
+        The table.
+    known
+        The answer that it is a sinusoid or a ladder: so many lines leave no background.
+    """
+    keys = ("shift.rotations", "spectrum.lines")
+    if few := _too_few("rotations", shared, keys):
+        return few
+    n = len(shared)
+    if n < LINE_ROWS or shared.points.shape[1] < 2:
+        text = f"Cannot be told from {n} rows of {shared.points.shape[1]} columns."
+        return Answer("rotations", "cannot tell", text, [], keys=keys)
+    lines = shared.lines
+    value = [
+        {
+            "period": r.period, "turns": n / r.period, "share": r.share, "purity": r.purity,
+            "circularity": r.circularity, "first_period": r.first_period,
+            "last_period": r.last_period, "drift": r.drift, "p": r.p,
+        }
+        for r in lines.rotations
+    ]  # fmt: skip
+    share = sum(r.share for r in lines.rotations)
+    if lines.rotations:
+        answer: Verdict = "yes"
+        sentence = (
+            f"Yes: {_count(len(value), 'rotation')} out of any smooth background, with "
+            f"{_periods([r.period for r in lines.rotations])}, and {_hold(len(value))} "
+            f"{share:.0%} of the variance."
+        )
+    elif known is not None and known.answer == "yes":
+        answer, share = "yes", known.effect
+        sentence = (
+            "Yes: it is made of rotations, so many and so close that no single one stands out of "
+            "the others."
+        )
+    elif lines.p > OPEN and lines.least_share < 0.25:
+        answer = "no"
+        sentence = (
+            "No sign of rotations: no period stands out of a smooth background; one with "
+            f"{max(lines.least_share, 0.01):.0%} of the variance would have been seen."
+        )
+    else:
+        answer = "cannot tell"
+        sentence = f"Cannot be told from {n} rows: no period stands out clearly."
+    return Answer("rotations", answer, sentence, value, lines.needed,
+                  lines.p if lines.rotations or answer != "yes" else known.p if known else None,
+                  share, keys)
+
+
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def _count(count: int, noun: str) -> str:
+    word = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+    return f"{word} {noun} stands" if count == 1 else f"{word} {noun}s stand"
+
+
+def _hold(count: int) -> str:
+    return "holds" if count == 1 else "together hold"
+
+
+def _periods(periods: Sequence[float]) -> str:
+    shown = [f"{p:.1f}" if p < 20 else f"{p:.0f}" for p in periods]
+    if len(shown) == 1:
+        return f"a period of {shown[0]} positions"
+    return f"periods of {', '.join(shown[:-1])} and {shown[-1]} positions"
+
+
+def ladder(shared: View) -> Answer:
+    """Ask whether the frequencies form a geometric ladder, against frequencies at random.
+
+    Either the rotations found are evenly spaced in the logarithm of their periods, beside as many
+    drawn at random between the same ends; or the table resembles the sinusoid of one base more
+    than of any other, beside draws of the fitted kernel.
+    """
+    keys = ("sinusoid.base",)
+    if few := _too_few("ladder", shared, keys):
+        return few
+    n, d = shared.points.shape
+    width = d - d % 2
+    fit = shared.base
+    if fit is not None and fit.base is not None and fit.best is not None:
+        p = _base_rank(shared, fit.best, width)
+        if p <= LEVEL:
+            return Answer(
+                "ladder", "yes",
+                "Yes: its frequencies are those of a geometric ladder, which each time fall by the "
+                f"same factor, as the sinusoid's do: base {fit.base:.3g} fits, and ladders between "
+                "its lines do not.",
+                {"base": fit.base, "cka": fit.best}, None, p, fit.best, keys,
+            )  # fmt: skip
+    periods = [r.period for r in shared.lines.rotations] if n >= LINE_ROWS and d > 1 else []
+    if len(periods) < 3:
+        return Answer(
+            "ladder", "no" if not periods and n >= 64 else "cannot tell",
+            "No sign of a ladder of frequencies." if not periods and n >= 64 else
+            f"Cannot be told: a ladder needs three rotations, and {len(periods)} stand out.",
+            None, None, 1.0, None, keys,
+        )  # fmt: skip
+    place = np.log(np.sort(periods))
+    place = (place - place[0]) / (place[-1] - place[0])
+    even = np.linspace(0, 1, len(place))
+    off = float(np.abs(place - even).max())
+    drawn = np.sort(shared.rng(4).random((9999, len(place) - 2)), axis=1)
+    p = _rank(-off, -np.abs(drawn - even[1:-1]).max(axis=1))
+    factor = float((max(periods) / min(periods)) ** (1 / (len(periods) - 1)))
+    ratios = np.diff(np.log(np.sort(periods))) / np.log(factor)
+    answer = _verdict(p if np.abs(ratios - 1).max() <= UNEVEN else 1.0)
+    told = f"the periods rise by a factor of {factor:.2f} on average"
+    sentence = {
+        "yes": f"Yes: the rotations form a geometric ladder: each period is about {factor:.2f} "
+        "times the one before.",
+        "no": f"No: {told}, no more evenly than periods at random.",
+        "cannot tell": f"Cannot be told from {len(periods)} rotations: {told}.",
+    }[answer]
+    return Answer("ladder", answer, sentence, {"factor": factor}, None, p, off, keys)
+
+
+def _base_rank(shared: View, best: float, width: int) -> float:
+    rows = shared.coordinates[:512]
+    factor = root(toeplitz(shared.kernel.by_offset(len(shared))[: len(rows)]))
+    columns = np.sqrt(np.square(rows).sum(axis=0))
+    rng = shared.rng(5)
+    reached = 0
+    for _ in range(DRAWS):
+        fit = fit_base(cloud(factor @ rng.standard_normal(rows.shape) * columns), width)
+        reached += fit.base is not None and fit.best is not None and fit.best >= best
+    return (1 + reached) / (DRAWS + 1)
+
+
+def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None = None) -> Answer:
+    """Ask whether the table follows a published formula, up to rotation, scale and mean."""
+    keys = ("sinusoid.cka", "sinusoid.base")
+    n, d = values.shape
+    layout = layout or Line(n)
+    name = fixed_formula(values, layout, dtype)
+    if name:
+        text = f"Yes: it is computed, not learned: {name}."
+        return Answer("closed_form", "yes", text, {"formula": name}, keys=keys)
+    if few := _too_few("closed_form", shared, keys):
+        return few
+    on_grid = isinstance(layout, Grid)
+    if on_grid:
+        wide = d - d % 4
+        alike = (
+            _alike(cloud(shared.points), cloud(sincos2d(layout.height, layout.width, wide).values))
+            if wide >= 4
+            else None
+        )
+        if alike is None or alike < SAME:
+            told = "" if alike is None else f"; its CKA with the 2-D sin-cos table is {alike:.2f}"
+            return Answer("closed_form", "no", f"No: it follows no formula that is known here{told}.",
+                          {"cka": alike}, keys=keys)
+        text = f"Yes: up to rotation, it is the 2-D sin-cos table (CKA {alike:.4f})."
+        return Answer("closed_form", "yes", text, {"cka": alike}, keys=keys)
+    fit = shared.base
+    if fit is None:
+        return Answer("closed_form", "no", "No: it follows no formula that is known here.",
+                      keys=keys)
+    if fit.best is not None and fit.base is not None and fit.best >= SAME:
+        text = f"Yes: up to rotation, it is the sinusoid of base {fit.base:.4g} (CKA {fit.best:.4f})."
+        return Answer("closed_form", "yes", text, {"base": fit.base, "cka": fit.best}, keys=keys)
+    told = "" if fit.best is None else (
+        f"; the sinusoid that resembles it most has a CKA of {fit.best:.2f} with it, 1 being the "
+        "same"
+    )  # fmt: skip
+    return Answer("closed_form", "no", f"No: it follows no formula that is known here{told}.",
+                  {"cka": fit.best}, keys=keys)
+
+
+def _alike(first: Cloud, second: Cloud) -> float | None:
+    try:
+        return cka(first, second)
+    except ValueError:
+        return None
+
+
+def ask_grid(
+    values: Floats, height: int, width: int, *, seed: int = 0, dtype: str = "F32"
+) -> list[Answer]:
+    """Ask every question about a grid of patches.
+
+    Parameters
+    ----------
+    values
+        ``[h * w, d]``, row by row, finite.
+    height, width
+        Of the grid.
+    seed, dtype
+        As for `ask`.
+    """
+    shared = view(values, seed=seed)
+    layout = Grid(height, width)
+    answers = [
+        rows_and_columns(shared, height, width),
+        axis_rotations(shared, height, width),
+        closed_form(shared, values, dtype, layout),
+    ]
+    return settle(answers)
+
+
+def rows_and_columns(shared: View, height: int, width: int) -> Answer:
+    """Ask whether each patch is a row code plus a column code.
+
+    The nulls are the patches permuted, an isotropic field with the fitted kernel, and a separable
+    field, whose covariance is that of rows times that of columns.
+    """
+    keys = ("grid.row_share", "grid.column_share", "grid.interaction_share")
+    if few := _too_few("rows_and_columns", shared, keys):
+        return few
+    if min(height, width) < 3 or height * width > MAX_ROWS:
+        text = f"Cannot be told of a grid of {height} x {width}."
+        return Answer("rows_and_columns", "cannot tell", text, keys=keys)
+    rng = shared.rng(6)
+    points = shared.coordinates[:, :16]
+    columns = np.sqrt(np.square(points).sum(axis=0))
+    shape = (height, width)
+    isotropic = root(fit_grid_kernel(points, height, width)(grid_distances(height, width)))
+    down, right = _axis_root(points, shape, 0), _axis_root(points, shape, 1)
+    drawn = np.empty((3, DRAWS))
+    for k in range(DRAWS):
+        white = rng.standard_normal(points.shape) * columns
+        apart = np.einsum("ab,bcr,dc->adr", down, white.reshape(height, width, -1), right)
+        fields = (rng.permutation(points, axis=0), isotropic @ white, apart)
+        drawn[:, k] = [1 - sum(_additive(field, shape)) for field in fields]
+    share = _additive(shared.points, shape)
+    rest = 1 - sum(_additive(points, shape))
+    p = max(_rank(-rest, -null) for null in drawn)
+    nearest = max(float(np.median(1 - null)) for null in drawn)
+    answer = _verdict(p)
+    told = (
+        f"row codes hold {share[0]:.1%} and column codes {share[1]:.1%} of the variance, what is "
+        f"left {max(1 - sum(share), 0):.1%}; together, smooth fields without such codes would have "
+        f"{nearest:.1%}"
+    )
+    sentence = {
+        "yes": f"Yes: a patch is the sum of a code of its row and a code of its column: {told}.",
+        "no": f"No sign of separate codes of rows and columns: {told}.",
+        "cannot tell": f"Cannot be told from {height} x {width} patches: {told}.",
+    }[answer]
+    value = {"row_share": share[0], "column_share": share[1]}
+    return Answer(
+        "rows_and_columns", answer, sentence, value, nearest, p, sum(share) - nearest, keys
+    )
+
+
+def _additive(points: Floats, shape: tuple[int, int]) -> tuple[float, float]:
+    cells = points.reshape(*shape, -1)
+    cells = cells - cells.mean(axis=(0, 1))
+    whole = max(float(np.square(cells).sum()), np.finfo(np.float64).tiny)
+    by_row, by_column = cells.mean(axis=1), cells.mean(axis=0)
+    return (
+        float(np.square(by_row).sum() * shape[1] / whole),
+        float(np.square(by_column).sum() * shape[0] / whole),
+    )
+
+
+def _axis_root(points: Floats, shape: tuple[int, int], axis: int) -> Floats:
+    """Return a root of the covariance along one axis, from pairs in the same row or column."""
+    cells = points.reshape(*shape, -1)
+    lines = np.moveaxis(cells, axis, 0).reshape(shape[axis], -1)
+    kernel = fit_kernel(lines - lines.mean(axis=0))
+    return root(toeplitz(kernel.by_offset(shape[axis])))
+
+
+def axis_rotations(shared: View, height: int, width: int) -> Answer:
+    """Ask whether the row code or the column code rotates, each as a sequence of its own."""
+    keys = ("grid.row_share", "grid.column_share")
+    if few := _too_few("axis_rotations", shared, keys):
+        return few
+    cells = shared.points.reshape(height, width, -1)
+    parts = {"rows": cells.mean(axis=1), "columns": cells.mean(axis=0)}
+    found = {name: rotations(view(code, seed=shared.seed)) for name, code in parts.items()}
+    p = min((a.p for a in found.values() if a.p is not None), default=None)
+    p = None if p is None else min(1.0, 2 * p)
+    said = [f"{name}: {a.sentence}" for name, a in found.items()]
+    kinds = {a.answer for a in found.values()}
+    answer: Verdict = "yes" if "yes" in kinds and (p or 1) <= 2 * LEVEL else (
+        "no" if kinds == {"no"} else "cannot tell"
+    )  # fmt: skip
+    start = {"yes": "Yes: ", "no": "No: ", "cannot tell": "Cannot be told: "}[answer]
+    value = {name: a.value for name, a in found.items()}
+    return Answer("axis_rotations", answer, start + " ".join(said), value, None, p, None, keys)

@@ -1,0 +1,504 @@
+"""Rotations: lines in the spectrum that stand out of any smooth background.
+
+The spectrum is summed over columns, which no rotation of the columns changes. Its background is the
+larger of two: what a spectrum that falls with frequency would have (every mixture of the kernels in
+`stationary` falls), and the median of the neighbourhood. A line's evidence is its height over that
+background, beside the greatest such height in noise with the same background and as many directions
+in each band of frequencies. Lines at whole numbers of turns are found like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.stationary import fit_kernel, leading
+
+#: Slowest wave of the background: below, centring has taken power away.
+SLOWEST_CYCLES = 1.5
+#: Slowest rotation: fewer turns than this look like any slow curve.
+MIN_TURNS = 2.0
+#: Power over the background that a line has at least: lower bumps are no lines, however certain.
+MIN_HEIGHT = 3.0
+#: Fewest rows whose spectrum has a background.
+MIN_ROWS = 16
+#: Half-width of the neighbourhood, as a share of the frequency, and at least so many cycles.
+NEIGHBOURHOOD, MIN_CYCLES = 0.3, 5.0
+#: Power above so many times the neighbourhood's is cut before the falling background is fitted.
+CUT = 3.0
+#: Frequencies, from the slowest, that the falling background takes one by one.
+BINS = 24
+#: Frequencies per octave at which the neighbourhood's median is taken.
+PER_OCTAVE = 8
+#: Most directions of the noise: with more, heights vary less, and the test is cautious.
+MAX_DIRECTIONS = 64
+#: The slow part of a table ends at so many turns, and at this share of the slowest rotation's.
+SLOW_TURNS, SLOW_SHARE = 8.0, 0.75
+#: Steps between the turns that are tried of the slow part's two sinusoids.
+TURN_STEP = 0.125
+#: Rows of the slow part; it needs no more.
+SLOW_ROWS = 256
+#: Lines whose planes overlap by more than this, and whose periods differ by less than this factor,
+#: are one rotation that drifts.
+SAME_PLANE, SAME_PERIOD = 0.5, 1.5
+#: Neighbouring lines within so many cycles are one line.
+SAME_LINE = 1.5
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """One rotation.
+
+    Parameters
+    ----------
+    period
+        In positions.
+    share
+        Of the table's variance, above the background.
+    purity
+        Share of the power near its frequency that is the rotation's and not the background's.
+    circularity
+        1 for a circle, 0 for a wave along one direction.
+    first_period, last_period
+        Period in the first and in the last third of the table.
+    height
+        Power over the background's.
+    p
+        Rank among the greatest heights of the noise.
+    """
+
+    period: float
+    share: float
+    purity: float
+    circularity: float
+    first_period: float
+    last_period: float
+    height: float
+    p: float
+
+    @property
+    def drift(self) -> float:
+        """Change of the period from the first to the last third, as a share of the period."""
+        return (self.last_period - self.first_period) / self.period
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """The spectrum with its background, and what stands out.
+
+    Parameters
+    ----------
+    cycles
+        ``[f]``: turns per table.
+    power, background
+        ``[f]``, each as a share of the power.
+    rotations
+        Fastest first; none if ``p`` is above the level.
+    height, p
+        The greatest height, and its rank among the noise's.
+    needed
+        Height that 95 % of the noise's greatest heights do not reach.
+    least_share
+        Share of the variance of the weakest rotation that would have been found, at the
+        background's median.
+    """
+
+    cycles: Floats
+    power: Floats
+    background: Floats
+    rotations: tuple[Rotation, ...]
+    height: float
+    p: float
+    needed: float
+    least_share: float
+
+
+def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float = 0.02) -> Lines:
+    """Find the rotations of a sequence.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, at least `MIN_ROWS` rows, centred.
+    draws
+        Spectra of noise that are drawn.
+    seed
+        Of the noise.
+    level
+        Lines of a higher rank are left out.
+    """
+    n = len(points)
+    taper = np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)
+    waves = np.fft.rfft((points * taper[:, None]).astype(np.float32), 2 * n, axis=0)
+    power = np.square(np.abs(waves)).sum(axis=1, dtype=np.float64)
+    total = float(power.sum())
+    cycles = np.arange(n + 1) / 2
+    kept = (cycles >= SLOWEST_CYCLES) & (cycles <= n / 2 - 0.5)
+    part, where = power[kept], cycles[kept]
+    background = _background(part[None], where)[0]
+    eligible = where >= MIN_TURNS
+    height = part / background
+    noise = _noise(n, draws, seed)
+    directions = _directions(waves, cycles)
+    bands = np.clip(np.searchsorted([edge for edge, _ in directions], where, "right") - 1, 0, None)
+    count = np.array([number for _, number in directions])[bands]
+    # Running means over columns: a band of few directions takes the first few.
+    falling = np.minimum.accumulate(background)
+    surrogates = noise[:, count - 1, np.flatnonzero(kept)] * falling
+    beyond = surrogates / _background(surrogates, where)
+    greatest = np.where(_summits(beyond) & eligible, beyond, 0.0).max(axis=1)
+    needed = float(np.quantile(greatest, 0.95))
+    summits = _summits(height[None])[0] & eligible
+    top = float(height[summits].max(initial=0.0))
+
+    def rank(value: float) -> float:
+        return float((1 + np.sum(greatest >= value * (1 - 1e-9))) / (draws + 1))
+
+    p = rank(top) if top >= MIN_HEIGHT else 1.0
+    rotations: list[Rotation] = []
+    if p <= level:
+        bar = max(float(np.quantile(greatest, 1 - level)), MIN_HEIGHT)
+        found = [int(k) for k in np.flatnonzero(summits & (height > bar))]
+        for group in _together(found, part, waves[kept], where):
+            rotations.append(
+                _describe(points, group, where, part, background, waves[kept], total, rank)
+            )
+    if slow := _slow_rotation(points, rotations, draws, seed, level):
+        rotations.append(slow)
+        p = min(p, slow.p)
+    least = float(needed * np.median(background) * 2 / max(total, np.finfo(np.float64).tiny))
+    return Lines(
+        where,
+        part / total,
+        background / total,
+        tuple(sorted(rotations, key=lambda line: line.period)),
+        top,
+        p,
+        needed,
+        least,
+    )
+
+
+def _background(power: Floats, cycles: Floats) -> Floats:
+    """Return the background of spectra ``[s, f]``."""
+    tiny = np.finfo(np.float64).tiny
+    low, high = float(cycles[0]), float(cycles[-1])
+    centres = np.geomspace(low, high, max(2, round(PER_OCTAVE * np.log2(high / low))))
+    half = np.maximum(NEIGHBOURHOOD * centres, MIN_CYCLES)
+    first = np.searchsorted(cycles, centres - half)
+    last = np.searchsorted(cycles, centres + half, "right")
+    medians = np.stack(
+        [np.median(power[:, a:b], axis=1) for a, b in zip(first, last, strict=True)], axis=1
+    )
+    medians = np.log(np.maximum(medians, tiny))
+    place = np.clip(np.searchsorted(centres, cycles) - 1, 0, len(centres) - 2)
+    ahead = (cycles - centres[place]) / (centres[place + 1] - centres[place])
+    local = np.exp(medians[:, place] * (1 - ahead) + medians[:, place + 1] * ahead)
+    # The falling fit is made of every frequency where they are few, and of bands where many.
+    edges = np.unique(
+        np.concatenate([np.arange(min(BINS, len(cycles))), np.searchsorted(cycles, centres)])
+    )
+    edges = edges[edges < len(cycles)]
+    member = np.repeat(np.arange(len(edges)), np.diff(np.append(edges, len(cycles))))
+    count = np.bincount(member).astype(np.float64)
+    means = np.add.reduceat(np.minimum(power, CUT * local), edges, axis=1) / count
+    falling = _falling(means, count)[:, member]
+    floor = 1e-12 * power.max(axis=1, keepdims=True) + tiny
+    return np.asarray(np.maximum(np.maximum(local, falling), floor))
+
+
+def _falling(values: Floats, weight: Floats) -> Floats:
+    """Return the falling sequences nearest to ``values`` ``[s, b]``: isotonic least squares.
+
+    At each place, the greatest over later ends of the least over earlier beginnings of the mean
+    between them (Robertson, Wright & Dykstra 1988, section 1.4).
+    """
+    size = values.shape[1]
+    total = np.concatenate([np.zeros((len(values), 1)), np.cumsum(values * weight, axis=1)], axis=1)
+    weights = np.append(0.0, np.cumsum(weight))
+    begin, end = np.triu_indices(size)
+    means = np.full((len(values), size, size), np.inf)
+    means[:, begin, end] = (total[:, end + 1] - total[:, begin]) / (weights[end + 1] - weights[begin])
+    least = np.minimum.accumulate(means, axis=1)  # over beginnings up to each place
+    least[:, np.tril_indices(size, -1)[0], np.tril_indices(size, -1)[1]] = -np.inf
+    return np.asarray(least.max(axis=2))
+
+
+@lru_cache(maxsize=4)
+def _noise(n: int, draws: int, seed: int) -> Floats:
+    """Spectra of white noise, mean 1, averaged over 1, 2, ... columns: ``[s, columns, f]``."""
+    rng = np.random.default_rng([seed, n])
+    taper = (np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)).astype(np.float32)
+    columns = np.arange(1, MAX_DIRECTIONS + 1, dtype=np.float32)[:, None]
+    spectra = np.empty((draws, MAX_DIRECTIONS, n + 1), dtype=np.float32)
+    for draw in range(draws):
+        white = rng.standard_normal((MAX_DIRECTIONS, n), dtype=np.float32) * taper
+        power = np.square(np.abs(np.fft.rfft(white, 2 * n, axis=1))) / n
+        spectra[draw] = np.cumsum(power, axis=0) / columns
+    return spectra
+
+
+def _directions(waves: NDArray[np.complexfloating[Any, Any]], cycles: Floats) -> list[tuple[float, int]]:
+    """Estimate how many directions the power of each octave has: lower edge and number.
+
+    The squared inner product of two independent waves of length 1 in ``m`` directions is ``1 / m``
+    on average and 0.69 times that in the median, which lines do not move.
+    """
+    found = []
+    low, last = 2.0, float(cycles[-1]) - 1
+    while low < last:
+        high = max(2 * low, low + 7)
+        if last - high < 7:
+            high = last + 1
+        member = np.flatnonzero((cycles >= low) & (cycles < high) & (cycles % 2 == 0))[:48]
+        unit = waves[member]
+        size = np.linalg.norm(unit, axis=1)
+        unit = unit[size > 0] / size[size > 0][:, None]
+        if len(unit) >= 2:
+            inner = np.square(np.abs(unit @ unit.conj().T))
+            typical = float(np.median(inner[np.triu_indices(len(unit), 1)]))
+            number = int(np.clip(round(0.69 / max(typical, 1e-3)), 1, MAX_DIRECTIONS))
+        else:
+            number = 1
+        found.append((low, number))
+        low = high
+    return found or [(2.0, 1)]
+
+
+def _summits(height: Floats) -> NDArray[np.bool_]:
+    """Where spectra ``[s, f]`` are higher than on either side."""
+    summit = np.zeros(height.shape, dtype=bool)
+    inner = height[:, 1:-1]
+    summit[:, 1:-1] = (inner >= height[:, :-2]) & (inner > height[:, 2:])
+    return summit
+
+
+def _together(
+    peaks: list[int], power: Floats, waves: NDArray[np.complexfloating[Any, Any]], cycles: Floats
+) -> list[list[int]]:
+    """Join the peaks of one rotation, beginning with the strongest."""
+    groups: list[list[int]] = []
+    for k in sorted(peaks, key=lambda k: -power[k]):
+        plane = _plane(waves[k])
+        for group in groups:
+            first = group[0]
+            ratio = max(cycles[k], cycles[first]) / min(cycles[k], cycles[first])
+            nearby = abs(cycles[k] - cycles[first]) <= SAME_LINE
+            overlap = np.square(plane.T @ _plane(waves[first])).sum() / 2
+            if nearby or (ratio < SAME_PERIOD and overlap > SAME_PLANE):
+                group.append(k)
+                break
+        else:
+            groups.append([k])
+    return groups
+
+
+def _plane(wave: NDArray[np.complexfloating[Any, Any]]) -> Floats:
+    basis, _, _ = np.linalg.svd(np.stack([wave.real, wave.imag], axis=1), full_matrices=False)
+    return np.asarray(basis)
+
+
+def _describe(
+    points: Floats,
+    group: list[int],
+    cycles: Floats,
+    power: Floats,
+    background: Floats,
+    waves: NDArray[np.complexfloating[Any, Any]],
+    total: float,
+    rank: Callable[[float], float],
+) -> Rotation:
+    n = len(points)
+    k = group[0]
+    weight = power[group]
+    low, high = min(cycles[group]) - 1.5, max(cycles[group]) + 1.5
+    band = (cycles >= low) & (cycles <= high)
+    above = np.maximum(power[band] - background[band], 0).sum()
+    along = points @ waves[k].conj() / np.linalg.norm(waves[k])
+    centre = float((weight * cycles[group]).sum() / weight.sum())
+    if len(group) == 1:
+        centre = _refine(points, along, centre)
+    singular = np.linalg.svd(np.stack([waves[k].real, waves[k].imag]), compute_uv=False)
+    first, last, centre = _local_periods(along, centre, n)
+    height = float((power[group] / background[group]).max())
+    return Rotation(
+        period=n / centre,
+        share=float(above / total),
+        purity=float(above / power[band].sum()),
+        circularity=float(2 * singular[0] * singular[-1] / np.square(singular).sum()),
+        first_period=first,
+        last_period=last,
+        height=height,
+        p=rank(height),
+    )
+
+
+def _refine(points: Floats, along: NDArray[np.complexfloating[Any, Any]], cycles: float) -> float:
+    """Find the frequency, in cycles, at which the tapered power along a line is greatest."""
+    n = len(points)
+    taper = np.sin(np.pi * (np.arange(n) + 0.5) / n)
+    step = 0.25
+    for _ in range(7):
+        tried = cycles + step * np.arange(-2, 3)
+        turning = np.exp(-2j * np.pi * np.outer(tried, np.arange(n)) / n)
+        value = np.abs(turning @ (along * taper))
+        cycles = float(tried[int(np.argmax(value))])
+        step /= 2
+    return cycles
+
+
+def _local_periods(
+    along: NDArray[np.complexfloating[Any, Any]], cycles: float, n: int
+) -> tuple[float, float, float]:
+    """Return the period in the first and last third, and the turns of all, from the phase."""
+    slow = along * np.exp(-2j * np.pi * cycles * np.arange(n) / n)
+    length = max(3, round(n / max(cycles, 1.0)), n // 24)  # the other way round averages out
+    smooth = np.convolve(slow, np.hanning(length + 2)[1:-1], "same")
+    phase = np.unwrap(np.angle(smooth)) / (2 * np.pi)
+    third = max(n // 3, 2)
+    edge = min(length // 2, third // 3)
+    t = np.arange(n)
+    slopes = [
+        float(np.polyfit(t[part], phase[part], 1)[0])
+        for part in (slice(edge, third), slice(n - third, n - edge))
+    ]
+    # All turns from end to end, each end averaged over a stretch: drift does not weigh the middle.
+    window = max(edge, n // 12, 1)
+    ends = phase[edge : edge + window].mean(), phase[n - edge - window : n - edge].mean()
+    slopes.append(float(ends[1] - ends[0]) / max(n - 2 * edge - window, 1))
+    first, last, whole = (max(cycles / n + slope, 1e-9) for slope in slopes)
+    # A phase that slips says nothing about the frequency.
+    turns = n * whole if abs(n * whole / cycles - 1) < 0.1 else cycles
+    return 1 / first, 1 / last, turns
+
+
+def _slow_rotation(
+    points: Floats, found: list[Rotation], draws: int, seed: int, level: float
+) -> Rotation | None:
+    """Find a rotation of a few turns, which has no background on its slower side.
+
+    Two sinusoids of fixed frequencies, one of them of less than `MIN_TURNS`, are fitted to the slow
+    part of the table. The evidence is the share that they explain, beside that in draws of the
+    falling kernel that fits the same part.
+    """
+    n = len(points)
+    t = np.arange(n)
+    table = points
+    turns = [n / line.period for line in found]
+    if turns:
+        near = np.add.outer(turns, np.array([-1.0, -0.5, 0.0, 0.5, 1.0])).ravel()
+        basis, _ = np.linalg.qr(np.concatenate([_wave(f, n) for f in near], axis=1))
+        points = points - basis @ (basis.T @ points)
+        points = points - points.mean(axis=0)
+    top = min([SLOW_TURNS, n / 4, *(SLOW_SHARE * f for f in turns)])
+    if top < MIN_TURNS + 1.5:
+        return None
+    count = int(2 * top) + 1
+    cosines = np.cos(np.pi * np.outer(t + 0.5, np.arange(count)) / n)
+    cosines /= np.linalg.norm(cosines, axis=0)
+    left, singular, _ = np.linalg.svd(cosines.T @ points, full_matrices=False)
+    part = left * singular
+    if np.square(part).sum() <= 1e-3 * np.square(points).sum():
+        return None
+    thin = max(1, n // SLOW_ROWS)
+    values = fit_kernel(points[::thin]).by_offset(len(points[::thin]))
+    coarse = cosines[::thin]
+    spectrum = np.fft.rfft(np.concatenate([values, [0.0], values[:0:-1]]))
+    whole = 2 * len(values)
+    covariance = coarse.T @ np.fft.irfft(
+        spectrum[:, None] * np.fft.rfft(coarse, whole, axis=0), whole, axis=0
+    )[: len(values)]
+    covariance += 1e-9 * np.trace(covariance) * np.eye(count)
+    factor = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(factor, part)
+    inner = white.T @ white
+    spread = np.square(inner).sum() / np.trace(inner) ** 2 - 1 / count  # of so few samples
+    columns = int(np.clip(round(1 / max(float(spread), 1 / 32)), 1, 32))
+
+    slower = np.arange(0.25, MIN_TURNS - 0.2, TURN_STEP)
+    faster = np.arange(1.0, top - 0.75, TURN_STEP)
+    if len(faster) < 2:
+        return None
+    pairs, bases = _pairs(cosines, slower, faster)
+    explained = _explained(bases, part)
+    best = int(np.argmax(explained))
+    if pairs[best][1] <= MIN_TURNS:
+        return None
+    rng = np.random.default_rng([seed, n, 1])
+    drawn = np.array(
+        [_explained(bases, factor @ rng.standard_normal((count, columns))).max()
+         for _ in range(draws)]
+    )  # fmt: skip
+    p = float((1 + np.sum(drawn >= explained[best])) / (draws + 1))
+    if p > level:
+        return None
+    cycles, share, sizes = _fitted(table, turns, *pairs[best])
+    return Rotation(
+        period=n / cycles,
+        share=share,
+        purity=float(explained[best]),
+        circularity=float(2 * sizes[0] * sizes[-1] / np.square(sizes).sum()),
+        first_period=n / cycles,
+        last_period=n / cycles,
+        height=float(explained.max() / np.median(drawn)),
+        p=p,
+    )
+
+
+def _fitted(
+    table: Floats, turns: list[float], slower: float, faster: float
+) -> tuple[float, float, Floats]:
+    """Fit the slow rotation together with all others: its turns, share and singular values."""
+    n = len(table)
+    others = [np.ones((n, 1)), *(_wave(f, n) for f in turns)]
+
+    def left(*cycles: float) -> float:
+        basis, _ = np.linalg.qr(np.concatenate([*others, *(_wave(f, n) for f in cycles)], axis=1))
+        return whole - float(np.square(basis.T @ short).sum())
+
+    short = leading(table)
+    whole = float(np.square(short).sum())
+    fine = np.arange(-0.24, 0.25, 0.04)
+    alone = {f: left(f) for f in faster + fine}
+    both = {(a, b): left(a, b) for a in slower + fine[::3] for b in faster + fine}
+    # The slower wave is there only if it explains much of what is left.
+    if min(both.values()) < 0.5 * min(alone.values()):
+        slower, faster = min(both, key=lambda pair: both[pair])
+        others.append(_wave(slower, n))
+    else:
+        faster = min(alone, key=lambda f: alone[f])
+    basis, _ = np.linalg.qr(np.concatenate([*others, _wave(faster, n)], axis=1))
+    sizes = np.linalg.svd(basis[:, -2:].T @ table, compute_uv=False)
+    return float(faster), float(np.square(sizes).sum() / np.square(table).sum()), sizes
+
+
+def _wave(cycles: float, n: int) -> Floats:
+    angle = 2 * np.pi * cycles * np.arange(n) / n
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def _pairs(
+    cosines: Floats, slower: Floats, faster: Floats
+) -> tuple[list[tuple[float, float]], Floats]:
+    """Return pairs of turns, and bases of the constant and both waves in the slow part."""
+    n = len(cosines)
+    pairs = [(a, b) for a in slower for b in faster if b > a + 0.4]
+    waves = {f: cosines.T @ _wave(f, n) for f in {*slower, *faster}}
+    constant = cosines.T @ np.ones((n, 1))
+    stacked = np.stack([np.concatenate([constant, waves[a], waves[b]], axis=1) for a, b in pairs])
+    return pairs, np.linalg.qr(stacked)[0]
+
+
+def _explained(bases: Floats, part: Floats) -> Floats:
+    """Return the share of the slow part that each pair explains, the mean apart."""
+    part = part.copy()
+    part[0] = 0.0
+    along = np.matmul(bases.transpose(0, 2, 1), part)
+    share: Floats = np.square(along).sum(axis=(1, 2)) / np.square(part).sum()
+    return share
