@@ -230,7 +230,7 @@ def ask(values: Floats, *, seed: int = 0, dtype: str = "F32") -> list[Answer]:
 
 def settle(answers: Sequence[Answer]) -> list[Answer]:
     """Hold the false discovery rate over the questions: a yes that fails it is left open."""
-    with_p = sorted((a.p for a in answers if a.p is not None))
+    with_p = sorted(a.p for a in answers if a.p is not None)
     bar = max(
         (p for k, p in enumerate(with_p, 1) if p <= DISCOVERY_RATE * k / len(with_p)), default=0.0
     )
@@ -292,8 +292,7 @@ def order(shared: View) -> Answer:
     answer = _verdict(p, enough=len(shared) >= 16)
     chance = -1 / (len(shared) - 1)
     told = (
-        f"neighbouring rows have a mean cosine of {cosine:.2f}, rows in random order "
-        f"{chance:.2f}"
+        f"neighbouring rows have a mean cosine of {cosine:.2f}, rows in random order {chance:.2f}"
     )
     sentence = {
         "yes": f"Yes: the order of the rows matters: {told}.",
@@ -325,8 +324,10 @@ def smooth(shared: View) -> Answer:
         found.append(ahead / np.where(size > 0, size, 1.0))
     cosines = np.stack(found).astype(np.float64)
     spread = cosines[:, 1:].std(axis=1, keepdims=True)
-    score = ((cosines - np.median(cosines[:, 1:], axis=1, keepdims=True))
-             / np.where(spread > 0, spread, np.inf)).max(axis=0)
+    score = (
+        (cosines - np.median(cosines[:, 1:], axis=1, keepdims=True))
+        / np.where(spread > 0, spread, np.inf)
+    ).max(axis=0)
     p = _rank(score[0], score[1:])
     best = int(np.argmax(cosines[:, 0]))
     length = half_length(shared.points)
@@ -421,9 +422,7 @@ def stationary(shared: View) -> Answer:
     else:
         answer = "cannot tell"
         sentence = f"Cannot be told from {n} rows: {far}."
-    return Answer(
-        "stationary", answer, sentence, value, typical, p_walk, ratio, keys
-    )
+    return Answer("stationary", answer, sentence, value, typical, p_walk, ratio, keys)
 
 
 def _independent(shared: View) -> int:
@@ -444,8 +443,10 @@ def _unequal(rows: Floats) -> tuple[float, float, float]:
 
     Norms and speeds as ranks, whose slowest four waves are looked at: single rows do not count.
     """
-    return _misfit(rows), _slow(np.linalg.norm(rows, axis=1)), _slow(
-        np.linalg.norm(np.diff(rows, axis=0), axis=1)
+    return (
+        _misfit(rows),
+        _slow(np.linalg.norm(rows, axis=1)),
+        _slow(np.linalg.norm(np.diff(rows, axis=0), axis=1)),
     )
 
 
@@ -603,9 +604,16 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
     else:
         answer = "cannot tell"
         sentence = f"Cannot be told from {n} rows: no period stands out clearly."
-    return Answer("rotations", answer, sentence, value, lines.needed,
-                  lines.p if lines.rotations or answer != "yes" else known.p if known else None,
-                  share, keys)
+    return Answer(
+        "rotations",
+        answer,
+        sentence,
+        value,
+        lines.needed,
+        lines.p if lines.rotations or answer != "yes" else known.p if known else None,
+        share,
+        keys,
+    )
 
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -710,23 +718,36 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
         )
         if alike is None or alike < SAME:
             told = "" if alike is None else f"; its CKA with the 2-D sin-cos table is {alike:.2f}"
-            return Answer("closed_form", "no", f"No: it follows no formula that is known here{told}.",
-                          {"cka": alike}, keys=keys)
+            return Answer(
+                "closed_form",
+                "no",
+                f"No: it follows no formula that is known here{told}.",
+                {"cka": alike},
+                keys=keys,
+            )
         text = f"Yes: up to rotation, it is the 2-D sin-cos table (CKA {alike:.4f})."
         return Answer("closed_form", "yes", text, {"cka": alike}, keys=keys)
     fit = shared.base
     if fit is None:
-        return Answer("closed_form", "no", "No: it follows no formula that is known here.",
-                      keys=keys)
+        return Answer(
+            "closed_form", "no", "No: it follows no formula that is known here.", keys=keys
+        )
     if fit.best is not None and fit.base is not None and fit.best >= SAME:
-        text = f"Yes: up to rotation, it is the sinusoid of base {fit.base:.4g} (CKA {fit.best:.4f})."
+        text = (
+            f"Yes: up to rotation, it is the sinusoid of base {fit.base:.4g} (CKA {fit.best:.4f})."
+        )
         return Answer("closed_form", "yes", text, {"base": fit.base, "cka": fit.best}, keys=keys)
     told = "" if fit.best is None else (
         f"; the sinusoid that resembles it most has a CKA of {fit.best:.2f} with it, 1 being the "
         "same"
     )  # fmt: skip
-    return Answer("closed_form", "no", f"No: it follows no formula that is known here{told}.",
-                  {"cka": fit.best}, keys=keys)
+    return Answer(
+        "closed_form",
+        "no",
+        f"No: it follows no formula that is known here{told}.",
+        {"cka": fit.best},
+        keys=keys,
+    )
 
 
 def _alike(first: Cloud, second: Cloud) -> float | None:

@@ -224,7 +224,9 @@ def _falling(values: Floats, weight: Floats) -> Floats:
     weights = np.append(0.0, np.cumsum(weight))
     begin, end = np.triu_indices(size)
     means = np.full((len(values), size, size), np.inf)
-    means[:, begin, end] = (total[:, end + 1] - total[:, begin]) / (weights[end + 1] - weights[begin])
+    means[:, begin, end] = (total[:, end + 1] - total[:, begin]) / (
+        weights[end + 1] - weights[begin]
+    )
     least = np.minimum.accumulate(means, axis=1)  # over beginnings up to each place
     least[:, np.tril_indices(size, -1)[0], np.tril_indices(size, -1)[1]] = -np.inf
     return np.asarray(least.max(axis=2))
@@ -244,7 +246,9 @@ def _noise(n: int, draws: int, seed: int) -> Floats:
     return spectra
 
 
-def _directions(waves: NDArray[np.complexfloating[Any, Any]], cycles: Floats) -> list[tuple[float, int]]:
+def _directions(
+    waves: NDArray[np.complexfloating[Any, Any]], cycles: Floats
+) -> list[tuple[float, int]]:
     """Estimate how many directions the power of each octave has: lower edge and number.
 
     The squared inner product of two independent waves of length 1 in ``m`` directions is ``1 / m``
@@ -411,9 +415,12 @@ def _slow_rotation(
     coarse = cosines[::thin]
     spectrum = np.fft.rfft(np.concatenate([values, [0.0], values[:0:-1]]))
     whole = 2 * len(values)
-    covariance = coarse.T @ np.fft.irfft(
-        spectrum[:, None] * np.fft.rfft(coarse, whole, axis=0), whole, axis=0
-    )[: len(values)]
+    covariance = (
+        coarse.T
+        @ np.fft.irfft(spectrum[:, None] * np.fft.rfft(coarse, whole, axis=0), whole, axis=0)[
+            : len(values)
+        ]
+    )
     covariance += 1e-9 * np.trace(covariance) * np.eye(count)
     factor = np.linalg.cholesky(covariance)
     white = np.linalg.solve(factor, part)

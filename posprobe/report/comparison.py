@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result, Similarity, Spectrum
 from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
+from posprobe.analyses.stationary import fit_process
 from posprobe.arrays import Device
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.analyses.stationary import fit_process
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
 from posprobe.report.bundle import COMPARISON
@@ -284,7 +284,11 @@ def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> Pai
         for draw in range(draws if name in models else 0):
             both = [
                 surrogate(
-                    v, name, np.random.default_rng([seed, index, draw, side]), x.layout, fitted[side]
+                    v,
+                    name,
+                    np.random.default_rng([seed, index, draw, side]),
+                    x.layout,
+                    fitted[side],
                 )
                 for side, v in enumerate(scaled)
             ]
