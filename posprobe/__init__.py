@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from posprobe.analyses import (
         against_sinusoid,
+        axis_codes,
+        bridging,
         gram_dct,
         grid,
         head_logits,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         spectrogram,
         spectrum,
         subspace_overlap,
+        winding,
     )
     from posprobe.encodings import (
         alibi_slopes,
@@ -118,8 +121,10 @@ _HOMES = {
     "analyze_model": "measure",
     "analyze_schemes": "report",
     "attend": "forward",
+    "axis_codes": "analyses",
     "binary": "encodings",
     "blank_images": "forward",
+    "bridging": "analyses",
     "compare": "report",
     "compare_kernels": "report",
     "continuous_binary": "encodings",
@@ -162,6 +167,7 @@ _HOMES = {
     "subspace_overlap": "analyses",
     "t5_buckets": "encodings",
     "translation_matrix": "encodings",
+    "winding": "analyses",
 }
 
 __all__ = [
@@ -185,8 +191,10 @@ __all__ = [
     "analyze_model",
     "analyze_schemes",
     "attend",
+    "axis_codes",
     "binary",
     "blank_images",
+    "bridging",
     "compare",
     "compare_kernels",
     "continuous_binary",
@@ -229,6 +237,7 @@ __all__ = [
     "subspace_overlap",
     "t5_buckets",
     "translation_matrix",
+    "winding",
 ]
 
 

@@ -1,6 +1,8 @@
 """A table becomes frozen results. Mathematics only: no file, no figure, no model."""
 
 from posprobe.analyses.attention_by_offset import AttentionByOffset
+from posprobe.analyses.axis_codes import AxisCodes, axis_codes
+from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.grid import Patches, grid
 from posprobe.analyses.head_logits import HeadLogits, head_logits
 from posprobe.analyses.heads import Heads, heads
@@ -19,10 +21,13 @@ from posprobe.analyses.smoothness import Smoothness, smoothness
 from posprobe.analyses.spectrum import Line, Spectrum, spectrum
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.timefreq import GramDCT, Spectrogram, gram_dct, spectrogram
+from posprobe.analyses.winding import Winding, winding
 
 __all__ = [
     "PCA",
     "AttentionByOffset",
+    "AxisCodes",
+    "Bridging",
     "Cosine",
     "GramDCT",
     "HeadLogits",
@@ -42,7 +47,10 @@ __all__ = [
     "Smoothness",
     "Spectrogram",
     "Spectrum",
+    "Winding",
     "against_sinusoid",
+    "axis_codes",
+    "bridging",
     "gram_dct",
     "grid",
     "head_logits",
@@ -59,4 +67,5 @@ __all__ = [
     "spectrogram",
     "spectrum",
     "subspace_overlap",
+    "winding",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.figures.draw import nothing
+from posprobe.figures.common import nothing
 from posprobe.figures.sheet import Sheet, legend_height
 from posprobe.figures.styles import GRID, LINES
 from posprobe.figures.winding import plane

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.draw import nothing
+from posprobe.figures.common import nothing
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from posprobe.measurements.axis_codes import AXIS_CODES
 from posprobe.measurements.base import (
     Drawing,
     Finding,
@@ -12,6 +13,7 @@ from posprobe.measurements.base import (
     TableInputs,
     Tokens,
 )
+from posprobe.measurements.bridging import BRIDGING
 from posprobe.measurements.dct import DCT
 from posprobe.measurements.grid import GRID
 from posprobe.measurements.norms import NORMS
@@ -24,6 +26,7 @@ from posprobe.measurements.similarity import SIMILARITY
 from posprobe.measurements.sinusoid import SINUSOID
 from posprobe.measurements.spectrogram import SPECTROGRAM
 from posprobe.measurements.spectrum import SPECTRUM
+from posprobe.measurements.winding import WINDING
 
 TableMeasurement: TypeAlias = Measurement[TableInputs, Any]
 
@@ -33,6 +36,9 @@ TABLE: dict[str, TableMeasurement] = {
     for measurement in (
         GRID,
         SIMILARITY,
+        AXIS_CODES,
+        WINDING,
+        BRIDGING,
         PRINCIPAL,
         SPECTRUM,
         SPECTROGRAM,

@@ -8,17 +8,21 @@ follows from these records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.result import Result
+from posprobe.analyses.seams import seams
+from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
 from posprobe.formatting import Block, lookup, reasons, show
 from posprobe.page import Picture, Reading, Section, Table, columns
-from posprobe.table import PositionTable
+from posprobe.table import PositionTable, Sequence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -209,6 +213,8 @@ class TableInputs:
         What the positions are added to, where it is known.
     chosen
         The measurements of this run.
+    all_rows
+        Whether seams and special rows are no reason to leave any row out.
     results
         What was measured so far; `result` fills it.
     """
@@ -218,6 +224,7 @@ class TableInputs:
     seed: int
     tokens: Tokens | None
     chosen: Mapping[str, Measurement[TableInputs, Any]]
+    all_rows: bool = False
     results: dict[str, Result] = field(default_factory=dict)
 
     def result(self, name: str) -> Any:
@@ -225,6 +232,30 @@ class TableInputs:
         if name not in self.results and name in self.chosen:
             self.results[name] = self.chosen[name].compute(self)
         return self.results.get(name)
+
+    @cached_property
+    def stretch(self) -> Stretch:
+        """The longest stretch of rows without seams and special rows, or all rows."""
+        if self.all_rows:
+            return Stretch(0, len(self.table), True, ("all rows were asked for",))
+        return stretch(self.result("seams") or seams(self.positions))
+
+    @cached_property
+    def kept(self) -> Positions:
+        """That stretch."""
+        given, rows = self.positions, self.stretch.rows
+        if self.stretch.whole:
+            return given
+        layout = Sequence(self.stretch.stop - self.stretch.first)
+        return replace(
+            given, values=given.values[rows], layout=layout, start=given.start + rows.start
+        )
+
+    @cached_property
+    def kept_components(self) -> PCA:
+        """Its principal components."""
+        found = self.result("pca") if self.stretch.whole else None
+        return found if isinstance(found, PCA) else pca(self.kept)
 
 
 def sentence(text: str, *keys: str) -> Callable[[Block], str]:

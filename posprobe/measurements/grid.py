@@ -31,7 +31,8 @@ def _mosaic_caption(results: Mapping[str, Patches]) -> str:
     )
 
 
-def _needs_grid(given: TableInputs) -> str:
+def needs_grid(given: TableInputs) -> str:
+    """Say why a table without a grid has none of this."""
     layout = given.table.layout
     return "" if isinstance(layout, Grid) else f"positions on a grid; this is a {layout}"
 
@@ -88,5 +89,5 @@ GRID = Measurement[TableInputs, Patches](
         ),
     ),
     arrays=lambda result: {"grid_power": result.power},
-    needs=_needs_grid,
+    needs=needs_grid,
 )  # fmt: skip

@@ -1,0 +1,82 @@
+"""Row code and column code of patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses.axis_codes import AxisCodes, AxisCodesBlock
+from posprobe.formatting import Block, show
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, undefined
+from posprobe.measurements.grid import needs_grid
+from posprobe.page import Table, columns
+
+
+def _windings(document: Block) -> tuple[Table, ...]:
+    block = document["axis_codes"]
+    rows = tuple(
+        (
+            axis,
+            " and ".join(map(str, pair["components"])),
+            f"{pair['share']:.1%}",
+            show(pair["turns"]),
+            show(pair["radius_cv"]),
+        )
+        for axis in ("rows", "columns")
+        if block[axis] is not None
+        for pair in block[axis]["winding"]["pairs"] or ()
+    )
+    headings = columns("code of", "components", "=variance of the code", "=turns", "=radius CV")
+    text = "Pairs of components of each code that go round"
+    return (Table(f"{text}.", headings, rows),) if rows else ()
+
+
+def _alt(block: Block) -> str:
+    if block["rows"] is None:
+        return "Row and column codes are undefined."
+    return (
+        f"Components of the row code ({block['rows']['share']:.1%} of the variance) and of the "
+        f"column code ({block['columns']['share']:.1%})."
+    )
+
+
+def _caption(results: Mapping[str, AxisCodes]) -> str:
+    (result,) = results.values()
+    rows, columns_ = (result.axes[name].share for name in ("rows", "columns"))
+    return (
+        "Leading principal components of the row code and the column code, the marginal means of "
+        f"the position embeddings of patches. They hold {rows:.1%} and {columns_:.1%} of the "
+        f"variance; {result.interaction_share:.1%} is interaction of row and column."
+    )
+
+
+AXIS_CODES = Measurement[TableInputs, AxisCodes](
+    name="axis_codes",
+    title="Row code and column code",
+    shows="Whether a patch is the sum of a code of its row and a code of its column, and what each "
+    "code looks like as a sequence.",
+    reading="The codes are means over rows and over columns. Where the interaction is small, the "
+    "table is two short sequences; pairs of components that go round make each close to a "
+    "sinusoid of few frequencies.",
+    limits="A dozen points are few: components of any smooth short sequence look like waves.",
+    source="Two-way analysis of variance; as sequences of their own, ours.",
+    compute=lambda given: analyses.axis_codes(given.positions),
+    block=AxisCodesBlock,
+    numbers=(
+        Number("rows.share", "row code", "share of the variance it holds"),
+        Number("columns.share", "column code", "share of the variance it holds"),
+        Number("additive_share", "row code plus column code", "share of the variance they hold"),
+        Number("rows.top4", "four components of the row code", "share of the code's variance"),
+        Number(
+            "columns.top4", "four components of the column code", "share of the code's variance"
+        ),
+    ),
+    drawings=(
+        Drawing(
+            "axis_codes", _alt, "components of the row code and the column code", _caption,
+            lacks=undefined,
+        ),
+    ),
+    needs=needs_grid,
+    tables=_windings,
+)  # fmt: skip

@@ -1,0 +1,93 @@
+"""Rows that were left out, predicted from the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses.bridging import Bridging, BridgingBlock
+from posprobe.formatting import Block, cell
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs
+from posprobe.page import Table, columns
+
+#: What each rule is called, by its key.
+RULES = {
+    "linear": "straight line",
+    "matern12": "Matern 1/2",
+    "matern32": "Matern 3/2",
+    "rbf": "squared exponential",
+    "sinusoids": "1 to 8 sinusoids",
+    "ladder": "the sinusoid's waves",
+    "shift": "shift operator",
+}
+
+
+def _r2(document: Block) -> tuple[Table, ...]:
+    block = document["bridging"]
+    blocks = {"": block} if block["gaps"] else block["axes"] or {}
+    return tuple(_table(name, one) for name, one in blocks.items() if one["gaps"])
+
+
+def _table(name: str, block: Block) -> Table:
+    gaps = block["gaps"]
+    rows = tuple(
+        (RULES.get(rule, rule), *map(cell, values), cell(block["beyond"][rule]["both"]))
+        for rule, values in block["r2"].items()
+    )
+    of = f" of the code of {name}" if name else ""
+    return Table(
+        f"Held-out R²{of} by the width of the gap in positions, and beyond both ends.",
+        columns("rule", *(f"={gap}" for gap in gaps), "=beyond"),
+        rows,
+    )
+
+
+def _alt(block: Block) -> str:
+    scale = cell(block["length_scale"])
+    return f"Held-out R² by the width of the gap, one line for each rule; fitted length {scale}."
+
+
+def _caption(results: Mapping[str, Bridging]) -> str:
+    (result,) = results.values()
+    fitted = (
+        f" The kernel that fits best has a length scale of {result.length_scale:.3g} positions."
+        if result.length_scale is not None
+        else ""
+    )
+    return (
+        "Share of the variance of held-out rows that is predicted from the rest, by the width of "
+        "the gap: by a straight line across it, by Gaussian processes over position, by a few "
+        "sinusoids, by the waves of the sinusoid of this shape and by one linear step."
+        f"{fitted} Smooth curves are bridged to about their length scale, rotations far beyond it."
+    )
+
+
+BRIDGING = Measurement[TableInputs, Bridging](
+    name="bridging",
+    title="Bridging gaps",
+    shows="What predicts rows that were left out: their neighbours, a smooth curve, or rotations.",
+    reading="1 is exact, 0 no better than the mean of the known rows, below 0 worse. A random walk "
+    "is bridged best by a straight line; a smooth curve by a Gaussian process, up to about its "
+    "length scale; only rotations are predicted far beyond their own smoothness, and beyond the "
+    "ends. Measured on the longest stretch without seams and special rows.",
+    limits="The number of sinusoids is chosen for each gap with the held-out rows in sight, which "
+    "favours them a little. Rules that fail may still describe the known rows well.",
+    source="Gaussian processes: Rasmussen & Williams 2006; the comparison is ours.",
+    compute=lambda given: analyses.bridging(given.kept, pca=given.kept_components),
+    block=BridgingBlock,
+    numbers=(
+        Number("length_scale", "length scale", "in positions, of the kernel that fits best"),
+        Number("noise", "noise", "share of the variance that is independent from row to row"),
+        Number("components", "components bridged", "leading ones, which are predicted", "d"),
+    ),
+    drawings=(
+        Drawing(
+            "bridging",
+            _alt,
+            "held-out R² by the width of a gap",
+            _caption,
+            lacks=lambda result: "" if result.axes else result.undefined,
+        ),
+    ),
+    tables=_r2,
+)

@@ -1,0 +1,82 @@
+"""Components that go round each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from posprobe import analyses
+from posprobe.analyses.winding import Winding, WindingBlock
+from posprobe.formatting import Block, between, cell, show
+from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.page import Table, columns
+
+
+def _pairs(document: Block) -> tuple[Table, ...]:
+    rows = tuple(
+        (
+            " and ".join(map(str, pair["components"])),
+            f"{pair['share']:.1%}",
+            show(pair["turns"]),
+            between(pair["local_period"]),
+            show(pair["phase_linearity"]),
+            show(pair["radius_cv"]),
+            cell(pair["pitch"]),
+        )
+        for pair in document["winding"]["pairs"] or ()
+    )
+    headings = columns(
+        "components", "=variance", "=turns", "=period along the table", "=phase linearity",
+        "=radius CV", "=pitch",
+    )  # fmt: skip
+    text = (
+        "Pairs of components that go round. The period is that of tenths of the table, smallest "
+        "to largest, in positions; the pitch is the rise of a third component per turn"
+    )
+    return (Table(f"{text}.", headings, rows),) if rows else ()
+
+
+def _caption(results: Mapping[str, Winding]) -> str:
+    (result,) = results.values()
+    pair = result.pairs[0]
+    first, second = (number + 1 for number in pair.components)
+    return (
+        f"Principal components {first} and {second} ({pair.share:.1%} of the variance) go round "
+        f"their centre {pair.turns:.2f} times; coloured by position. The period is that of each "
+        "tenth of the table. Components of a random walk make 0.75 turns, so turns alone prove "
+        "nothing below one."
+    )
+
+
+WINDING = Measurement[TableInputs, Winding](
+    name="winding",
+    title="Winding",
+    shows="Which pairs of principal components go round a common centre, how often, and whether "
+    "their period stays the same along the table.",
+    reading="A pair that goes round at an even pace is a rotation; one whose period changes is a "
+    "helix that is wound unevenly. The turns are those of the unwrapped phase. Measured on the "
+    "longest stretch without seams and special rows.",
+    limits="The first two components of a random walk make 0.75 turns with a phase linearity of "
+    "0.99, and those of any smooth random curve go round now and then: turns count, and many of "
+    "them.",
+    source="The helix of GPT-2 is described by Yedidia 2023; pairs by quadrature are ours.",
+    compute=lambda given: analyses.winding(given.kept, pca=given.kept_components),
+    block=WindingBlock,
+    numbers=(
+        Number("turns", "turns", "of the pair with the most variance, about its centre"),
+        Number("share", "variance of the winding pair", "share of the variance it holds"),
+        Number("phase_linearity", "phase linearity", "R² of its phase against position"),
+        Number("radius_cv", "radius CV", "standard deviation of its radius over the mean"),
+    ),
+    drawings=(
+        Drawing(
+            "winding",
+            sentence("Path of the pair of components that winds: {} turns.", "turns"),
+            "the pair of components that winds, and its period along the table",
+            _caption,
+            lacks=lambda result: (
+                result.undefined or ("" if result.pairs else "no pair of components goes round")
+            ),
+        ),
+    ),
+    tables=_pairs,
+)
