@@ -249,7 +249,11 @@ def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> Pai
         for draw in range(draws if name in models else 0):
             both = [
                 surrogate(
-                    v, name, np.random.default_rng([seed, index, draw, side]), x.layout, fitted[side]
+                    v,
+                    name,
+                    np.random.default_rng([seed, index, draw, side]),
+                    x.layout,
+                    fitted[side],
                 )
                 for side, v in enumerate(scaled)
             ]

@@ -87,7 +87,9 @@ _SCALES: Mapping[str, Callable[[float], float]] = {
 def _beside(document: Document, key: str, *nulls: str, sinusoid: bool = False) -> str:
     numbers = document["nulls"]["numbers"][key]
     parts = [
-        f"{_NAMES[null]} {_show(numbers[null]['p50'])}" for null in nulls if numbers[null] is not None
+        f"{_NAMES[null]} {_show(numbers[null]['p50'])}"
+        for null in nulls
+        if numbers[null] is not None
     ]
     if sinusoid and numbers["sinusoid"] is not None:
         parts.append(f"the sinusoid {_show(numbers['sinusoid'])}")
