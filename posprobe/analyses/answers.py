@@ -50,6 +50,8 @@ MAX_ROWS = 2048
 DRAWN_ROWS = 128
 #: Fewest rows that any question is asked of.
 MIN_ROWS = 8
+#: Share of kernels as long as half the table above which nobody knows whether it stays in bounds.
+LONG_SHARE = 0.25
 #: Least change of norms or speed along the table that counts.
 SLIGHT = 0.1
 #: CKA with the sinusoid from which a table is one.
@@ -214,7 +216,7 @@ def ask(values: Floats, *, seed: int = 0, dtype: str = "F32") -> list[Answer]:
     """
     shared = view(values, seed=seed)
     form = closed_form(shared, values, dtype)
-    rungs = ladder(shared)
+    rungs = ladder(shared, form)
     turning = rotations(shared, form if form.answer == "yes" else rungs)
     answers = [
         order(shared),
@@ -398,8 +400,14 @@ def stationary(shared: View) -> Answer:
     value = {"variance_ratio": ratio, "misfit": misfit, "p_walk": p_walk, "p_shift": p_shift}
     steps = "steps" if block == 1 else f"stretches of {block} steps"
     far = f"its variance is {ratio:.2g} times what its own {steps} with random signs would reach"
-    if p_walk <= LEVEL and p_shift > OPEN:
-        answer: Verdict = "yes"
+    if p_walk <= LEVEL and p_shift > OPEN and _long_share(shared) > LONG_SHARE:
+        answer: Verdict = "cannot tell"
+        sentence = (
+            f"Cannot be told from {n} rows: a part of it changes so slowly that the table is too "
+            "short to show whether it comes back."
+        )
+    elif p_walk <= LEVEL and p_shift > OPEN:
+        answer = "yes"
         sentence = (
             f"Yes: it stays in bounds, and the distance of two rows decides how alike they are: "
             f"{far}, and inner products at one distance vary no more than chance makes them."
@@ -423,6 +431,24 @@ def stationary(shared: View) -> Answer:
         answer = "cannot tell"
         sentence = f"Cannot be told from {n} rows: {far}."
     return Answer("stationary", answer, sentence, value, typical, p_walk, ratio, keys)
+
+
+def _long_share(shared: View) -> float:
+    """Return the share of the variance whose fitted kernels are as long as half the table."""
+    kernel, n = shared.kernel, len(shared)
+    weights = kernel.weights.copy()
+    count = len(kernel.lengths)
+    for family in range(4):
+        weights[1 + family * count : 1 + (family + 1) * count][kernel.lengths < n / 2] = 0.0
+    weights[-1] = 0.0
+    long = Kernel(weights, kernel.lengths)
+    return _centred_trace(long, n) / max(_centred_trace(kernel, n), np.finfo(np.float64).tiny)
+
+
+def _centred_trace(kernel: Kernel, n: int) -> float:
+    values = kernel.by_offset(n)
+    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
+    return float(n * values[0] - pairs @ values / n)
 
 
 def _independent(shared: View) -> int:
@@ -492,13 +518,14 @@ def low_dimensional(shared: View) -> Answer:
             "low_dimensional", "cannot tell", f"Cannot be told of {d} columns.", keys=keys
         )
     units = _units(shared.points)
-    kernel = fit_kernel(units)
-    spread, expected = _participation(units), _expected(kernel, n, d)
-    found = spread / expected
+    spread, expected = _participation(units), _expected(fit_kernel(units), n, d)
     thin = max(1, -(-n // DRAWN_ROWS))
-    rows, columns = len(range(0, n, thin)), min(d, 48)
+    thinned = _units(shared.points[::thin])
+    rows, columns = len(thinned), min(d, DRAWN_ROWS)
+    kernel = fit_kernel(thinned)
+    found = _participation(thinned) / _expected(kernel, rows, d)
     rng = shared.rng(3)
-    factor = root(toeplitz(kernel.by_offset(n)[::thin]))
+    factor = root(toeplitz(kernel.by_offset(rows)))
     drawn = np.empty((2, DRAWS))
     for k in range(DRAWS):
         white = rng.standard_normal((rows, columns))
@@ -635,12 +662,12 @@ def _periods(periods: Sequence[float]) -> str:
     return f"periods of {', '.join(shown[:-1])} and {shown[-1]} positions"
 
 
-def ladder(shared: View) -> Answer:
+def ladder(shared: View, known: Answer | None = None) -> Answer:
     """Ask whether the frequencies form a geometric ladder, against frequencies at random.
 
     Either the rotations found are evenly spaced in the logarithm of their periods, beside as many
     drawn at random between the same ends; or the table resembles the sinusoid of one base more
-    than of any other, beside draws of the fitted kernel.
+    than of any other, beside draws of the fitted kernel, unless it is known to be a sinusoid.
     """
     keys = ("sinusoid.base",)
     if few := _too_few("ladder", shared, keys):
@@ -649,8 +676,9 @@ def ladder(shared: View) -> Answer:
     width = d - d % 2
     fit = shared.base
     if fit is not None and fit.base is not None and fit.best is not None:
-        p = _base_rank(shared, fit.best, width)
-        if p <= LEVEL:
+        formula = known is not None and known.answer == "yes"
+        p = None if formula else _base_rank(shared, fit.best, width)
+        if p is None or p <= LEVEL:
             return Answer(
                 "ladder", "yes",
                 "Yes: its frequencies are those of a geometric ladder, which each time fall by the "
@@ -694,6 +722,8 @@ def _base_rank(shared: View, best: float, width: int) -> float:
     for _ in range(DRAWS):
         fit = fit_base(cloud(factor @ rng.standard_normal(rows.shape) * columns), width)
         reached += fit.base is not None and fit.best is not None and fit.best >= best
+        if reached > LEVEL * (DRAWS + 1):
+            break  # too many already
     return (1 + reached) / (DRAWS + 1)
 
 

@@ -22,14 +22,17 @@ from posprobe.analyses.stationary import fit_kernel, leading
 
 #: Slowest wave of the background: below, centring has taken power away.
 SLOWEST_CYCLES = 1.5
-#: Slowest rotation: fewer turns than this look like any slow curve.
-MIN_TURNS = 2.0
+#: Slowest rotation: fewer turns than this look like any slow curve. From `LINE_TURNS` on the
+#: spectrum has a background on both sides of a line; in between, the slow part is asked.
+MIN_TURNS, LINE_TURNS = 2.0, 3.0
 #: Power over the background that a line has at least: lower bumps are no lines, however certain.
 MIN_HEIGHT = 3.0
 #: Fewest rows whose spectrum has a background.
 MIN_ROWS = 16
 #: Half-width of the neighbourhood, as a share of the frequency, and at least so many cycles.
 NEIGHBOURHOOD, MIN_CYCLES = 0.3, 5.0
+#: Strongest frequencies whose leakage is looked at.
+LEAKING = 32
 #: Power above so many times the neighbourhood's is cut before the falling background is fitted.
 CUT = 3.0
 #: Frequencies, from the slowest, that the falling background takes one by one.
@@ -40,6 +43,8 @@ PER_OCTAVE = 8
 MAX_DIRECTIONS = 64
 #: The slow part of a table ends at so many turns, and at this share of the slowest rotation's.
 SLOW_TURNS, SLOW_SHARE = 8.0, 0.75
+#: Least share of the variance of a slow rotation.
+MIN_SHARE = 0.02
 #: Steps between the turns that are tried of the slow part's two sinusoids.
 TURN_STEP = 0.125
 #: Rows of the slow part; it needs no more.
@@ -135,15 +140,17 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
     """
     n = len(points)
     taper = np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)
-    waves = np.fft.rfft((points * taper[:, None]).astype(np.float32), 2 * n, axis=0)
+    straight, _ = np.linalg.qr(np.stack([np.ones(n), np.arange(n) / n], axis=1))
+    flat = points - straight @ (straight.T @ points)
+    waves = np.fft.rfft((flat * taper[:, None]).astype(np.float32), 2 * n, axis=0)
     power = np.square(np.abs(waves)).sum(axis=1, dtype=np.float64)
     total = float(power.sum())
     cycles = np.arange(n + 1) / 2
     kept = (cycles >= SLOWEST_CYCLES) & (cycles <= n / 2 - 0.5)
     part, where = power[kept], cycles[kept]
     background = _background(part[None], where)[0]
-    eligible = where >= MIN_TURNS
-    height = part / background
+    eligible = where >= LINE_TURNS
+    height = part / np.maximum(background, _leakage(power, taper)[kept])
     noise = _noise(n, draws, seed)
     directions = _directions(waves, cycles)
     bands = np.clip(np.searchsorted([edge for edge, _ in directions], where, "right") - 1, 0, None)
@@ -166,9 +173,10 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
         bar = max(float(np.quantile(greatest, 1 - level)), MIN_HEIGHT)
         found = [int(k) for k in np.flatnonzero(summits & (height > bar))]
         for group in _together(found, part, waves[kept], where):
-            rotations.append(
-                _describe(points, group, where, part, background, waves[kept], total, rank)
-            )
+            line = _describe(points, group, where, part, background, waves[kept], total, rank)
+            if n / line.period > MIN_TURNS:
+                rotations.append(line)
+        p = p if rotations else 1.0
     if slow := _slow_rotation(points, rotations, draws, seed, level):
         rotations.append(slow)
         p = min(p, slow.p)
@@ -273,6 +281,18 @@ def _directions(
         found.append((low, number))
         low = high
     return found or [(2.0, 1)]
+
+
+def _leakage(power: Floats, taper: Floats) -> Floats:
+    """Return what stronger waves at other frequencies may put at each, by the taper's sidelobes."""
+    n = len(taper)
+    lobes = np.square(np.abs(np.fft.rfft(taper, 2 * n)))
+    lobes = np.maximum.accumulate(lobes[::-1])[::-1] / lobes[0]  # no ripples: the greatest beyond
+    found = np.zeros_like(power)
+    for k in np.argsort(-power)[:LEAKING]:
+        away = np.abs(np.arange(len(power)) - k)
+        found = np.maximum(found, np.where(away > 3, power[k] * lobes[away], 0.0))
+    return found
 
 
 def _summits(height: Floats) -> NDArray[np.bool_]:
@@ -395,24 +415,26 @@ def _slow_rotation(
     t = np.arange(n)
     table = points
     turns = [n / line.period for line in found]
+    basis = np.zeros((n, 0))
     if turns:
         near = np.add.outer(turns, np.array([-1.0, -0.5, 0.0, 0.5, 1.0])).ravel()
         basis, _ = np.linalg.qr(np.concatenate([_wave(f, n) for f in near], axis=1))
         points = points - basis @ (basis.T @ points)
-        points = points - points.mean(axis=0)
+    points = points - points.mean(axis=0)
     top = min([SLOW_TURNS, n / 4, *(SLOW_SHARE * f for f in turns)])
     if top < MIN_TURNS + 1.5:
         return None
     count = int(2 * top) + 1
     cosines = np.cos(np.pi * np.outer(t + 0.5, np.arange(count)) / n)
     cosines /= np.linalg.norm(cosines, axis=0)
+    seen = cosines - basis @ (basis.T @ cosines)  # what taking the rotations out has left of them
     left, singular, _ = np.linalg.svd(cosines.T @ points, full_matrices=False)
     part = left * singular
     if np.square(part).sum() <= 1e-3 * np.square(points).sum():
         return None
     thin = max(1, n // SLOW_ROWS)
     values = fit_kernel(points[::thin]).by_offset(len(points[::thin]))
-    coarse = cosines[::thin]
+    coarse = seen[::thin]
     spectrum = np.fft.rfft(np.concatenate([values, [0.0], values[:0:-1]]))
     whole = 2 * len(values)
     covariance = (
@@ -446,6 +468,8 @@ def _slow_rotation(
     if p > level:
         return None
     cycles, share, sizes = _fitted(table, turns, *pairs[best])
+    if share < MIN_SHARE:
+        return None
     return Rotation(
         period=n / cycles,
         share=share,
@@ -463,7 +487,7 @@ def _fitted(
 ) -> tuple[float, float, Floats]:
     """Fit the slow rotation together with all others: its turns, share and singular values."""
     n = len(table)
-    others = [np.ones((n, 1)), *(_wave(f, n) for f in turns)]
+    others = [np.stack([np.ones(n), np.arange(n) / n], axis=1), *(_wave(f, n) for f in turns)]
 
     def left(*cycles: float) -> float:
         basis, _ = np.linalg.qr(np.concatenate([*others, *(_wave(f, n) for f in cycles)], axis=1))
@@ -497,15 +521,15 @@ def _pairs(
     n = len(cosines)
     pairs = [(a, b) for a in slower for b in faster if b > a + 0.4]
     waves = {f: cosines.T @ _wave(f, n) for f in {*slower, *faster}}
-    constant = cosines.T @ np.ones((n, 1))
-    stacked = np.stack([np.concatenate([constant, waves[a], waves[b]], axis=1) for a, b in pairs])
+    straight = cosines.T @ np.stack([np.ones(n), np.arange(n) / n], axis=1)
+    stacked = np.stack([np.concatenate([straight, waves[a], waves[b]], axis=1) for a, b in pairs])
     return pairs, np.linalg.qr(stacked)[0]
 
 
 def _explained(bases: Floats, part: Floats) -> Floats:
-    """Return the share of the slow part that each pair explains, the mean apart."""
-    part = part.copy()
-    part[0] = 0.0
+    """Return the share of the slow part, less its straight line, that each pair explains."""
+    straight = bases[0, :, :2]  # the first two columns are the same in all
+    part = part - straight @ (straight.T @ part)
     along = np.matmul(bases.transpose(0, 2, 1), part)
     share: Floats = np.square(along).sum(axis=(1, 2)) / np.square(part).sum()
     return share

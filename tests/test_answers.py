@@ -1,0 +1,228 @@
+"""Answers: what is planted is found, what is not is not, and no basis or scale matters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import gaussian, rotation, walk, waves
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.analyses.answers import Answer, ask, ask_grid, half_length, settle, view
+
+Floats = NDArray[np.floating[Any]]
+QUESTIONS = [
+    "order", "smooth", "stationary", "low_dimensional", "rotations", "ladder", "closed_form",
+]  # fmt: skip
+
+
+def planted(periods: list[float], n: int = 200, width: int = 32, seed: int = 0) -> Floats:
+    """Rotations with as much noise."""
+    values = waves(n, periods)
+    values = np.hstack([values, np.zeros((n, width - values.shape[1]))]) @ rotation(width)
+    noise = gaussian(n, width, seed=seed)
+    return np.asarray(values + noise * np.linalg.norm(values) / np.linalg.norm(noise))
+
+
+def smooth(n: int, d: int, length: float) -> Floats:
+    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
+    return np.asarray(
+        np.linalg.cholesky(np.exp(-(offset**2) / 2) + 1e-8 * np.eye(n)) @ gaussian(n, d)
+    )
+
+
+def by_name(values: Floats) -> dict[str, Answer]:
+    return {answer.question: answer for answer in ask(values)}
+
+
+def verdicts(values: Floats) -> dict[str, str]:
+    return {name: answer.answer for name, answer in by_name(values).items()}
+
+
+def codes(height: int, width: int, d: int) -> Floats:
+    rows, columns = gaussian(height, d, seed=1), gaussian(width, d, seed=2)
+    return np.asarray((rows[:, None] + columns[None]).reshape(height * width, d))
+
+
+# --- what is there, and what is not ---
+
+
+def test_a_walk_is_said_to_be_a_walk() -> None:
+    found = verdicts(walk(200, 32))
+    assert found["order"] == "yes"
+    assert {found[name] for name in ("smooth", "stationary", "rotations", "closed_form")} == {"no"}
+    assert found["low_dimensional"] != "yes"
+
+
+def test_noise_is_said_to_be_noise() -> None:
+    found = verdicts(gaussian(200, 32))
+    assert found.pop("stationary") == "yes"  # in bounds, and no distance matters
+    assert "yes" not in found.values()
+    assert found["smooth"] == found["rotations"] == found["low_dimensional"] == "no"
+
+
+def test_permuted_rotations_have_no_order_left() -> None:
+    values = np.random.default_rng(0).permutation(planted([5.3, 17.0]))
+    found = verdicts(values)
+    assert found["order"] == "no"
+    assert found["rotations"] == "no"
+
+
+def test_a_smooth_curve_is_smooth_and_has_no_rotations() -> None:
+    found = by_name(smooth(256, 32, 6.0))
+    assert found["smooth"].answer == "yes"
+    assert found["smooth"].value["length"] == pytest.approx(7, abs=1.5)
+    assert found["rotations"].answer == "no"
+    assert found["stationary"].answer == "yes"
+
+
+@pytest.mark.parametrize("periods", [[5.3], [8.0, 25.0], [4.0, 12.0, 36.0]], ids=str)
+def test_planted_rotations_are_named(periods: list[float]) -> None:
+    found = by_name(planted(periods))
+    assert found["order"].answer == "yes"
+    assert found["rotations"].answer == "yes"
+    assert [line["period"] for line in found["rotations"].value] == pytest.approx(periods, rel=0.02)
+    assert sum(line["share"] for line in found["rotations"].value) == pytest.approx(0.5, abs=0.1)
+
+
+def test_evenly_spaced_periods_are_a_ladder_and_others_are_not() -> None:
+    assert verdicts(planted([3.5, 9.0, 23.0, 60.0], 256))["ladder"] == "yes"
+    assert verdicts(planted([3.5, 4.8, 30.0, 60.0], 256))["ladder"] != "yes"
+
+
+@pytest.mark.parametrize("base", [1000.0])
+def test_the_sinusoid_is_recognised_in_any_basis(base: float) -> None:
+    table = pp.sinusoidal(128, 64, base=base).values
+    for values in (table, 3 * table @ rotation(64) + 1):
+        found = by_name(values)
+        assert found["closed_form"].answer == "yes"
+        assert found["rotations"].answer == "yes"
+        assert found["ladder"].answer == "yes"
+        assert found["ladder"].value["base"] == pytest.approx(base, rel=0.1)
+
+
+def test_few_directions_are_fewer_than_smoothness_gives() -> None:
+    values = smooth(256, 3, 8.0) @ rotation(32)[:3] + 0.02 * gaussian(256, 32)
+    assert verdicts(values)["low_dimensional"] == "yes"
+    assert verdicts(smooth(256, 32, 8.0))["low_dimensional"] != "yes"
+
+
+def test_a_curve_that_slows_down_is_not_stationary() -> None:
+    t = np.linspace(0, 1, 400) ** 2
+    angle = np.outer(2 * np.pi * t, np.array([6.0, 9.0, 13.0]))
+    values = np.hstack([np.cos(angle), np.sin(angle)]) @ rotation(6)
+    found = by_name(values + 0.01 * gaussian(400, 6))["stationary"]
+    assert found.answer == "no"
+    assert "faster" in found.sentence
+
+
+# --- what must not matter ---
+
+TABLES = {
+    "planted": planted([5.3, 17.0], 96, 16),
+    "walk": walk(96, 16),
+    "smooth": smooth(96, 16, 4.0),
+    "noise": gaussian(96, 16),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_no_basis_scale_or_mean_row_matters(name: str) -> None:
+    plain = ask(TABLES[name])
+    changed = ask(7e-3 * TABLES[name] @ rotation(16) + np.linspace(0, 1, 16))
+    for one, two in zip(plain, changed, strict=True):
+        assert one.answer == two.answer, one.question
+        assert (one.p is None) == (two.p is None)
+        assert (one.p or 0) == pytest.approx(two.p or 0, abs=0.011), one.question
+        if one.effect is not None and two.effect is not None:
+            assert one.effect == pytest.approx(two.effect, rel=1e-3, abs=1e-4), one.question
+
+
+def test_a_seed_gives_the_same_answers() -> None:
+    assert ask(TABLES["planted"], seed=3) == ask(TABLES["planted"], seed=3)
+
+
+# --- too little to say ---
+
+LEAN = {
+    "two rows": gaussian(2, 4),
+    "three rows": gaussian(3, 4),
+    "four rows": gaussian(4, 4),
+    "seven rows": walk(7, 4),
+    "nine rows": walk(9, 4),
+    "twenty rows": walk(20, 4),
+    "one column": walk(60, 1),
+    "two columns": walk(60, 2),
+    "constant": np.full((40, 4), 0.1),
+    "zeros": np.zeros((40, 4)),
+    "one row differs": np.eye(40)[:, :1] * np.ones(3),
+    "a straight line": np.outer(np.arange(60.0), [1.0, 2.0, 3.0]),
+    "two values": np.tile([[0.0, 1], [1.0, 0]], (30, 1)),
+}
+
+
+@pytest.mark.parametrize("name", LEAN)
+def test_every_question_has_an_answer_for_every_table(name: str) -> None:
+    found = ask(LEAN[name])
+    assert [answer.question for answer in found] == QUESTIONS
+    for answer in found:
+        start = {"yes": "Yes", "no": "No", "cannot tell": "Cannot be told"}[answer.answer]
+        assert answer.sentence.startswith(start)
+        assert answer.sentence.endswith(".")
+        assert answer.p is None or 0 < answer.p <= 1
+    if len(LEAN[name]) < 8 or name in ("constant", "zeros"):
+        assert {answer.answer for answer in found if answer.question != "closed_form"} == {
+            "cannot tell"
+        }
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (2, 2), (3, 3), (2, 20), (7, 9)])
+def test_every_question_has_an_answer_for_every_grid(shape: tuple[int, int]) -> None:
+    for values in (gaussian(shape[0] * shape[1], 8), np.ones((shape[0] * shape[1], 8))):
+        found = ask_grid(values, *shape)
+        assert [a.question for a in found] == ["rows_and_columns", "axis_rotations", "closed_form"]
+
+
+# --- grids ---
+
+
+def test_row_and_column_codes_are_found_in_noise() -> None:
+    values = codes(10, 12, 24)
+    found = ask_grid(values + np.sqrt(2) * gaussian(120, 24), 10, 12)[0]
+    assert found.answer == "yes"
+    shares = found.value["row_share"] + found.value["column_share"]
+    assert shares == pytest.approx(0.5, abs=0.15)
+
+
+def test_noise_on_a_grid_has_no_codes() -> None:
+    assert ask_grid(gaussian(120, 24), 10, 12)[0].answer == "no"
+
+
+def test_the_two_dimensional_sinusoid_is_recognised() -> None:
+    found = {a.question: a for a in ask_grid(pp.sincos2d(10, 12, 32).values, 10, 12)}
+    assert found["rows_and_columns"].answer == "yes"
+    assert found["closed_form"].answer == "yes"
+
+
+# --- arithmetic ---
+
+
+def test_the_false_discovery_rate_is_held_over_the_questions() -> None:
+    made = [
+        Answer("a", "yes", "Yes: a.", p=0.02),
+        Answer("b", "no", "No: b.", p=0.5),
+        Answer("c", "no", "No: c.", p=0.9),
+        Answer("d", "no", "No: d.", p=None),
+    ]
+    assert settle(made)[0].answer == "cannot tell"  # 0.02 > 0.05 / 3
+    helped = [*made, Answer("e", "yes", "Yes: e.", p=0.01)]
+    assert settle(helped)[0].answer == "yes"  # 0.02 <= 2 * 0.05 / 4
+    assert settle(made)[1:] == made[1:]
+
+
+def test_half_the_likeness_is_where_a_triangle_halves() -> None:
+    # Sums of neighbours of noise fall linearly, to 0 at the length of the sum.
+    values = np.stack([np.convolve(x, np.ones(20), "valid") for x in gaussian(2000, 200).T], axis=1)
+    assert half_length(view(values).points) == pytest.approx(1 + 19 / 2, abs=0.5)

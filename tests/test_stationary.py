@@ -1,0 +1,173 @@
+"""The falling kernel, against dense linear algebra and known processes, and lines against it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import gaussian, rotation, walk, waves
+from numpy.typing import NDArray
+
+from posprobe.analyses.lines import _falling, find_lines
+from posprobe.analyses.stationary import (
+    _non_negative,
+    fit_grid_kernel,
+    fit_kernel,
+    fit_process,
+    grid_distances,
+    leading,
+    offset_sums,
+    root,
+    toeplitz,
+)
+from posprobe.table import Grid, Sequence
+
+Floats = NDArray[np.floating[Any]]
+
+
+def centred(values: Floats) -> Floats:
+    return np.asarray(values - values.mean(axis=0))
+
+
+def smooth(n: int, d: int, length: float, seed: int = 0) -> Floats:
+    """Columns of a squared exponential process."""
+    covariance = np.exp(-0.5 * (np.subtract.outer(np.arange(n), np.arange(n)) / length) ** 2)
+    return np.asarray(np.linalg.cholesky(covariance + 1e-8 * np.eye(n)) @ gaussian(n, d, seed=seed))
+
+
+def test_offset_sums_are_those_of_the_gram_matrix() -> None:
+    values = gaussian(13, 4)
+    gram = values @ values.T
+    np.testing.assert_allclose(offset_sums(values), [np.trace(gram, k) for k in range(13)])
+
+
+def test_least_squares_without_negative_coefficients_is_scipys() -> None:
+    from scipy.optimize import nnls
+
+    for seed in range(20):
+        matrix, target = gaussian(30, 12, seed=seed), gaussian(30, 1, seed=100 + seed)[:, 0]
+        np.testing.assert_allclose(
+            _non_negative(matrix, target), nnls(matrix, target)[0], atol=1e-8
+        )
+
+
+def test_the_falling_fit_is_scipys() -> None:
+    from scipy.optimize import isotonic_regression
+
+    values, weight = gaussian(5, 17) ** 2, np.arange(1.0, 18)
+    for row, found in zip(values, _falling(values, weight), strict=True):
+        expected = isotonic_regression(row, weights=weight, increasing=False).x
+        np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [2.0, 5.0, 15.0])
+def test_a_fitted_kernel_is_that_of_the_process(length: float) -> None:
+    found = fit_kernel(centred(smooth(300, 400, length))).by_offset(300)
+    offset = np.arange(int(3 * length))
+    expected = np.exp(-0.5 * (offset / length) ** 2)
+    # Centring takes a constant away, which the fit cannot know.
+    np.testing.assert_allclose(found[: len(offset)] / found[0], expected, atol=0.12)
+
+
+def test_noise_is_in_the_kernel() -> None:
+    found = fit_kernel(centred(gaussian(200, 100))).by_offset(200)
+    assert np.abs(found[1:] - found[-1]).max() < 0.05 * found[0]
+
+
+def test_a_grid_s_kernel_is_that_of_the_field() -> None:
+    distance = grid_distances(9, 12)
+    values = root(np.exp(-distance / 2)) @ gaussian(108, 600)
+    kernel = fit_grid_kernel(centred(values), 9, 12)
+    near = np.array([0.0, 1, 2, 4])
+    np.testing.assert_allclose(kernel(near) / kernel(near)[0], np.exp(-near / 2), atol=0.12)
+
+
+@pytest.mark.parametrize("shape", [(64,), (8, 8)])
+def test_draws_have_the_correlation_of_the_table(shape: tuple[int, ...]) -> None:
+    layout = Grid(*shape) if len(shape) == 2 else Sequence(64)
+    distance = (
+        grid_distances(*shape)
+        if len(shape) == 2
+        else np.abs(np.subtract.outer(np.arange(64.0), np.arange(64.0)))
+    )
+    values = root(np.exp(-0.5 * (distance / 2) ** 2)) @ gaussian(64, 200)
+    process = fit_process(values, layout)
+    gram = np.zeros((64, 64))
+    for seed in range(30):
+        drawn = centred(process.draw(np.random.default_rng(seed)).astype(np.float64))
+        gram += drawn @ drawn.T / 30
+    expected = centred(centred(np.exp(-0.5 * (distance / 2) ** 2)).T) * 200
+    assert np.trace(gram) == pytest.approx(np.trace(expected), rel=0.1)
+    assert np.corrcoef(gram.ravel(), expected.ravel())[0, 1] > 0.98
+
+
+def test_roots_square_to_the_covariance_even_if_it_is_singular() -> None:
+    for covariance in (toeplitz(0.5 ** np.arange(9.0)), np.ones((9, 9))):
+        factor = root(covariance)
+        np.testing.assert_allclose(factor @ factor.T, covariance, atol=1e-6)
+
+
+def test_leading_coordinates_hold_the_leading_variances() -> None:
+    values = centred(walk(300, 200))
+    singular = np.linalg.svd(values, compute_uv=False)[:24]
+    found = np.linalg.norm(leading(values), axis=0)
+    np.testing.assert_allclose(found[:12], singular[:12], rtol=1e-3)
+    gram = leading(values) @ leading(values).T
+    turned = leading(values @ rotation(200))
+    np.testing.assert_allclose(turned @ turned.T, gram, atol=1e-6 * np.abs(gram).max())
+
+
+# --- lines ---
+
+
+@pytest.mark.parametrize(
+    "periods", [(5.3,), (8.0, 32.0), (256 / 3, 4.0), (6.0, 18.0, 54.0)], ids=str
+)
+def test_rotations_are_found_whether_or_not_they_divide_the_table(
+    periods: tuple[float, ...],
+) -> None:
+    values = centred(waves(256, list(periods)) @ rotation(2 * len(periods)))
+    values = np.hstack([values, np.zeros((256, 30))])
+    values += gaussian(256, values.shape[1], seed=1) * np.sqrt(
+        np.square(values).sum() / 256 / values.shape[1]
+    )
+    found = [line.period for line in find_lines(centred(values)).rotations]
+    assert found == pytest.approx(sorted(periods), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        gaussian(200, 32),
+        walk(200, 32),
+        smooth(200, 32, 3.0),
+        smooth(200, 32, 10.0),
+        smooth(200, 3, 20.0),
+        np.outer(np.arange(200.0), np.ones(8)) + gaussian(200, 8),
+    ],
+    ids=["noise", "walk", "smooth 3", "smooth 10", "low-rank smooth", "trend"],
+)
+def test_what_has_no_rotation_has_none(values: Floats) -> None:
+    lines = find_lines(centred(values))
+    assert lines.rotations == ()
+
+
+def test_a_drifting_period_is_one_rotation_that_drifts() -> None:
+    t = np.arange(256.0)
+    angle = 2 * np.pi * 32 * (t / 256 - 0.05 * (t / 256) ** 2)
+    values = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(16)[:2]
+    values += 0.1 * gaussian(256, 16)
+    (found,) = find_lines(centred(values)).rotations
+    speeds = np.diff(angle) / (2 * np.pi)
+    assert found.period == pytest.approx(1 / speeds.mean(), rel=0.02)
+    assert found.first_period == pytest.approx(1 / speeds[:85].mean(), rel=0.02)
+    assert found.last_period == pytest.approx(1 / speeds[-85:].mean(), rel=0.02)
+    assert found.circularity > 0.9
+
+
+def test_a_wave_along_one_direction_is_no_circle() -> None:
+    t = np.arange(200.0)
+    values = np.outer(np.cos(2 * np.pi * t / 9), rotation(8)[0]) + 0.05 * gaussian(200, 8)
+    (found,) = find_lines(centred(values)).rotations
+    assert found.circularity < 0.2
