@@ -112,6 +112,8 @@ class Section:
         None where there is nothing to explain.
     terms
         Words that the section uses, explained.
+    folded
+        Whether its content is shown on request only.
     """
 
     key: str
@@ -123,6 +125,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     reading: Reading | None = None
     terms: Mapping[str, str] | None = None
+    folded: bool = False
 
 
 @dataclass(frozen=True)

@@ -418,8 +418,10 @@ def stationary(shared: View) -> Answer:
     elif p_shift <= LEVEL:
         answer = "no"
         why = (
-            f"inner products at one distance vary by {misfit:.0%} of their squares, by "
-            f"{typical:.0%} in draws of a stationary process",
+            (
+                f"inner products at one distance vary by {misfit:.0%} of their squares, by "
+                f"{typical:.0%} in draws of a stationary process"
+            ),
             "rows lie further from the mean in some parts of the table than in others",
             "it moves faster in some parts of the table than in others",
         )[int(np.argmin(each))]

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.result import Result
-from posprobe.analyses.seams import seams
+from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
 from posprobe.formatting import Block, lookup, reasons, show
@@ -238,7 +238,13 @@ class TableInputs:
         """The longest stretch of rows without seams and special rows, or all rows."""
         if self.all_rows:
             return Stretch(0, len(self.table), True, ("all rows were asked for",))
-        return stretch(self.result("seams") or seams(self.positions))
+        return stretch(self.seams)
+
+    @cached_property
+    def seams(self) -> Seams:
+        """Seams and special rows, whether or not they are among the chosen."""
+        found = self.result("seams")
+        return found if isinstance(found, Seams) else seams(self.positions)
 
     @cached_property
     def kept(self) -> Positions:

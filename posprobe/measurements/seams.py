@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from posprobe import analyses
 from posprobe.analyses import Seams
 from posprobe.analyses.seams import SeamsBlock
-from posprobe.formatting import Block
-from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
+from posprobe.formatting import Block, listed
+from posprobe.measurements.base import Drawing, Finding, Measurement, TableInputs, undefined
 from posprobe.page import Table, columns
 
 #: Special rows that the page lists.
@@ -35,6 +37,26 @@ def _found(document: Block) -> tuple[Table, ...]:
     return (Table("Seams and special rows", columns("where", "what"), rows),) if rows else ()
 
 
+def _findings(document: Block) -> Iterator[Finding]:
+    """Say what was found where no verdict says it."""
+    block = document.get("seams")
+    if not block or "verdict" in document:
+        return
+    for (left, right), reason in zip(block["between"] or (), block["reasons"] or (), strict=True):
+        yield Finding(
+            f"There is a seam between positions {left} and {right}: {reason}.",
+            ("seams.between", "seams.reasons"),
+        )
+    if special := block["special"]:
+        rows = listed([str(row["row"]) for row in special], 8)
+        one = len(special) == 1
+        yield Finding(
+            f"{f'Position {rows} is unlike its' if one else f'Positions {rows} are unlike their'} "
+            f"neighbours; {special[0]['row']} is {special[0]['reason']}.",
+            ("seams.special",),
+        )
+
+
 SEAMS = Measurement[TableInputs, Seams](
     name="seams",
     title="Seams and special rows",
@@ -47,4 +69,5 @@ SEAMS = Measurement[TableInputs, Seams](
     block=SeamsBlock,
     drawings=(Drawing("seams", _alt, lacks=undefined),),
     tables=_found,
+    findings=_findings,
 )

@@ -30,9 +30,9 @@ from posprobe.measurements import (
 )
 from posprobe.nulls import NULLS, bands
 from posprobe.report.bundle import ANALYSIS
-from posprobe.report.findings import findings
 from posprobe.report.notebook import fragment
 from posprobe.report.table_page import table_page
+from posprobe.report.verdict import findings, verdict
 from posprobe.table import PositionTable, describe_layout, describe_source
 
 if TYPE_CHECKING:
@@ -71,6 +71,9 @@ class Analysis:
     (16,)
     >>> analysis.to_dict()["pca"].keys() >= {"stable_rank"}
     True
+    verdict
+        Summary, answers and the rows that they are about; None where single measurements were
+        chosen.
     """
 
     table: PositionTable
@@ -78,6 +81,7 @@ class Analysis:
     nulls: Mapping[str, Any]
     environment: EnvironmentBlock
     tokens: Tokens | None = None
+    verdict: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
@@ -85,6 +89,7 @@ class Analysis:
             "schema": ANALYSIS,
             "table": describe(self.table),
             "environment": dict(self.environment),
+            **({"verdict": dict(self.verdict)} if self.verdict else {}),
             **_summaries(self.results),
             "nulls": dict(self.nulls),
         }
@@ -139,6 +144,7 @@ def analyze(
     seed: int = 0,
     command: str | None = None,
     tokens: Tokens | None = None,
+    all_rows: bool = False,
 ) -> Analysis:
     """Run the analyses on a table.
 
@@ -159,6 +165,9 @@ def analyze(
         The command line, for the record.
     tokens
         What the positions are added to, as `posprobe.load_tokens` samples it; ``scale`` needs it.
+    all_rows
+        Ask the questions of all rows, rather than of the longest stretch without seams and special
+        rows.
 
     Raises
     ------
@@ -191,7 +200,7 @@ def analyze(
     chosen = _chosen(inputs, only)
     if {"similarity", "grid"} & set(chosen):
         within_reach(len(table))
-    inputs = TableInputs(table, given, seed, tokens, chosen)
+    inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
 
     def measure() -> dict[str, float | None]:
         for name in chosen:
@@ -201,7 +210,14 @@ def analyze(
     numbers = bands(table, measure, nulls, seed)
     results = {name: inputs.results[name] for name in chosen}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
-    return Analysis(table, results, block, environment(given.device, seed, command), tokens)
+    # Of single measurements nothing is summed up.
+    told = verdict(inputs, table.source.dtype or "F32") if _everything(only) else None
+    made = environment(given.device, seed, command)
+    return Analysis(table, results, block, made, tokens, told)
+
+
+def _everything(only: Iterable[str] | None) -> bool:
+    return only is None or "all" in ((only,) if isinstance(only, str) else tuple(only))
 
 
 def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,11 +10,14 @@ from typing import Any
 from posprobe.formatting import Block, cell, show
 from posprobe.measurements import TABLE, compared_numbers
 from posprobe.page import Cell, Column, Fact, Page, Picture, Section, Table, columns
+from posprobe.report.questions import ON_A_LINE, QUESTIONS
 
 
 def table_page(document: Block) -> Page:
     """Lay out the page of a table: what can be said, the numbers behind it, each measurement."""
     table = document["table"]
+    if "verdict" in document:
+        return _answered(document)
     measured = [m.section(document) for m in TABLE.values() if m.name in document]
     verdict = _verdict(document)
     if not any(section.tables for section in verdict):
@@ -32,6 +36,18 @@ def table_page(document: Block) -> Page:
     )
 
 
+#: Figures that carry the answers, shown first.
+LEADING = {"sequence": ("similarity", "winding", "bridging"), "grid": ("mosaic", "axis_codes")}
+#: Terms of art of the answers.
+TERMS = {
+    "random walk": "independent steps added up: neighbours are alike, and nothing else is",
+    "stationary": "how alike two positions are depends on their distance alone",
+    "rotation": "two directions in which positions go round a circle at a fixed pace, as sine and "
+    "cosine of one frequency do",
+    "special row": "a row further from its neighbours than the table's steps make likely",
+    "seam": "a place where the parts of the table before and after it differ",
+    "CKA": "centred kernel alignment: 1 for a rotated copy, 0 for unrelated tables",
+}
 _DRAWN = (
     (
         "In the drawings a line marks the table, a triangle the sinusoid, and bars the null models "
@@ -52,19 +68,87 @@ def _lead(table: Block) -> str:
     return text
 
 
+def _answered(document: Block) -> Page:
+    """Lay out the page of a table that has a verdict: the answer first, everything else folded."""
+    table, told = document["table"], document["verdict"]
+    measured = [m.section(document) for m in TABLE.values() if m.name in document]
+    shown = LEADING[table["layout"]["type"]]
+    pictures = {p.name: p for section in measured for p in section.pictures}
+    folded = tuple(
+        replace(
+            section,
+            pictures=tuple(p for p in section.pictures if p.name not in shown),
+            folded=True,
+        )
+        for section in measured
+    )
+    first, stop = told["rows"]
+    said = ()
+    if told["rows"] != table["rows"]:
+        why = "; ".join(told["reasons"])
+        said = (
+            (
+                f"Most questions are asked of positions {first} to {stop - 1}, the longest stretch "
+                f"without seams and special rows ({why}). `--all-rows` asks them of all rows."
+            ),
+        )
+    return Page(
+        title=table["name"],
+        subject="what it has learned about position",
+        lead=_lead(table),
+        notes=tuple(f"{note}." for note in table["notes"]),
+        sections=(
+            Section(
+                "verdict",
+                "What this table has learned",
+                bullets=(told["summary"],),
+                paragraphs=said,
+                pictures=tuple(pictures[name] for name in shown if name in pictures),
+                tables=(answers_table(told),),
+                terms=TERMS,
+            ),
+            *(replace(section, folded=True) for section in _verdict(document)),
+            *folded,
+            _table_itself(table),
+        ),
+        provenance=(*_source(table), *versions(document["environment"])),
+    )
+
+
+def answers_table(told: Block) -> Table:
+    """Tabulate questions and answers; what was not asked of such a layout is left out."""
+    rows = tuple(
+        (QUESTIONS[answer["question"]], answer["answer"], _plain(answer["sentence"]))
+        for answer in told["answers"]
+        if answer["sentence"] != ON_A_LINE and answer["question"] in QUESTIONS
+    )
+    return Table(
+        "Questions and answers. A yes is given where chance has less than 2 % of it; the numbers "
+        "behind each answer stand below.",
+        columns("question", "answer", "evidence"),
+        rows,
+        brief=True,
+    )
+
+
+def _plain(sentence: str) -> str:
+    text = re.sub(r"^(Yes|No|Cannot be told): ", "", sentence)
+    return text[0].upper() + text[1:]
+
+
 def _verdict(document: Block) -> tuple[Section, ...]:
     nulls = document.get("nulls")
-    bullets = tuple(finding["text"] for finding in document.get("findings", ()))
+    bullets: tuple[str, ...] = ()
+    if "verdict" not in document:
+        bullets = tuple(finding["text"] for finding in document.get("findings", ()))
     compared = compared_table(nulls) if nulls else None
     if not nulls or compared is None:
         return (Section("verdict", "Findings", bullets=bullets),) if bullets else ()
     if not nulls["draws"]:
         bullets += ("No null model was drawn, so nothing is claimed of the numbers below.",)
-    elif not bullets:
-        bullets = ("No number lies outside the bands of all null models.",)
     return (
         Section(
-            "verdict",
+            "numbers",
             "Compared with the sinusoid and the null models",
             bullets=bullets,
             paragraphs=_DRAWN if nulls["draws"] else (),

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from posprobe.analyses.answers import Answer, ask, ask_grid, winds
+from posprobe.analyses.answers import Answer, ask, ask_grid
+from posprobe.analyses.axis_codes import AxisCodes
+from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stretch import Stretch
+from posprobe.analyses.turning import winds
 from posprobe.arrays import to_numpy
 from posprobe.formatting import Block, listed, show
-from posprobe.measurements import Finding, TableInputs
+from posprobe.measurements import TABLE, Finding, TableInputs
+from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.table import Grid
 
-#: Every question in the order of the page, as a reader would ask it.
-QUESTIONS: Mapping[str, str] = {
-    "closed_form": "Is it a known formula?",
-    "special_rows": "Are single rows unlike the rest?",
-    "seams": "Does it break into parts?",
-    "order": "Does the order of positions matter?",
-    "rows_and_columns": "Is it a row code plus a column code?",
-    "axis_rotations": "Do the row and column codes rotate?",
-    "smooth": "Is it a smooth curve?",
-    "stationary": "Does distance alone decide how alike positions are?",
-    "low_dimensional": "Does it use few directions?",
-    "rotations": "Does it contain rotations of fixed period?",
-    "winding": "Does it wind around a centre?",
-    "ladder": "Do its frequencies form a geometric series?",
-}
 #: Rows that a sentence lists.
 LISTED = 8
+#: Held-out R² by which rotations must be ahead of any smooth curve.
+AHEAD = 0.2
 
 
 def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
@@ -53,16 +44,20 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     """
     layout = inputs.table.layout
     values = np.asarray(to_numpy(inputs.kept.values), dtype=np.float64)
-    found = inputs.result("seams") or inputs.seams
+    found = inputs.seams
     if isinstance(layout, Grid):
         asked = ask_grid(values, layout.height, layout.width, seed=inputs.seed, dtype=dtype)
+        asked = [_with_windings(answer, inputs.result("axis_codes")) for answer in asked]
     else:
         asked = ask(values, seed=inputs.seed, dtype=dtype)
         asked.append(winds(values, inputs.result("winding"), seed=inputs.seed))
     answers = {answer.question: answer for answer in (*asked, _special(found), _seams(found))}
-    for name in QUESTIONS:
-        answers.setdefault(name, _not_asked(name, layout))
-    ordered = [answers[name] for name in QUESTIONS]
+    if (told := _no_smooth_curve(answers, inputs.result("bridging"))) is not None:
+        answers["smooth"] = told
+    if isinstance(layout, Grid):
+        for name in QUESTIONS:
+            answers.setdefault(name, Answer(name, "cannot tell", ON_A_LINE))
+    ordered = [answers[name] for name in QUESTIONS if name in answers]
     start, stretch = inputs.table.start, inputs.stretch
     return {
         "summary": summary(answers, inputs.stretch, start),
@@ -77,21 +72,56 @@ def _block(answer: Answer) -> dict[str, Any]:
     return block | {"keys": list(answer.keys)}
 
 
-def _not_asked(name: str, layout: object) -> Answer:
-    why = (
-        "This is asked of patches on a grid, and the positions are a sequence."
-        if not isinstance(layout, Grid)
-        else "This is asked of positions on a line, and these are patches on a grid."
+def _no_smooth_curve(answers: Mapping[str, Answer], found: Bridging | None) -> Answer | None:
+    """Say of a sum of rotations that it is no smooth curve, where gaps in it tell the two apart."""
+    answer = answers.get("smooth")
+    if answer is None or answer.answer != "yes" or answers["rotations"].answer != "yes":
+        return None
+    if found is None or found.undefined:
+        return None
+    best = np.maximum(found.r2["sinusoids"], found.r2["ladder"])
+    curve = np.max([found.r2[name] for name in ("linear", *found.kernels)], axis=0)
+    ahead = best - curve
+    if not np.nanmax(ahead) > AHEAD:
+        return None
+    widest = int(np.nanargmax(ahead))
+    return replace(
+        answer,
+        answer="no",
+        sentence="No: its rotations make neighbours alike, and it is no smooth curve besides: over "
+        f"gaps of {found.gaps[widest]} positions, rotations predict the missing rows with an R² of "
+        f"{best[widest]:.2f}, the best smooth curve with {curve[widest]:.2f}.",
+        keys=(*answer.keys, "bridging.r2"),
     )
-    return Answer(name, "cannot tell", why)
+
+
+def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
+    """Add what the codes' components look like, whether or not a dozen points can prove it."""
+    if answer.question != "axis_rotations" or codes is None or codes.undefined:
+        return answer
+    said = []
+    for name, code in codes.axes.items():
+        pairs = code.winding.pairs
+        if pairs and code.components is not None:
+            held = float(code.components.explained_variance_ratio[:4].sum())
+            turns = listed([f"{pair.turns:.2f}" for pair in pairs])
+            one = len(pairs) == 1
+            said.append(
+                f"four components hold {held:.1%} of the {name.removesuffix('s')} code, and "
+                f"{len(pairs)} pair{'' if one else 's'} of them go{'es' if one else ''} round "
+                f"{turns} times over {len(code.code)} {name}"
+            )
+    if not said:
+        return answer
+    text = "; ".join(said)
+    return replace(answer, sentence=f"{answer.sentence} {text[0].upper()}{text[1:]}.")
 
 
 def _special(found: Seams) -> Answer:
     keys = ("seams.special",)
     if found.undefined:
-        return Answer(
-            "special_rows", "cannot tell", f"Cannot be told: {found.undefined}.", keys=keys
-        )
+        text = f"Cannot be told: {found.undefined}."
+        return Answer("special_rows", "cannot tell", text, keys=keys)
     rows = [row.row + found.start for row in found.special]
     if not rows:
         text = "No: no row is further from its neighbours than the table's own steps make likely."
@@ -150,7 +180,8 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
     if says("rows_and_columns"):
         value = answers["rows_and_columns"].value
         share = value["row_share"] + value["column_share"]
-        text = f"each patch is a code of its row plus a code of its column ({share:.0%} of the variance)"
+        text = "each patch is a code of its row plus a code of its column "
+        text += f"({share:.0%} of the variance)"
         if says("axis_rotations"):
             text += ", and the codes rotate"
         return text
@@ -160,7 +191,7 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         return "too little to tell whether the order of positions matters"
     few = ""
     if says("low_dimensional"):
-        few = f" in about {answers['low_dimensional'].value['components']} directions"
+        few = f" in about {answers['low_dimensional'].value['directions']} directions"
     if says("rotations"):
         return _rotations(answers["rotations"], says("ladder")) + few
     wound = ""
@@ -171,28 +202,38 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         held = "" if says("stationary") else ", and where it stands matters as well as distance"
         return f"a smooth curve{few}{wound}, alike over about {length} positions{held}"
     if says("stationary"):
-        return f"neighbours are alike, and distance alone decides how much{few}; no smooth curve{wound}"
+        text = f"neighbours are alike{few}, and distance alone decides how much"
+        return f"{text}; it is no smooth curve{wound}"
     return f"neighbours are alike, as in a random walk{few}{wound}; nothing else stands out"
 
 
 def _rotations(answer: Answer, ladder: bool) -> str:
-    value = answer.value or {}
-    periods = [show(period) for period in value.get("periods", ())]
+    periods = [show(rotation["period"]) for rotation in answer.value or ()]
     if not periods:
         return "a sum of many rotations"
     kind = "a geometric series of rotations" if ladder else "rotations"
-    share = value.get("share")
-    held = "" if share is None else f", holding {share:.0%} of the variance"
-    return f"{kind} with periods of {listed(periods)} positions{held}"
+    if len(periods) == 1:
+        kind = "a rotation"
+    held = "" if answer.effect is None else f", holding {answer.effect:.0%} of the variance"
+    noun = "a period" if len(periods) == 1 else "periods"
+    return f"{kind} with {noun} of {listed(periods)} positions{held}"
 
 
-def findings_of(block: Block) -> tuple[Finding, ...]:
-    """Return what the verdict affirms, as sentences with the keys that they rest on."""
-    return tuple(
+def findings(document: Block) -> tuple[Finding, ...]:
+    """Return what the verdict affirms, and what single measurements say, as sentences.
+
+    Parameters
+    ----------
+    document
+        The content of ``analysis.json``.
+    """
+    told = tuple(
         Finding(_affirmed(answer["sentence"]), tuple(answer["keys"]))
-        for answer in block["answers"]
+        for answer in document.get("verdict", {}).get("answers", ())
         if answer["answer"] == "yes"
     )
+    measured = (measurement.findings for measurement in TABLE.values())
+    return (*told, *(finding for rule in measured for finding in rule(document)))
 
 
 def _affirmed(sentence: str) -> str:
@@ -222,11 +263,11 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> dict[str, Any]:
         if same:
             text = f"{question} {found[0].capitalize()}, for all."
         else:
-            parts = [
-                f"{kind} for {listed([label for label, one in zip(labels, found, strict=True) if one == kind])}"
-                for kind in ("yes", "no", "cannot tell")
-                if kind in kinds
-            ]
+            parts = []
+            for kind in ("yes", "no", "cannot tell"):
+                whose = [label for label, one in zip(labels, found, strict=True) if one == kind]
+                if whose:
+                    parts.append(f"{kind} for {listed(whose)}")
             text = f"{question} {listed(parts).capitalize()}."
         answers.append(
             {

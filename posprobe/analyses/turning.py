@@ -1,0 +1,98 @@
+"""Whether a table winds around a centre more than smooth curves and walks do by themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from posprobe.analyses.answers import LEVEL, OPEN, Answer
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.stationary import fit_process, leading
+from posprobe.analyses.winding import Winding, winding
+from posprobe.table import Sequence
+
+#: Draws of each null: the least p-value that they allow is 0.02.
+DRAWS = 49
+#: Leading directions of which pairs are looked at, in the table and in the draws alike.
+DIRECTIONS = 6
+#: Fewest rows that can be asked, and turns that count as winding.
+MIN_ROWS, MIN_TURNS = 24, 1.0
+#: Least share of the variance of a pair that speaks for the table.
+SHARE = 0.1
+
+
+def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
+    """Ask whether a pair of components goes round a centre.
+
+    The number is ``turns * (1 - radius CV) * share`` of the pair where it is largest: many turns,
+    at an even distance from the centre, of much of the variance. The nulls are the table's own
+    steps with random signs, added up, and a stationary process with its fitted kernel and its
+    covariance of columns: smooth curves in as few directions wind now and then as well.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``, finite; rows that are special already left out.
+    found
+        Its winding where it was measured already, whose numbers the sentence tells.
+    seed
+        Of the draws.
+    """
+    keys = ("winding.turns", "winding.pairs")
+    n = len(values)
+    points = values - values.mean(axis=0)
+    flat = not np.abs(points).max(initial=0.0) > 1e-12 * np.abs(values).max(initial=0.0)
+    if n < MIN_ROWS or values.shape[1] < 2 or flat:
+        text = f"Cannot be told from {n} rows of {values.shape[1]} columns."
+        return Answer("winding", "cannot tell", text, keys=keys)
+    points = points / np.abs(points).max()
+    here = found if found is not None and not found.undefined else winding(points)
+    value = _strength(points)
+    rng = np.random.default_rng([seed, 11])
+    steps = leading(np.diff(points, axis=0), DIRECTIONS)
+    process = fit_process(leading(points, 2 * DIRECTIONS), Sequence(n))
+    drawn = np.empty((2, DRAWS))
+    for k in range(DRAWS):
+        signs = rng.choice([-1.0, 1.0], size=(n - 1, 1))
+        walk = np.concatenate([np.zeros((1, steps.shape[1])), np.cumsum(signs * steps, axis=0)])
+        drawn[:, k] = _strength(walk), _strength(np.asarray(process.draw(rng), dtype=np.float64))
+    p = max(float((1 + (null >= value).sum()) / (DRAWS + 1)) for null in drawn)
+    typical = float(np.median(drawn, axis=1).max())
+    if value <= 0 or not here.pairs:
+        text = "No: no two components go round a common centre."
+        return Answer("winding", "no", text, None, typical, p, 0.0, keys)
+    pair = here.pairs[0]
+    told = f"two components with {pair.share:.0%} of the variance go round {pair.turns:.1f} times"
+    period = pair.local_period[np.isfinite(pair.local_period)]
+    detail = {
+        "turns": pair.turns,
+        "share": pair.share,
+        "radius_cv": pair.radius_cv,
+        "local_period": [float(p) for p in period],
+    }
+    if p <= LEVEL and pair.turns >= MIN_TURNS:
+        drift = ""
+        if len(period) and period.max() > 1.5 * period.min():
+            drift = (
+                f"; their period changes along the table, from {period.min():.3g} to "
+                f"{period.max():.3g} positions"
+            )
+        text = f"Yes: {told}, more evenly than smooth curves and walks do{drift}."
+        return Answer("winding", "yes", text, detail, typical, p, value - typical, keys)
+    if p > OPEN or pair.turns < MIN_TURNS:
+        text = f"No: {told}, as those of smooth curves and walks do."
+        return Answer("winding", "no", text, detail, typical, p, value - typical, keys)
+    text = f"Cannot be told: {told}, and smooth curves seldom do so as evenly."
+    return Answer("winding", "cannot tell", text, detail, typical, p, value - typical, keys)
+
+
+def _strength(points: Floats) -> float:
+    """Return ``turns * (1 - radius CV) * share`` of the pair where it is largest."""
+    pairs = winding(leading(points - points.mean(axis=0), DIRECTIONS)).pairs
+    return max(
+        (
+            pair.turns * max(1 - pair.radius_cv, 0.0) * pair.share
+            for pair in pairs
+            if pair.share >= SHARE
+        ),
+        default=0.0,
+    )
