@@ -60,7 +60,7 @@ def test_noise_is_said_to_be_noise() -> None:
     found = verdicts(gaussian(200, 32))
     assert found.pop("stationary") == "yes"  # in bounds, and no distance matters
     assert "yes" not in found.values()
-    assert found["smooth"] == found["rotations"] == found["low_dimensional"] == "no"
+    assert found["smooth"] == found["rotations"] == "no"
 
 
 def test_permuted_rotations_have_no_order_left() -> None:

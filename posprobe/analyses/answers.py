@@ -52,6 +52,8 @@ DRAWN_ROWS = 128
 MIN_ROWS = 8
 #: Share of kernels as long as half the table above which nobody knows whether it stays in bounds.
 LONG_SHARE = 0.25
+#: Directions are fewer if they spread over at most this share of what smoothness gives.
+FEWER = 0.75
 #: Least change of norms or speed along the table that counts.
 SLIGHT = 0.1
 #: CKA with the sinusoid from which a table is one.
@@ -232,7 +234,7 @@ def ask(values: Floats, *, seed: int = 0, dtype: str = "F32") -> list[Answer]:
 
 def settle(answers: Sequence[Answer]) -> list[Answer]:
     """Hold the false discovery rate over the questions: a yes that fails it is left open."""
-    with_p = sorted((a.p for a in answers if a.p is not None))
+    with_p = sorted(a.p for a in answers if a.p is not None)
     bar = max(
         (p for k, p in enumerate(with_p, 1) if p <= DISCOVERY_RATE * k / len(with_p)), default=0.0
     )
@@ -533,7 +535,9 @@ def low_dimensional(shared: View) -> Answer:
             points = _units(points - points.mean(axis=0))
             drawn[null, k] = _participation(points) / _expected(fit_kernel(points), rows, columns)
     p = max(_rank(-found, -null) for null in drawn)
-    answer = _verdict(p)
+    # Evidence for hardly fewer is no yes.
+    ratio = max(found / float(np.median(null)) for null in drawn)
+    answer = _verdict(p if ratio <= FEWER else 1.0)
     ninety = _directions(shared)
     are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
     told = (
@@ -546,7 +550,7 @@ def low_dimensional(shared: View) -> Answer:
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]
     value = {"directions": ninety, "participation_ratio": spread}
-    return Answer("low_dimensional", answer, sentence, value, expected, p, found, keys)
+    return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
 
 
 def _directions(shared: View) -> int:
@@ -617,7 +621,7 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
             f"{share:.0%} of the variance."
         )
     elif known is not None and known.answer == "yes":
-        answer, share = "yes", known.effect
+        answer = "yes"
         sentence = (
             "Yes: it is made of rotations, so many and so close that no single one stands out of "
             "the others."
@@ -738,8 +742,7 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
         return Answer("closed_form", "yes", text, {"formula": name}, keys=keys)
     if few := _too_few("closed_form", shared, keys):
         return few
-    on_grid = isinstance(layout, Grid)
-    if on_grid:
+    if isinstance(layout, Grid):
         wide = d - d % 4
         alike = (
             _alike(cloud(shared.points), cloud(sincos2d(layout.height, layout.width, wide).values))

@@ -241,7 +241,7 @@ def _falling(values: Floats, weight: Floats) -> Floats:
 
 
 @lru_cache(maxsize=4)
-def _noise(n: int, draws: int, seed: int) -> Floats:
+def _noise(n: int, draws: int, seed: int) -> NDArray[np.float32]:
     """Spectra of white noise, mean 1, averaged over 1, 2, ... columns: ``[s, columns, f]``."""
     rng = np.random.default_rng([seed, n])
     taper = (np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)).astype(np.float32)
@@ -505,7 +505,7 @@ def _fitted(
     else:
         faster = min(alone, key=lambda f: alone[f])
     basis, _ = np.linalg.qr(np.concatenate([*others, _wave(faster, n)], axis=1))
-    sizes = np.linalg.svd(basis[:, -2:].T @ table, compute_uv=False)
+    sizes = np.asarray(np.linalg.svd(basis[:, -2:].T @ table, compute_uv=False), np.float64)
     return float(faster), float(np.square(sizes).sum() / np.square(table).sum()), sizes
 
 

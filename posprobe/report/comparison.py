@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result, Similarity, Spectrum
 from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
+from posprobe.analyses.stationary import fit_process
 from posprobe.arrays import Device
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.analyses.stationary import fit_process
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
 from posprobe.report.bundle import COMPARISON
