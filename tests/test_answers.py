@@ -10,7 +10,9 @@ from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.answers import Answer, ask, ask_grid, half_length, settle, view
+from posprobe.analyses.answers import Answer, ask, half_length, settle
+from posprobe.analyses.grid_answers import ask_grid
+from posprobe.analyses.views import view
 
 Floats = NDArray[np.floating[Any]]
 QUESTIONS = [

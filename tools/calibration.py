@@ -18,7 +18,8 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 import posprobe as pp
-from posprobe.analyses.answers import ask, ask_grid
+from posprobe.analyses.answers import ask
+from posprobe.analyses.grid_answers import ask_grid
 
 #: Sizes of sequences and of grids.
 SIZES = ((32, 16), (64, 64), (128, 256), (256, 64), (512, 128), (1024, 768))
