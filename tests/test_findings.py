@@ -207,7 +207,7 @@ def test_every_sentence_rests_on_keys_and_quotes_their_numbers(name: str) -> Non
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_sentence_has_a_null_or_a_reference_in_it(name: str) -> None:
-    beside = "random walk|permuted rows|random phases|the sinusoid"
+    beside = "random walk|permuted rows|smooth stationary process|the sinusoid"
     neighbourhood = "usual|change from|than beside it|no direction"
     for rule, make in RULES.items():
         for finding in make(document_of(name)):

@@ -37,6 +37,8 @@ FEW_WAVES = 16.0
 LEAKING = 32
 #: Power above so many times the neighbourhood's is cut before the falling background is fitted.
 CUT = 3.0
+#: The same below so many cycles, where smooth spectra are steep and medians too low.
+SLOW, SLOW_CUT = 8.0, 6.0
 #: Frequencies, from the slowest, that the falling background takes one by one.
 BINS = 24
 #: Frequencies per octave at which the neighbourhood's median is taken.
@@ -172,7 +174,12 @@ def _background(power: NDArray[np.floating[Any]], cycles: Floats) -> Floats:
     edges = edges[edges < len(cycles)]
     member = np.repeat(np.arange(len(edges)), np.diff(np.append(edges, len(cycles))))
     count = np.bincount(member).astype(np.float64)
-    means = np.add.reduceat(np.minimum(power, CUT * local), edges, axis=1) / count
+    means = (
+        np.add.reduceat(
+            np.minimum(power, np.where(cycles < SLOW, SLOW_CUT, CUT) * local), edges, axis=1
+        )
+        / count
+    )
     falling = _falling(means, count)[:, member]
     floor = 1e-12 * power.max(axis=1, keepdims=True) + tiny
     return np.asarray(np.maximum(np.maximum(local, falling), floor))
