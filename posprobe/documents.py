@@ -103,6 +103,44 @@ class NullsBlock(TypedDict):
     numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
 
 
+class AnswerBlock(TypedDict):
+    """One question about a table and its answer."""
+
+    question: Text
+    answer: Literal["yes", "no", "cannot tell"]
+    sentence: Text
+    value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
+    null: Annotated[float | None, "What null tables have in place of the number, in the median."]
+    p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the nulls."]
+    effect: Annotated[float | None, "By how much the table differs from the nulls."]
+    keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
+
+
+class VerdictBlock(TypedDict):
+    """What the table has learned: every question with its answer."""
+
+    summary: Text
+    rows: Annotated[list[Count], "First position and one past the last that was asked about.", TWO]
+    reasons: Annotated[list[str], "What ends this stretch on either side, or why it is all rows."]
+    answers: list[AnswerBlock]
+
+
+class SharedAnswerBlock(TypedDict):
+    """One question asked of several tables."""
+
+    question: Text
+    answers: dict[str, Literal["yes", "no", "cannot tell"]]
+    same: bool
+    sentence: Text
+
+
+class SharedVerdictBlock(TypedDict):
+    """What tables share and where they differ."""
+
+    summary: Text
+    answers: list[SharedAnswerBlock]
+
+
 # A table.
 
 
@@ -112,6 +150,7 @@ class AnalysisDocument(TypedDict):
     schema: Literal["posprobe.analysis/1"]
     table: TableBlock
     environment: EnvironmentBlock
+    verdict: Annotated[NotRequired[VerdictBlock], "Absent where single measurements were chosen."]
     nulls: NullsBlock
     findings: list[FindingBlock]
 
@@ -214,6 +253,7 @@ class ComparedTable(TypedDict):
     published: list[PublishedBlock]
     table: TableBlock
     environment: EnvironmentBlock
+    verdict: VerdictBlock
     nulls: NullsBlock
     findings: list[FindingBlock]
 
@@ -239,6 +279,7 @@ class ComparisonDocument(TypedDict):
     ]
     tables: Annotated[list[ComparedTable], limits(minItems=2)]
     pairs: Annotated[list[PairBlock], "Every pair of tables, once.", limits(minItems=1)]
+    verdict: SharedVerdictBlock
     environment: EnvironmentBlock
 
 

@@ -10,7 +10,9 @@ from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.answers import Answer, ask, ask_grid, half_length, settle, view
+from posprobe.analyses.answers import Answer, ask, half_length, settle
+from posprobe.analyses.grid_answers import ask_grid
+from posprobe.analyses.views import view
 
 Floats = NDArray[np.floating[Any]]
 QUESTIONS = [
@@ -60,7 +62,7 @@ def test_noise_is_said_to_be_noise() -> None:
     found = verdicts(gaussian(200, 32))
     assert found.pop("stationary") == "yes"  # in bounds, and no distance matters
     assert "yes" not in found.values()
-    assert found["smooth"] == found["rotations"] == found["low_dimensional"] == "no"
+    assert found["smooth"] == found["rotations"] == "no"
 
 
 def test_permuted_rotations_have_no_order_left() -> None:

@@ -18,7 +18,8 @@ import numpy as np
 from scipy.linalg import toeplitz
 
 import posprobe as pp
-from posprobe.analyses.answers import ask, ask_grid
+from posprobe.analyses.answers import ask
+from posprobe.analyses.grid_answers import ask_grid
 
 #: Sizes of sequences and of grids.
 SIZES = ((32, 16), (64, 64), (128, 256), (256, 64), (512, 128), (1024, 768))
@@ -40,28 +41,28 @@ class Process:
 
 
 def gaussian(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Independent rows."""
+    """Draw independent rows."""
     return rng.standard_normal((n, d))
 
 
 def from_kernel(values: np.ndarray, rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Independent columns of a stationary process with a covariance by offset."""
+    """Draw independent columns of a stationary process with a covariance by offset."""
     covariance = toeplitz(values) + 1e-8 * np.eye(n)
     return np.linalg.cholesky(covariance) @ rng.standard_normal((n, d))
 
 
 def ou(length: float) -> Draw:
-    """An Ornstein-Uhlenbeck process."""
+    """Draw an Ornstein-Uhlenbeck process."""
     return lambda rng, n, d: from_kernel(np.exp(-np.arange(n) / length), rng, n, d)
 
 
 def rbf(length: float) -> Draw:
-    """A squared exponential process."""
+    """Draw a squared exponential process."""
     return lambda rng, n, d: from_kernel(np.exp(-0.5 * (np.arange(n) / length) ** 2), rng, n, d)
 
 
 def matern(length: float, half: int) -> Draw:
-    """A Matern 3/2 or 5/2 process."""
+    """Draw a Matern 3/2 or 5/2 process."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         x = np.sqrt(half) * np.arange(n) / length
@@ -71,7 +72,7 @@ def matern(length: float, half: int) -> Draw:
 
 
 def mixed_ou(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Columns of very different time constants."""
+    """Draw columns of very different time constants."""
     lengths = np.exp(rng.uniform(np.log(0.5), np.log(n / 2), d))
     values = np.empty((n, d))
     values[0] = rng.standard_normal(d)
@@ -82,56 +83,56 @@ def mixed_ou(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 
 
 def walk(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """A random walk with normal steps."""
+    """Draw a random walk with normal steps."""
     return np.cumsum(rng.standard_normal((n, d)), axis=0)
 
 
 def heavy_walk(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """A random walk whose steps have heavy tails (Student's t with 2 degrees of freedom)."""
+    """Draw a random walk whose steps have heavy tails (Student's t with 2 degrees of freedom)."""
     return np.cumsum(rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(2, (n, 1)) / 2), axis=0)
 
 
 def anisotropic_walk(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """A random walk whose steps span about four directions."""
+    """Draw a random walk whose steps span about four directions."""
     return np.cumsum(rng.standard_normal((n, d)) * np.exp(-np.arange(d) / 2), axis=0)
 
 
 def bridge(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """A Brownian bridge."""
+    """Draw a Brownian bridge."""
     path = walk(rng, n, d)
     return path - np.outer(np.arange(n) / (n - 1), path[-1])
 
 
 def trend(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """A straight line with as much noise."""
+    """Draw a straight line with as much noise."""
     line = np.outer(np.linspace(-1, 1, n) * np.sqrt(3), direction(rng, d))
     return line * np.sqrt(d) + rng.standard_normal((n, d))
 
 
 def blocks(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Eight blocks of equal rows with noise."""
+    """Draw eight blocks of equal rows with noise."""
     means = rng.standard_normal((8, d))
     return means[np.arange(n) * 8 // n] + 0.5 * rng.standard_normal((n, d))
 
 
 def growing(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Independent rows whose norms grow fivefold."""
+    """Draw independent rows whose norms grow fivefold."""
     return np.linspace(0.4, 2, n)[:, None] * rng.standard_normal((n, d))
 
 
 def low_rank_smooth(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """A smooth curve in three directions with a little noise."""
+    """Draw a smooth curve in three directions with a little noise."""
     curve = rbf(n / 12)(rng, n, 3) @ np.linalg.qr(rng.standard_normal((d, 3)))[0].T
     return curve * np.sqrt(d / 3) + 0.1 * rng.standard_normal((n, d))
 
 
 def heavy_noise(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Independent rows with heavy tails."""
+    """Draw independent rows with heavy tails."""
     return rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(2, (n, 1)) / 2)
 
 
 def direction(rng: np.random.Generator, d: int) -> np.ndarray:
-    """A random unit vector."""
+    """Draw a random unit vector."""
     vector = rng.standard_normal(d)
     return np.asarray(vector / np.linalg.norm(vector))
 
@@ -139,7 +140,7 @@ def direction(rng: np.random.Generator, d: int) -> np.ndarray:
 def rotations(
     periods: Callable[[int], tuple[float, ...]], noise: float, background: Draw = gaussian
 ) -> Draw:
-    """Rotations of equal size in random planes; the background has ``noise`` times their variance."""
+    """Draw rotations of equal size in random planes; the background has ``noise`` times their variance."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         chosen = periods(n)
@@ -154,7 +155,7 @@ def rotations(
 
 
 def drifting(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """One rotation whose period grows by a tenth along the table, with as much noise."""
+    """Draw one rotation whose period grows by a tenth along the table, with as much noise."""
     t = np.arange(n) / n
     angle = 2 * np.pi * n / 8 * (t - 0.05 * t**2)
     plane = np.linalg.qr(rng.standard_normal((d, 2)))[0]
@@ -163,7 +164,7 @@ def drifting(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 
 
 def ladder(base: float) -> Draw:
-    """The sinusoid of a base, in a random basis, with as much noise."""
+    """Draw the sinusoid of a base, in a random basis, with as much noise."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         table = pp.sinusoidal(n, d, base=base).values
@@ -175,20 +176,20 @@ def ladder(base: float) -> Draw:
 
 
 def seam(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Two independent smooth curves, one after the other."""
+    """Draw two independent smooth curves, one after the other."""
     half = n // 2
     return np.concatenate([rbf(half / 8)(rng, half, d), rbf(half / 8)(rng, n - half, d)])
 
 
 def special(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """A smooth curve with two rows that are four times as long and elsewhere."""
+    """Draw a smooth curve with two rows that are four times as long and elsewhere."""
     values = rbf(n / 16)(rng, n, d)
     values[[0, n - 1]] = 4 * rng.standard_normal((2, d))
     return values
 
 
 def permuted(reference: str) -> Draw:
-    """A real table's rows in random order."""
+    """Draw a real table's rows in random order."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         values = np.asarray(pp.load(reference).values, dtype=np.float64)
@@ -198,7 +199,7 @@ def permuted(reference: str) -> Draw:
 
 
 def permuted_in_blocks(reference: str) -> Draw:
-    """A real table's rows in random order within blocks of eight."""
+    """Draw a real table's rows in random order within blocks of eight."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         values = np.asarray(pp.load(reference).values, dtype=np.float64)[:n]
@@ -209,7 +210,7 @@ def permuted_in_blocks(reference: str) -> Draw:
 
 
 def field_of(kind: str, length: float) -> Draw:
-    """A random field on a square grid: isotropic RBF or exponential, or separable exponential."""
+    """Draw a random field on a square grid: isotropic RBF or exponential, or separable exponential."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         side = round(np.sqrt(n))
@@ -227,7 +228,7 @@ def field_of(kind: str, length: float) -> Draw:
 
 
 def additive(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """A row code and a column code, each a smooth curve, with as much noise."""
+    """Draw a row code and a column code, each a smooth curve, with as much noise."""
     side = round(np.sqrt(n))
     by_row, by_column = rbf(side / 5)(rng, side, d), rbf(side / 5)(rng, side, d)
     codes = (by_row[:, None] + by_column[None]).reshape(n, d)
@@ -235,30 +236,30 @@ def additive(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 
 
 def additive_random(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Independent random codes of rows and columns, with as much noise."""
+    """Draw independent random codes of rows and columns, with as much noise."""
     side = round(np.sqrt(n))
     by_row, by_column = rng.standard_normal((side, d)), rng.standard_normal((side, d))
     codes = (by_row[:, None] + by_column[None]).reshape(n, d)
     return codes + np.sqrt(2) * rng.standard_normal((n, d))
 
 
-def one_period(n: int) -> tuple[float, ...]:
-    """A period that divides no table."""
+def one_period(_: int) -> tuple[float, ...]:
+    """Return a period that divides no table."""
     return (5.3,)
 
 
 def dividing(n: int) -> tuple[float, ...]:
-    """Periods that divide the table."""
+    """Return periods that divide the table."""
     return (n / 8, n / 3)
 
 
 def few_periods(n: int) -> tuple[float, ...]:
-    """Three periods over the range that the table resolves."""
+    """Return three periods over the range that the table resolves."""
     return (3.7, np.sqrt(3.7 * n / 4), n / 4)
 
 
 def five_periods(n: int) -> tuple[float, ...]:
-    """Five periods over the range that the table resolves, in a geometric ladder."""
+    """Return five periods over the range that the table resolves, in a geometric ladder."""
     return tuple(np.geomspace(3.1, n / 4, 5))
 
 
@@ -350,7 +351,7 @@ FIELDS: Mapping[str, Process] = {
 
 
 def right_periods(wanted: tuple[float, ...], value: object) -> bool:
-    """Whether every planted period is among those found, within 2 %, and none besides."""
+    """Say whether every planted period is among those found, within 2 %, and none besides."""
     found = [] if not isinstance(value, list) else [line["period"] for line in value]
     return len(found) == len(wanted) and all(
         min(abs(f / w - 1) for f in found) <= 0.02 for w in wanted

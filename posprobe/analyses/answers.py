@@ -11,26 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from posprobe.analyses.base_fit import BaseFit, fit_base
+from posprobe.analyses.base_fit import fit_base
 from posprobe.analyses.closeness import Cloud, Floats, cka, cloud
 from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
-from posprobe.analyses.lines import Lines, find_lines
 from posprobe.analyses.stationary import (
     Kernel,
-    fit_grid_kernel,
     fit_kernel,
-    grid_distances,
     leading,
     offset_sums,
     root,
     toeplitz,
 )
+from posprobe.analyses.views import DRAWS, LEVEL, View, signed, units, view
 from posprobe.encodings.recognise import fixed_formula
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.table import Grid, Layout
@@ -38,20 +34,22 @@ from posprobe.table import Sequence as Line
 
 Verdict: TypeAlias = Literal["yes", "no", "cannot tell"]
 
-#: A yes needs a p-value of at most this, and the false discovery rate over the questions.
-LEVEL, DISCOVERY_RATE = 0.02, 0.05
+#: False discovery rate over the questions of one table.
+DISCOVERY_RATE = 0.05
 #: Between the level of a yes and this, the answer is left open.
 OPEN = 0.10
-#: Draws of each null.
-DRAWS = 99
-#: Longest table that is looked at whole; of longer ones, the first so many rows.
-MAX_ROWS = 2048
 #: Rows of the draws that need a factor of the kernel; longer tables are thinned.
 DRAWN_ROWS = 128
 #: Fewest rows that any question is asked of.
 MIN_ROWS = 8
 #: Share of kernels as long as half the table above which nobody knows whether it stays in bounds.
 LONG_SHARE = 0.25
+#: Directions are fewer if they spread over at most this share of what smoothness gives.
+FEWER = 0.75
+#: A squared exponential kernel halves at so many of its lengths.
+HALF = 1.18
+#: The table must be so many times as long as its rows' likeness reaches.
+STRETCHES = 8
 #: Least change of norms or speed along the table that counts.
 SLIGHT = 0.1
 #: CKA with the sinusoid from which a table is one.
@@ -94,112 +92,6 @@ class Answer:
     p: float | None = None
     effect: float | None = None
     keys: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """What all questions about a sequence share.
-
-    Parameters
-    ----------
-    points
-        ``[n, d]``, centred, of mean squared norm 1, or 0 for equal rows.
-    seed
-        Of all draws.
-    shortened
-        Number of rows of which these are the first; 0 if they are all.
-    """
-
-    points: Floats
-    seed: int
-    shortened: int = 0
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    @property
-    def constant(self) -> bool:
-        """Whether all rows are equal."""
-        return not self.points.any()
-
-    @cached_property
-    def coordinates(self) -> Floats:
-        """``[n, r]``: along the leading directions."""
-        return leading(self.points)
-
-    @cached_property
-    def steps(self) -> Floats:
-        """``[n - 1, r]``: steps along the leading directions of the steps, which signs keep."""
-        return leading(np.diff(self.points, axis=0), 12)
-
-    @cached_property
-    def kernel(self) -> Kernel:
-        """The falling kernel that fits."""
-        return fit_kernel(self.points)
-
-    @cached_property
-    def signed_walks(self) -> NDArray[np.float32]:
-        """``[draws, n, r]``: the steps with random signs, added up; the first has none changed."""
-        return _signed(self.steps, 1, self.rng(1))
-
-    @cached_property
-    def base(self) -> BaseFit | None:
-        """The sinusoid that resembles the table most; None of fewer than two columns."""
-        width = self.points.shape[1] // 2 * 2
-        return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
-
-    @cached_property
-    def lines(self) -> Lines:
-        """The rotations."""
-        return find_lines(self.points, draws=DRAWS, seed=self.seed, level=LEVEL)
-
-    def rng(self, question: int) -> np.random.Generator:
-        """Return the source of randomness of one question."""
-        return np.random.default_rng([self.seed, question])
-
-
-def _units(points: Floats) -> Floats:
-    """Give rows length 1 as seen from their spatial median, so that no few long rows decide."""
-    middle = np.zeros(points.shape[1])
-    for _ in range(4):  # Weiszfeld's iteration
-        weight = 1 / np.maximum(np.linalg.norm(points - middle, axis=1), 1e-6)
-        middle = weight @ points / weight.sum()
-    points = points - middle
-    norms = np.linalg.norm(points, axis=1, keepdims=True)
-    return np.asarray(points / np.where(norms > 1e-12, norms, 1.0))
-
-
-def _signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Add steps up, the signs of each block of them drawn at random; first as they are."""
-    count = len(steps)
-    signs = rng.choice([-1.0, 1.0], size=(2 * DRAWS + 1, -(-count // block)))
-    signs[0] = 1.0
-    each = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
-    walks = np.zeros((len(signs), count + 1, steps.shape[1]), dtype=np.float32)
-    np.cumsum(each[:, :, None] * steps.astype(np.float32), axis=1, out=walks[:, 1:])
-    return walks
-
-
-def view(values: Floats, *, seed: int = 0) -> View:
-    """Prepare a table for questions.
-
-    Parameters
-    ----------
-    values
-        ``[n, d]``, finite; rows that are special already left out.
-    seed
-        Of all draws.
-    """
-    rows = len(values)
-    points = np.asarray(values[:MAX_ROWS], dtype=np.float64)
-    points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
-    points = points - points.mean(axis=0)
-    size = float(np.sqrt(np.square(points).sum() / max(len(points), 1)))
-    if np.abs(points).max(initial=0.0) <= 1e-12 * max(len(points), 1):
-        points = np.zeros_like(points)
-    else:
-        points = points / size
-    return View(points, seed, rows if rows > MAX_ROWS else 0)
 
 
 def ask(values: Floats, *, seed: int = 0, dtype: str = "F32") -> list[Answer]:
@@ -249,13 +141,15 @@ def settle(answers: Sequence[Answer]) -> list[Answer]:
     ]
 
 
-def _verdict(p: float, *, enough: bool = True) -> Verdict:
+def verdict_of(p: float, *, enough: bool = True) -> Verdict:
+    """Answer by a p-value; no needs ``enough`` rows."""
     if p <= LEVEL:
         return "yes"
     return "no" if p > OPEN and enough else "cannot tell"
 
 
-def _too_few(question: str, shared: View, keys: tuple[str, ...]) -> Answer | None:
+def too_few(question: str, shared: View, keys: tuple[str, ...]) -> Answer | None:
+    """Answer a question about a table too small for any."""
     if shared.constant:
         return Answer(question, "cannot tell", "Cannot be told: all rows are equal.", keys=keys)
     if len(shared) < MIN_ROWS:
@@ -264,7 +158,7 @@ def _too_few(question: str, shared: View, keys: tuple[str, ...]) -> Answer | Non
     return None
 
 
-def _rank(value: float, drawn: Floats) -> float:
+def rank(value: float, drawn: Floats) -> float:
     """Return the rank p-value of a value that is large if there is something to find."""
     reached = np.sum(drawn >= value - 1e-9 * max(abs(value), 1e-300))
     return float((1 + reached) / (len(drawn) + 1))
@@ -277,11 +171,11 @@ def order(shared: View) -> Answer:
     spectrum in one frequency, which finds rotations whose neighbours are orthogonal.
     """
     keys = ("similarity.centered.neighbour_mean", "spectrum.entropy")
-    if few := _too_few("order", shared, keys):
+    if few := too_few("order", shared, keys):
         return few
-    units = _units(shared.points)
-    cosine = float(np.einsum("ij,ij->i", units[1:], units[:-1]).mean())
-    short = leading(units, 8).astype(np.float32)
+    unit_rows = units(shared.points)
+    cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
+    short = leading(unit_rows, 8).astype(np.float32)
     rng = shared.rng(0)
     neighbours, peaks = np.empty(4 * DRAWS + 4), np.empty(4 * DRAWS + 4)
     for k in range(len(peaks)):
@@ -290,8 +184,8 @@ def order(shared: View) -> Answer:
         peaks[k] = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1).max()
     typical = np.median(neighbours[1:])
     far = np.abs(neighbours - typical)
-    p = min(1.0, 2 * min(_rank(far[0], far[1:]), _rank(peaks[0], peaks[1:])))
-    answer = _verdict(p, enough=len(shared) >= 16)
+    p = min(1.0, 2 * min(rank(far[0], far[1:]), rank(peaks[0], peaks[1:])))
+    answer = verdict_of(p, enough=len(shared) >= 16)
     chance = -1 / (len(shared) - 1)
     told = (
         f"neighbouring rows have a mean cosine of {cosine:.2f}, rows in random order {chance:.2f}"
@@ -312,7 +206,7 @@ def smooth(shared: View) -> Answer:
     mean inner product of centred rows falls to half of what neighbours have.
     """
     keys = ("similarity.centered.profile",)
-    if few := _too_few("smooth", shared, keys):
+    if few := too_few("smooth", shared, keys):
         return few
     n = len(shared)
     walks = shared.signed_walks
@@ -330,10 +224,10 @@ def smooth(shared: View) -> Answer:
         (cosines - np.median(cosines[:, 1:], axis=1, keepdims=True))
         / np.where(spread > 0, spread, np.inf)
     ).max(axis=0)
-    p = _rank(score[0], score[1:])
+    p = rank(score[0], score[1:])
     best = int(np.argmax(cosines[:, 0]))
     length = half_length(shared.points)
-    answer = _verdict(p, enough=n >= 16)
+    answer = verdict_of(p, enough=n >= 16)
     stride = STRIDES[best]
     over = "successive steps" if stride == 1 else f"successive differences over {stride} positions"
     told = f"{over} have a mean cosine of {cosines[best, 0]:.2f}, those of a walk 0"
@@ -373,13 +267,13 @@ def stationary(shared: View) -> Answer:
     decides: inner products at one distance vary no more than in draws of the fitted kernel.
     """
     keys = ("similarity.centered.translation_invariance",)
-    if few := _too_few("stationary", shared, keys):
+    if few := too_few("stationary", shared, keys):
         return few
     n = len(shared)
     block = _independent(shared)
-    walks = _signed(shared.steps, block, shared.rng(7)) if block > 1 else shared.signed_walks
+    walks = signed(shared.steps, block, shared.rng(7)) if block > 1 else shared.signed_walks
     variance = walks.var(axis=1).sum(axis=1).astype(np.float64)
-    p_walk = _rank(-variance[0], -variance[1:])
+    p_walk = rank(-variance[0], -variance[1:])
     ratio = float(variance[0] / max(np.median(variance[1:]), np.finfo(np.float64).tiny))
     thin = max(1, -(-n // DRAWN_ROWS))
     rows = shared.coordinates[::thin]
@@ -390,7 +284,7 @@ def stationary(shared: View) -> Answer:
     drawn = np.array(
         [_unequal(factor @ rng.standard_normal(rows.shape) * columns) for _ in range(4 * DRAWS + 3)]
     )
-    each = [_rank(found[k], drawn[:, k]) for k in range(3)]
+    each = [rank(found[k], drawn[:, k]) for k in range(3)]
     # Evidence for little: a norm or speed that hardly changes leaves the distance in charge.
     lengths = np.linalg.norm(rows, axis=1), np.linalg.norm(np.diff(rows, axis=0), axis=1)
     for k, values in enumerate(lengths, 1):
@@ -512,30 +406,37 @@ def low_dimensional(shared: View) -> Answer:
     The null has independent columns of the fitted kernel, or of a walk, as many as the table.
     """
     keys = ("pca.participation_ratio", "pca.top3")
-    if few := _too_few("low_dimensional", shared, keys):
+    if few := too_few("low_dimensional", shared, keys):
         return few
     n, d = shared.points.shape
     if d < 3:
         return Answer(
             "low_dimensional", "cannot tell", f"Cannot be told of {d} columns.", keys=keys
         )
-    units = _units(shared.points)
-    spread, expected = _participation(units), _expected(fit_kernel(units), n, d)
+    unit_rows = units(shared.points)
+    spread, expected = _participation(unit_rows), _expected(fit_kernel(unit_rows), n, d)
     thin = max(1, -(-n // DRAWN_ROWS))
-    thinned = _units(shared.points[::thin])
+    thinned = units(shared.points[::thin])
     rows, columns = len(thinned), min(d, DRAWN_ROWS)
     kernel = fit_kernel(thinned)
     found = _participation(thinned) / _expected(kernel, rows, d)
     rng = shared.rng(3)
     factor = root(toeplitz(kernel.by_offset(rows)))
-    drawn = np.empty((2, DRAWS))
+    # As smooth as can be: fewer directions than any other kernel of that length has.
+    length = max(half_length(thinned), 0.5) / HALF
+    smoothest = root(toeplitz(np.exp(-0.5 * (np.arange(rows) / length) ** 2)))
+    drawn = np.empty((3, DRAWS))
     for k in range(DRAWS):
         white = rng.standard_normal((rows, columns))
-        for null, points in enumerate((factor @ white, np.cumsum(white, axis=0))):
-            points = _units(points - points.mean(axis=0))
+        nulls = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
+        for null, points in enumerate(nulls):
+            points = units(points - points.mean(axis=0))
             drawn[null, k] = _participation(points) / _expected(fit_kernel(points), rows, columns)
-    p = max(_rank(-found, -null) for null in drawn)
-    answer = _verdict(p)
+    p = max(rank(-found, -null) for null in drawn)
+    # Evidence for hardly fewer is no yes.
+    ratio = max(found / float(np.median(null)) for null in drawn)
+    short = half_length(shared.points) > n / STRETCHES
+    answer = "cannot tell" if short else verdict_of(p if ratio <= FEWER else 1.0)
     ninety = _directions(shared)
     are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
     told = (
@@ -548,7 +449,7 @@ def low_dimensional(shared: View) -> Answer:
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]
     value = {"directions": ninety, "participation_ratio": spread}
-    return Answer("low_dimensional", answer, sentence, value, expected, p, found, keys)
+    return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
 
 
 def _directions(shared: View) -> int:
@@ -595,7 +496,7 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
         The answer that it is a sinusoid or a ladder: so many lines leave no background.
     """
     keys = ("shift.rotations", "spectrum.lines")
-    if few := _too_few("rotations", shared, keys):
+    if few := too_few("rotations", shared, keys):
         return few
     n = len(shared)
     if n < LINE_ROWS or shared.points.shape[1] < 2:
@@ -619,7 +520,7 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
             f"{share:.0%} of the variance."
         )
     elif known is not None and known.answer == "yes":
-        answer, share = "yes", known.effect
+        answer = "yes"
         sentence = (
             "Yes: it is made of rotations, so many and so close that no single one stands out of "
             "the others."
@@ -672,7 +573,7 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
     than of any other, beside draws of the fitted kernel, unless it is known to be a sinusoid.
     """
     keys = ("sinusoid.base",)
-    if few := _too_few("ladder", shared, keys):
+    if few := too_few("ladder", shared, keys):
         return few
     n, d = shared.points.shape
     width = d - d % 2
@@ -701,10 +602,10 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
     even = np.linspace(0, 1, len(place))
     off = float(np.abs(place - even).max())
     drawn = np.sort(shared.rng(4).random((9999, len(place) - 2)), axis=1)
-    p = _rank(-off, -np.abs(drawn - even[1:-1]).max(axis=1))
+    p = rank(-off, -np.abs(drawn - even[1:-1]).max(axis=1))
     factor = float((max(periods) / min(periods)) ** (1 / (len(periods) - 1)))
     ratios = np.diff(np.log(np.sort(periods))) / np.log(factor)
-    answer = _verdict(p if np.abs(ratios - 1).max() <= UNEVEN else 1.0)
+    answer = verdict_of(p if np.abs(ratios - 1).max() <= UNEVEN else 1.0)
     told = f"the periods rise by a factor of {factor:.2f} on average"
     sentence = {
         "yes": f"Yes: the rotations form a geometric ladder: each period is about {factor:.2f} "
@@ -738,10 +639,9 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
     if name:
         text = f"Yes: it is computed, not learned: {name}."
         return Answer("closed_form", "yes", text, {"formula": name}, keys=keys)
-    if few := _too_few("closed_form", shared, keys):
+    if few := too_few("closed_form", shared, keys):
         return few
-    on_grid = isinstance(layout, Grid)
-    if on_grid:
+    if isinstance(layout, Grid):
         wide = d - d % 4
         alike = (
             _alike(cloud(shared.points), cloud(sincos2d(layout.height, layout.width, wide).values))
@@ -787,111 +687,3 @@ def _alike(first: Cloud, second: Cloud) -> float | None:
         return cka(first, second)
     except ValueError:
         return None
-
-
-def ask_grid(
-    values: Floats, height: int, width: int, *, seed: int = 0, dtype: str = "F32"
-) -> list[Answer]:
-    """Ask every question about a grid of patches.
-
-    Parameters
-    ----------
-    values
-        ``[h * w, d]``, row by row, finite.
-    height, width
-        Of the grid.
-    seed, dtype
-        As for `ask`.
-    """
-    shared = view(values, seed=seed)
-    layout = Grid(height, width)
-    answers = [
-        rows_and_columns(shared, height, width),
-        axis_rotations(shared, height, width),
-        closed_form(shared, values, dtype, layout),
-    ]
-    return settle(answers)
-
-
-def rows_and_columns(shared: View, height: int, width: int) -> Answer:
-    """Ask whether each patch is a row code plus a column code.
-
-    The nulls are the patches permuted, an isotropic field with the fitted kernel, and a separable
-    field, whose covariance is that of rows times that of columns.
-    """
-    keys = ("grid.row_share", "grid.column_share", "grid.interaction_share")
-    if few := _too_few("rows_and_columns", shared, keys):
-        return few
-    if min(height, width) < 3 or height * width > MAX_ROWS:
-        text = f"Cannot be told of a grid of {height} x {width}."
-        return Answer("rows_and_columns", "cannot tell", text, keys=keys)
-    rng = shared.rng(6)
-    points = shared.coordinates[:, :16]
-    columns = np.sqrt(np.square(points).sum(axis=0))
-    shape = (height, width)
-    isotropic = root(fit_grid_kernel(points, height, width)(grid_distances(height, width)))
-    down, right = _axis_root(points, shape, 0), _axis_root(points, shape, 1)
-    drawn = np.empty((3, DRAWS))
-    for k in range(DRAWS):
-        white = rng.standard_normal(points.shape) * columns
-        apart = np.einsum("ab,bcr,dc->adr", down, white.reshape(height, width, -1), right)
-        fields = (rng.permutation(points, axis=0), isotropic @ white, apart)
-        drawn[:, k] = [1 - sum(_additive(field, shape)) for field in fields]
-    share = _additive(shared.points, shape)
-    rest = 1 - sum(_additive(points, shape))
-    p = max(_rank(-rest, -null) for null in drawn)
-    nearest = max(float(np.median(1 - null)) for null in drawn)
-    answer = _verdict(p)
-    told = (
-        f"row codes hold {share[0]:.1%} and column codes {share[1]:.1%} of the variance, what is "
-        f"left {max(1 - sum(share), 0):.1%}; together, smooth fields without such codes would have "
-        f"{nearest:.1%}"
-    )
-    sentence = {
-        "yes": f"Yes: a patch is the sum of a code of its row and a code of its column: {told}.",
-        "no": f"No sign of separate codes of rows and columns: {told}.",
-        "cannot tell": f"Cannot be told from {height} x {width} patches: {told}.",
-    }[answer]
-    value = {"row_share": share[0], "column_share": share[1]}
-    return Answer(
-        "rows_and_columns", answer, sentence, value, nearest, p, sum(share) - nearest, keys
-    )
-
-
-def _additive(points: Floats, shape: tuple[int, int]) -> tuple[float, float]:
-    cells = points.reshape(*shape, -1)
-    cells = cells - cells.mean(axis=(0, 1))
-    whole = max(float(np.square(cells).sum()), np.finfo(np.float64).tiny)
-    by_row, by_column = cells.mean(axis=1), cells.mean(axis=0)
-    return (
-        float(np.square(by_row).sum() * shape[1] / whole),
-        float(np.square(by_column).sum() * shape[0] / whole),
-    )
-
-
-def _axis_root(points: Floats, shape: tuple[int, int], axis: int) -> Floats:
-    """Return a root of the covariance along one axis, from pairs in the same row or column."""
-    cells = points.reshape(*shape, -1)
-    lines = np.moveaxis(cells, axis, 0).reshape(shape[axis], -1)
-    kernel = fit_kernel(lines - lines.mean(axis=0))
-    return root(toeplitz(kernel.by_offset(shape[axis])))
-
-
-def axis_rotations(shared: View, height: int, width: int) -> Answer:
-    """Ask whether the row code or the column code rotates, each as a sequence of its own."""
-    keys = ("grid.row_share", "grid.column_share")
-    if few := _too_few("axis_rotations", shared, keys):
-        return few
-    cells = shared.points.reshape(height, width, -1)
-    parts = {"rows": cells.mean(axis=1), "columns": cells.mean(axis=0)}
-    found = {name: rotations(view(code, seed=shared.seed)) for name, code in parts.items()}
-    p = min((a.p for a in found.values() if a.p is not None), default=None)
-    p = None if p is None else min(1.0, 2 * p)
-    said = [f"{name}: {a.sentence}" for name, a in found.items()]
-    kinds = {a.answer for a in found.values()}
-    answer: Verdict = "yes" if "yes" in kinds and (p or 1) <= 2 * LEVEL else (
-        "no" if kinds == {"no"} else "cannot tell"
-    )  # fmt: skip
-    start = {"yes": "Yes: ", "no": "No: ", "cannot tell": "Cannot be told: "}[answer]
-    value = {name: a.value for name, a in found.items()}
-    return Answer("axis_rotations", answer, start + " ".join(said), value, None, p, None, keys)

@@ -18,79 +18,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.stationary import fit_kernel, leading
+from posprobe.analyses.slow_rotation import MIN_TURNS, Rotation, find_slow_rotation
 
 #: Slowest wave of the background: below, centring has taken power away.
 SLOWEST_CYCLES = 1.5
-#: Slowest rotation: fewer turns than this look like any slow curve. From `LINE_TURNS` on the
-#: spectrum has a background on both sides of a line; in between, the slow part is asked.
-MIN_TURNS, LINE_TURNS = 2.0, 3.0
+#: Fewest turns of a line: from here on the spectrum has a background on both sides. Rotations of
+#: fewer turns are found in the slow part.
+LINE_TURNS = 3.0
 #: Power over the background that a line has at least: lower bumps are no lines, however certain.
 MIN_HEIGHT = 3.0
 #: Fewest rows whose spectrum has a background.
 MIN_ROWS = 16
 #: Half-width of the neighbourhood, as a share of the frequency, and at least so many cycles.
 NEIGHBOURHOOD, MIN_CYCLES = 0.3, 5.0
+#: Below so many cycles, directions are counted by power.
+FEW_WAVES = 16.0
 #: Strongest frequencies whose leakage is looked at.
 LEAKING = 32
 #: Power above so many times the neighbourhood's is cut before the falling background is fitted.
 CUT = 3.0
+#: The same below so many cycles, where smooth spectra are steep and medians too low.
+SLOW, SLOW_CUT = 8.0, 6.0
 #: Frequencies, from the slowest, that the falling background takes one by one.
 BINS = 24
 #: Frequencies per octave at which the neighbourhood's median is taken.
 PER_OCTAVE = 8
 #: Most directions of the noise: with more, heights vary less, and the test is cautious.
 MAX_DIRECTIONS = 64
-#: The slow part of a table ends at so many turns, and at this share of the slowest rotation's.
-SLOW_TURNS, SLOW_SHARE = 8.0, 0.75
-#: Least share of the variance of a slow rotation.
-MIN_SHARE = 0.02
-#: Steps between the turns that are tried of the slow part's two sinusoids.
-TURN_STEP = 0.125
-#: Rows of the slow part; it needs no more.
-SLOW_ROWS = 256
 #: Lines whose planes overlap by more than this, and whose periods differ by less than this factor,
 #: are one rotation that drifts.
 SAME_PLANE, SAME_PERIOD = 0.5, 1.5
 #: Neighbouring lines within so many cycles are one line.
 SAME_LINE = 1.5
-
-
-@dataclass(frozen=True)
-class Rotation:
-    """One rotation.
-
-    Parameters
-    ----------
-    period
-        In positions.
-    share
-        Of the table's variance, above the background.
-    purity
-        Share of the power near its frequency that is the rotation's and not the background's.
-    circularity
-        1 for a circle, 0 for a wave along one direction.
-    first_period, last_period
-        Period in the first and in the last third of the table.
-    height
-        Power over the background's.
-    p
-        Rank among the greatest heights of the noise.
-    """
-
-    period: float
-    share: float
-    purity: float
-    circularity: float
-    first_period: float
-    last_period: float
-    height: float
-    p: float
-
-    @property
-    def drift(self) -> float:
-        """Change of the period from the first to the last third, as a share of the period."""
-        return (self.last_period - self.first_period) / self.period
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +136,7 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
             if n / line.period > MIN_TURNS:
                 rotations.append(line)
         p = p if rotations else 1.0
-    if slow := _slow_rotation(points, rotations, draws, seed, level):
+    if slow := find_slow_rotation(points, rotations, draws, seed, level):
         rotations.append(slow)
         p = min(p, slow.p)
     least = float(needed * np.median(background) * 2 / max(total, np.finfo(np.float64).tiny))
@@ -193,7 +152,7 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
     )
 
 
-def _background(power: Floats, cycles: Floats) -> Floats:
+def _background(power: NDArray[np.floating[Any]], cycles: Floats) -> Floats:
     """Return the background of spectra ``[s, f]``."""
     tiny = np.finfo(np.float64).tiny
     low, high = float(cycles[0]), float(cycles[-1])
@@ -215,7 +174,12 @@ def _background(power: Floats, cycles: Floats) -> Floats:
     edges = edges[edges < len(cycles)]
     member = np.repeat(np.arange(len(edges)), np.diff(np.append(edges, len(cycles))))
     count = np.bincount(member).astype(np.float64)
-    means = np.add.reduceat(np.minimum(power, CUT * local), edges, axis=1) / count
+    means = (
+        np.add.reduceat(
+            np.minimum(power, np.where(cycles < SLOW, SLOW_CUT, CUT) * local), edges, axis=1
+        )
+        / count
+    )
     falling = _falling(means, count)[:, member]
     floor = 1e-12 * power.max(axis=1, keepdims=True) + tiny
     return np.asarray(np.maximum(np.maximum(local, falling), floor))
@@ -241,7 +205,7 @@ def _falling(values: Floats, weight: Floats) -> Floats:
 
 
 @lru_cache(maxsize=4)
-def _noise(n: int, draws: int, seed: int) -> Floats:
+def _noise(n: int, draws: int, seed: int) -> NDArray[np.float32]:
     """Spectra of white noise, mean 1, averaged over 1, 2, ... columns: ``[s, columns, f]``."""
     rng = np.random.default_rng([seed, n])
     taper = (np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)).astype(np.float32)
@@ -274,7 +238,11 @@ def _directions(
         unit = unit[size > 0] / size[size > 0][:, None]
         if len(unit) >= 2:
             inner = np.square(np.abs(unit @ unit.conj().T))
-            typical = float(np.median(inner[np.triu_indices(len(unit), 1)]))
+            pairs = np.triu_indices(len(unit), 1)
+            typical = float(np.median(inner[pairs]))
+            if low < FEW_WAVES:  # too few pairs for a median, and of very different power
+                weight = np.outer(size[size > 0] ** 2, size[size > 0] ** 2)[pairs]
+                typical = max(typical, 0.69 * float(weight @ inner[pairs] / weight.sum()))
             number = int(np.clip(round(0.69 / max(typical, 1e-3)), 1, MAX_DIRECTIONS))
         else:
             number = 1
@@ -400,136 +368,3 @@ def _local_periods(
     # A phase that slips says nothing about the frequency.
     turns = n * whole if abs(n * whole / cycles - 1) < 0.1 else cycles
     return 1 / first, 1 / last, turns
-
-
-def _slow_rotation(
-    points: Floats, found: list[Rotation], draws: int, seed: int, level: float
-) -> Rotation | None:
-    """Find a rotation of a few turns, which has no background on its slower side.
-
-    Two sinusoids of fixed frequencies, one of them of less than `MIN_TURNS`, are fitted to the slow
-    part of the table. The evidence is the share that they explain, beside that in draws of the
-    falling kernel that fits the same part.
-    """
-    n = len(points)
-    t = np.arange(n)
-    table = points
-    turns = [n / line.period for line in found]
-    basis = np.zeros((n, 0))
-    if turns:
-        near = np.add.outer(turns, np.array([-1.0, -0.5, 0.0, 0.5, 1.0])).ravel()
-        basis, _ = np.linalg.qr(np.concatenate([_wave(f, n) for f in near], axis=1))
-        points = points - basis @ (basis.T @ points)
-    points = points - points.mean(axis=0)
-    top = min([SLOW_TURNS, n / 4, *(SLOW_SHARE * f for f in turns)])
-    if top < MIN_TURNS + 1.5:
-        return None
-    count = int(2 * top) + 1
-    cosines = np.cos(np.pi * np.outer(t + 0.5, np.arange(count)) / n)
-    cosines /= np.linalg.norm(cosines, axis=0)
-    seen = cosines - basis @ (basis.T @ cosines)  # what taking the rotations out has left of them
-    left, singular, _ = np.linalg.svd(cosines.T @ points, full_matrices=False)
-    part = left * singular
-    if np.square(part).sum() <= 1e-3 * np.square(points).sum():
-        return None
-    thin = max(1, n // SLOW_ROWS)
-    values = fit_kernel(points[::thin]).by_offset(len(points[::thin]))
-    coarse = seen[::thin]
-    spectrum = np.fft.rfft(np.concatenate([values, [0.0], values[:0:-1]]))
-    whole = 2 * len(values)
-    covariance = (
-        coarse.T
-        @ np.fft.irfft(spectrum[:, None] * np.fft.rfft(coarse, whole, axis=0), whole, axis=0)[
-            : len(values)
-        ]
-    )
-    covariance += 1e-9 * np.trace(covariance) * np.eye(count)
-    factor = np.linalg.cholesky(covariance)
-    white = np.linalg.solve(factor, part)
-    inner = white.T @ white
-    spread = np.square(inner).sum() / np.trace(inner) ** 2 - 1 / count  # of so few samples
-    columns = int(np.clip(round(1 / max(float(spread), 1 / 32)), 1, 32))
-
-    slower = np.arange(0.25, MIN_TURNS - 0.2, TURN_STEP)
-    faster = np.arange(1.0, top - 0.75, TURN_STEP)
-    if len(faster) < 2:
-        return None
-    pairs, bases = _pairs(cosines, slower, faster)
-    explained = _explained(bases, part)
-    best = int(np.argmax(explained))
-    if pairs[best][1] <= MIN_TURNS:
-        return None
-    rng = np.random.default_rng([seed, n, 1])
-    drawn = np.array(
-        [_explained(bases, factor @ rng.standard_normal((count, columns))).max()
-         for _ in range(draws)]
-    )  # fmt: skip
-    p = float((1 + np.sum(drawn >= explained[best])) / (draws + 1))
-    if p > level:
-        return None
-    cycles, share, sizes = _fitted(table, turns, *pairs[best])
-    if share < MIN_SHARE:
-        return None
-    return Rotation(
-        period=n / cycles,
-        share=share,
-        purity=float(explained[best]),
-        circularity=float(2 * sizes[0] * sizes[-1] / np.square(sizes).sum()),
-        first_period=n / cycles,
-        last_period=n / cycles,
-        height=float(explained.max() / np.median(drawn)),
-        p=p,
-    )
-
-
-def _fitted(
-    table: Floats, turns: list[float], slower: float, faster: float
-) -> tuple[float, float, Floats]:
-    """Fit the slow rotation together with all others: its turns, share and singular values."""
-    n = len(table)
-    others = [np.stack([np.ones(n), np.arange(n) / n], axis=1), *(_wave(f, n) for f in turns)]
-
-    def left(*cycles: float) -> float:
-        basis, _ = np.linalg.qr(np.concatenate([*others, *(_wave(f, n) for f in cycles)], axis=1))
-        return whole - float(np.square(basis.T @ short).sum())
-
-    short = leading(table)
-    whole = float(np.square(short).sum())
-    fine = np.arange(-0.24, 0.25, 0.04)
-    alone = {f: left(f) for f in faster + fine}
-    both = {(a, b): left(a, b) for a in slower + fine[::3] for b in faster + fine}
-    # The slower wave is there only if it explains much of what is left.
-    if min(both.values()) < 0.5 * min(alone.values()):
-        slower, faster = min(both, key=lambda pair: both[pair])
-        others.append(_wave(slower, n))
-    else:
-        faster = min(alone, key=lambda f: alone[f])
-    basis, _ = np.linalg.qr(np.concatenate([*others, _wave(faster, n)], axis=1))
-    sizes = np.linalg.svd(basis[:, -2:].T @ table, compute_uv=False)
-    return float(faster), float(np.square(sizes).sum() / np.square(table).sum()), sizes
-
-
-def _wave(cycles: float, n: int) -> Floats:
-    angle = 2 * np.pi * cycles * np.arange(n) / n
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
-
-
-def _pairs(
-    cosines: Floats, slower: Floats, faster: Floats
-) -> tuple[list[tuple[float, float]], Floats]:
-    """Return pairs of turns, and bases of the constant and both waves in the slow part."""
-    n = len(cosines)
-    pairs = [(a, b) for a in slower for b in faster if b > a + 0.4]
-    waves = {f: cosines.T @ _wave(f, n) for f in {*slower, *faster}}
-    straight = cosines.T @ np.stack([np.ones(n), np.arange(n) / n], axis=1)
-    stacked = np.stack([np.concatenate([straight, waves[a], waves[b]], axis=1) for a, b in pairs])
-    return pairs, np.linalg.qr(stacked)[0]
-
-
-def _explained(bases: Floats, part: Floats) -> Floats:
-    """Return the share of the slow part, less its straight line, that each pair explains."""
-    straight = bases[0, :, :2]  # the first two columns are the same in all
-    part = part - straight @ (straight.T @ part)
-    along = np.matmul(bases.transpose(0, 2, 1), part)
-    share: Floats = np.square(along).sum(axis=(1, 2)) / np.square(part).sum()
-    return share

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,7 +147,9 @@ def fit_grid_kernel(points: Floats, height: int, width: int) -> Kernel:
     count = np.bincount(member.ravel()).astype(np.float64)
 
     def sums(matrix: Floats) -> Floats:
-        return np.bincount(member.ravel(), weights=matrix.ravel(), minlength=len(rings))
+        return np.asarray(
+            np.bincount(member.ravel(), weights=matrix.ravel(), minlength=len(rings)), np.float64
+        )
 
     values, place = np.unique(distance, return_inverse=True)
     table = atoms(values, lengths)[place.reshape(distance.shape)]
@@ -195,7 +198,7 @@ class Process:
         return drawn
 
 
-def fit_process(values: Floats, layout: Layout) -> Process:
+def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
     """Fit a stationary process to a table, on a grid an isotropic one.
 
     Parameters
@@ -305,7 +308,9 @@ def root(covariance: Floats) -> Floats:
     """Return a matrix whose product with white noise has the covariance: ``[n, n]``."""
     jitter = 1e-9 * float(np.trace(covariance)) / len(covariance) + np.finfo(np.float64).tiny
     try:
-        return np.linalg.cholesky(covariance + jitter * np.eye(len(covariance)))
+        return np.asarray(
+            np.linalg.cholesky(covariance + jitter * np.eye(len(covariance))), np.float64
+        )
     except np.linalg.LinAlgError:  # rounding: smooth kernels have eigenvalues near 0
         values, vectors = np.linalg.eigh(covariance)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -40,6 +40,10 @@ def analyze(
     ref: Ref,
     out: Out = None,
     rows: Rows = None,
+    all_rows: Annotated[
+        bool,
+        typer.Option("--all-rows", help="Ask the questions of all rows, special ones included."),
+    ] = False,
     only: Only = None,
     nulls: Nulls = DEFAULT_NULLS,
     seed: Seed = 0,
@@ -85,6 +89,7 @@ def analyze(
             seed=seed,
             command=command,
             tokens=load_sample(loaded, names, seed=seed, offline=offline),
+            all_rows=all_rows,
         )
     folder = analysis.save(out or Path("reports") / bundle_name(loaded))
     document = analysis.to_dict()

@@ -24,6 +24,7 @@ from posprobe.report.bundle import COMPARISON
 from posprobe.report.comparison_page import comparison_page
 from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
+from posprobe.report.verdict import shared
 from posprobe.table import Grid, PositionTable
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ class Comparison:
             "length": len(self.analyses[0].table),
             "tables": tables,
             "pairs": pairs,
+            "verdict": shared(self.labels, [table["verdict"] for table in tables]),
             "environment": self.environment,
         }
 
@@ -213,8 +215,6 @@ def compare(
     analyses = tuple(
         analyze(
             table,
-            # The published values are those of the probes.
-            only=("all",) if published_for(table) else None,
             nulls=nulls,
             device=device,
             seed=seed,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from posprobe.formatting import Block, cell, lookup, show
 from posprobe.measurements import compared_numbers
 from posprobe.page import Column, Fact, Page, Picture, Reading, Section, Table, columns
+from posprobe.report.questions import QUESTIONS
 from posprobe.report.table_page import versions
 
 
@@ -26,7 +27,7 @@ def comparison_page(document: Block) -> Page:
         lead=f"{len(tables)} position tables, {length} positions of each.",
         notes=(*cut, *notes),
         sections=(
-            *(_findings(number, table) for number, table in enumerate(tables)),
+            _answers(document),
             Section("numbers", "Numbers side by side", tables=(_numbers(tables),)),
             Section("figures", "Figures", pictures=tuple(_pictures(document))),
             _distances(document),
@@ -39,13 +40,22 @@ def comparison_page(document: Block) -> Page:
     )
 
 
-def _findings(number: int, table: Block) -> Section:
-    bullets = tuple(finding["text"] for finding in table["findings"])
-    if not table["nulls"]["draws"]:
-        bullets += ("No null models were drawn, so nothing is claimed of the numbers.",)
-    elif not bullets:
-        bullets = ("No number lies outside the bands of all null models.",)
-    return Section(f"findings-{number}", table["label"], bullets=bullets)
+def _answers(document: Block) -> Section:
+    """Say what the tables share and where they differ."""
+    told, tables = document["verdict"], document["tables"]
+    rows = tuple(
+        (QUESTIONS.get(answer["question"], answer["question"]), *answer["answers"].values())
+        for answer in told["answers"]
+    )
+    headings = columns("question", *(table["label"] for table in tables))
+    return Section(
+        "verdict",
+        "What they share and where they differ",
+        bullets=(told["summary"], *(f"{t['label']}: {t['verdict']['summary']}" for t in tables)),
+        tables=(
+            Table("Questions and answers, each about the table's own rows.", headings, rows, brief=True),
+        ),
+    )
 
 
 def _numbers(tables: list[Block]) -> Table:

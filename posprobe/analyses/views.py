@@ -1,0 +1,127 @@
+"""What all questions about a sequence share: each is computed on first use and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.base_fit import BaseFit, fit_base
+from posprobe.analyses.closeness import Floats, cloud
+from posprobe.analyses.lines import Lines, find_lines
+from posprobe.analyses.stationary import Kernel, fit_kernel, leading
+
+#: A yes needs a p-value of at most this.
+LEVEL = 0.02
+#: Draws of each null.
+DRAWS = 99
+#: Longest table that is looked at whole; of longer ones, the first so many rows.
+MAX_ROWS = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What all questions about a sequence share.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred, of mean squared norm 1, or 0 for equal rows.
+    seed
+        Of all draws.
+    shortened
+        Number of rows of which these are the first; 0 if they are all.
+    """
+
+    points: Floats
+    seed: int
+    shortened: int = 0
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def constant(self) -> bool:
+        """Whether all rows are equal."""
+        return not self.points.any()
+
+    @cached_property
+    def coordinates(self) -> Floats:
+        """``[n, r]``: along the leading directions."""
+        return leading(self.points)
+
+    @cached_property
+    def steps(self) -> Floats:
+        """``[n - 1, r]``: steps along the leading directions of the steps, which signs keep."""
+        return leading(np.diff(self.points, axis=0), 12)
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The falling kernel that fits."""
+        return fit_kernel(self.points)
+
+    @cached_property
+    def signed_walks(self) -> NDArray[np.float32]:
+        """``[draws, n, r]``: the steps with random signs, added up; the first has none changed."""
+        return signed(self.steps, 1, self.rng(1))
+
+    @cached_property
+    def base(self) -> BaseFit | None:
+        """The sinusoid that resembles the table most; None of fewer than two columns."""
+        width = self.points.shape[1] // 2 * 2
+        return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
+
+    @cached_property
+    def lines(self) -> Lines:
+        """The rotations."""
+        return find_lines(self.points, draws=DRAWS, seed=self.seed, level=LEVEL)
+
+    def rng(self, question: int) -> np.random.Generator:
+        """Return the source of randomness of one question."""
+        return np.random.default_rng([self.seed, question])
+
+
+def units(points: Floats) -> Floats:
+    """Give rows length 1 as seen from their spatial median, so that no few long rows decide."""
+    middle = np.zeros(points.shape[1])
+    for _ in range(4):  # Weiszfeld's iteration
+        weight = 1 / np.maximum(np.linalg.norm(points - middle, axis=1), 1e-6)
+        middle = weight @ points / weight.sum()
+    points = points - middle
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return np.asarray(points / np.where(norms > 1e-12, norms, 1.0))
+
+
+def signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Add steps up, the signs of each block of them drawn at random; first as they are."""
+    count = len(steps)
+    signs = rng.choice([-1.0, 1.0], size=(2 * DRAWS + 1, -(-count // block)))
+    signs[0] = 1.0
+    each = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
+    walks = np.zeros((len(signs), count + 1, steps.shape[1]), dtype=np.float32)
+    np.cumsum(each[:, :, None] * steps.astype(np.float32), axis=1, out=walks[:, 1:])
+    return walks
+
+
+def view(values: Floats, *, seed: int = 0) -> View:
+    """Prepare a table for questions.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``, finite; rows that are special already left out.
+    seed
+        Of all draws.
+    """
+    rows = len(values)
+    points = np.asarray(values[:MAX_ROWS], dtype=np.float64)
+    points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
+    points = points - points.mean(axis=0)
+    size = float(np.sqrt(np.square(points).sum() / max(len(points), 1)))
+    if np.abs(points).max(initial=0.0) <= 1e-12 * max(len(points), 1):
+        points = np.zeros_like(points)
+    else:
+        points = points / size
+    return View(points, seed, rows if rows > MAX_ROWS else 0)
