@@ -19,10 +19,11 @@ from posprobe.analyses.stationary import (
     fit_grid_kernel,
     fit_kernel,
     grid_distances,
+    leading,
     root,
     toeplitz,
 )
-from posprobe.analyses.views import DRAWS, LEVEL, MAX_ROWS, View, view
+from posprobe.analyses.views import DRAWS, LEVEL, MAX_ROWS, View, units, view
 from posprobe.table import Grid
 
 
@@ -43,11 +44,46 @@ def ask_grid(
     shared = view(values, seed=seed)
     layout = Grid(height, width)
     answers = [
+        grid_order(shared, height, width),
         rows_and_columns(shared, height, width),
         axis_rotations(shared, height, width),
         closed_form(shared, values, dtype, layout),
     ]
     return settle(answers)
+
+
+def grid_order(shared: View, height: int, width: int) -> Answer:
+    """Ask whether neighbours right and below are more alike than the same patches permuted."""
+    keys = ("grid.neighbour_right", "grid.neighbour_below")
+    if few := too_few("order", shared, keys):
+        return few
+    unit = units(shared.points)
+    short = leading(unit, 8)
+    rng = shared.rng(12)
+    value = _neighbours(unit, height, width)
+    drawn = np.empty(2 * DRAWS + 1)
+    for k in range(len(drawn)):
+        rows = short if k == 0 else rng.permutation(short, axis=0)
+        drawn[k] = _neighbours(rows, height, width)
+    p = rank(drawn[0], drawn[1:])
+    typical = float(np.median(drawn[1:]))
+    answer = verdict_of(p, enough=len(shared) >= 16)
+    told = (
+        f"neighbouring patches have a mean cosine of {value:.2f}, patches in random order about 0"
+    )
+    sentence = {
+        "yes": f"Yes: the place of a patch matters: {told}.",
+        "no": f"No sign that the place of a patch matters: {told}.",
+        "cannot tell": f"Cannot be told from {len(shared)} patches: {told}.",
+    }[answer]
+    return Answer("order", answer, sentence, value, typical, p, value - typical, keys)
+
+
+def _neighbours(rows: Floats, height: int, width: int) -> float:
+    cells = rows.reshape(height, width, -1)
+    right = np.einsum("rcd,rcd->rc", cells[:, 1:], cells[:, :-1])
+    below = np.einsum("rcd,rcd->rc", cells[1:], cells[:-1])
+    return float((right.sum() + below.sum()) / max(right.size + below.size, 1))
 
 
 def rows_and_columns(shared: View, height: int, width: int) -> Answer:

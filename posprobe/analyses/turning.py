@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from posprobe.analyses.answers import LEVEL, OPEN, Answer
+from posprobe.analyses.answers import OPEN, Answer
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.stationary import fit_process, leading
+from posprobe.analyses.views import LEVEL
 from posprobe.analyses.winding import Winding, winding
 from posprobe.table import Sequence
 

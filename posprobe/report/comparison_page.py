@@ -53,7 +53,12 @@ def _answers(document: Block) -> Section:
         "What they share and where they differ",
         bullets=(told["summary"], *(f"{t['label']}: {t['verdict']['summary']}" for t in tables)),
         tables=(
-            Table("Questions and answers, each about the table's own rows.", headings, rows, brief=True),
+            Table(
+                "Questions and answers, each about the table's own rows.",
+                headings,
+                rows,
+                brief=True,
+            ),
         ),
     )
 

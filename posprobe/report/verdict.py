@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from posprobe.analyses.answers import Answer, ask, ask_grid
+from posprobe.analyses.answers import Answer, ask
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging
+from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stretch import Stretch
 from posprobe.analyses.turning import winds
