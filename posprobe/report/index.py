@@ -126,7 +126,7 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
         title=folder.resolve().name or "bundles",
         subject=f"{len(bundles)} bundles",
         lead=f"{len(bundles)} bundles in this folder.",
-        notes=tuple(f"Left out: {name}: {reason}" for name, reason in damaged),
+        notes=tuple(f"{name} is left out: {reason}" for name, reason in damaged),
         sections=(
             Section(
                 "bundles",

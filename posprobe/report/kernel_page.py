@@ -94,14 +94,10 @@ def _numbers(document: Block) -> Table:
             *(KERNEL_OF[record["quantity"]] for record in records),
         ),
         (Cell("heads", note="that the mean is of"), *(str(r["head_count"]) for r in records)),
-        *(
-            (
-                Cell(number.label, note=number.meaning),
-                *(cell(record[number.key]) for record in records),
-            )
-            for number in NUMBERS
-        ),
     ]
+    for number in NUMBERS:
+        values = (cell(record[number.key]) for record in records)
+        rows.append((Cell(number.label, note=number.meaning), *values))
     headings = (Column("number"), *(Column(record["label"], numeric=True) for record in records))
     return Table(
         f"Kernels between {document['length']} positions, the mean over heads; distances in "

@@ -6,13 +6,17 @@ import shutil
 from io import StringIO
 from textwrap import fill
 
+from rich.cells import cell_len
+
 from posprobe.figures.common import spread
-from posprobe.page import Cell, Page, Row, Table
+from posprobe.page import Cell, Column, Page, Row, Table
 
 #: Sentences of a list, and rows of a table, that are printed; the page has all.
 SENTENCES, ROWS = 12, 20
 #: Columns of a line where nothing says how wide the terminal is.
 WIDTH = 100
+#: Between two columns of a table.
+GAP = 2
 
 
 def text(page: Page, width: int | None = None) -> str:
@@ -50,9 +54,6 @@ def _wrapped(line: str, begin: str, width: int) -> str:
 
 
 def _laid_out(table: Table, width: int) -> list[str]:
-    from rich.console import Console
-    from rich.table import Table as Grid
-
     # Drawings need a page.
     drawn = {
         place
@@ -60,24 +61,66 @@ def _laid_out(table: Table, width: int) -> list[str]:
         for place, cell in enumerate(row)
         if isinstance(cell, Cell) and cell.marks
     }
-    kept = [place for place in range(len(table.columns)) if place not in drawn]
-    grid = Grid(box=None, pad_edge=False, show_edge=False, padding=(0, 2, 0, 0))
-    for place in kept:
-        column = table.columns[place]
-        justify = "right" if column.numeric else "left"
-        grid.add_column(column.label, justify=justify, overflow="fold")  # type: ignore[arg-type]
     rows = spread(table.rows, ROWS)
-    for row in (*rows, *table.foot):
-        grid.add_row(*(_text(row, place) for place in kept))
+    first, *others = [
+        _Strip(column, [_text(row, place) for row in (*rows, *table.foot)], width)
+        for place, column in enumerate(table.columns)
+        if place not in drawn
+    ]
+    some = f" ({len(rows)} of {len(table.rows)} rows)" if len(rows) < len(table.rows) else ""
+    lines = [_wrapped(f"{table.caption.rstrip('.')}{some}", "", width)]
+    for block in _blocks(first, others, width):
+        lines += [*([""] if len(lines) > 1 else []), *_grid(block, width)]
+    return lines
+
+
+class _Strip:
+    """A column with its cells, and how narrow and how wide it can be."""
+
+    def __init__(self, column: Column, cells: list[str], width: int) -> None:
+        self.column, self.cells = column, cells
+        words = [word for text in (column.label, *cells) for word in text.split()]
+        # Numbers stay whole and words too, unless one alone would fill half of the line.
+        least = max(map(cell_len, [*words, *(cells if column.numeric else ())]), default=1)
+        self.least = min(least, width // 2 - GAP)
+        self.most = max(map(cell_len, (column.label, *cells)))
+
+
+def _blocks(first: _Strip, others: list[_Strip], width: int) -> list[list[_Strip]]:
+    """Share columns out among blocks that fit the line; each begins with the column of names."""
+    blocks = [[first]]
+    for strip in others:
+        taken = sum(one.least + GAP for one in blocks[-1])
+        if len(blocks[-1]) > 1 and taken + strip.least > width:
+            blocks.append([first])
+        blocks[-1].append(strip)
+    return blocks
+
+
+def _grid(block: list[_Strip], width: int) -> list[str]:
+    from rich.console import Console
+    from rich.table import Table as Grid
+
+    grid = Grid(box=None, pad_edge=False, show_edge=False, padding=(0, GAP, 0, 0))
+    room = width - sum(strip.least + GAP for strip in block) + GAP
+    for strip in block:
+        more = max(min(strip.most - strip.least, room), 0)
+        room -= more
+        grid.add_column(
+            strip.column.label,
+            justify="right" if strip.column.numeric else "left",
+            width=strip.least + more,
+            overflow="fold",
+        )
+    for cells in zip(*(strip.cells for strip in block), strict=True):
+        grid.add_row(*cells)
     out = StringIO()
     # Neither colours nor markup: names come from strangers.
     console = Console(
         file=out, width=width, color_system=None, markup=False, highlight=False, emoji=False
     )
     console.print(grid)
-    some = f" ({len(rows)} of {len(table.rows)} rows)" if len(rows) < len(table.rows) else ""
-    caption = _wrapped(f"{table.caption.rstrip('.')}{some}", "", width)
-    return [caption, *(line.rstrip() for line in out.getvalue().splitlines())]
+    return [line.rstrip() for line in out.getvalue().splitlines()]
 
 
 def _text(row: Row, place: int) -> str:
