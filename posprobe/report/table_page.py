@@ -83,7 +83,7 @@ def _answered(document: Block) -> Page:
         for section in measured
     )
     first, stop = told["rows"]
-    said = ()
+    said: tuple[str, ...] = ()
     if told["rows"] != table["rows"]:
         why = "; ".join(told["reasons"])
         said = (

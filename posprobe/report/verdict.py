@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from posprobe.formatting import Block, listed, show
 from posprobe.measurements import TABLE, Finding, TableInputs
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.table import Grid
+
+if TYPE_CHECKING:
+    from posprobe.documents import SharedAnswerBlock, SharedVerdictBlock
 
 #: Rows that a sentence lists.
 LISTED = 8
@@ -242,7 +245,7 @@ def _affirmed(sentence: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> dict[str, Any]:
+def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlock:
     """Compare the answers of several tables.
 
     Returns
@@ -251,10 +254,10 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> dict[str, Any]:
         ``summary`` and ``answers``: for each question the answers by label, whether all agree, and
         a sentence.
     """
-    answers = []
+    answers: list[SharedAnswerBlock] = []
     for name, question in QUESTIONS.items():
         found = [
-            next(a["answer"] for a in block["answers"] if a["question"] == name)
+            next((a["answer"] for a in block["answers"] if a["question"] == name), "cannot tell")
             for block in verdicts
         ]
         kinds = set(found)
