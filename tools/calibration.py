@@ -140,7 +140,7 @@ def direction(rng: np.random.Generator, d: int) -> np.ndarray:
 def rotations(
     periods: Callable[[int], tuple[float, ...]], noise: float, background: Draw = gaussian
 ) -> Draw:
-    """Draw rotations of equal size in random planes; the background has ``noise`` times their variance."""
+    """Draw rotations of equal size in random planes, with ``noise`` times their variance."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         chosen = periods(n)
@@ -191,7 +191,7 @@ def special(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 def permuted(reference: str) -> Draw:
     """Draw a real table's rows in random order."""
 
-    def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    def draw(rng: np.random.Generator, n: int, _: int) -> np.ndarray:
         values = np.asarray(pp.load(reference).values, dtype=np.float64)
         return rng.permutation(values)[:n]
 
@@ -201,7 +201,7 @@ def permuted(reference: str) -> Draw:
 def permuted_in_blocks(reference: str) -> Draw:
     """Draw a real table's rows in random order within blocks of eight."""
 
-    def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    def draw(rng: np.random.Generator, n: int, _: int) -> np.ndarray:
         values = np.asarray(pp.load(reference).values, dtype=np.float64)[:n]
         order = np.argsort(np.arange(len(values)) // 8 + rng.random(len(values)) * 0.999)
         return values[order]
@@ -210,7 +210,7 @@ def permuted_in_blocks(reference: str) -> Draw:
 
 
 def field_of(kind: str, length: float) -> Draw:
-    """Draw a random field on a square grid: isotropic RBF or exponential, or separable exponential."""
+    """Draw a field on a square grid: isotropic RBF or exponential, or separable."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         side = round(np.sqrt(n))
