@@ -243,8 +243,8 @@ def _directions(
             pairs = np.triu_indices(len(unit), 1)
             typical = float(np.median(inner[pairs]))
             if low < FEW_WAVES:  # too few pairs for a median, and of very different power
-                power = (size[size > 0] / size.max()).astype(np.float64) ** 2
-                    weight = np.outer(power, power)[pairs] + 1e-30
+                share = (size[size > 0] / size.max()).astype(np.float64) ** 2
+                weight = np.outer(share, share)[pairs] + 1e-30
                 typical = max(typical, 0.69 * float(weight @ inner[pairs] / weight.sum()))
             number = int(np.clip(round(0.69 / max(typical, 1e-3)), 1, MAX_DIRECTIONS))
         else:
