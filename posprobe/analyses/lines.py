@@ -105,7 +105,7 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
         flat = np.zeros_like(flat)  # a straight line leaves rounding
     waves = np.fft.rfft((flat * taper[:, None]).astype(np.float32), 2 * n, axis=0)
     power = np.square(np.abs(waves)).sum(axis=1, dtype=np.float64)
-    total = float(power.sum())
+    total = float(power.sum()) or 1.0
     cycles = np.arange(n + 1) / 2
     kept = (cycles >= SLOWEST_CYCLES) & (cycles <= n / 2 - 0.5)
     part, where = power[kept], cycles[kept]
