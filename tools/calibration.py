@@ -140,7 +140,7 @@ def direction(rng: np.random.Generator, d: int) -> np.ndarray:
 def rotations(
     periods: Callable[[int], tuple[float, ...]], noise: float, background: Draw = gaussian
 ) -> Draw:
-    """Draw rotations of equal size in random planes, on ``noise`` times their variance."""
+    """Draw rotations of equal size in random planes, with ``noise`` times their variance."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         chosen = periods(n)
@@ -210,7 +210,7 @@ def permuted_in_blocks(reference: str) -> Draw:
 
 
 def field_of(kind: str, length: float) -> Draw:
-    """Draw a random field on a square grid: isotropic RBF or exponential, or separable."""
+    """Draw a field on a square grid: isotropic RBF or exponential, or separable."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
         side = round(np.sqrt(n))

@@ -101,9 +101,11 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
     taper = np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)
     straight, _ = np.linalg.qr(np.stack([np.ones(n), np.arange(n) / n], axis=1))
     flat = points - straight @ (straight.T @ points)
+    if np.square(flat).sum() <= 1e-20 * np.square(points).sum():
+        flat = np.zeros_like(flat)  # a straight line leaves rounding
     waves = np.fft.rfft((flat * taper[:, None]).astype(np.float32), 2 * n, axis=0)
     power = np.square(np.abs(waves)).sum(axis=1, dtype=np.float64)
-    total = float(power.sum())
+    total = float(power.sum()) or 1.0
     cycles = np.arange(n + 1) / 2
     kept = (cycles >= SLOWEST_CYCLES) & (cycles <= n / 2 - 0.5)
     part, where = power[kept], cycles[kept]
@@ -241,7 +243,8 @@ def _directions(
             pairs = np.triu_indices(len(unit), 1)
             typical = float(np.median(inner[pairs]))
             if low < FEW_WAVES:  # too few pairs for a median, and of very different power
-                weight = np.outer(size[size > 0] ** 2, size[size > 0] ** 2)[pairs]
+                share = (size[size > 0] / size.max()).astype(np.float64) ** 2
+                weight = np.outer(share, share)[pairs] + 1e-30
                 typical = max(typical, 0.69 * float(weight @ inner[pairs] / weight.sum()))
             number = int(np.clip(round(0.69 / max(typical, 1e-3)), 1, MAX_DIRECTIONS))
         else:

@@ -24,6 +24,8 @@ from posprobe.table import Layout, PositionTable
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
 #: cores for 65,536 x 1,024, and four times the table's memory, which both double with the rows.
 EXACT = 2**36
+#: Sides of a Gram matrix up to which few components are read off it.
+DENSE = 2048
 #: Leading components that are computed of a larger table.
 LEADING = 64
 #: Columns beside those, and rounds of power iteration. Where the spectrum falls, the singular
@@ -135,13 +137,15 @@ class PCA(Result):
         return block
 
 
-def pca(table: PositionTable | Positions | Array) -> PCA:
+def pca(table: PositionTable | Positions | Array, *, leading: int | None = None) -> PCA:
     """Compute the principal components of a table, positions being the samples.
 
     Parameters
     ----------
     table
         ``[n, d]``.
+    leading
+        Components that are enough, where they are few: they cost less than all.
 
     Raises
     ------
@@ -168,11 +172,14 @@ def pca(table: PositionTable | Positions | Array) -> PCA:
         )
     centered, _ = centred(values, xp)
     n, d = values.shape
-    method: Method = "exact" if n * d * min(n, d) <= EXACT else "randomised"
+    few = leading is not None and 4 * leading < min(n, d)
+    method: Method = "randomised" if few or n * d * min(n, d) > EXACT else "exact"
     if method == "exact":
         left, found, right = xp.linalg.svd(centered, full_matrices=False)
+    elif few and leading and min(n, d) <= DENSE:
+        left, found, right = _from_gram(centered, leading, xp)
     else:
-        left, found, right = leading_svd(centered, LEADING, xp)
+        left, found, right = leading_svd(centered, leading or LEADING, xp)
     scores = to_numpy(left * found).astype(np.float64)
     components = to_numpy(right).astype(np.float64)
     singular = to_numpy(found).astype(np.float64)
@@ -257,6 +264,21 @@ def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array
         basis, _ = xp.linalg.qr(xp.matmul(matrix, along))
     left, values, right = xp.linalg.svd(xp.matmul(basis.T, matrix), full_matrices=False)
     return xp.matmul(basis, left)[:, :count], values[:count], right[:count, :]
+
+
+def _from_gram(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array, Array]:
+    """Return the leading part of a decomposition from the smaller Gram matrix.
+
+    The squares lose half of the digits of the smallest singular values, and none of the leading.
+    """
+    n, d = matrix.shape
+    wide = d > n
+    rows = matrix.T if wide else matrix
+    squares, vectors = xp.linalg.eigh(xp.matmul(rows.T, rows))
+    values = xp.sqrt(xp.clip(xp.flip(squares, axis=0)[:count], 0.0, None))
+    right = xp.flip(vectors, axis=1)[:, :count]
+    left = xp.matmul(rows, right) / xp.where(values > 0, values, 1.0)
+    return (right, values, left.T) if wide else (left, values, right.T)
 
 
 def _effective_rank(share: NDArray[np.float64]) -> float:

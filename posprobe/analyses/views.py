@@ -16,7 +16,7 @@ from posprobe.analyses.stationary import Kernel, fit_kernel, leading
 #: A yes needs a p-value of at most this.
 LEVEL = 0.02
 #: Draws of each null.
-DRAWS = 99
+DRAWS = 49
 #: Longest table that is looked at whole; of longer ones, the first so many rows.
 MAX_ROWS = 2048
 

@@ -31,6 +31,10 @@ R = TypeVar("R", bound=Result)
 I = TypeVar("I")  # noqa: E741 - what a measurement takes
 
 
+#: Leading components of the stretch that its measurements need.
+LEADING = 64
+
+
 class Tokens(Protocol):
     """Embeddings that positions are added to: `posprobe.families.TokenSample`."""
 
@@ -261,7 +265,7 @@ class TableInputs:
     def kept_components(self) -> PCA:
         """Its principal components."""
         found = self.result("pca") if self.stretch.whole else None
-        return found if isinstance(found, PCA) else pca(self.kept)
+        return found if isinstance(found, PCA) else pca(self.kept, leading=LEADING)
 
 
 def sentence(text: str, *keys: str) -> Callable[[Block], str]:

@@ -202,18 +202,21 @@ def analyze(
         within_reach(len(table))
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
 
+    told: dict[str, Any] = {}
+
     def measure() -> dict[str, float | None]:
+        # All that needs no null table runs in one thread, while others draw.
         for name in chosen:
             inputs.result(name)
+        if _everything(only):
+            told.update(verdict(inputs, table.source.dtype or "F32"))
         return headline_numbers(_summaries(inputs.results))
 
     numbers = bands(table, measure, nulls, seed)
     results = {name: inputs.results[name] for name in chosen}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
-    # Of single measurements nothing is summed up.
-    told = verdict(inputs, table.source.dtype or "F32") if _everything(only) else None
     made = environment(given.device, seed, command)
-    return Analysis(table, results, block, made, tokens, told)
+    return Analysis(table, results, block, made, tokens, told or None)
 
 
 def _everything(only: Iterable[str] | None) -> bool:
