@@ -517,7 +517,7 @@ def test_large_tables_say_what_was_averaged_or_left_out() -> None:
 @pytest.mark.parametrize(
     ("kind", "case", "said"),
     [
-        ("mosaic", "sequence", "patches on a grid"),
+        ("mosaic", "sequence", "positions on a grid"),
         ("heads", "sequence", "table of positions"),
         ("similarity", "curves", "kind heads"),
         ("norms", "several", "one table"),
