@@ -90,6 +90,7 @@ class _Strip:
         least = max(map(cell_len, [*words, *(cells if column.numeric else ())]), default=1)
         self.least = min(least, width // 2 - GAP)
         self.most = max(map(cell_len, (column.label, *self.cells)))
+        self.letters = sum(map(cell_len, self.cells))
 
 
 def _wide(strips: list[_Strip], gap: int) -> int:
@@ -107,19 +108,34 @@ def _blocks(strips: list[_Strip], gap: int, width: int) -> list[list[_Strip]]:
     return blocks
 
 
+def _widths(block: list[_Strip], gap: int, width: int) -> list[int]:
+    """Share the room that is left among the texts by their length, the rest among numbers."""
+    widths = {id(strip): strip.least for strip in block}
+    room = width - _wide(block, gap)
+    texts = sorted((s for s in block if not s.column.numeric), key=lambda s: s.letters)
+    for strip in [*texts, *(s for s in block if s.column.numeric)]:
+        share = room
+        if strip in texts:
+            letters = sum(other.letters for other in texts[texts.index(strip) :])
+            share = max(
+                room * strip.letters // max(letters, 1), min(room, width // 4 - strip.least)
+            )
+        more = max(min(strip.most - strip.least, share), 0)
+        widths[id(strip)] += more
+        room -= more
+    return list(widths.values())
+
+
 def _grid(block: list[_Strip], gap: int, width: int) -> list[str]:
     from rich.console import Console
     from rich.table import Table as Grid
 
     grid = Grid(box=None, pad_edge=False, show_edge=False, padding=(0, gap, 0, 0))
-    room = width - _wide(block, gap)
-    for strip in block:
-        more = max(min(strip.most - strip.least, room), 0)
-        room -= more
+    for strip, wide in zip(block, _widths(block, gap, width), strict=True):
         grid.add_column(
             strip.column.label,
             justify="right" if strip.column.numeric else "left",
-            width=strip.least + more,
+            width=wide,
             overflow="fold",
         )
     for cells in zip(*(strip.cells for strip in block), strict=True):
