@@ -414,8 +414,7 @@ def test_every_result_draws_itself(name: str) -> None:
 
 def test_positions_that_add_nothing_are_drawn_as_far_as_they_can_be() -> None:
     flat = mean_decomposition({0: moments(np.ones((2, 9, WIDTH)))}, layout=Sequence(9))
-    names = ("layers", "cosines", "paths")
-    figures = report_figures({"a model": flat}, names)
+    figures = MODEL["states"].figures({"a model": flat})
     assert set(figures) == {"layers"}
     figures["layers"]()
 

@@ -517,14 +517,14 @@ def test_large_tables_say_what_was_averaged_or_left_out() -> None:
 @pytest.mark.parametrize(
     ("kind", "case", "said"),
     [
-        ("mosaic", "sequence", "patches on a grid"),
+        ("mosaic", "sequence", "positions on a grid"),
         ("heads", "sequence", "table of positions"),
         ("similarity", "curves", "kind heads"),
         ("norms", "several", "one table"),
         ("comparison", "sequence", "two to 6 tables"),
         ("shift", "grid", "cannot be drawn"),
         ("spectrogram", "grid", "cannot be drawn"),
-        ("pie", "sequence", "There are similarity, mosaic"),
+        ("pie", "sequence", "There are mosaic, similarity"),
     ],
 )
 def test_a_kind_that_does_not_apply_is_refused(kind: str, case: str, said: str) -> None:

@@ -12,7 +12,7 @@ from posprobe.figures.common import spread
 from posprobe.page import Cell, Column, Page, Row, Table
 
 #: Sentences of a list, and rows of a table, that are printed; the page has all.
-SENTENCES, ROWS = 12, 20
+SENTENCES, ROWS = 12, 24
 #: Columns of a line where nothing says how wide the terminal is.
 WIDTH = 100
 #: Between two columns of a table.
@@ -62,54 +62,80 @@ def _laid_out(table: Table, width: int) -> list[str]:
         if isinstance(cell, Cell) and cell.marks
     }
     rows = spread(table.rows, ROWS)
-    first, *others = [
-        _Strip(column, [_text(row, place) for row in (*rows, *table.foot)], width)
+    strips = [
+        _Strip(
+            column,
+            [_text(row, place) for row in rows],
+            [_text(row, place) for row in table.foot],
+            width,
+        )
         for place, column in enumerate(table.columns)
         if place not in drawn
     ]
     some = f" ({len(rows)} of {len(table.rows)} rows)" if len(rows) < len(table.rows) else ""
     lines = [_wrapped(f"{table.caption.rstrip('.')}{some}", "", width)]
-    for block in _blocks(first, others, width):
-        lines += [*([""] if len(lines) > 1 else []), *_grid(block, width)]
+    gap = 1 if _wide(strips, GAP) > width >= _wide(strips, 1) else GAP
+    for block in _blocks(strips, gap, width):
+        lines += [*([""] if len(lines) > 1 else []), *_grid(block, gap, width)]
     return lines
 
 
 class _Strip:
     """A column with its cells, and how narrow and how wide it can be."""
 
-    def __init__(self, column: Column, cells: list[str], width: int) -> None:
-        self.column, self.cells = column, cells
-        words = [word for text in (column.label, *cells) for word in text.split()]
+    def __init__(self, column: Column, cells: list[str], foot: list[str], width: int) -> None:
+        self.column, self.cells = column, [*cells, *foot]
+        words = [word for text in (column.label, *self.cells) for word in text.split()]
         # Numbers stay whole and words too, unless one alone would fill half of the line.
         least = max(map(cell_len, [*words, *(cells if column.numeric else ())]), default=1)
         self.least = min(least, width // 2 - GAP)
-        self.most = max(map(cell_len, (column.label, *cells)))
+        self.most = max(map(cell_len, (column.label, *self.cells)))
+        self.letters = sum(map(cell_len, self.cells))
 
 
-def _blocks(first: _Strip, others: list[_Strip], width: int) -> list[list[_Strip]]:
+def _wide(strips: list[_Strip], gap: int) -> int:
+    return sum(strip.least + gap for strip in strips) - gap
+
+
+def _blocks(strips: list[_Strip], gap: int, width: int) -> list[list[_Strip]]:
     """Share columns out among blocks that fit the line; each begins with the column of names."""
+    first, *others = strips
     blocks = [[first]]
     for strip in others:
-        taken = sum(one.least + GAP for one in blocks[-1])
-        if len(blocks[-1]) > 1 and taken + strip.least > width:
+        if len(blocks[-1]) > 1 and _wide([*blocks[-1], strip], gap) > width:
             blocks.append([first])
         blocks[-1].append(strip)
     return blocks
 
 
-def _grid(block: list[_Strip], width: int) -> list[str]:
+def _widths(block: list[_Strip], gap: int, width: int) -> list[int]:
+    """Share the room that is left among the texts by their length, the rest among numbers."""
+    widths = {id(strip): strip.least for strip in block}
+    room = width - _wide(block, gap)
+    texts = sorted((s for s in block if not s.column.numeric), key=lambda s: s.letters)
+    for strip in [*texts, *(s for s in block if s.column.numeric)]:
+        share = room
+        if strip in texts:
+            letters = sum(other.letters for other in texts[texts.index(strip) :])
+            share = max(
+                room * strip.letters // max(letters, 1), min(room, width // 4 - strip.least)
+            )
+        more = max(min(strip.most - strip.least, share), 0)
+        widths[id(strip)] += more
+        room -= more
+    return list(widths.values())
+
+
+def _grid(block: list[_Strip], gap: int, width: int) -> list[str]:
     from rich.console import Console
     from rich.table import Table as Grid
 
-    grid = Grid(box=None, pad_edge=False, show_edge=False, padding=(0, GAP, 0, 0))
-    room = width - sum(strip.least + GAP for strip in block) + GAP
-    for strip in block:
-        more = max(min(strip.most - strip.least, room), 0)
-        room -= more
+    grid = Grid(box=None, pad_edge=False, show_edge=False, padding=(0, gap, 0, 0))
+    for strip, wide in zip(block, _widths(block, gap, width), strict=True):
         grid.add_column(
             strip.column.label,
             justify="right" if strip.column.numeric else "left",
-            width=strip.least + more,
+            width=wide,
             overflow="fold",
         )
     for cells in zip(*(strip.cells for strip in block), strict=True):

@@ -153,9 +153,8 @@ def layers_table(document: Block) -> Table:
         below.append(f"{baselines['draws']} random walks, 5 to 95 %")
     also = f" At the foot {' and '.join(below)}, of the same shape." if below else ""
     return Table(
-        "By layer: the share of variance that positions account for, the part of it that sampling "
-        "noise alone gives, the share of contexts, and numbers of the table that positions "
-        f"add.{also}",
+        "By layer: the shares of variance that positions, sampling noise alone and contexts "
+        f"account for, and numbers of the table that positions add.{also}",
         columns(
             "layer", "=position", "=noise", "=context", "=relative norm", "=rank",
             *(f"={label}" for label in COLUMNS.values()),
