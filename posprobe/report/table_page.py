@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from posprobe.formatting import Block, cell, show
-from posprobe.measurements import TABLE, compared_numbers
+from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
 from posprobe.page import Cell, Column, Fact, Page, Picture, Section, Table, columns
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 
@@ -71,7 +71,8 @@ def _lead(table: Block) -> str:
 def _answered(document: Block) -> Page:
     """Lay out the page of a table that has a verdict: the answer first, everything else folded."""
     table, told = document["table"], document["verdict"]
-    measured = [m.section(document) for m in TABLE.values() if m.name in document]
+    there = [m for m in TABLE.values() if m.name in document]
+    measured = [m.section(document) for m in there if not m.empty(document[m.name])]
     shown = LEADING[table["layout"]["type"]]
     pictures = {p.name: p for section in measured for p in section.pictures}
     folded = tuple(
@@ -109,10 +110,22 @@ def _answered(document: Block) -> Page:
             ),
             *(replace(section, folded=True) for section in _verdict(document)),
             *folded,
+            *_undefined([m for m in there if m.empty(document[m.name])], document),
             _table_itself(table),
         ),
         provenance=(*_source(table), *versions(document["environment"])),
     )
+
+
+def _undefined(empty: Sequence[TableMeasurement], document: Block) -> tuple[Section, ...]:
+    """Gather the measurements that such a table does not have, with the reasons."""
+    rows = tuple(
+        (m.title, "; ".join(dict.fromkeys(document[m.name]["undefined"].values()))) for m in empty
+    )
+    if not rows:
+        return ()
+    table = Table("What is not defined for this table", columns("measurement", "reason"), rows)
+    return (Section("undefined", "Not defined for this table", tables=(table,), folded=True),)
 
 
 def answers_table(told: Block) -> Table:

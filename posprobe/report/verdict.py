@@ -15,6 +15,7 @@ from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stretch import Stretch
 from posprobe.analyses.turning import winds
+from posprobe.analyses.views import LEVEL
 from posprobe.arrays import to_numpy
 from posprobe.formatting import Block, listed, show
 from posprobe.measurements import TABLE, Finding, TableInputs
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Rows that a sentence lists.
 LISTED = 8
+#: Share of both codes from which pairs that go round are worth a word.
+HELD = 0.95
 #: Held-out R² by which rotations must be ahead of any smooth curve.
 AHEAD = 0.2
 
@@ -104,10 +107,12 @@ def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
     if answer.question != "axis_rotations" or codes is None or codes.undefined:
         return answer
     said = []
+    least = 1.0
     for name, code in codes.axes.items():
         pairs = code.winding.pairs
         if pairs and code.components is not None:
             held = float(code.components.explained_variance_ratio[:4].sum())
+            least = min(least, held) if len(pairs) > 1 else 0.0
             turns = listed([f"{pair.turns:.2f}" for pair in pairs])
             one = len(pairs) == 1
             said.append(
@@ -118,7 +123,10 @@ def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
     if not said:
         return answer
     text = "; ".join(said)
-    return replace(answer, sentence=f"{answer.sentence} {text[0].upper()}{text[1:]}.")
+    told = f"{answer.sentence} {text[0].upper()}{text[1:]}."
+    # Nearly all of both codes in pairs that go round is worth a word, though no proof.
+    effect = least if answer.effect is None and least >= HELD and len(said) == 2 else answer.effect
+    return replace(answer, sentence=told, effect=effect)
 
 
 def _special(found: Seams) -> Answer:
@@ -188,6 +196,8 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         text += f"({share:.0%} of the variance)"
         if says("axis_rotations"):
             text += ", and the codes rotate"
+        elif wound := answers["axis_rotations"].effect:
+            text += f"; four directions hold {wound:.0%} of each code, in pairs that go round"
         return text
     if answers["order"].answer == "no":
         return "no sign that the order of positions matters: the rows look independent"
@@ -208,7 +218,10 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
     if says("stationary"):
         text = f"neighbours are alike{few}, and distance alone decides how much"
         return f"{text}; it is no smooth curve{wound}"
-    return f"neighbours are alike, as in a random walk{few}{wound}; nothing else stands out"
+    alike = f"neighbours are alike (mean cosine {answers['order'].value:.2f}){few}{wound}"
+    walks = (answers["stationary"].value or {}).get("p_walk", 0.0) > LEVEL
+    where = "as in a random walk" if walks else "within bounds"
+    return f"{alike}, {where}; nothing else stands out"
 
 
 def _rotations(answer: Answer, ladder: bool) -> str:
