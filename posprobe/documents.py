@@ -150,7 +150,7 @@ class AnalysisDocument(TypedDict):
     schema: Literal["posprobe.analysis/1"]
     table: TableBlock
     environment: EnvironmentBlock
-    verdict: Annotated[NotRequired[VerdictBlock], "Absent where single measurements were chosen."]
+    verdict: NotRequired[Annotated[VerdictBlock, "Absent where single measurements were chosen."]]
     nulls: NullsBlock
     findings: list[FindingBlock]
 
@@ -253,7 +253,7 @@ class ComparedTable(TypedDict):
     published: list[PublishedBlock]
     table: TableBlock
     environment: EnvironmentBlock
-    verdict: VerdictBlock
+    verdict: NotRequired[Annotated[VerdictBlock, "Absent from bundles of 0.1.0."]]
     nulls: NullsBlock
     findings: list[FindingBlock]
 
@@ -279,7 +279,7 @@ class ComparisonDocument(TypedDict):
     ]
     tables: Annotated[list[ComparedTable], limits(minItems=2)]
     pairs: Annotated[list[PairBlock], "Every pair of tables, once.", limits(minItems=1)]
-    verdict: SharedVerdictBlock
+    verdict: NotRequired[Annotated[SharedVerdictBlock, "Absent from bundles of 0.1.0."]]
     environment: EnvironmentBlock
 
 

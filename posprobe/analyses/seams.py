@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, TypedDict
+from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,10 +78,10 @@ class SeamRule(TypedDict):
     min_side: int
     false_alarm: float
     excess: float
-    tail_alarm: float
+    tail_alarm: NotRequired[float]
     change: float
     norm_ratio: float
-    away: float
+    away: NotRequired[float]
 
 
 class SeamsBlock(TypedDict):

@@ -27,7 +27,7 @@ def comparison_page(document: Block) -> Page:
         lead=f"{len(tables)} position tables, {length} positions of each.",
         notes=(*cut, *notes),
         sections=(
-            _answers(document),
+            *_answers(document),
             Section("numbers", "Numbers side by side", tables=(_numbers(tables),)),
             Section("figures", "Figures", pictures=tuple(_pictures(document))),
             _distances(document),
@@ -40,24 +40,31 @@ def comparison_page(document: Block) -> Page:
     )
 
 
-def _answers(document: Block) -> Section:
+def _answers(document: Block) -> tuple[Section, ...]:
     """Say what the tables share and where they differ."""
+    if "verdict" not in document:
+        return ()
     told, tables = document["verdict"], document["tables"]
     rows = tuple(
         (QUESTIONS.get(answer["question"], answer["question"]), *answer["answers"].values())
         for answer in told["answers"]
     )
     headings = columns("question", *(table["label"] for table in tables))
-    return Section(
-        "verdict",
-        "What they share and where they differ",
-        bullets=(told["summary"], *(f"{t['label']}: {t['verdict']['summary']}" for t in tables)),
-        tables=(
-            Table(
-                "Questions and answers, each about the table's own rows.",
-                headings,
-                rows,
-                brief=True,
+    return (
+        Section(
+            "verdict",
+            "What they share and where they differ",
+            bullets=(
+                told["summary"],
+                *(f"{t['label']}: {t['verdict']['summary']}" for t in tables),
+            ),
+            tables=(
+                Table(
+                    "Questions and answers, each about the table's own rows.",
+                    headings,
+                    rows,
+                    brief=True,
+                ),
             ),
         ),
     )
