@@ -150,7 +150,7 @@ class AnalysisDocument(TypedDict):
     schema: Literal["posprobe.analysis/1"]
     table: TableBlock
     environment: EnvironmentBlock
-    verdict: Annotated[NotRequired[VerdictBlock], "Absent where single measurements were chosen."]
+    verdict: NotRequired[Annotated[VerdictBlock, "Absent where single measurements were chosen."]]
     nulls: NullsBlock
     findings: list[FindingBlock]
 
