@@ -136,6 +136,12 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> bool(pp.axis_codes(pp.sincos2d(6, 7, 16)).interaction_share < 1e-12)
+    True
     """
     given = positions(table)
     layout = given.layout

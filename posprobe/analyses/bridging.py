@@ -223,6 +223,12 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite, or ``pca`` is of a table of other length.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> pp.bridging(pp.sinusoidal(64, 16)).undefined
+    ''
     """
     given = positions(table)
     n, d = given.values.shape

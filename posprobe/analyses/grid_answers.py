@@ -57,6 +57,9 @@ def grid_order(shared: View, height: int, width: int) -> Answer:
     keys = ("grid.neighbour_right", "grid.neighbour_below")
     if few := too_few("order", shared, keys):
         return few
+    if height * width > MAX_ROWS:
+        text = f"Cannot be told of a grid of {height} x {width}."
+        return Answer("order", "cannot tell", text, keys=keys)
     unit = units(shared.points)
     short = leading(unit, 8)
     rng = shared.rng(12)
@@ -155,6 +158,9 @@ def axis_rotations(shared: View, height: int, width: int) -> Answer:
     keys = ("grid.row_share", "grid.column_share")
     if few := too_few("axis_rotations", shared, keys):
         return few
+    if height * width > MAX_ROWS:
+        text = f"Cannot be told of a grid of {height} x {width}."
+        return Answer("axis_rotations", "cannot tell", text, keys=keys)
     cells = shared.points.reshape(height, width, -1)
     parts = {"rows": cells.mean(axis=1), "columns": cells.mean(axis=0)}
     found = {name: rotations(view(code, seed=shared.seed)) for name, code in parts.items()}

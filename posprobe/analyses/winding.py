@@ -196,6 +196,13 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
     ------
     InvalidTable
         If the table is not ``[n, d]`` and finite, or ``pca`` is of a table of other length.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> found = pp.winding(pp.sinusoidal(64, 2))
+    >>> print(f"{found.pairs[0].turns:.1f} turns")
+    10.0 turns
     """
     given = positions(table)
     n = given.values.shape[0]

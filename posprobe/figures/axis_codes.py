@@ -93,4 +93,3 @@ def _axis_codes(sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, 
 
 
 FIGURES: Mapping[str, Callable[..., Any]] = {"axis_codes": _axis_codes}
-NEEDS: Mapping[str, Callable[[Any], bool]] = {"axis_codes": lambda result: not result.undefined}

@@ -94,8 +94,3 @@ def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any
 
 
 FIGURES: Mapping[str, Callable[..., Any]] = {"bridging": _bridging}
-NEEDS: Mapping[str, Callable[[Any], bool]] = {
-    "bridging": lambda result: (
-        not result.undefined or any(not axis.undefined for axis in result.axes.values())
-    )
-}

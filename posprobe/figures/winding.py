@@ -170,4 +170,3 @@ def _winding(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any])
 
 
 FIGURES: Mapping[str, Callable[..., Any]] = {"winding": _winding}
-NEEDS: Mapping[str, Callable[[Any], bool]] = {"winding": lambda result: bool(result.pairs)}

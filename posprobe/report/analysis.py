@@ -62,6 +62,9 @@ class Analysis:
         Versions, device, seed, command and time.
     tokens
         What the positions are added to, where ``scale`` was measured.
+    verdict
+        Summary, answers and the rows that they are about; None where single measurements were
+        chosen.
 
     Examples
     --------
@@ -71,9 +74,6 @@ class Analysis:
     (16,)
     >>> analysis.to_dict()["pca"].keys() >= {"stable_rank"}
     True
-    verdict
-        Summary, answers and the rows that they are about; None where single measurements were
-        chosen.
     """
 
     table: PositionTable

@@ -215,6 +215,8 @@ def compare(
     analyses = tuple(
         analyze(
             table,
+            # The published values are those of the probes.
+            only=("all",) if published_for(table) else None,
             nulls=nulls,
             device=device,
             seed=seed,

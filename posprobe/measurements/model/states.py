@@ -24,7 +24,7 @@ from posprobe.measurements.model.sentences import (
     percent,
     random_contexts,
 )
-from posprobe.nulls import band, surrogate, unexplained
+from posprobe.nulls import band, unexplained
 from posprobe.page import Table, columns
 from posprobe.table import Grid, Layout, PositionTable
 
@@ -111,10 +111,11 @@ def _no_plane(result: MeanDecomposition) -> str:
 
 
 def _walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
-    """Draw a random walk whose steps are equally long, from the origin."""
-    even = np.zeros((layout.size, dim))
-    even[:, 0] = np.arange(layout.size)
-    return surrogate(even, "walk", np.random.default_rng([seed, draw]), layout)
+    """Draw a random walk in reading order whose steps are equally long, from the origin."""
+    steps = np.random.default_rng([seed, draw]).standard_normal((layout.size, dim))
+    steps /= np.linalg.norm(steps, axis=1, keepdims=True)
+    steps[0] = 0
+    return np.cumsum(steps, axis=0)
 
 
 def _lacking(block: Block) -> tuple[str, ...]:
