@@ -16,6 +16,7 @@ from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.families import load
 from posprobe.figures import axis_codes as drawing
 from posprobe.figures.sheet import Sheet
+from posprobe.measurements.axis_codes import AXIS_CODES
 from posprobe.table import Grid, PositionTable
 
 
@@ -144,7 +145,9 @@ def test_the_figure_draws_both_axes(width: float) -> None:
     figure = drawing.FIGURES["axis_codes"](Sheet(width, 9.0), {"circles": found}, {})
     labels = [ax.get_xlabel() for ax in figure.axes]
     assert {"row of patches", "column of patches", "component 1"} <= set(labels)
-    assert not drawing.NEEDS["axis_codes"](axis_codes(gaussian(9, 4)))
+    (described,) = AXIS_CODES.drawings
+    assert described.lacks(axis_codes(gaussian(9, 4)))
+    assert not described.lacks(found)
 
 
 def test_the_shares_are_drawn() -> None:

@@ -19,6 +19,7 @@ from posprobe.errors import InvalidTable
 from posprobe.families import load
 from posprobe.figures import bridging as drawing
 from posprobe.figures.sheet import Sheet
+from posprobe.measurements.bridging import BRIDGING
 from posprobe.table import Grid
 
 
@@ -325,7 +326,8 @@ def test_the_figure_has_a_curve_for_each_kind_of_rule() -> None:
 @pytest.mark.parametrize("width", [3.3, 7.0])
 def test_grids_and_sequences_have_a_figure(width: float) -> None:
     results = {"walk": bridging(walk(64, 8)), "patches": bridging(patches(9, 9, 8))}
-    assert all(drawing.NEEDS["bridging"](result) for result in results.values())
+    (described,) = BRIDGING.drawings
+    assert not any(described.lacks(result) for result in results.values())
     figure = drawing.FIGURES["bridging"](Sheet(width, 9.0), results, {})
     titles = [ax.get_title() for ax in figure.axes]
     assert [title for title in titles if title] == ["walk", "patches: rows", "patches: columns"]

@@ -182,6 +182,12 @@ def test_print_shows_every_section_and_no_control(
 # Cosines.
 
 
+def unfold(page: Page) -> None:
+    """Open the sections that are shown on request."""
+    for fold in page.locator("details.fold:not([open]) > summary").all():
+        fold.evaluate("summary => summary.click()")
+
+
 def read(reader: Locator) -> tuple[int, int, float, float]:
     """The pair of positions and its two cosines as a reader states them."""
     first, second = (int(box.input_value()) for box in reader.locator("input").all())
@@ -293,6 +299,7 @@ def test_patches_follow_the_pointer_and_the_keys(bundles: Path, show: Callable[.
     place.press("Shift+ArrowLeft")
     assert read(reader)[0] == patch[0] - every
     # The matrix below shows the same pair.
+    unfold(page)
     assert read(page.locator(".reader").last) == read(reader)
 
 
@@ -333,6 +340,7 @@ def test_a_zero_row_is_undefined(tmp_path: Path, show: Callable[..., Page]) -> N
 
 def test_spectra_can_be_read_by_period(bundles: Path, show: Callable[..., Page]) -> None:
     page = show(address(bundles, "sequence"))
+    unfold(page)
 
     def labels() -> list[list[str]]:
         axes = page.locator('[id^="spectrum-matplotlib.axis"]').all()
@@ -394,6 +402,7 @@ def test_numbers_citation_and_command_can_be_copied(
     bundles: Path, show: Callable[..., Page]
 ) -> None:
     page = show(address(bundles, "sequence"), permissions=["clipboard-read", "clipboard-write"])
+    unfold(page)
     copied = "navigator.clipboard.readText()"
     page.get_by_role("button", name="Copy command").click()
     assert page.evaluate(copied) == "posprobe analyze x"

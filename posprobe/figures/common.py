@@ -29,6 +29,8 @@ Band: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 MAX_CELLS = 512
 #: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
 MAX_POINTS = 2048
+#: Pieces of a path that have a colour of their own: each takes its place on a page too.
+MAX_PIECES = 1024
 #: Decibels below the peak at which the colours end.
 FLOOR = -40.0
 BAND = "random walk, 5 to 95 %"
@@ -80,6 +82,15 @@ def spread(items: Sequence[_T], most: int) -> list[_T]:
     if len(items) <= most:
         return list(items)
     return [items[round(k * (len(items) - 1) / (most - 1))] for k in range(most)]
+
+
+def pieces(points: NDArray[np.float64]) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+    """Cut a path ``[n, c]`` into as few steps each as keep its pieces few; and their middles."""
+    steps = len(points) - 1
+    block = max(math.ceil(steps / MAX_PIECES), 1)
+    starts = np.arange(0, steps, block)
+    middles = (starts + np.minimum(starts + block, steps)) / 2
+    return [points[k : k + block + 1] for k in starts], middles
 
 
 def styled(results: Mapping[str, _T]) -> Iterator[tuple[str, _T, dict[str, Any]]]:

@@ -16,6 +16,7 @@ from posprobe.figures.common import (
     nothing,
     null_band,
     panels,
+    pieces,
     plain,
     styled,
 )
@@ -96,7 +97,7 @@ def plane(ax: Axes, result: PCA) -> ScalarMappable:
     ax.axhline(0, color=GRID, linewidth=0.5, zorder=0)
     ax.axvline(0, color=GRID, linewidth=0.5, zorder=0)
     ax.add_collection(
-        LineCollection(list(steps), colors=colors.to_rgba(shade), linewidths=1.1, capstyle="round")
+        LineCollection(steps, colors=colors.to_rgba(shade), linewidths=1.1, capstyle="round")
     )
     # Ink follows a page's theme, so that an open and a full mark of one shape would look alike.
     for row, face, marker in ((0, "white", "o"), (-1, INK, "s")):
@@ -115,7 +116,7 @@ def space(ax: Any, result: PCA) -> None:
     )
 
     steps, shade, colors = _steps(result, 3)
-    ax.add_collection3d(Line3DCollection(list(steps), colors=colors.to_rgba(shade), linewidths=1.1))
+    ax.add_collection3d(Line3DCollection(steps, colors=colors.to_rgba(shade), linewidths=1.1))
     for row, face, marker in ((0, "white", "o"), (-1, INK, "s")):
         _end(ax, result, row, 3, markerfacecolor=face, marker=marker)
     reach = 1.05 * np.abs(result.scores[:, :3]).max(axis=0)
@@ -134,20 +135,20 @@ def space(ax: Any, result: PCA) -> None:
 
 def _steps(
     result: PCA, components: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], ScalarMappable]:
-    """Return the steps of the path ``[k, 2, components]``, what colours each, and the colours."""
+) -> tuple[list[NDArray[np.float64]], NDArray[np.float64], ScalarMappable]:
+    """Return the pieces of the path ``[k, components]``, what colours each, and the colours."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
     points = result.scores[:, :components]
-    steps = np.stack([points[:-1], points[1:]], axis=1)
-    first, last = result.start, result.start + len(points) - 1
-    number = first + 0.5 + np.arange(len(points) - 1, dtype=np.float64)
     if isinstance(result.layout, Grid):
-        width = result.layout.width
-        within = np.arange(1, len(points)) % width != 0
-        steps, number = steps[within], np.repeat(np.arange(float(result.layout.height)), width - 1)
-        first, last = 0, result.layout.height - 1
+        height, width = result.layout.height, result.layout.width
+        steps, number = list(points.reshape(height, width, -1)), np.arange(float(height))
+        first, last = 0, height - 1
+    else:
+        steps, number = pieces(points)
+        first, last = result.start, result.start + len(points) - 1
+        number = number + first
     return steps, number, ScalarMappable(Normalize(first, max(last, first + 1)), ONE_SIDED)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.figures.common import nothing
+from posprobe.figures.common import nothing, pieces
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
 
@@ -44,10 +44,9 @@ def plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
     if pair.turns > MANY_TURNS:
         ax.scatter(x, y, c=colors.to_rgba(shade), s=3, linewidths=0)
     else:
-        points = np.stack([x, y], axis=1)
-        steps = np.stack([points[:-1], points[1:]], axis=1)
-        shown = colors.to_rgba((shade[1:] + shade[:-1]) / 2)
-        ax.add_collection(LineCollection(list(steps), colors=shown, linewidths=1.2))
+        steps, number = pieces(np.stack([x, y], axis=1))
+        shown = colors.to_rgba(result.start + number)
+        ax.add_collection(LineCollection(steps, colors=shown, linewidths=1.2))
         if len(x) <= 64:
             ax.scatter(x, y, c=colors.to_rgba(shade), s=10, linewidths=0, zorder=3)
     for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):
@@ -74,10 +73,10 @@ def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
     carried = pair.axis is not None and pair.axis_r2 >= CARRIES and pair.turns <= MANY_TURNS
     up = result.scores[:, pair.axis] if carried and pair.axis is not None else shade
     points = np.stack([x, y, up], axis=1)
-    steps = np.stack([points[:-1], points[1:]], axis=1)
-    shown = colors.to_rgba((shade[1:] + shade[:-1]) / 2)
+    steps, number = pieces(points)
+    shown = colors.to_rgba(result.start + number)
     thin = 0.7 if pair.turns > MANY_TURNS else 1.5
-    ax.add_collection3d(Line3DCollection(list(steps), colors=shown, linewidths=thin))
+    ax.add_collection3d(Line3DCollection(steps, colors=shown, linewidths=thin))
     for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):
         ax.plot(
             *points[row, :, None], marker=mark, markersize=4, markerfacecolor=face,

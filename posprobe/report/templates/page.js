@@ -127,8 +127,8 @@
   function reachable() {
     for (const region of all(".scroll, main figure")) {
       const over = region.scrollWidth > region.clientWidth + 1;
-      const label = all("caption, svg[aria-label]", region).map(
-        (part) => part.getAttribute("aria-label") ?? part.textContent.trim())[0];
+      const label = [region.closest("section")?.querySelector("h2"), ...all("caption, svg[aria-label]", region)]
+        .filter(Boolean).slice(0, 2).map((part) => part.getAttribute("aria-label") ?? part.textContent.trim()).join(": ");
       for (const [key, value] of [["tabindex", 0], ["role", "region"], ["aria-label", `Scrolls: ${label}`]]) {
         if (over) region.setAttribute(key, value);
         else region.removeAttribute(key);
