@@ -77,8 +77,8 @@ def _numbers(tables: list[Block]) -> Table:
         if any(entry and entry["value"] is not None for entry in found):
             rows.append((number.label, *map(_beside_walk, found)))
     return Table(
-        "Numbers that stand beside null models; in brackets the median of random walks with the "
-        "table's own steps.",
+        "Numbers that are compared with null models; in brackets the median of random walks with "
+        "the table's own steps.",
         (Column("number"), *(Column(table["label"], numeric=True) for table in tables)),
         tuple(rows),
         brief=True,
