@@ -196,8 +196,8 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         text += f"({share:.0%} of the variance)"
         if says("axis_rotations"):
             text += ", and the codes contain rotations"
-        elif wound := answers["axis_rotations"].effect:
-            text += f"; pairs of directions that go round hold at least {wound:.0%} of each code"
+        elif inside := answers["axis_rotations"].effect:
+            text += f"; pairs of directions that go round hold at least {inside:.0%} of each code"
         return text
     if answers["order"].answer == "no":
         return "no sign that the order of positions matters: the rows look independent"
