@@ -261,7 +261,7 @@ def test_the_period_axis_is_one_over_frequency(ax: Axes) -> None:
 def test_resolved_columns_of_the_sinusoid_lie_on_the_ladder(ax: Axes) -> None:
     found = pp.spectrum(pp.sinusoidal(512, 256))
     ladder(ax, found)
-    line = lines_of(ax)["sinusoid's ladder"]
+    line = lines_of(ax)["sinusoid's frequencies"]
     rank, frequency = (np.asarray(data) for data in line.get_data())
     # The line is the ladder itself, one step for each pair of columns.
     pairs = frequencies(256) / (2 * np.pi)

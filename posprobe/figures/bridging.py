@@ -26,8 +26,8 @@ LABELS = {
     "linear": "straight line",
     "smooth": "smooth curve (best kernel)",
     "sinusoids": "1 to 8 sinusoids",
-    "ladder": "ladder of the sinusoid",
-    "shift": "shift operator",
+    "ladder": "waves of the sinusoid",
+    "shift": "linear map from row to row",
 }
 
 

@@ -65,7 +65,7 @@ def base(ax: Axes, result: SinusoidFit) -> None:
             "fit as well", (float(np.sqrt(np.prod(fit.similar))), 0.02),
             xycoords=("data", "axes fraction"), ha="center", color=INK,
         )  # fmt: skip
-    ax.set(xscale="log", xlabel="base of the ladder", ylabel="debiased CKA")
+    ax.set(xscale="log", xlabel="base of the wavelengths", ylabel="debiased CKA")
     ax.set_ylim(min(0.0, float(fit.cka.min())) - 0.02, 1.04)
     ax.set_xlim(fit.bases[0], fit.bases[-1])
     plain(ax.xaxis)

@@ -86,7 +86,7 @@ def ladder(ax: Axes, result: Spectrum) -> None:
                 label="above its red noise")  # fmt: skip
     lowest = result.frequency[1]
     sinusoid = 10_000.0 ** (-rank) / (2 * np.pi)
-    ax.plot(rank, sinusoid, color=RED, linestyle=(0, (4, 1.5)), label="sinusoid's ladder")
+    ax.plot(rank, sinusoid, color=RED, linestyle=(0, (4, 1.5)), label="sinusoid's frequencies")
     ax.axhline(lowest, color=MUTED, linewidth=0.5)
     ax.annotate("one cycle in the table", (1, lowest), (0, -7), textcoords="offset points",
                 ha="right", color=MUTED)  # fmt: skip

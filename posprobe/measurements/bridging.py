@@ -18,7 +18,7 @@ RULES = {
     "rbf": "squared exponential",
     "sinusoids": "1 to 8 sinusoids",
     "ladder": "the sinusoid's waves",
-    "shift": "shift operator",
+    "shift": "linear map from row to row",
 }
 
 
@@ -34,7 +34,7 @@ def _table(name: str, block: Block) -> Table:
         (RULES.get(rule, rule), *map(cell, values), cell(block["beyond"][rule]["both"]))
         for rule, values in block["r2"].items()
     )
-    of = f" of the code of {name}" if name else ""
+    of = f" of the {name.removesuffix('s')} code" if name else ""
     return Table(
         f"Held-out R²{of} by the width of the gap in positions, and beyond both ends.",
         columns("rule", *(f"={gap}" for gap in gaps), "=beyond"),
@@ -71,7 +71,7 @@ BRIDGING = Measurement[TableInputs, Bridging](
     "length scale; only rotations are predicted far beyond their own smoothness, and beyond the "
     "ends. Measured on the longest stretch without seams and special rows.",
     limits="The number of sinusoids is chosen for each gap with the held-out rows in sight, which "
-    "favours them a little. Rules that fail may still describe the known rows well.",
+    "favours them a little. A rule that does not predict may still fit the known rows well.",
     source="Gaussian processes: Rasmussen & Williams 2006; the comparison is ours.",
     compute=lambda given: analyses.bridging(given.kept, pca=given.kept_components),
     block=BridgingBlock,

@@ -62,11 +62,12 @@ SPECTRUM = Measurement[TableInputs, Spectrum](
     name="spectrum",
     title="Frequencies",
     shows="At which frequencies the table moves along positions.",
-    reading="Power is summed over dimensions and drawn with the red noise of the same memory; dots "
-    "are lines that it does not explain, labelled with their period. On a line of positions the "
+    reading="Power is summed over dimensions. The dashed curve is red noise: random values, each "
+    "partly a copy of the one before, as nearly as in the table. Dots are lines that it does not "
+    "explain, labelled with their period. On a line of positions the "
     "strongest frequency of each dimension stands beside the frequencies of the sinusoid.",
     limits="A sinusoidal table of this length has many wavelengths longer than the table, so its "
-    "spectrum looks red as well. Frequencies that drift along the table are smeared.",
+    "spectrum looks like red noise as well. Frequencies that drift along the table are smeared.",
     source="Yamamoto & Matsuzaki, EMNLP 2023; significance after Torrence & Compo 1998.",
     compute=lambda given: analyses.spectrum(given.positions),
     block=SpectrumBlock,

@@ -58,7 +58,8 @@ WINDING = Measurement[TableInputs, Winding](
     limits="The first two components of a random walk make 0.75 turns with a phase linearity of "
     "0.99, and those of any smooth random curve go round now and then: turns count, and many of "
     "them.",
-    source="The helix of GPT-2 is described by Yedidia 2023; pairs by quadrature are ours.",
+    source="The helix of GPT-2 is described by Yedidia 2023; finding pairs a quarter of a "
+    "period apart is ours.",
     compute=lambda given: analyses.winding(given.kept, pca=given.kept_components),
     block=WindingBlock,
     numbers=(

@@ -79,7 +79,7 @@ def _numbers(tables: list[Block]) -> Table:
     beside = (
         "In brackets the median of random walks with the table's own steps, which patches lack."
         if any(table["nulls"]["draws"] for table in tables)
-        else "No null models were drawn, so nothing stands beside them."
+        else "No null models were drawn, so there is nothing to compare them with."
     )
     return Table(
         f"Numbers of each table. {beside}",

@@ -44,7 +44,10 @@ def _rotary(schemes: Numbered) -> Iterator[Sentence]:
             yield f"{text} the context of {target}", (f"{at}.rotation.first_negative",)
         if scheme["rule"] != "default":
             was = f" from {block['training']} positions" if block["training"] else ""
-            yield f"{who}the ladder is stretched{was} by the rule {scheme['rule']}", (f"{at}.rule",)
+            yield (
+                f"{who}the series of wavelengths is stretched{was} by the rule {scheme['rule']}",
+                (f"{at}.rule",),
+            )
 
 
 def _relative(schemes: Numbered) -> Iterator[Sentence]:

@@ -135,11 +135,11 @@ SECTIONS: Mapping[str, SchemeSection] = {
 
 #: Numbers of a rotary encoding, from its block.
 ROTARY: tuple[Number, ...] = (
-    Number("base", "base", "of the ladder of frequencies", "g"),
+    Number("base", "base", "of the geometric series of frequencies", "g"),
     Number("head_dim", "width of a head", "numbers", "d"),
     Number("rotated", "rotated", "of these numbers", "d"),
     Number("axes", "axes", "2 for patches: rows and columns", "d"),
-    Number("rule", "rule", "that stretches the ladder"),
+    Number("rule", "rule", "that stretches the wavelengths"),
     Number("rotation.attention_factor", "attention factor", "on cosines and sines"),
     Number("rotation.pairs", "pairs", "along an axis", "d"),
     Number("rotation.shortest_wavelength", "shortest wavelength", "positions per turn"),

@@ -40,12 +40,17 @@ def table_page(document: Block) -> Page:
 LEADING = {"sequence": ("similarity", "winding", "bridging"), "grid": ("mosaic", "axis_codes")}
 #: Terms of art of the answers.
 TERMS = {
-    "random walk": "independent steps added up: neighbours are alike, and nothing else is",
-    "stationary": "how alike two positions are depends on their distance alone",
+    "smooth curve": "successive steps point in similar directions, so that rows change gradually",
+    "random walk": "random steps added up: neighbours are alike without any plan",
     "rotation": "two directions in which positions go round a circle at a fixed pace, as sine and "
-    "cosine of one frequency do",
+    "cosine of one frequency do; the period is the number of positions per turn",
+    "winding": "two components go round a common centre, at a pace that may change",
+    "geometric series": "each period is the same factor longer than the one before, as in the "
+    "sinusoid",
+    "direction": "a direction in the space of the vectors, such as a principal component",
     "special row": "a row further from its neighbours than the table's steps make likely",
     "seam": "a place where the parts of the table before and after it differ",
+    "R²": "share of the variance that is predicted: 1 is exact, 0 no better than the mean row",
     "CKA": "centred kernel alignment: 1 for a rotated copy, 0 for unrelated tables",
 }
 _DRAWN = (
@@ -136,8 +141,8 @@ def answers_table(told: Block) -> Table:
         if answer["sentence"] != ON_A_LINE and answer["question"] in QUESTIONS
     )
     return Table(
-        "Questions and answers. A yes is given where chance has less than 2 % of it; the numbers "
-        "behind each answer stand below.",
+        "Questions and answers. Where random tables without the property are the measure, yes "
+        "means that at most 2 % of them come as far; the numbers behind each answer are below.",
         columns("question", "answer", "evidence"),
         rows,
         brief=True,

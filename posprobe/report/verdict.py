@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.answers import Answer, ask
+from posprobe.analyses.answers import OPEN, Answer, ask
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stretch import Stretch
 from posprobe.analyses.turning import winds
-from posprobe.analyses.views import LEVEL
 from posprobe.arrays import to_numpy
 from posprobe.formatting import Block, listed, show
 from posprobe.measurements import TABLE, Finding, TableInputs
@@ -31,6 +30,8 @@ LISTED = 8
 HELD = 0.95
 #: Held-out R² by which rotations must be ahead of any smooth curve.
 AHEAD = 0.2
+#: Least share of an axis code's variance of a pair of components that a sentence tells of.
+PAIR_SHARE = 0.05
 
 
 def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
@@ -95,9 +96,9 @@ def _no_smooth_curve(answers: Mapping[str, Answer], found: Bridging | None) -> A
     return replace(
         answer,
         answer="no",
-        sentence="No: its rotations make neighbours alike, and it is no smooth curve besides: over "
-        f"gaps of {found.gaps[widest]} positions, rotations predict the missing rows with an R² of "
-        f"{best[widest]:.2f}, the best smooth curve with {curve[widest]:.2f}.",
+        sentence="No: what makes neighbours alike is its rotations: across gaps of "
+        f"{found.gaps[widest]} positions, sinusoids predict the missing rows with an R² of "
+        f"{best[widest]:.2f} (1 is exact), the best smooth curve with {curve[widest]:.2f}.",
         keys=(*answer.keys, "bridging.r2"),
     )
 
@@ -109,16 +110,16 @@ def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
     said = []
     least = 1.0
     for name, code in codes.axes.items():
-        pairs = code.winding.pairs
-        if pairs and code.components is not None:
-            held = float(code.components.explained_variance_ratio[:4].sum())
-            least = min(least, held) if len(pairs) > 1 else 0.0
-            turns = listed([f"{pair.turns:.2f}" for pair in pairs])
+        pairs = [pair for pair in code.winding.pairs if pair.share >= PAIR_SHARE]
+        least = min(least, sum(pair.share for pair in pairs))
+        if pairs:
             one = len(pairs) == 1
             said.append(
-                f"four components hold {held:.1%} of the {name.removesuffix('s')} code, and "
-                f"{len(pairs)} pair{'' if one else 's'} of them go{'es' if one else ''} round "
-                f"{turns} times over {len(code.code)} {name}"
+                f"{'a pair' if one else 'pairs'} of components with "
+                f"{listed([f'{pair.share:.0%}' for pair in pairs])} of the variance of the "
+                f"{name.removesuffix('s')} code go{'es' if one else ''} round "
+                f"{listed([f'{pair.turns:.2f}' for pair in pairs])} times over "
+                f"{len(code.code)} {name}"
             )
     if not said:
         return answer
@@ -143,7 +144,7 @@ def _special(found: Seams) -> Answer:
     first = found.special[0]
     text = (
         f"Yes: position{'' if one else 's'} {names} {'is' if one else 'are'} unlike "
-        f"{'its' if one else 'their'} neighbours; {rows[0]} is {first.reason}."
+        f"{'its' if one else 'their'} neighbours; position {rows[0]} is {first.reason}."
     )
     return Answer("special_rows", "yes", text, value=rows, keys=keys)
 
@@ -170,20 +171,19 @@ def summary(answers: Mapping[str, Answer], stretch: Stretch, start: int) -> str:
     def says(name: str) -> bool:
         return name in answers and answers[name].answer == "yes"
 
-    rest = ""
-    if not stretch.whole:
-        rest = f"Positions {start + stretch.first} to {start + stretch.stop - 1}: "
     breaks = []
     if says("seams"):
         pairs = answers["seams"].value
-        breaks.append(f"a seam between {listed([f'{a} and {b}' for a, b in pairs], 4)}")
+        noun = "a seam" if len(pairs) == 1 else "seams"
+        breaks.append(f"{noun} between {listed([f'{a} and {b}' for a, b in pairs], 4)}")
     if says("special_rows"):
         rows = answers["special_rows"].value
         breaks.append(f"{len(rows)} special row{'' if len(rows) == 1 else 's'}")
-    tail = f", with {listed(breaks)}" if breaks else ""
     main = _main(answers, says)
-    text = f"{rest}{main}{tail}."
-    return text[0].upper() + text[1:]
+    if not stretch.whole:
+        main = f"positions {start + stretch.first} to {start + stretch.stop - 1}: {main}"
+    tail = f"; the table has {' and '.join(breaks)}" if breaks else ""
+    return f"{main[0].upper()}{main[1:]}{tail}."
 
 
 def _main(answers: Mapping[str, Answer], says: Any) -> str:
@@ -195,9 +195,9 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         text = "each patch is a code of its row plus a code of its column "
         text += f"({share:.0%} of the variance)"
         if says("axis_rotations"):
-            text += ", and the codes rotate"
-        elif wound := answers["axis_rotations"].effect:
-            text += f"; four directions hold {wound:.0%} of each code, in pairs that go round"
+            text += ", and the codes contain rotations"
+        elif inside := answers["axis_rotations"].effect:
+            text += f"; pairs of directions that go round hold at least {inside:.0%} of each code"
         return text
     if answers["order"].answer == "no":
         return "no sign that the order of positions matters: the rows look independent"
@@ -205,23 +205,39 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         return "too little to tell whether the order of positions matters"
     few = ""
     if says("low_dimensional"):
-        few = f" in about {answers['low_dimensional'].value['directions']} directions"
+        count = answers["low_dimensional"].value["directions"]
+        few = (
+            f"; {count} direction{' holds' if count == 1 else 's hold'} nine tenths of the variance"
+        )
     if says("rotations"):
         return _rotations(answers["rotations"], says("ladder")) + few
     wound = ""
     if says("winding"):
-        wound = f" that winds {answers['winding'].value['turns']:.1f} times"
+        wound = f" that winds {answers['winding'].value['turns']:.1f} times around a centre"
+    where = "how alike two positions are depends on "
     if says("smooth"):
-        length = show(answers["smooth"].value["length"])
-        held = "" if says("stationary") else ", and where it stands matters as well as distance"
-        return f"a smooth curve{few}{wound}, alike over about {length} positions{held}"
+        length = answers["smooth"].value["length"]
+        near = f"likeness falls to half within {length:.2g} positions"
+        held = ""
+        if says("stationary"):
+            held = f"; {where}their distance alone"
+        elif answers["stationary"].answer == "no" and not _wanders(answers):
+            held = f"; {where}where they stand, not on their distance alone"
+        return f"a smooth curve{wound}: {near}{few}{held}"
     if says("stationary"):
-        text = f"neighbours are alike{few}, and distance alone decides how much"
-        return f"{text}; it is no smooth curve{wound}"
-    alike = f"neighbours are alike (mean cosine {answers['order'].value:.2f}){few}{wound}"
-    walks = (answers["stationary"].value or {}).get("p_walk", 0.0) > LEVEL
-    where = "as in a random walk" if walks else "within bounds"
-    return f"{alike}, {where}; nothing else stands out"
+        text = f"neighbours are alike, and {where}their distance alone"
+    elif answers["smooth"].answer == "no" and _wanders(answers):
+        text = "like a random walk: no smoother than random steps added up, and no sign of bounds"
+    else:
+        alike = f"neighbours are alike (mean cosine {answers['order'].value:.2f})"
+        text = f"{alike}, and nothing else stands out"
+    return f"{text}{f'; it is a path{wound}' if wound else ''}{few}"
+
+
+def _wanders(answers: Mapping[str, Answer]) -> bool:
+    """Whether the table is no better bounded than its steps added up at random."""
+    bounded = answers["stationary"]
+    return bounded.answer == "no" and bounded.p is not None and bounded.p > OPEN
 
 
 def _rotations(answer: Answer, ladder: bool) -> str:
