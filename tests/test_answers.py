@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
-from posprobe.analyses.answers import Answer, ask, half_length, settle
+from posprobe.analyses.answer import Answer
+from posprobe.analyses.answers import ask, half_length, settle
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.views import view
 
-Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.float64]
 QUESTIONS = [
     "order", "smooth", "stationary", "low_dimensional", "rotations", "ladder", "closed_form",
 ]  # fmt: skip

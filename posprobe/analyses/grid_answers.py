@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from posprobe.analyses.answers import (
-    Answer,
-    Verdict,
-    closed_form,
-    rank,
-    rotations,
-    settle,
-    too_few,
-    verdict_of,
-)
+from posprobe.analyses.answer import Answer, Verdict, rank, too_few, verdict_of
+from posprobe.analyses.answers import settle
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.rotation_answers import closed_form, rotations
 from posprobe.analyses.stationary import (
     fit_grid_kernel,
     fit_kernel,
