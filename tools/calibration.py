@@ -120,9 +120,10 @@ def anisotropic_walk(rng: np.random.Generator, n: int, d: int) -> Floats:
 
 
 def bridge(rng: np.random.Generator, n: int, d: int) -> Floats:
-    """Draw a Brownian bridge."""
-    path = walk(rng, n, d)
-    return np.asarray(path - np.outer(np.arange(n) / (n - 1), path[-1]))
+    """Draw a Brownian bridge, without the ends that are zero."""
+    path = walk(rng, n + 1, d)
+    share = np.arange(1, n + 2) / (n + 1)
+    return np.asarray(path - np.outer(share, path[-1]))[:n]
 
 
 def trend(rng: np.random.Generator, n: int, d: int) -> Floats:

@@ -344,8 +344,32 @@ def low_dimensional(shared: View) -> Answer:
         )
     unit_rows = units(shared.points)
     spread, expected = _participation(unit_rows), _expected(fit_kernel(unit_rows), n, d)
-    thin = max(1, -(-n // DRAWN_ROWS))
-    thinned = units(shared.points[::thin])
+    ninety = _directions(shared)
+    are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
+    told = (
+        f"{are} nine tenths of the variance, and the rows' directions spread as over {spread:.3g} "
+        f"equal directions; independent columns as smooth would spread over {expected:.3g}"
+    )
+    value = {"directions": ninety, "participation_ratio": spread}
+    if half_length(shared.points) > n / STRETCHES:
+        # Few independent stretches: any slow curve has few directions.
+        text = f"Cannot be told from {n} rows that change so slowly: {told}."
+        return Answer("low_dimensional", "cannot tell", text, value, expected, keys=keys)
+    p, ratio = _fewer(shared)
+    # Evidence for hardly fewer is no yes.
+    answer = verdict_of(p if ratio <= FEWER else 1.0)
+    sentence = {
+        "yes": f"Yes: {told}.",
+        "no": f"No fewer directions than its smoothness gives: {told}.",
+        "cannot tell": f"Cannot be told from {n} rows: {told}.",
+    }[answer]
+    return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
+
+
+def _fewer(shared: View) -> tuple[float, float]:
+    """Return the rank among the nulls of how few directions rows take, and the ratio to them."""
+    n, d = shared.points.shape
+    thinned = units(shared.points[:: max(1, -(-n // DRAWN_ROWS))])
     rows, columns = len(thinned), min(d, DRAWN_ROWS)
     kernel = fit_kernel(thinned)
     found = _participation(thinned) / _expected(kernel, rows, d)
@@ -361,24 +385,10 @@ def low_dimensional(shared: View) -> Answer:
         for null, points in enumerate(nulls):
             points = units(points - points.mean(axis=0))
             drawn[null, k] = _participation(points) / _expected(fit_kernel(points), rows, columns)
-    p = max(rank(-found, -null) for null in drawn)
-    # Evidence for hardly fewer is no yes.
-    ratio = max(found / float(np.median(null)) for null in drawn)
-    short = half_length(shared.points) > n / STRETCHES
-    answer = "cannot tell" if short else verdict_of(p if ratio <= FEWER else 1.0)
-    ninety = _directions(shared)
-    are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
-    told = (
-        f"{are} nine tenths of the variance, and the rows' directions spread as over {spread:.3g} "
-        f"equal directions; independent columns as smooth would spread over {expected:.3g}"
+    return (
+        max(rank(-found, -null) for null in drawn),
+        max(found / float(np.median(null)) for null in drawn),
     )
-    sentence = {
-        "yes": f"Yes: {told}.",
-        "no": f"No fewer directions than its smoothness gives: {told}.",
-        "cannot tell": f"Cannot be told from {n} rows: {told}.",
-    }[answer]
-    value = {"directions": ninety, "participation_ratio": spread}
-    return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
 
 
 def _directions(shared: View) -> int:

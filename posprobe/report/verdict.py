@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.answer import Answer
+from posprobe.analyses.answer import Answer, Verdict
 from posprobe.analyses.answers import ask
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging
@@ -254,7 +254,7 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
     """
     answers: list[SharedAnswerBlock] = []
     for name, question in QUESTIONS.items():
-        found = [
+        found: list[Verdict] = [
             next((a["answer"] for a in block["answers"] if a["question"] == name), "cannot tell")
             for block in verdicts
         ]
