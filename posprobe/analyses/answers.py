@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from posprobe.analyses.answer import OPEN, Answer, Verdict, rank, too_few, verdict_of
+from posprobe.analyses.answer import OPEN, Answer, Verdict, hundredths, rank, too_few, verdict_of
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.rotation_answers import closed_form, ladder, rotations
 from posprobe.analyses.stationary import (
@@ -117,7 +117,8 @@ def order(shared: View) -> Answer:
     answer = verdict_of(p, enough=len(shared) >= 16)
     chance = -1 / (len(shared) - 1)
     told = (
-        f"neighbouring rows have a mean cosine of {cosine:.2f}, rows in random order {chance:.2f}"
+        f"neighbouring rows have a mean cosine of {hundredths(cosine)}, rows in random order "
+        f"{hundredths(chance)}"
     )
     sentence = {
         "yes": f"Yes: the order of the rows matters: {told}.",
@@ -159,7 +160,7 @@ def smooth(shared: View) -> Answer:
     answer = verdict_of(p, enough=n >= 16)
     stride = STRIDES[best]
     over = "successive steps" if stride == 1 else f"successive differences over {stride} positions"
-    told = f"{over} have a mean cosine of {cosines[best, 0]:.2f}, those of a walk 0"
+    told = f"{over} have a mean cosine of {hundredths(float(cosines[best, 0]))}, those of a walk 0"
     sentence = {
         "yes": f"Yes: it is a smooth curve: {told}; the likeness of rows falls to half of the "
         f"neighbours' over {length:.3g} positions.",
