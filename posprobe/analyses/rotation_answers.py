@@ -175,6 +175,8 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
     layout = layout or Line(n)
     name = fixed_formula(values, layout, dtype)
     if name:
+        if name.startswith("sinusoid"):
+            name += ", base 10000"  # as every published variant has it
         text = f"Yes: it is computed, not learned: {name}."
         return Answer("closed_form", "yes", text, {"formula": name}, keys=keys)
     if few := too_few("closed_form", shared, keys):
