@@ -17,21 +17,21 @@ def as_table(values: Floats, layout: Layout | None = None, name: str = "made") -
     return PositionTable(values, layout or Sequence(len(values)), name=name, source=source)
 
 
-def gaussian(n: int, d: int, seed: int = 0) -> Floats:
+def gaussian(n: int, d: int, seed: int = 0) -> NDArray[np.float64]:
     return np.random.default_rng(seed).standard_normal((n, d))
 
 
-def walk(n: int, d: int, seed: int = 0) -> Floats:
+def walk(n: int, d: int, seed: int = 0) -> NDArray[np.float64]:
     """Independent Gaussian steps in every dimension: smooth, and without any period."""
     return np.asarray(np.cumsum(gaussian(n, d, seed), axis=0))
 
 
-def rotation(d: int, seed: int = 0) -> Floats:
+def rotation(d: int, seed: int = 0) -> NDArray[np.float64]:
     orthogonal, _ = np.linalg.qr(gaussian(d, d, seed))
     return np.asarray(orthogonal)
 
 
-def waves(n: int, periods: list[float], seed: int = 0, noise: float = 0.0) -> Floats:
+def waves(n: int, periods: list[float], seed: int = 0, noise: float = 0.0) -> NDArray[np.float64]:
     """A circle of radius 1 for each period, all of them turned into each other by a rotation."""
     angle = 2 * np.pi * np.arange(n)[:, None] / np.asarray(periods)
     phase = np.random.default_rng(seed).uniform(0, 2 * np.pi, len(periods))

@@ -241,7 +241,7 @@ def test_null_models_rarely_have_either(n: int, d: int, null: str) -> None:
         rng = np.random.default_rng([seed, n])
         match null:
             case "walk":
-                table = walk(n, d, seed)
+                table: Floats = walk(n, d, seed)
             case "noise":
                 table = gaussian(n, d, seed)
             case "permuted sinusoid":

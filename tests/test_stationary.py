@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from made_tables import gaussian, rotation, walk, waves
@@ -23,7 +21,7 @@ from posprobe.analyses.stationary import (
 )
 from posprobe.table import Grid, Sequence
 
-Floats = NDArray[np.floating[Any]]
+Floats = NDArray[np.float64]
 
 
 def centred(values: Floats) -> Floats:

@@ -1,31 +1,54 @@
 """Measure how often each question about a table is answered yes, no, or cannot tell.
 
-Tables are drawn from processes that have a property or lack it, and every question is asked of
-each. What is printed is a Markdown table: per process and question the shares of yes / no / cannot
-tell in percent; a star marks a "yes" to a property that the process lacks. Run with
+Tables are drawn from processes that have a property or lack it, and the whole verdict is asked of
+each, as `posprobe analyze` asks it: special rows and seams of all rows, the rest of the longest
+stretch without them. Counts are added to a file, of which the page of the documentation is made:
 
-    uv run python tools/calibration.py --tables 100
-    uv run python tools/calibration.py --tables 20 --process walk --process ou-10 --question order
+    OPENBLAS_NUM_THREADS=1 uv run python tools/calibration.py --tables 30 --size 64x32
+    OPENBLAS_NUM_THREADS=1 uv run python tools/calibration.py --tables 30 --process walk --print
+    uv run python tools/calibration.py --tables 0 --page docs/calibration.md
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import toeplitz
 
 import posprobe as pp
-from posprobe.analyses.answers import ask
-from posprobe.analyses.grid_answers import ask_grid
+from posprobe.arrays import positions
+from posprobe.measurements import TABLE, TableInputs
+from posprobe.report.questions import QUESTIONS
+from posprobe.report.verdict import verdict
+from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
 
-#: Sizes of sequences and of grids.
-SIZES = ((32, 16), (64, 64), (128, 256), (256, 64), (512, 128), (1024, 768))
-GRIDS = ((7, 7, 64), (14, 14, 192), (16, 16, 64))
+Floats: TypeAlias = NDArray[np.float64]
 
-Draw = Callable[[np.random.Generator, int, int], np.ndarray]
+#: Sizes of sequences, ``[n, d]``, and of grids, ``[h * w, d]`` with equal sides.
+SIZES = ((64, 32), (128, 64), (512, 64))
+GRIDS = ((49, 64), (196, 192))
+#: Measurements that the verdict looks at.
+BEHIND = ("seams", "winding", "bridging", "axis_codes")
+
+#: Questions of sequences and of grids that have an answer there.
+COLUMNS = {
+    False: tuple(q for q in QUESTIONS if q not in ("rows_and_columns", "axis_rotations")),
+    True: ("closed_form", "order", "rows_and_columns", "axis_rotations"),
+}
+#: Where counts are kept, and what the tables of the page stand after.
+COUNTED = Path(__file__).with_name("calibration.json")
+MARK = "<!-- Made by tools/calibration.py; not to be edited. -->"
+
+Counts: TypeAlias = dict[str, Any]
+Draw: TypeAlias = Callable[[np.random.Generator, int, int], Floats]
 
 
 @dataclass(frozen=True)
@@ -37,18 +60,17 @@ class Process:
     either: frozenset[str] = frozenset()
     grid: bool = False
     periods: Callable[[int], tuple[float, ...]] | None = None
-    sizes: tuple[tuple[int, ...], ...] = field(default=SIZES)
 
 
-def gaussian(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def gaussian(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw independent rows."""
     return rng.standard_normal((n, d))
 
 
-def from_kernel(values: np.ndarray, rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def from_kernel(values: Floats, rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw independent columns of a stationary process with a covariance by offset."""
     covariance = toeplitz(values) + 1e-8 * np.eye(n)
-    return np.linalg.cholesky(covariance) @ rng.standard_normal((n, d))
+    return np.asarray(np.linalg.cholesky(covariance) @ rng.standard_normal((n, d)))
 
 
 def ou(length: float) -> Draw:
@@ -64,14 +86,14 @@ def rbf(length: float) -> Draw:
 def matern(length: float, half: int) -> Draw:
     """Draw a Matern 3/2 or 5/2 process."""
 
-    def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
         x = np.sqrt(half) * np.arange(n) / length
         return from_kernel(np.exp(-x) * (1 + x + (x**2 / 3 if half == 5 else 0)), rng, n, d)
 
     return draw
 
 
-def mixed_ou(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def mixed_ou(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw columns of very different time constants."""
     lengths = np.exp(rng.uniform(np.log(0.5), np.log(n / 2), d))
     values = np.empty((n, d))
@@ -82,56 +104,57 @@ def mixed_ou(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     return values
 
 
-def walk(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def walk(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a random walk with normal steps."""
     return np.cumsum(rng.standard_normal((n, d)), axis=0)
 
 
-def heavy_walk(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def heavy_walk(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a random walk whose steps have heavy tails (Student's t with 2 degrees of freedom)."""
     return np.cumsum(rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(2, (n, 1)) / 2), axis=0)
 
 
-def anisotropic_walk(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def anisotropic_walk(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a random walk whose steps span about four directions."""
-    return np.cumsum(rng.standard_normal((n, d)) * np.exp(-np.arange(d) / 2), axis=0)
+    return np.asarray(np.cumsum(rng.standard_normal((n, d)) * np.exp(-np.arange(d) / 2), axis=0))
 
 
-def bridge(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
-    """Draw a Brownian bridge."""
-    path = walk(rng, n, d)
-    return path - np.outer(np.arange(n) / (n - 1), path[-1])
+def bridge(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw a Brownian bridge, without the ends that are zero."""
+    path = walk(rng, n + 1, d)
+    share = np.arange(1, n + 2) / (n + 1)
+    return np.asarray(path - np.outer(share, path[-1]))[:n]
 
 
-def trend(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def trend(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a straight line with as much noise."""
     line = np.outer(np.linspace(-1, 1, n) * np.sqrt(3), direction(rng, d))
-    return line * np.sqrt(d) + rng.standard_normal((n, d))
+    return np.asarray(line * np.sqrt(d) + rng.standard_normal((n, d)))
 
 
-def blocks(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def blocks(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw eight blocks of equal rows with noise."""
     means = rng.standard_normal((8, d))
-    return means[np.arange(n) * 8 // n] + 0.5 * rng.standard_normal((n, d))
+    return np.asarray(means[np.arange(n) * 8 // n] + 0.5 * rng.standard_normal((n, d)))
 
 
-def growing(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def growing(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw independent rows whose norms grow fivefold."""
-    return np.linspace(0.4, 2, n)[:, None] * rng.standard_normal((n, d))
+    return np.asarray(np.linspace(0.4, 2, n)[:, None] * rng.standard_normal((n, d)))
 
 
-def low_rank_smooth(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def low_rank_smooth(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a smooth curve in three directions with a little noise."""
     curve = rbf(n / 12)(rng, n, 3) @ np.linalg.qr(rng.standard_normal((d, 3)))[0].T
-    return curve * np.sqrt(d / 3) + 0.1 * rng.standard_normal((n, d))
+    return np.asarray(curve * np.sqrt(d / 3) + 0.1 * rng.standard_normal((n, d)))
 
 
-def heavy_noise(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def heavy_noise(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw independent rows with heavy tails."""
     return rng.standard_normal((n, d)) / np.sqrt(rng.chisquare(2, (n, 1)) / 2)
 
 
-def direction(rng: np.random.Generator, d: int) -> np.ndarray:
+def direction(rng: np.random.Generator, d: int) -> Floats:
     """Draw a random unit vector."""
     vector = rng.standard_normal(d)
     return np.asarray(vector / np.linalg.norm(vector))
@@ -142,46 +165,46 @@ def rotations(
 ) -> Draw:
     """Draw rotations of equal size in random planes, with ``noise`` times their variance."""
 
-    def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
         chosen = periods(n)
         planes = np.linalg.qr(rng.standard_normal((d, 2 * len(chosen))))[0]
         angles = 2 * np.pi * (np.arange(n)[:, None] / np.array(chosen) + rng.random(len(chosen)))
         waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) / np.sqrt(len(chosen))
         rest = background(rng, n, d)
         rest = rest - rest.mean(axis=0)
-        return waves @ planes.T + rest * np.sqrt(noise / np.square(rest).sum() * n)
+        return np.asarray(waves @ planes.T + rest * np.sqrt(noise / np.square(rest).sum() * n))
 
     return draw
 
 
-def drifting(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def drifting(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw one rotation whose period grows by a tenth along the table, with as much noise."""
     t = np.arange(n) / n
     angle = 2 * np.pi * n / 8 * (t - 0.05 * t**2)
     plane = np.linalg.qr(rng.standard_normal((d, 2)))[0]
     noise = rng.standard_normal((n, d)) / np.sqrt(d)
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1) @ plane.T + noise
+    return np.asarray(np.stack([np.cos(angle), np.sin(angle)], axis=1) @ plane.T + noise)
 
 
 def ladder(base: float) -> Draw:
     """Draw the sinusoid of a base, in a random basis, with as much noise."""
 
-    def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
         table = pp.sinusoidal(n, d, base=base).values
         table = table - table.mean(axis=0)
         noise = rng.standard_normal((n, d))
-        return table + noise * np.sqrt(np.square(table).sum() / np.square(noise).sum())
+        return np.asarray(table + noise * np.sqrt(np.square(table).sum() / np.square(noise).sum()))
 
     return draw
 
 
-def seam(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def seam(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw two independent smooth curves, one after the other."""
     half = n // 2
     return np.concatenate([rbf(half / 8)(rng, half, d), rbf(half / 8)(rng, n - half, d)])
 
 
-def special(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def special(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a smooth curve with two rows that are four times as long and elsewhere."""
     values = rbf(n / 16)(rng, n, d)
     values[[0, n - 1]] = 4 * rng.standard_normal((2, d))
@@ -191,9 +214,9 @@ def special(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
 def permuted(reference: str) -> Draw:
     """Draw a real table's rows in random order."""
 
-    def draw(rng: np.random.Generator, n: int, _: int) -> np.ndarray:
+    def draw(rng: np.random.Generator, n: int, _: int) -> Floats:
         values = np.asarray(pp.load(reference).values, dtype=np.float64)
-        return rng.permutation(values)[:n]
+        return np.asarray(rng.permutation(values)[:n])
 
     return draw
 
@@ -201,10 +224,10 @@ def permuted(reference: str) -> Draw:
 def permuted_in_blocks(reference: str) -> Draw:
     """Draw a real table's rows in random order within blocks of eight."""
 
-    def draw(rng: np.random.Generator, n: int, _: int) -> np.ndarray:
+    def draw(rng: np.random.Generator, n: int, _: int) -> Floats:
         values = np.asarray(pp.load(reference).values, dtype=np.float64)[:n]
         order = np.argsort(np.arange(len(values)) // 8 + rng.random(len(values)) * 0.999)
-        return values[order]
+        return np.asarray(values[order])
 
     return draw
 
@@ -212,7 +235,7 @@ def permuted_in_blocks(reference: str) -> Draw:
 def field_of(kind: str, length: float) -> Draw:
     """Draw a field on a square grid: isotropic RBF or exponential, or separable."""
 
-    def draw(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+    def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
         side = round(np.sqrt(n))
         y, x = np.divmod(np.arange(side * side), side)
         down, right = y[:, None] - y, x[:, None] - x
@@ -222,25 +245,25 @@ def field_of(kind: str, length: float) -> Draw:
             distance = np.hypot(down, right) / length
             covariance = np.exp(-(distance**2) / 2) if kind == "rbf" else np.exp(-distance)
         covariance = covariance + 1e-8 * np.eye(len(covariance))
-        return np.linalg.cholesky(covariance) @ rng.standard_normal((side * side, d))
+        return np.asarray(np.linalg.cholesky(covariance) @ rng.standard_normal((side * side, d)))
 
     return draw
 
 
-def additive(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def additive(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a row code and a column code, each a smooth curve, with as much noise."""
     side = round(np.sqrt(n))
     by_row, by_column = rbf(side / 5)(rng, side, d), rbf(side / 5)(rng, side, d)
     codes = (by_row[:, None] + by_column[None]).reshape(n, d)
-    return codes + np.sqrt(2) * rng.standard_normal((n, d))
+    return np.asarray(codes + np.sqrt(2) * rng.standard_normal((n, d)))
 
 
-def additive_random(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
+def additive_random(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw independent random codes of rows and columns, with as much noise."""
     side = round(np.sqrt(n))
     by_row, by_column = rng.standard_normal((side, d)), rng.standard_normal((side, d))
     codes = (by_row[:, None] + by_column[None]).reshape(n, d)
-    return codes + np.sqrt(2) * rng.standard_normal((n, d))
+    return np.asarray(codes + np.sqrt(2) * rng.standard_normal((n, d)))
 
 
 def one_period(_: int) -> tuple[float, ...]:
@@ -265,11 +288,10 @@ def five_periods(n: int) -> tuple[float, ...]:
 
 S = frozenset
 ORDERED = S({"order"})
-SMOOTH = S({"order", "smooth"})
-BOUNDED = S({"order", "stationary"})
-BOTH = S({"order", "smooth", "stationary"})
+BOTH = S({"smooth", "stationary"})
 ROTATING = S({"order", "rotations"})
-ANY = S({"smooth", "stationary", "low_dimensional"})
+ANY = S({"smooth", "stationary", "low_dimensional", "winding"})
+BROKEN = S({"seams", "special_rows"})
 
 #: Every process; what its ``yes`` names must be found, what ``either`` names may be.
 PROCESSES: Mapping[str, Process] = {
@@ -277,17 +299,19 @@ PROCESSES: Mapping[str, Process] = {
     "heavy-tailed noise": Process(heavy_noise, either=S({"stationary"})),
     "growing norms": Process(growing, either=S({"order"})),
     "permuted MiniLM": Process(
-        permuted("sample:all-minilm-l6-v2"), either=S({"low_dimensional", "stationary"})
+        permuted("sample:all-minilm-l6-v2"),
+        either=S({"low_dimensional", "stationary", "special_rows"}),
     ),
     "permuted RXNMapper": Process(
-        permuted("sample:rxnmapper-albert"), either=S({"low_dimensional", "stationary"})
+        permuted("sample:rxnmapper-albert"),
+        either=S({"low_dimensional", "stationary", "special_rows"}),
     ),
     "walk": Process(walk, ORDERED),
     "heavy-tailed walk": Process(heavy_walk, ORDERED, S({"low_dimensional"})),
     "anisotropic walk": Process(anisotropic_walk, ORDERED, S({"low_dimensional"})),
     "bridge": Process(bridge, ORDERED, S({"stationary"})),
     "trend": Process(trend, ORDERED, S({"smooth", "low_dimensional"})),
-    "blocks": Process(blocks, ORDERED, S({"smooth", "stationary", "low_dimensional"})),
+    "blocks": Process(blocks, ORDERED, ANY | {"seams"} - {"winding"}),
     **{
         f"OU {length:g}": Process(ou(length), ORDERED, S({"stationary"}))
         for length in (1, 3, 10, 30, 100)
@@ -305,8 +329,8 @@ PROCESSES: Mapping[str, Process] = {
     "low-rank smooth": Process(
         low_rank_smooth, S({"order", "smooth", "low_dimensional"}), S({"stationary"})
     ),
-    "seam": Process(seam, ORDERED, BOTH | {"low_dimensional"}),
-    "special rows": Process(special, ORDERED, BOTH | {"low_dimensional"}),
+    "seam": Process(seam, ORDERED | {"seams"}, BOTH | {"low_dimensional"}),
+    "special rows": Process(special, ORDERED | {"special_rows"}, BOTH | {"low_dimensional"}),
     **{
         f"1 rotation, noise {noise:g}": Process(
             rotations(one_period, noise), ROTATING if noise <= 1 else S(), ANY | ROTATING,
@@ -334,19 +358,22 @@ PROCESSES: Mapping[str, Process] = {
         for base in (100.0, 10_000.0, 1_000_000.0)
     },
     "MiniLM in blocks of 8": Process(
-        permuted_in_blocks("sample:all-minilm-l6-v2"), ORDERED, ANY | {"rotations", "ladder"}
+        permuted_in_blocks("sample:all-minilm-l6-v2"), ORDERED,
+        ANY | BROKEN | {"rotations", "ladder"},
     ),
 }  # fmt: skip
 
 FIELDS: Mapping[str, Process] = {
     "noise on a grid": Process(gaussian, grid=True),
     **{
-        f"{kind} field {length:g}": Process(field_of(kind, length), grid=True)
+        f"{kind} field {length:g}": Process(field_of(kind, length), ORDERED, grid=True)
         for kind in ("rbf", "exponential", "separable")
         for length in (1.5, 3, 8)
     },
-    "row + column codes": Process(additive, S({"rows_and_columns"}), grid=True),
-    "random row + column codes": Process(additive_random, S({"rows_and_columns"}), grid=True),
+    "row + column codes": Process(additive, S({"order", "rows_and_columns"}), grid=True),
+    "random row + column codes": Process(
+        additive_random, S({"rows_and_columns"}), ORDERED, grid=True
+    ),
 }
 
 
@@ -358,68 +385,102 @@ def right_periods(wanted: tuple[float, ...], value: object) -> bool:
     )
 
 
-def main() -> None:
-    """Print the rates."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--tables", type=int, default=100)
-    parser.add_argument("--process", action="append", help="part of a name; all without")
-    parser.add_argument("--question", action="append", help="all without")
-    parser.add_argument("--largest", type=int, default=1024, help="longest table")
-    parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    both = {**PROCESSES, **FIELDS}
-    names = [k for k in both if not given.process or any(p in k for p in given.process)]
-    header = False
-    for name in names:
-        process = both[name]
-        sizes = [
-            size
-            for size in (GRIDS if process.grid else SIZES)
-            if size[0] * (size[1] if process.grid else 1) <= given.largest
+def whole_verdict(values: Floats, layout: Layout, seed: int) -> list[dict[str, Any]]:
+    """Ask every question of a table, as `posprobe.analyze` does."""
+    table = PositionTable(values.astype(np.float32), layout, "drawn", Source("drawn", "drawn"))
+    given = positions(table)
+    bare = TableInputs(table, given, seed, None, {})
+    chosen = {name: TABLE[name] for name in BEHIND if not TABLE[name].needs(bare)}
+    answers = verdict(TableInputs(table, given, seed, None, chosen), "F32")["answers"]
+    return list(answers)
+
+
+def measure(name: str, process: Process, size: tuple[int, int], tables: int, seed: int) -> Counts:
+    """Draw tables of one process and size, and count the answers."""
+    n, d = size
+    side = math.isqrt(n)
+    layout = Grid(side, side) if process.grid else Sequence(n)
+    counts: Counts = {"tables": tables, "any": 0, "periods": 0, "answers": {}}
+    for index in range(tables):
+        values = process.draw(np.random.default_rng([seed, index, n, *name.encode()]), n, d)
+        rows = layout if process.grid else Sequence(len(values))
+        false = False
+        for answer in whole_verdict(values, rows, index):
+            question, said = answer["question"], answer["answer"]
+            counted = counts["answers"].setdefault(question, [0, 0, 0])
+            counted[("yes", "no", "cannot tell").index(said)] += 1
+            false |= said == "yes" and question not in process.yes | process.either
+            if question == "rotations" and said == "yes" and process.periods:
+                counts["periods"] += right_periods(process.periods(n), answer["value"])
+        counts["any"] += false
+    return counts
+
+
+def show(name: str, size: str, counts: Counts) -> str:
+    """Return a row of the table."""
+    process = {**PROCESSES, **FIELDS}[name]
+    tables = counts["tables"]
+    cells = []
+    for question in COLUMNS[process.grid]:
+        yes, no, open_ = counts["answers"].get(question, (0, 0, tables))
+        text = " / ".join(f"{100 * c / tables:.0f}" for c in (yes, no, open_))
+        if question in process.yes:
+            text = f"**{text}**"
+        elif question not in process.either and yes:
+            text += " \\*"
+        cells.append(text)
+    sure = counts["answers"].get("rotations", [0])[0]
+    periods = f"{counts['periods']} of {sure}" if process.periods and sure else ""
+    wrong = f"{100 * counts['any'] / tables:.0f}"
+    row = [name, size, str(tables), *cells, wrong, *(() if process.grid else (periods,))]
+    return f"| {' | '.join(row)} |"
+
+
+def heading(grid: bool) -> str:
+    """Return the head of the table of sequences or of grids."""
+    names = ["process", "size", "tables", *(q.replace("_", " ") for q in COLUMNS[grid])]
+    names += ["any false yes"] if grid else ["any false yes", "periods right"]
+    return f"| {' | '.join(names)} |\n|{' --- |' * 2}{' ---: |' * (len(names) - 2)}"
+
+
+def page(counted: Mapping[str, Mapping[str, Counts]]) -> str:
+    """Return the measured table as the documentation has it."""
+    parts = []
+    for grid, kinds in ((False, PROCESSES), (True, FIELDS)):
+        rows = [
+            show(name, size, counts)
+            for name in kinds
+            for size, counts in counted.get(name, {}).items()
         ]
-        counts: dict[str, list[int]] = {}
-        any_false, right, sure = 0, 0, 0
-        for index in range(given.tables):
-            rng = np.random.default_rng([given.seed, index, sum(map(ord, name))])
-            size = sizes[index % len(sizes)]
-            n, d = (size[0] * size[1], size[2]) if process.grid else size
-            values = process.draw(rng, n, d)
-            answers = (
-                ask_grid(values, size[0], size[1], seed=index)
-                if process.grid
-                else ask(values, seed=index)
-            )
-            false = False
-            for answer in answers:
-                if given.question and answer.question not in given.question:
-                    continue
-                counted = counts.setdefault(answer.question, [0, 0, 0])
-                counted[("yes", "no", "cannot tell").index(answer.answer)] += 1
-                wrong = answer.question not in process.yes | process.either
-                false |= answer.answer == "yes" and wrong
-                if answer.question == "rotations" and answer.answer == "yes":
-                    sure += 1
-                    if process.periods:
-                        right += right_periods(process.periods(n), answer.value)
-            any_false += false
-        if not header:
-            print("| process | " + " | ".join(counts) + " | any false yes | periods right |")
-            print("| --- |" + " ---: |" * (len(counts) + 2))
-            header = True
-        cells = []
-        for question, counted in counts.items():
-            text = " / ".join(f"{100 * c / given.tables:.0f}" for c in counted)
-            if question in process.yes:
-                text = f"**{text}**"
-            elif question not in process.either and counted[0]:
-                text += " *"
-            cells.append(text)
-        found = f"{100 * right / sure:.0f} %" if process.periods and sure else ""
-        print(
-            f"| {name} | " + " | ".join(cells) + f" | {100 * any_false / given.tables:.0f} % | "
-            f"{found} |",
-            flush=True,
-        )
+        parts.append("\n".join([heading(grid), *rows]))
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    """Add to the counts, print them, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tables", type=int, default=100, help="of each process and size")
+    parser.add_argument("--process", action="append", help="part of a name; all without")
+    parser.add_argument("--size", action="append", help="NxD, N rows or patches; all without")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--counts", type=Path, default=COUNTED, help="file that is added to")
+    parser.add_argument("--page", type=Path, help="Markdown file whose tables are replaced")
+    given = parser.parse_args()
+    counted = json.loads(given.counts.read_text()) if given.counts.exists() else {}
+    for name, process in {**PROCESSES, **FIELDS}.items():
+        if not given.tables or (given.process and not any(p in name for p in given.process)):
+            continue
+        for size in GRIDS if process.grid else SIZES:
+            text = f"{size[0]}x{size[1]}"
+            if given.size and text not in given.size:
+                continue
+            counts = measure(name, process, size, given.tables, given.seed)
+            print(show(name, text, counts), flush=True)
+            counted.setdefault(name, {})[text] = counts
+            given.counts.write_text(json.dumps(counted, indent=1) + "\n")
+    if given.page:
+        before = given.page.read_text().partition(MARK)[0]
+        given.page.write_text(f"{before}{MARK}\n\n{page(counted)}\n")
 
 
 if __name__ == "__main__":

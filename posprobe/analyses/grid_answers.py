@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from posprobe.analyses.answers import (
-    Answer,
-    Verdict,
-    closed_form,
-    rank,
-    rotations,
-    settle,
-    too_few,
-    verdict_of,
-)
+from posprobe.analyses.answer import Answer, Verdict, hundredths, rank, too_few, verdict_of
+from posprobe.analyses.answers import settle
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.rotation_answers import closed_form, rotations
 from posprobe.analyses.stationary import (
     fit_grid_kernel,
     fit_kernel,
@@ -72,7 +65,8 @@ def grid_order(shared: View, height: int, width: int) -> Answer:
     typical = float(np.median(drawn[1:]))
     answer = verdict_of(p, enough=len(shared) >= 16)
     told = (
-        f"neighbouring patches have a mean cosine of {value:.2f}, patches in random order about 0"
+        f"neighbouring patches have a mean cosine of {hundredths(value)}, "
+        "patches in random order about 0"
     )
     sentence = {
         "yes": f"Yes: the place of a patch matters: {told}.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from posprobe.analyses.answers import OPEN, Answer
+from posprobe.analyses.answer import OPEN, Answer
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.stationary import fit_process, leading
 from posprobe.analyses.views import LEVEL

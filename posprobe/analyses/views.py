@@ -17,6 +17,8 @@ from posprobe.analyses.stationary import Kernel, fit_kernel, leading
 LEVEL = 0.02
 #: Draws of each null.
 DRAWS = 49
+#: Walks of the table's own steps: so many that the least p-value passes alone among six questions.
+WALKS = 129
 #: Longest table that is looked at whole; of longer ones, the first so many rows.
 MAX_ROWS = 2048
 
@@ -97,7 +99,7 @@ def units(points: Floats) -> Floats:
 def signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Add steps up, the signs of each block of them drawn at random; first as they are."""
     count = len(steps)
-    signs = rng.choice([-1.0, 1.0], size=(2 * DRAWS + 1, -(-count // block)))
+    signs = rng.choice([-1.0, 1.0], size=(WALKS, -(-count // block)))
     signs[0] = 1.0
     each = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
     walks = np.zeros((len(signs), count + 1, steps.shape[1]), dtype=np.float32)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.analyses.answers import OPEN, Answer, ask
+from posprobe.analyses.answer import OPEN, Answer, Verdict
+from posprobe.analyses.answers import ask
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.grid_answers import ask_grid
@@ -60,8 +61,8 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
         asked = ask(values, seed=inputs.seed, dtype=dtype)
         asked.append(winds(values, inputs.result("winding"), seed=inputs.seed))
     answers = {answer.question: answer for answer in (*asked, _special(found), _seams(found))}
-    if (told := _no_smooth_curve(answers, inputs.result("bridging"))) is not None:
-        answers["smooth"] = told
+    if {answers[name].answer for name in ("smooth", "rotations") if name in answers} == {"yes"}:
+        answers["smooth"] = _beside_rotations(answers["smooth"], inputs.result("bridging"))
     if isinstance(layout, Grid):
         for name in QUESTIONS:
             answers.setdefault(name, Answer(name, "cannot tell", ON_A_LINE))
@@ -80,18 +81,15 @@ def _block(answer: Answer) -> dict[str, Any]:
     return block | {"keys": list(answer.keys)}
 
 
-def _no_smooth_curve(answers: Mapping[str, Answer], found: Bridging | None) -> Answer | None:
+def _beside_rotations(answer: Answer, found: Bridging | None) -> Answer:
     """Say of a sum of rotations that it is no smooth curve, where gaps in it tell the two apart."""
-    answer = answers.get("smooth")
-    if answer is None or answer.answer != "yes" or answers["rotations"].answer != "yes":
-        return None
     if found is None or found.undefined:
-        return None
+        return answer
     best = np.maximum(found.r2["sinusoids"], found.r2["ladder"])
     curve = np.max([found.r2[name] for name in ("linear", *found.kernels)], axis=0)
     ahead = best - curve
     if not np.nanmax(ahead) > AHEAD:
-        return None
+        return answer
     widest = int(np.nanargmax(ahead))
     return replace(
         answer,
@@ -285,7 +283,7 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
     """
     answers: list[SharedAnswerBlock] = []
     for name, question in QUESTIONS.items():
-        found = [
+        found: list[Verdict] = [
             next((a["answer"] for a in block["answers"] if a["question"] == name), "cannot tell")
             for block in verdicts
         ]

@@ -1,0 +1,229 @@
+"""Whether a table contains rotations, whether they form a ladder, and known formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from posprobe.analyses.answer import OPEN, Answer, Verdict, rank, too_few, verdict_of
+from posprobe.analyses.base_fit import fit_base
+from posprobe.analyses.closeness import Cloud, Floats, cka, cloud
+from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
+from posprobe.analyses.stationary import root, toeplitz
+from posprobe.analyses.views import DRAWS, LEVEL, View
+from posprobe.encodings.recognise import fixed_formula
+from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.table import Grid, Layout
+from posprobe.table import Sequence as Line
+
+#: CKA with the sinusoid from which a table is one.
+SAME = 0.99
+#: Largest difference of one step of a ladder from the others, in the logarithm of the period.
+UNEVEN = 0.2
+
+
+def rotations(shared: View, known: Answer | None = None) -> Answer:
+    """Ask whether rotations stand out of a smooth spectrum, and which.
+
+    Parameters
+    ----------
+    shared
+        The table.
+    known
+        The answer that it is a sinusoid or a ladder: so many lines leave no background.
+    """
+    keys = ("shift.rotations", "spectrum.lines")
+    if few := too_few("rotations", shared, keys):
+        return few
+    n = len(shared)
+    if n < LINE_ROWS or shared.points.shape[1] < 2:
+        text = f"Cannot be told from {n} rows of {shared.points.shape[1]} columns."
+        return Answer("rotations", "cannot tell", text, [], keys=keys)
+    lines = shared.lines
+    value = [
+        {
+            "period": r.period, "turns": n / r.period, "share": r.share, "purity": r.purity,
+            "circularity": r.circularity, "first_period": r.first_period,
+            "last_period": r.last_period, "drift": r.drift, "p": r.p,
+        }
+        for r in lines.rotations
+    ]  # fmt: skip
+    share = sum(r.share for r in lines.rotations)
+    if lines.rotations:
+        answer: Verdict = "yes"
+        sentence = (
+            f"Yes: {_count(len(value), 'rotation')} out of any smooth background, with "
+            f"{_periods([r.period for r in lines.rotations])}, and {_hold(len(value))} "
+            f"{share:.0%} of the variance."
+        )
+    elif known is not None and known.answer == "yes":
+        answer = "yes"
+        sentence = (
+            "Yes: it is made of rotations, so many and so close that no single one stands out of "
+            "the others."
+        )
+    elif lines.p > OPEN and lines.least_share < 0.25:
+        answer = "no"
+        sentence = (
+            "No sign of rotations: no period stands out of a smooth background; one with "
+            f"{max(lines.least_share, 0.01):.0%} of the variance would have been seen."
+        )
+    else:
+        answer = "cannot tell"
+        sentence = f"Cannot be told from {n} rows: no period stands out clearly."
+    return Answer(
+        "rotations",
+        answer,
+        sentence,
+        value,
+        lines.needed,
+        lines.p if lines.rotations or answer != "yes" else known.p if known else None,
+        share,
+        keys,
+    )
+
+
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def _count(count: int, noun: str) -> str:
+    word = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
+    return f"{word} {noun} stands" if count == 1 else f"{word} {noun}s stand"
+
+
+def _hold(count: int) -> str:
+    return "holds" if count == 1 else "together hold"
+
+
+def _periods(periods: Sequence[float]) -> str:
+    shown = [f"{p:.1f}" if p < 20 else f"{p:.0f}" for p in periods]
+    if len(shown) == 1:
+        return f"a period of {shown[0]} positions"
+    return f"periods of {', '.join(shown[:-1])} and {shown[-1]} positions"
+
+
+def ladder(shared: View, known: Answer | None = None) -> Answer:
+    """Ask whether the frequencies form a geometric ladder, against frequencies at random.
+
+    Either the rotations found are evenly spaced in the logarithm of their periods, beside as many
+    drawn at random between the same ends; or the table resembles the sinusoid of one base more
+    than of any other, beside draws of the fitted kernel, unless it is known to be a sinusoid.
+    """
+    keys = ("sinusoid.base",)
+    if few := too_few("ladder", shared, keys):
+        return few
+    n, d = shared.points.shape
+    width = d - d % 2
+    fit = shared.base
+    if fit is not None and fit.base is not None and fit.best is not None:
+        formula = known is not None and known.answer == "yes"
+        p = None if formula else _base_rank(shared, fit.best, width)
+        if p is None or p <= LEVEL:
+            return Answer(
+                "ladder", "yes",
+                "Yes: its frequencies are those of a geometric ladder, which each time fall by the "
+                f"same factor, as the sinusoid's do: base {fit.base:.3g} fits, and ladders between "
+                "its lines do not.",
+                {"base": fit.base, "cka": fit.best}, None, p, fit.best, keys,
+            )  # fmt: skip
+    periods = [r.period for r in shared.lines.rotations] if n >= LINE_ROWS and d > 1 else []
+    if len(periods) < 3:
+        return Answer(
+            "ladder", "no" if not periods and n >= 64 else "cannot tell",
+            "No sign of a ladder of frequencies." if not periods and n >= 64 else
+            f"Cannot be told: a ladder needs three rotations, and {len(periods)} stand out.",
+            None, None, 1.0, None, keys,
+        )  # fmt: skip
+    place = np.log(np.sort(periods))
+    place = (place - place[0]) / (place[-1] - place[0])
+    even = np.linspace(0, 1, len(place))
+    off = float(np.abs(place - even).max())
+    drawn = np.sort(shared.rng(4).random((9999, len(place) - 2)), axis=1)
+    p = rank(-off, -np.abs(drawn - even[1:-1]).max(axis=1))
+    factor = float((max(periods) / min(periods)) ** (1 / (len(periods) - 1)))
+    ratios = np.diff(np.log(np.sort(periods))) / np.log(factor)
+    answer = verdict_of(p if np.abs(ratios - 1).max() <= UNEVEN else 1.0)
+    told = f"the periods rise by a factor of {factor:.2f} on average"
+    sentence = {
+        "yes": f"Yes: the rotations form a geometric ladder: each period is about {factor:.2f} "
+        "times the one before.",
+        "no": f"No: {told}, no more evenly than periods at random.",
+        "cannot tell": f"Cannot be told from {len(periods)} rotations: {told}.",
+    }[answer]
+    return Answer("ladder", answer, sentence, {"factor": factor}, None, p, off, keys)
+
+
+def _base_rank(shared: View, best: float, width: int) -> float:
+    rows = shared.coordinates[:512]
+    factor = root(toeplitz(shared.kernel.by_offset(len(shared))[: len(rows)]))
+    columns = np.sqrt(np.square(rows).sum(axis=0))
+    rng = shared.rng(5)
+    reached = 0
+    for _ in range(DRAWS):
+        fit = fit_base(cloud(factor @ rng.standard_normal(rows.shape) * columns), width)
+        reached += fit.base is not None and fit.best is not None and fit.best >= best
+        if reached > LEVEL * (DRAWS + 1):
+            break  # too many already
+    return (1 + reached) / (DRAWS + 1)
+
+
+def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None = None) -> Answer:
+    """Ask whether the table follows a published formula, up to rotation, scale and mean."""
+    keys = ("sinusoid.cka", "sinusoid.base")
+    n, d = values.shape
+    layout = layout or Line(n)
+    name = fixed_formula(values, layout, dtype)
+    if name:
+        if name.startswith("sinusoid"):
+            name += ", base 10000"  # as every published variant has it
+        text = f"Yes: it is computed, not learned: {name}."
+        return Answer("closed_form", "yes", text, {"formula": name}, keys=keys)
+    if few := too_few("closed_form", shared, keys):
+        return few
+    if isinstance(layout, Grid):
+        wide = d - d % 4
+        alike = (
+            _alike(cloud(shared.points), cloud(sincos2d(layout.height, layout.width, wide).values))
+            if wide >= 4
+            else None
+        )
+        if alike is None or alike < SAME:
+            told = "" if alike is None else f"; its CKA with the 2-D sin-cos table is {alike:.2f}"
+            return Answer(
+                "closed_form",
+                "no",
+                f"No: it follows no formula that is known here{told}.",
+                {"cka": alike},
+                keys=keys,
+            )
+        text = f"Yes: up to rotation, it is the 2-D sin-cos table (CKA {alike:.4f})."
+        return Answer("closed_form", "yes", text, {"cka": alike}, keys=keys)
+    fit = shared.base
+    if fit is None:
+        return Answer(
+            "closed_form", "no", "No: it follows no formula that is known here.", keys=keys
+        )
+    if fit.best is not None and fit.base is not None and fit.best >= SAME:
+        text = (
+            f"Yes: up to rotation, it is the sinusoid of base {fit.base:.4g} (CKA {fit.best:.4f})."
+        )
+        return Answer("closed_form", "yes", text, {"base": fit.base, "cka": fit.best}, keys=keys)
+    told = "" if fit.best is None else (
+        f"; the sinusoid that resembles it most has a CKA of {fit.best:.2f} with it, 1 being the "
+        "same"
+    )  # fmt: skip
+    return Answer(
+        "closed_form",
+        "no",
+        f"No: it follows no formula that is known here{told}.",
+        {"cka": fit.best},
+        keys=keys,
+    )
+
+
+def _alike(first: Cloud, second: Cloud) -> float | None:
+    try:
+        return cka(first, second)
+    except ValueError:
+        return None
