@@ -184,8 +184,9 @@ def test_print_shows_every_section_and_no_control(
 
 def unfold(page: Page) -> None:
     """Open the sections that are shown on request."""
-    for fold in page.locator("details.fold:not([open]) > summary").all():
-        fold.evaluate("summary => summary.click()")
+    page.locator("details.fold:not([open]) > summary").evaluate_all(
+        "found => found.forEach((summary) => summary.click())"
+    )
 
 
 def read(reader: Locator) -> tuple[int, int, float, float]:
