@@ -196,8 +196,8 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         text += f"({share:.0%} of the variance)"
         if says("axis_rotations"):
             text += ", and the codes rotate"
-        elif wound := answers["axis_rotations"].effect:
-            text += f"; four directions hold {wound:.0%} of each code, in pairs that go round"
+        elif part := answers["axis_rotations"].effect:
+            text += f"; four directions hold {part:.0%} of each code, in pairs that go round"
         return text
     if answers["order"].answer == "no":
         return "no sign that the order of positions matters: the rows look independent"
@@ -269,7 +269,7 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
     """
     answers: list[SharedAnswerBlock] = []
     for name, question in QUESTIONS.items():
-        found = [
+        found: list[Any] = [
             next((a["answer"] for a in block["answers"] if a["question"] == name), "cannot tell")
             for block in verdicts
         ]
