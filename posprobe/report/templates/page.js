@@ -160,7 +160,7 @@
       let found = false;
       for (const axis of all('g[id*="matplotlib.axis"]', svg)) {
         const texts = all("text", axis);
-        const label = texts.find((text) => /^(dominant )?(frequency|period) \(/.test(text.textContent));
+        const label = texts.find((text) => /^(dominant frequency$|(frequency|period) \()/.test(text.textContent));
         if (!label) continue;
         found = true;
         const period = label.textContent.includes("period");
