@@ -164,7 +164,7 @@ def smooth(shared: View) -> Answer:
     sentence = {
         "yes": f"Yes: it is a smooth curve: {told}; the likeness of rows falls to half of the "
         f"neighbours' over {length:.3g} positions.",
-        "no": f"No: it is no smoother than steps added up at random: {told}.",
+        "no": f"No: it is not smoother than steps added up at random: {told}.",
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]
     value = {"length": length, "cosine": float(cosines[best, 0]), "stride": stride}
@@ -222,8 +222,7 @@ def stationary(shared: View) -> Answer:
     p_shift = min(1.0, 3 * min(each))
     misfit, typical = found[0], float(np.median(drawn[:, 0]))
     value = {"variance_ratio": ratio, "misfit": misfit, "p_walk": p_walk, "p_shift": p_shift}
-    steps = "steps" if block == 1 else f"stretches of {block} steps"
-    far = f"its variance is {ratio:.2g} times what its own {steps} with random signs would reach"
+    far = f"a random walk with its steps would vary {1 / max(ratio, 1e-6):.2g} times as much"
     if p_walk <= LEVEL and p_shift > OPEN and _long_share(shared) > LONG_SHARE:
         answer: Verdict = "cannot tell"
         sentence = (
@@ -348,8 +347,8 @@ def low_dimensional(shared: View) -> Answer:
     ninety = _directions(shared)
     are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
     told = (
-        f"{are} nine tenths of the variance, and the rows' directions spread as over {spread:.3g} "
-        f"equal directions; independent columns as smooth would spread over {expected:.3g}"
+        f"{are} nine tenths of the variance, which is spread as evenly as {spread:.3g} equal "
+        f"directions would have it; independent columns as smooth would have {expected:.3g}"
     )
     value = {"directions": ninety, "participation_ratio": spread}
     if half_length(shared.points) > n / STRETCHES:

@@ -66,8 +66,8 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
     elif lines.p > OPEN and lines.least_share < 0.25:
         answer = "no"
         sentence = (
-            "No sign of rotations: no period stands out of a smooth background; one with "
-            f"{max(lines.least_share, 0.01):.0%} of the variance would have been seen."
+            "No sign of rotations: no period stands out of a smooth background; one with about "
+            f"{max(lines.least_share, 0.01):.0%} of the variance or more would have been seen."
         )
     else:
         answer = "cannot tell"
@@ -122,17 +122,17 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
         if p is None or p <= LEVEL:
             return Answer(
                 "ladder", "yes",
-                "Yes: its frequencies are those of a geometric ladder, which each time fall by the "
-                f"same factor, as the sinusoid's do: base {fit.base:.3g} fits, and ladders between "
-                "its lines do not.",
+                "Yes: its frequencies are those of a geometric series, which each time fall by the "
+                f"same factor, as the sinusoid's do: base {fit.base:.3g} fits, and series between "
+                "its frequencies do not.",
                 {"base": fit.base, "cka": fit.best}, None, p, fit.best, keys,
             )  # fmt: skip
     periods = [r.period for r in shared.lines.rotations] if n >= LINE_ROWS and d > 1 else []
     if len(periods) < 3:
         return Answer(
             "ladder", "no" if not periods and n >= 64 else "cannot tell",
-            "No sign of a ladder of frequencies." if not periods and n >= 64 else
-            f"Cannot be told: a ladder needs three rotations, and {len(periods)} stand out.",
+            "No sign of a geometric series of frequencies." if not periods and n >= 64 else
+            f"Cannot be told: a series needs three rotations, and {len(periods)} stand out.",
             None, None, 1.0, None, keys,
         )  # fmt: skip
     place = np.log(np.sort(periods))
@@ -146,7 +146,7 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
     answer = verdict_of(p if np.abs(ratios - 1).max() <= UNEVEN else 1.0)
     told = f"the periods rise by a factor of {factor:.2f} on average"
     sentence = {
-        "yes": f"Yes: the rotations form a geometric ladder: each period is about {factor:.2f} "
+        "yes": f"Yes: the rotations form a geometric series: each period is about {factor:.2f} "
         "times the one before.",
         "no": f"No: {told}, no more evenly than periods at random.",
         "cannot tell": f"Cannot be told from {len(periods)} rotations: {told}.",

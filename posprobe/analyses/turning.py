@@ -80,7 +80,9 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
         text = f"Yes: {told}, more evenly than smooth curves and walks do{drift}."
         return Answer("winding", "yes", text, detail, typical, p, value - typical, keys)
     if p > OPEN or pair.turns < MIN_TURNS:
-        text = f"No: {told}, as those of smooth curves and walks do."
+        enough = pair.turns >= MIN_TURNS
+        why = "as those of smooth curves and walks do" if enough else "which is less than one turn"
+        text = f"No: {told}, {why}."
         return Answer("winding", "no", text, detail, typical, p, value - typical, keys)
     text = f"Cannot be told: {told}, and smooth curves seldom do so as evenly."
     return Answer("winding", "cannot tell", text, detail, typical, p, value - typical, keys)
