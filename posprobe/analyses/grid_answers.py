@@ -19,6 +19,10 @@ from posprobe.analyses.stationary import (
 from posprobe.analyses.views import DRAWS, LEVEL, MAX_ROWS, View, units, view
 from posprobe.table import Grid
 
+#: Grids with a side shorter than this need codes that hold so much more than in smooth fields: of
+#: so few patches, the kernel of a separable field is too uncertain for its draws to decide.
+SMALL_SIDE, CLEARLY = 10, 0.1
+
 
 def ask_grid(
     values: Floats, height: int, width: int, *, seed: int = 0, dtype: str = "F32"
@@ -112,6 +116,8 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     p = max(rank(-rest, -null) for null in drawn)
     nearest = max(float(np.median(1 - null)) for null in drawn)
     answer = verdict_of(p)
+    if answer == "yes" and min(height, width) < SMALL_SIDE and sum(share) - nearest < CLEARLY:
+        answer = "cannot tell"
     told = (
         f"row codes hold {share[0]:.1%} and column codes {share[1]:.1%} of the variance, what is "
         f"left {max(1 - sum(share), 0):.1%}; together, smooth fields without such codes would have "
