@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -298,7 +299,9 @@ def test_a_grid_is_measured_along_its_axes() -> None:
 
 
 def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("posprobe.analyses.bridging.MAX_ROWS", 100)
+    # The package's own name for it is the function.
+    module = import_module("posprobe.analyses.bridging")
+    monkeypatch.setattr(module, "MAX_ROWS", 100)
     table = walk(151, 8)
     found = bridging(table)
     assert (found.first, found.stop) == (25, 125)

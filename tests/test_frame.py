@@ -28,7 +28,7 @@ DATA = (
     "samples/NOTICE",
     "samples/samples.json",
     "report/schema/analysis-1.json",
-    "report/templates/report.html",
+    "report/templates/page.html",
     "report/templates/style.css",
     *(
         f"samples/{sample.name}/{name}"
