@@ -170,7 +170,7 @@ class Similarity(Result):
         """Return both variants' numbers."""
         return {
             "window": WINDOW,
-            "zero_rows": list(self.zero_rows),
+            "zero_rows": [row + self.start for row in self.zero_rows],
             "raw": self.raw.summary(),
             "centered": self.centered.summary(),
         }

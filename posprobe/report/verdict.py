@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Rows that a sentence lists.
 LISTED = 8
+#: Questions whose yes says something of a table whose order does not matter.
+ANYWAY = ("closed_form", "special_rows", "seams")
 #: Share of both codes from which pairs that go round are worth a word.
 HELD = 0.95
 #: Held-out R² by which rotations must be ahead of any smooth curve.
@@ -258,10 +260,13 @@ def findings(document: Block) -> tuple[Finding, ...]:
     document
         The content of ``analysis.json``.
     """
+    answers = document.get("verdict", {}).get("answers", ())
+    ordered = any(a["question"] == "order" and a["answer"] == "yes" for a in answers)
     told = tuple(
         Finding(_affirmed(answer["sentence"]), tuple(answer["keys"]))
-        for answer in document.get("verdict", {}).get("answers", ())
-        if answer["answer"] == "yes"
+        for answer in answers
+        # Independent rows are stationary, too: without order there is nothing to tell of them.
+        if answer["answer"] == "yes" and (ordered or answer["question"] in ANYWAY)
     )
     measured = (measurement.findings for measurement in TABLE.values())
     return (*told, *(finding for rule in measured for finding in rule(document)))
