@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import jsonschema
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from made_tables import as_table, patches, walk, waves
@@ -211,6 +212,7 @@ def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
     figure = pp.paper_figure("toy_bar", table)
     assert figure.caption.startswith("A loud bar.")
     assert TOY.compute(TableInputs(table, None, 0, None, {})).plot().patches  # type: ignore[arg-type]
+    plt.close("all")
 
 
 @pytest.mark.usefixtures("registered")

@@ -97,7 +97,7 @@ def table_of(case: str) -> pp.PositionTable:
 #: One case for each kind; others in `CASES`.
 KINDS, MANY = kinds(), kinds_of_several()
 FIRST = dict.fromkeys(KINDS, "sequence") | {
-    "mosaic": "grid", "heads": "curves", "comparison": "several",
+    "mosaic": "grid", "axis_codes": "grid", "heads": "curves", "comparison": "several",
 }  # fmt: skip
 CASES = [
     *FIRST.items(),
@@ -238,7 +238,7 @@ def test_the_path_darkens_steadily_in_grey_and_joins_the_scores() -> None:
 def test_on_a_grid_every_row_is_a_path_of_its_own() -> None:
     figure = made("trajectory", "grid").figure
     (path,) = (c for c in figure.axes[0].collections if isinstance(c, LineCollection))
-    assert len(path.get_segments()) == 6 * (8 - 1)
+    assert [len(segment) for segment in path.get_segments()] == [8] * 6
     assert len(np.unique(np.asarray(path.get_colors()), axis=0)) == 6
 
 
@@ -258,11 +258,12 @@ def test_every_number_stands_beside_its_bands() -> None:
     assert set(lines["table"].get_xdata()) == {entry["value"]}
     assert set(lines["sinusoid"].get_xdata()) == {entry["sinusoid"]}
     bars: list[Any] = [line for line in axes.lines if line.get_label() == "_band"]
-    for bar, name in zip(bars, ("gaussian", "permuted", "walk", "phase"), strict=True):
+    for bar, name in zip(bars, ("gaussian", "permuted", "walk", "stationary"), strict=True):
         assert list(bar.get_xdata()) == [entry[name]["p5"], entry[name]["p95"]]
         assert list(lines[name].get_xdata()) == [entry[name]["p50"]]
     assert (
-        len({lines[name].get_marker() for name in ("gaussian", "permuted", "walk", "phase")}) == 4
+        len({lines[name].get_marker() for name in ("gaussian", "permuted", "walk", "stationary")})
+        == 4
     )
 
 

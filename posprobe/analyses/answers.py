@@ -135,7 +135,7 @@ def smooth(shared: View) -> Answer:
     independent, those of a smooth curve point the same way. The value is the distance at which the
     mean inner product of centred rows falls to half of what neighbours have.
     """
-    keys = ("similarity.centered.profile",)
+    keys = ("similarity.centered.offset_profile",)
     if few := too_few("smooth", shared, keys):
         return few
     n = len(shared)

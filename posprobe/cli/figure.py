@@ -30,8 +30,8 @@ from posprobe.errors import UsageError
 #: `posprobe.report.paper_kinds.kinds` and `posprobe.figures.venues.VENUES`, repeated so that help
 #: starts without NumPy; a test holds them.
 KINDS = (
-    "mosaic, similarity, profile, variance, components, trajectory, spectrum, spectrogram, shift, "
-    "norms, table, nulls, heads or comparison"
+    "mosaic, similarity, profile, axis_codes, winding, bridging, variance, components, trajectory, "
+    "spectrum, spectrogram, shift, norms, table, nulls, heads or comparison"
 )
 VENUES = "acl, neurips, iclr, icml, cvpr, aaai, jmlr, tmlr, slides or web"
 

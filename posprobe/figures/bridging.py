@@ -80,6 +80,8 @@ def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any
         plot(ax, result)
         if len(shown) > 1:
             ax.set_title(name)
+        if sheet.narrow:
+            ax.set_xlabel("rows left out")
     for ax in axes.flat[len(shown) :]:
         ax.set_axis_off()
     for ax in axes[:, 1:].flat:

@@ -158,10 +158,10 @@ def _winding(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any])
         bar = left.colorbar(colors, ax=space, shrink=0.6, pad=0.02, label="position")
         bar.outline.set_visible(False)
         named = f"{name}: " if len(wound) > 1 else ""
-        part.suptitle(
-            f"{named}{pair.turns:.2f} turns, {pair.share:.0%} of the variance, "
-            f"radius varies by {pair.radius_cv:.0%}", x=0.01, ha="left",
-        )  # fmt: skip
+        title = f"{named}{pair.turns:.2f} turns, {pair.share:.0%} of the variance"
+        if not sheet.narrow:
+            title += f", radius varies by {pair.radius_cv:.0%}"
+        part.suptitle(title, x=0.01, ha="left")
         above, below = right.subplots(2, 1, sharex=True)
         phase(above, result, pair)
         period(below, result, pair)

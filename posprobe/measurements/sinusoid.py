@@ -29,11 +29,11 @@ SINUSOID = Measurement[TableInputs, SinusoidFit](
         Number("procrustes", "Procrustes distance", "0 is a rotated copy, 1.41 the most"),
         Number("subspace_overlap", "subspace overlap", "of the leading directions; 1 is all"),
         Number(
-            "ladder_share", "variance explained by the sinusoid's waves",
+            "ladder_share", "explained by the sinusoid",
             "share of the variance that the sinusoid's frequencies explain", compared=True,
         ),
         Number(
-            "ladder_white_share", "the same of white noise",
+            "ladder_white_share", "explained, white noise",
             "share of the variance of white noise that so many waves explain",
         ),
         Number(
