@@ -70,10 +70,9 @@ def _axis_codes(sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, 
     parts = figure.subfigures(len(codes), 1, squeeze=False)[:, 0]
     for part, (name, axis, code) in zip(parts, codes, strict=True):
         named = f"{name}: " if len(results) > 1 else ""
-        part.suptitle(
-            f"{named}{SINGLE[axis]} code, {code.share:.1%} of the table's variance",
-            x=0.01, ha="left",
-        )  # fmt: skip
+        whose = "of the table's variance" if wide else "of the variance"
+        title = f"{named}{SINGLE[axis]} code, {code.share:.1%} {whose}"
+        part.suptitle(title, x=0.01, ha="left")
         if wide:
             first, second, last = part.subplots(1, 3)
         else:

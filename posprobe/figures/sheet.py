@@ -20,6 +20,10 @@ LOW = 4.0
 LETTER, LINE = 0.06, 0.13
 
 
+#: Layouts that are tried until nothing leaves the page.
+ATTEMPTS = 3
+
+
 @dataclass(frozen=True)
 class Sheet:
     """The room that a figure has.
@@ -94,10 +98,16 @@ def lay_out(figure: Figure) -> None:
         return
     engine.execute(figure)
     width, height = figure.get_size_inches()
-    box = figure.get_tightbbox()
-    left, bottom = max(-box.x0, 0.0) / width, max(-box.y0, 0.0) / height
-    right, top = max(box.x1 - width, 0.0) / width, max(box.y1 - height, 0.0) / height
-    if max(left, bottom, right, top) > 0:
+    left = bottom = right = top = 0.0
+    for _ in range(ATTEMPTS):
+        box = figure.get_tightbbox()
+        over = (-box.x0 / width, -box.y0 / height, box.x1 / width - 1, box.y1 / height - 1)
+        if max(over) <= 0:
+            break
+        more = [max(part, 0.0) for part in over]
+        left, bottom, right, top = (
+            a + b for a, b in zip((left, bottom, right, top), more, strict=True)
+        )
         rect = (left, bottom, 1 - left - right, 1 - bottom - top)
         engine.set(rect=rect)  # type: ignore[call-arg]
         engine.execute(figure)

@@ -123,7 +123,7 @@ SIMILARITY = Measurement[TableInputs, Similarity](
             compared=True,
         ),
         Number(
-            "centered.translation_invariance", "translation invariance, centred",
+            "centered.translation_invariance", "invariance, centred",
             "the same after subtracting the mean row", compared=True,
         ),
         Number(
