@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import predictors
-from posprobe.analyses.pca import PCA
+from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.pca import pca as principal_components
 from posprobe.analyses.predictors import KERNELS, Floats, Mask
 from posprobe.analyses.result import Result, numbers
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.errors import InvalidTable
 from posprobe.table import Grid, Layout, PositionTable
 
 #: Fewest positions of which a quarter can be left out.
@@ -239,21 +238,16 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
         return _none(given, "patches lie on a grid: see its axes", axes)
     if n < MIN_ROWS:
         return _none(given, f"fewer than {MIN_ROWS} rows")
-    if pca is not None and len(pca.scores) != n:
-        raise InvalidTable(
-            f"the principal components are of {len(pca.scores)} rows, the table has {n}."
-        )
+    found = components_of(given, pca)
     first = max((n - MAX_ROWS) // 2, 0)
     stop = min(first + MAX_ROWS, n)
     if stop - first < n:
-        pca = principal_components(to_numpy(given.values)[first:stop])
-    elif pca is None:
-        pca = principal_components(given)
-    if pca.undefined:
-        return _none(given, pca.undefined)
-    share = np.cumsum(pca.explained_variance_ratio)
+        found = principal_components(to_numpy(given.values)[first:stop])
+    if found.undefined:
+        return _none(given, found.undefined)
+    share = np.cumsum(found.explained_variance_ratio)
     kept = min(int(np.argmax(share >= min(SHARE, share[-1]))) + 1, MOST_COMPONENTS)
-    curve = pca.scores[:, :kept] / pca.singular_values[0]
+    curve = found.scores[:, :kept] / found.singular_values[0]
     smooth = {name: predictors.smooth(curve, name) for name in KERNELS}
     rungs = predictors.fixed_ladder(curve, d)
     gaps, folds = _folds(len(curve))
@@ -266,7 +260,7 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
             **{name: process.predict(curve, missing) for name, process in smooth.items()},
             "ladder": rungs.predict(curve, missing),
             "shift": predictors.shift(curve, missing),
-            **{f"sinusoids {k + 1}": found for k, found in enumerate(waves)},
+            **{f"sinusoids {k + 1}": wave for k, wave in enumerate(waves)},
         })  # fmt: skip
     r2, beyond, count = scored.r2(len(gaps))
     return Bridging(

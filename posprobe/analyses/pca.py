@@ -236,6 +236,23 @@ def eigenvalue_numbers(
     }
 
 
+def components_of(given: Positions, known: PCA | None) -> PCA:
+    """Return a table's principal components: those that are known already, or new ones.
+
+    Raises
+    ------
+    InvalidTable
+        If the known ones are of a table of other length.
+    """
+    found = pca(given) if known is None else known
+    if len(found.scores) != given.values.shape[0]:
+        raise InvalidTable(
+            f"the principal components are of {len(found.scores)} rows, the table has "
+            f"{given.values.shape[0]}."
+        )
+    return found
+
+
 def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array, Array]:
     """Approximate the leading part of a singular value decomposition.
 

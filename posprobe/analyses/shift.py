@@ -17,11 +17,9 @@ from typing import Annotated, Any, ClassVar, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.pca import PCA
-from posprobe.analyses.pca import pca as principal_components
+from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions
-from posprobe.errors import InvalidTable
 from posprobe.schema import Count, Reasons
 from posprobe.table import Grid, Layout, PositionTable
 
@@ -232,11 +230,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         return _none(given, "patches lie on a grid: no single step leads from each to the next")
     if n < MIN_ROWS:
         return _none(given, f"fewer than {MIN_ROWS} rows")
-    components = principal_components(given) if pca is None else pca
-    if len(components.scores) != n:
-        raise InvalidTable(
-            f"the principal components are of {len(components.scores)} rows, the table has {n}."
-        )
+    components = components_of(given, pca)
     if components.undefined:
         return _none(given, components.undefined)
     if components.method != "exact":

@@ -15,12 +15,10 @@ from typing import ClassVar, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.pca import PCA
-from posprobe.analyses.pca import pca as principal_components
+from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import Result, numbers
 from posprobe.arrays import Array, Positions, positions
-from posprobe.errors import InvalidTable
 from posprobe.table import Grid, Layout, PositionTable
 
 #: Fewest rows.
@@ -210,11 +208,7 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
         return _none(given, "patches lie on a grid: their rows and columns wind on their own")
     if n < MIN_ROWS:
         return _none(given, f"fewer than {MIN_ROWS} rows")
-    found = principal_components(given) if pca is None else pca
-    if len(found.scores) != n:
-        raise InvalidTable(
-            f"the principal components are of {len(found.scores)} rows, the table has {n}."
-        )
+    found = components_of(given, pca)
     if found.undefined:
         return _none(given, found.undefined)
     ratio = found.explained_variance_ratio
