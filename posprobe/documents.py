@@ -130,7 +130,7 @@ class SharedAnswerBlock(TypedDict):
 
     question: Text
     answers: dict[str, Literal["yes", "no", "cannot tell"]]
-    same: bool
+    same: Annotated[bool, "Whether no answer is yes where another is no."]
     sentence: Text
 
 
@@ -247,8 +247,12 @@ class ComparedTable(TypedDict):
     """One of the tables. Each measurement adds its block under its name."""
 
     label: Annotated[str, "The table's name, numbered where several have the same."]
-    positions_before: Annotated[
-        int, "Positions before the table was cut to the common length.", limits(minimum=2)
+    positions_before: NotRequired[
+        Annotated[
+            int,
+            "In bundles of 0.1.0 alone, which cut tables to the common length: positions before.",
+            limits(minimum=2),
+        ]
     ]
     published: list[PublishedBlock]
     table: TableBlock
@@ -274,7 +278,8 @@ class ComparisonDocument(TypedDict):
     schema: Literal["posprobe.comparison/1"]
     length: Annotated[
         int,
-        "Positions of each table that are compared: those of the shortest, counted from the first.",
+        "Positions of the shortest table. Distances of sequences are taken over the first so many "
+        "as the shortest sequence has.",
         limits(minimum=2),
     ]
     tables: Annotated[list[ComparedTable], limits(minItems=2)]

@@ -39,8 +39,10 @@ Document = dict[str, Any]
 NUMBERS = ("cka", "cka_biased", "procrustes", "subspace_overlap", "subspace_rank")
 
 
-def against(*tables: PositionTable, nulls: int = 3) -> Document:
-    comparison = compare(*tables, nulls=nulls, device="cpu")
+def against(
+    *tables: PositionTable, nulls: int = 3, only: tuple[str, ...] | None = None
+) -> Document:
+    comparison = compare(*tables, nulls=nulls, only=only, device="cpu")
     document: Document = json.loads(to_json(comparison.to_dict()))
     return document
 
@@ -180,23 +182,31 @@ def test_independent_noise_has_no_alignment_and_two_walks_do() -> None:
 # --- length ---
 
 
-def test_longer_tables_are_cut_and_that_is_said() -> None:
+def test_numbers_are_of_own_rows_and_distances_of_common_ones() -> None:
     long, short = as_table(walk(130, 6), name="long"), as_table(walk(50, 8, 1), name="short")
     document = against(long, short)
     assert document["length"] == 50
-    assert [entry["positions_before"] for entry in document["tables"]] == [130, 50]
-    assert [entry["table"]["positions"] for entry in document["tables"]] == [50, 50]
+    assert [entry["table"]["positions"] for entry in document["tables"]] == [130, 50]
     by_hand = against(long[:50], short)
     for name in NUMBERS:
         assert document["pairs"][0][name] == by_hand["pairs"][0][name]
-    for one, two in zip(document["tables"], by_hand["tables"], strict=True):
-        assert one["nulls"] == two["nulls"]
+    alone = pp.analyze(long, nulls=0, device="cpu").to_dict()
+    assert document["tables"][0]["pca"] == alone["pca"]
+    assert document["tables"][0]["verdict"] == alone["verdict"]
+
+
+def test_measurements_are_chosen_as_in_an_analysis() -> None:
+    document = against(smooth(), noise(), only=("pca",))
+    assert [("pca" in t, "similarity" in t) for t in document["tables"]] == [(True, False)] * 2
+    assert "verdict" not in document
+    assert document["pairs"][0]["cka"] is not None
 
 
 def test_a_table_keeps_the_positions_that_it_has() -> None:
     document = against(as_table(walk(130, 6))[40:90], noise())
     assert document["tables"][0]["table"]["rows"] == [40, 90]
-    assert document["tables"][1]["table"]["rows"] == [0, 50]
+    assert document["tables"][1]["table"]["rows"] == [0, len(noise())]
+    assert document["length"] == 50
 
 
 def test_equal_grids_are_compared() -> None:
@@ -211,10 +221,12 @@ def test_equal_grids_are_compared() -> None:
     [patches(7, 6, 12), patches(6, 6, 12), as_table(gaussian(42, 12))],
     ids=["turned", "smaller", "sequence"],
 )
-def test_unequal_grids_are_refused(other: PositionTable) -> None:
+def test_a_grid_has_no_distance_from_what_lies_otherwise(other: PositionTable) -> None:
     for pair in ((patches(6, 7, 12), other), (other, patches(6, 7, 12))):
-        with pytest.raises(UsageError, match=r"same grid\. Nothing is resampled"):
-            compare(*pair, nulls=0, device="cpu")
+        document = against(*pair)
+        assert document["pairs"][0]["cka"] is None
+        assert "no positions in common" in document["pairs"][0]["undefined"]["cka"]
+        assert document["tables"][0]["pca"] == against(pair[0], pair[0])["tables"][0]["pca"]
 
 
 # --- names ---
@@ -313,7 +325,8 @@ def test_two_straight_lines_are_one_table() -> None:
 
 @pytest.fixture(scope="module")
 def with_published() -> Comparison:
-    return compare(pp.sinusoidal(512, 768), smooth_512(), nulls=1, device="cpu")
+    only = ("pca", "probes", "sinusoid")
+    return compare(pp.sinusoidal(512, 768), smooth_512(), only=only, nulls=1, device="cpu")
 
 
 def smooth_512() -> PositionTable:
@@ -325,7 +338,6 @@ def test_a_known_table_has_its_published_values_beside_ours(with_published: Comp
     assert problems(document) == []
     known, unknown = document["tables"]
     assert unknown["published"] == []
-    assert "probes" not in unknown
     values = {value["key"]: value for value in known["published"]}
     assert set(values) == {value.key for value in published_for(pp.sinusoidal(512, 768))}
     absolute = values["probes.absolute_published.mae"]
@@ -382,7 +394,7 @@ def test_the_json_follows_the_schema(bundle: Path) -> None:
     assert document["schema"] == "posprobe.comparison/1"
     assert problems(document) == []
     assert document["length"] == 512
-    assert [entry["positions_before"] for entry in document["tables"]] == [512, 512, 600]
+    assert [entry["table"]["positions"] for entry in document["tables"]] == [512, 512, 600]
 
 
 @pytest.mark.parametrize(
@@ -420,9 +432,10 @@ def test_the_arrays_hold_every_table_and_the_distances(bundle: Path) -> None:
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))
     with np.load(bundle / "arrays.npz") as arrays:
         assert arrays["0_values"].shape == (512, 384)
-        assert arrays["2_values"].shape == (512, 32)
+        assert arrays["2_values"].shape == (600, 32)
         for index in range(3):
-            assert arrays[f"{index}_similarity"].shape == (512, 512)
+            rows = document["tables"][index]["table"]["positions"]
+            assert arrays[f"{index}_similarity"].shape == (rows, rows)
         for i, j, pair in zip((0, 0, 1), (1, 2, 2), document["pairs"], strict=True):
             assert arrays["cka"][i, j] == arrays["cka"][j, i] == pair["cka"]
             assert arrays["procrustes"][i, j] == pair["procrustes"]
@@ -439,8 +452,7 @@ def test_the_page_stands_alone(bundle: Path) -> None:
 
 def test_the_page_says_what_was_cut_and_shows_every_number(bundle: Path) -> None:
     page = (bundle / "report.html").read_text("utf-8")
-    assert "has 600 positions; the first 512 are compared. Nothing is resampled." in page
-    assert page.count("are compared. Nothing is resampled.") == 1
+    assert "taken over the first 512 positions" in page
     for part in ("CKA of random walks", "Wang &amp; Chen", "between positions 127 and 128"):
         assert (part in page) == (part != "Wang &amp; Chen")
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))
@@ -516,7 +528,7 @@ def test_the_shape_is_that_of_the_rows_that_are_kept(run: Any) -> None:
     assert code == 0
     document = json.loads(out)
     assert document["length"] == 52
-    assert [entry["positions_before"] for entry in document["tables"]] == [52, 52]
+    assert [entry["table"]["positions"] for entry in document["tables"]] == [52, 52]
     assert document["tables"][0]["table"]["rows"] == [8, 60]
 
 
@@ -533,7 +545,6 @@ def test_sincos2d_takes_the_first_grid_s_shape(run: Any) -> None:
         (("sincos2d:4x5x12", "sinusoidal"), "no table in the shape of"),
         (("sinusoidal:40x12", "sincos2d"), "no table in the shape of"),
         (("sinusoidal", "sinusoidal:40x12"), "cannot be the first"),
-        (("sincos2d:4x5x12", "sincos2d:5x4x12"), "same grid"),
         (("sinusoidal:40x12",), "at least two tables"),
         (("sinusoidal:40x12", "sinusoidal", "--nulls", "-1"), "--nulls -1"),
     ],
@@ -551,7 +562,7 @@ def test_what_cannot_be_compared_is_wrong_usage(
 def test_the_terminal_says_what_was_cut_and_what_was_found(run: Any) -> None:
     code, out, _ = run("sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "here")
     assert code == 0
-    assert "note: sinusoidal:80x16 has 80 positions; the first 50 are compared." in out
+    assert "distances are taken over the first 50" in out
     assert "\nsinusoidal:80x16 and sinusoidal:50x16 " in out
     assert re.search(r"\nnumber +sinusoidal:80x16 +sinusoidal:50x16\n", out)
     code, out, _ = run("sinusoidal:50x16", "sinusoidal", "--nulls", "0", "--out", "here")

@@ -224,6 +224,7 @@ def _phases(table: Floats, rng: np.random.Generator) -> Floats:
 
 
 @pytest.mark.parametrize(("n", "d"), [(32, 8), (64, 4), (128, 64), (256, 16)])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "null",
     [

@@ -16,6 +16,7 @@ from posprobe.cli.options import (
     Nulls,
     Offline,
     OnDevice,
+    Only,
     Out,
     Quiet,
     Rows,
@@ -25,6 +26,7 @@ from posprobe.cli.options import (
     set_up_logging,
 )
 from posprobe.cli.show import summary, written
+from posprobe.errors import UsageError
 
 if TYPE_CHECKING:
     from posprobe.report import Comparison
@@ -41,6 +43,7 @@ def compare(
     ],
     out: Out = None,
     rows: Rows = None,
+    only: Only = None,
     nulls: Nulls = DEFAULT_NULLS,
     seed: Seed = 0,
     device: OnDevice = DeviceName.auto,
@@ -48,9 +51,10 @@ def compare(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare encodings over the positions that all of them have; write a bundle.
+    """Compare encodings side by side and by their distances; write a bundle.
 
-    Tables are compared number by number and against null models. Where one of the encodings has no
+    Each table's numbers and answers are of its own rows; distances need positions that both have.
+    Where one of the encodings has no
     table (rotary, relative, ALiBi), all are compared by the similarity of positions they induce.
     """
     from posprobe.report import bundle_name, compare_kernels, to_json
@@ -64,9 +68,14 @@ def compare(
     result: Comparison | KernelComparison
     if len(tables) < len(records):
         length = scheme_length(rows)
+        if only is not None:
+            raise UsageError("--only picks among the analyses of tables, and not all have one.")
         result = compare_kernels(*records, length=length, seed=seed, command=command)
     else:
-        result = run(*tables, nulls=nulls, device=device.value, seed=seed, command=command)
+        names = [name.strip() for name in only.split(",")] if only is not None else None
+        result = run(
+            *tables, only=names, nulls=nulls, device=device.value, seed=seed, command=command
+        )
     name = "-vs-".join(bundle_name(record) for record in records)
     folder = result.save(out or Path("reports") / name[:200])
     document = result.to_dict()

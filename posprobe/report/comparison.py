@@ -1,9 +1,9 @@
-"""Two or more tables side by side: the same analyses at one length, and their distances."""
+"""Two or more tables side by side: each analysed on its own rows, and their distances."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -49,16 +49,16 @@ DISTANCES = ("cka", "procrustes", "subspace_overlap")
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Tables of one length with their analyses and distances.
+    """Tables with their analyses and distances.
 
     Parameters
     ----------
     labels
         A name for each table, all different.
     analyses
-        One for each table, of the common positions.
-    cut
-        Positions that each table had before it was cut.
+        One for each table, of all its positions.
+    length
+        Positions of the shortest table: over the first so many, distances are taken.
     distances
         ``[m][m]``; None on the diagonal.
     bands
@@ -80,7 +80,7 @@ class Comparison:
 
     labels: tuple[str, ...]
     analyses: tuple[Analysis, ...]
-    cut: tuple[int, ...]
+    length: int
     distances: tuple[tuple[Closeness | None, ...], ...]
     bands: tuple[tuple[PairBand | None, ...], ...]
     curve_bands: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -89,15 +89,14 @@ class Comparison:
     def to_dict(self) -> ComparisonDocument:
         """Return the content of ``analysis.json`` (schema `posprobe.comparison/1`)."""
         tables: list[ComparedTable] = []
-        for label, analysis, before in zip(self.labels, self.analyses, self.cut, strict=True):
-            document = analysis.to_dict()
-            del document["schema"]
+        for label, analysis in zip(self.labels, self.analyses, strict=True):
+            block = analysis.to_dict()
+            del block["schema"]
             table: Any = {
                 "label": label,
-                "positions_before": before,
-                "published": [value.compared(document) for value in published_for(analysis.table)],
+                "published": [value.compared(block) for value in published_for(analysis.table)],
             }
-            tables.append(table | document)
+            tables.append(table | block)
         pairs: list[PairBlock] = [
             {
                 "tables": [self.labels[i], self.labels[j]],
@@ -108,14 +107,17 @@ class Comparison:
             for j, distance in enumerate(row)
             if i < j and distance is not None
         ]
-        return {
+        verdicts = [table["verdict"] for table in tables if "verdict" in table]
+        document: ComparisonDocument = {
             "schema": COMPARISON,
-            "length": len(self.analyses[0].table),
+            "length": self.length,
             "tables": tables,
             "pairs": pairs,
-            "verdict": shared(self.labels, [table["verdict"] for table in tables]),
             "environment": self.environment,
         }
+        if len(verdicts) == len(tables):
+            document["verdict"] = shared(self.labels, verdicts)
+        return document
 
     def matrix(self, name: str) -> NDArray[np.float64]:
         """Return one kind of distance as ``[m, m]``, NaN on the diagonal and where undefined."""
@@ -141,17 +143,28 @@ class Comparison:
         from posprobe.figures.sheet import REPORT
         from posprobe.figures.styles import printable
 
-        alike = self._results("similarity", Similarity)
+        alike, spectra = (
+            self._results("similarity", Similarity),
+            self._results("spectrum", Spectrum),
+        )
+        # Curves over offset and over frequency are of positions on a line.
+        lines = {
+            name: found
+            for name, found in alike.items()
+            if name in spectra and not isinstance(found.layout, Grid)
+        }
         references = {
             "bands": self.curve_bands,
-            "spectra": printable(self._results("spectrum", Spectrum)),
+            "spectra": printable({name: spectra[name] for name in lines}),
             "distances": {name: self.matrix(name) for name in DISTANCES},
         }
-        figures = report_figures(alike, ("similarity",))
-        figures |= report_figures(self._results("pca", PCA), ("variance",), references)
-        on_grid = isinstance(self.analyses[0].table.layout, Grid)
-        for name in ("distances",) if on_grid else ("distances", "curves"):
-            figures[name] = partial(FIGURES[name], REPORT, printable(alike), references)
+        figures = report_figures(alike, ("similarity",)) if alike else {}
+        if found := self._results("pca", PCA):
+            figures |= report_figures(found, ("variance",), references)
+        labels = dict.fromkeys(self.labels)
+        figures["distances"] = partial(FIGURES["distances"], REPORT, printable(labels), references)
+        if lines:
+            figures["curves"] = partial(FIGURES["curves"], REPORT, printable(lines), references)
         return figures
 
     def _results(self, name: str, kind: type[_R]) -> dict[str, _R]:
@@ -176,20 +189,24 @@ class Comparison:
 
 def compare(
     *tables: PositionTable,
+    only: Iterable[str] | None = None,
     nulls: int = DRAWS,
     device: Device = "auto",
     seed: int = 0,
     command: str | None = None,
 ) -> Comparison:
-    """Compare tables over the positions that all of them have.
+    """Compare tables: the numbers of each, and the distances between them.
 
-    Longer sequences are cut to the shortest, from their first row; nothing is resampled. Grids
-    must be equal.
+    Numbers and answers are of each table's own rows. Distances need common positions: they are
+    taken over the first so many rows as the shortest sequence has, or between equal grids; nothing
+    is resampled. A grid has no distance from a sequence or from another grid.
 
     Parameters
     ----------
     tables
         Two or more.
+    only
+        As for `analyze`.
     nulls
         Draws of every null model.
     device, seed, command
@@ -198,7 +215,7 @@ def compare(
     Raises
     ------
     UsageError
-        If there are fewer than two tables, or grids that differ, or grids beside sequences.
+        If there are fewer than two tables.
 
     Examples
     --------
@@ -211,53 +228,40 @@ def compare(
     """
     if len(tables) < 2:
         raise UsageError("a comparison needs at least two tables.")
-    cut = common(tables)
     analyses = tuple(
-        analyze(
-            table,
-            # The published values are those of the probes.
-            only=("all",) if published_for(table) else None,
-            nulls=nulls,
-            device=device,
-            seed=seed,
-            command=command,
-        )
-        for table in cut
+        analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)
+        for table in tables
     )
+    length = min(len(table) for table in tables)
+    line = min((len(t) for t in tables if not isinstance(t.layout, Grid)), default=0)
+    cut = [t if isinstance(t.layout, Grid) or len(t) == line else t[:line] for t in tables]
     clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in cut]
     pairs: dict[tuple[int, int], tuple[Closeness, PairBand | None]] = {}
     for i in range(len(cut)):
         for j in range(i + 1, len(cut)):
-            pairs[i, j] = closeness(clouds[i], clouds[j]), _pair_band(cut[i], cut[j], nulls, seed)
+            if cut[i].layout == cut[j].layout:
+                bands = _pair_band(cut[i], cut[j], nulls, seed)
+                pairs[i, j] = closeness(clouds[i], clouds[j]), bands
+            else:
+                pairs[i, j] = _apart(cut[i], cut[j]), None
             pairs[j, i] = pairs[i, j]
     size = range(len(cut))
     return Comparison(
-        labels=distinct([table.name for table in cut]),
+        labels=distinct([table.name for table in tables]),
         analyses=analyses,
-        cut=tuple(len(table) for table in tables),
+        length=length,
         distances=tuple(tuple(pairs[i, j][0] if i != j else None for j in size) for i in size),
         bands=tuple(tuple(pairs[i, j][1] if i != j else None for j in size) for i in size),
-        curve_bands=curves(cut[0], nulls, seed) if nulls else {},
+        curve_bands=curves(tables[0], nulls, seed) if nulls else {},
         environment=environment(analyses[0].environment["device"], seed, command),
     )
 
 
-def common(tables: Sequence[PositionTable]) -> tuple[PositionTable, ...]:
-    """Cut tables to the positions that all of them have, from their first row.
-
-    Raises
-    ------
-    UsageError
-        If there are grids that differ, or grids beside sequences.
-    """
-    layouts = {table.layout for table in tables if isinstance(table.layout, Grid)}
-    if layouts and (len(layouts) > 1 or any(t.layout not in layouts for t in tables)):
-        shapes = ", ".join(f"{table.name} is a {table.layout}" for table in tables)
-        raise UsageError(
-            f"{shapes}: positions on a grid compare only with the same grid. Nothing is resampled."
-        )
-    length = min(len(table) for table in tables)
-    return tuple(table if len(table) == length else table[:length] for table in tables)
+def _apart(x: PositionTable, y: PositionTable) -> Closeness:
+    """Say why tables whose positions do not correspond have no distance."""
+    why = f"a {x.layout} and a {y.layout}: no positions in common"
+    numbers = ("cka", "cka_biased", "procrustes", "subspace_overlap")
+    return Closeness(None, None, None, None, 0, dict.fromkeys(numbers, why))
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:

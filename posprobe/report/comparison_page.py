@@ -4,28 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posprobe.formatting import Block, cell, lookup, show
+from posprobe.formatting import Block, cell, listed, lookup, show
 from posprobe.measurements import compared_numbers
 from posprobe.page import Column, Fact, Page, Picture, Reading, Section, Table, columns
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.table_page import versions
 
+#: Pairs without a distance that a note names.
+APART = 2
+
 
 def comparison_page(document: Block) -> Page:
     """Lay out the page of a comparison of tables."""
-    tables, length = document["tables"], document["length"]
-    cut = [
-        f"{table['label']} has {table['positions_before']} positions; the first {length} are "
-        "compared. Nothing is resampled."
-        for table in tables
-        if table["positions_before"] != length
-    ]
+    tables = document["tables"]
     notes = [f"{table['label']}: {note}." for table in tables for note in table["table"]["notes"]]
     return Page(
         title=" · ".join(table["label"] for table in tables),
         subject="compared by position",
-        lead=f"{len(tables)} position tables, {length} positions of each.",
-        notes=(*cut, *notes),
+        lead=f"{len(tables)} position tables: {listed([_shape(table) for table in tables])}.",
+        notes=(*_cut(document), *notes),
         sections=(
             *_answers(document),
             Section("numbers", "Numbers side by side", tables=(_numbers(tables),)),
@@ -38,6 +35,39 @@ def comparison_page(document: Block) -> Page:
             *versions(document["environment"]),
         ),
     )
+
+
+def _shape(table: Block) -> str:
+    layout, count = table["table"]["layout"], table["table"]["positions"]
+    grid = f" ({layout['height']} × {layout['width']})" if layout["type"] == "grid" else ""
+    return f"{table['label']} of {count} positions{grid}"
+
+
+def _cut(document: Block) -> Iterator[str]:
+    """Say which rows numbers and distances are of."""
+    tables = document["tables"]
+    if any("positions_before" in table for table in tables):
+        length = document["length"]
+        for table in tables:
+            if table["positions_before"] != length:
+                yield (
+                    f"{table['label']} has {table['positions_before']} positions; the first "
+                    f"{length} are compared. Nothing is resampled."
+                )
+        return
+    lines = [t["table"]["positions"] for t in tables if t["table"]["layout"]["type"] != "grid"]
+    if len(set(lines)) > 1:
+        yield (
+            "Numbers and answers are of each table's own rows; distances are taken over the first "
+            f"{min(lines)} positions of sequences, which all of them have. Nothing is resampled."
+        )
+    apart = [
+        f"{' and '.join(pair['tables'])} ({pair['undefined']['cka']})"
+        for pair in document["pairs"]
+        if "no positions in common" in pair["undefined"].get("cka", "")
+    ]
+    if apart:
+        yield f"There is no distance between {listed(apart, APART)}."
 
 
 def _answers(document: Block) -> tuple[Section, ...]:
@@ -148,8 +178,10 @@ def _published(tables: list[Block]) -> tuple[Section, ...]:
     )
     if not rows:
         return ()
+    unmeasured = any(value["ours"] is None for table in tables for value in table["published"])
+    missing = "; what is – here is measured with --only all" if unmeasured else ""
     table = Table(
-        "Values from the literature for these models.",
+        f"Values from the literature for these models{missing}.",
         columns("table", "quantity", "=published", "=here", "source"),
         rows,
         brief=True,

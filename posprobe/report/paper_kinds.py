@@ -15,7 +15,7 @@ from posprobe.measurements.similarity import comparison_caption
 from posprobe.nulls import curves
 from posprobe.report import captions
 from posprobe.report.analysis import Analysis, analyze
-from posprobe.report.comparison import common, distinct
+from posprobe.report.comparison import distinct
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, PositionTable
@@ -87,7 +87,26 @@ def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
         )
     if len(tables) == 1 or kind == "similarity":
         return tables
-    return list(common(tables))
+    return common(tables)
+
+
+def common(tables: Sequence[PositionTable]) -> list[PositionTable]:
+    """Cut tables to the positions that all of them have, from their first row.
+
+    Raises
+    ------
+    UsageError
+        If there are grids that differ, or grids beside sequences.
+    """
+    layouts = {table.layout for table in tables if isinstance(table.layout, Grid)}
+    if layouts and (len(layouts) > 1 or any(t.layout not in layouts for t in tables)):
+        shapes = ", ".join(f"{table.name} is a {table.layout}" for table in tables)
+        raise UsageError(
+            f"{shapes}: positions on a grid share axes only with the same grid. Nothing is "
+            "resampled."
+        )
+    length = min(len(table) for table in tables)
+    return [table if len(table) == length else table[:length] for table in tables]
 
 
 def of_tables(

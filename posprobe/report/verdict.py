@@ -283,8 +283,8 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
     Returns
     -------
     dict
-        ``summary`` and ``answers``: for each question the answers by label, whether all agree, and
-        a sentence.
+        ``summary`` and ``answers``: for each question the answers by label, whether none of them
+        is yes where another is no, and a sentence.
     """
     answers: list[SharedAnswerBlock] = []
     for name, question in QUESTIONS.items():
@@ -295,26 +295,28 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
         kinds = set(found)
         if kinds == {"cannot tell"}:
             continue
-        same = len(kinds) == 1
-        if same:
-            text = f"{question} {found[0].capitalize()}, for all."
+        if len(kinds) == 1:
+            told = f"{question} {found[0].capitalize()}, for all."
         else:
             parts = []
             for kind in ("yes", "no", "cannot tell"):
                 whose = [label for label, one in zip(labels, found, strict=True) if one == kind]
                 if whose:
                     parts.append(f"{kind} for {listed(whose)}")
-            text = f"{question} {listed(parts).capitalize()}."
+            text = listed(parts)
+            told = f"{question} {text[0].upper()}{text[1:]}."
         answers.append(
             {
                 "question": name,
                 "answers": dict(zip(labels, found, strict=True)),
-                "same": same,
-                "sentence": text,
+                "same": not {"yes", "no"} <= kinds,
+                "sentence": told,
             }
         )
+    alike = [a["sentence"] for a in answers if len(set(a["answers"].values())) == 1]
     differ = [QUESTIONS[a["question"]] for a in answers if not a["same"]]
-    agree = len(answers) - len(differ)
-    text = f"The tables agree on {agree} of {len(answers)} questions"
-    text += f"; they differ on: {' '.join(differ)}" if differ else "."
+    text = " ".join(alike) or "No question has the same answer for all."
+    text += (
+        f" They differ on: {' '.join(differ)}" if differ else " No answers contradict each other."
+    )
     return {"summary": text, "answers": answers}

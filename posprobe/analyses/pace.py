@@ -1,0 +1,112 @@
+"""Where a table changes how far it moves from row to row: at once, rather than slowly.
+
+Parts of a table that were trained on more or on fewer examples differ in the length of their steps
+though no step between them is long. A single change of level is held against a smooth trend of the
+step's logarithm: only where it describes the steps better, and by more than it does in resampled
+residuals of the trend (circular blocks, Politis & Romano 1992), there is a change.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from posprobe.analyses.outliers import Floats
+
+#: Fewest steps on either side of a change.
+SIDE = 16
+#: Cosines that describe a smooth trend over the table, the constant among them.
+TREND = 5
+#: Those that remain beside a change of level: the constant and the slowest.
+BESIDE = 2
+#: Resampled tables, and the share of them that may come as far.
+DRAWS = 99
+LEVEL = 0.02
+#: Least logarithm of the ratio of what a trend and what a change leave unexplained.
+GAIN = 0.1
+#: Least change, in robust standard deviations of the steps within a part, and as a factor.
+DEVIATIONS = 4.0
+FACTOR = 1.1
+#: Distance from the median, in robust standard deviations, at which single steps are cut.
+CUT = 3.5
+
+
+def pace_changes(steps: Floats) -> list[tuple[int, float]]:
+    """Find the rows at which steps change their length at once and for good.
+
+    Parameters
+    ----------
+    steps
+        ``[n - 1]``: distance of rows i and i + 1.
+
+    Returns
+    -------
+    list
+        Rows with which another part begins, and the factor by which the median step changes there.
+    """
+    with np.errstate(divide="ignore"):
+        logs = np.log(steps)
+    if not np.isfinite(logs).all():
+        return []
+    found: list[tuple[int, float]] = []
+    parts = [(0, len(logs))]
+    while parts:
+        first, stop = parts.pop()
+        change = _change(logs[first:stop])
+        if change is not None:
+            at = first + change[0]
+            found.append((at, change[1]))
+            parts += [(first, at), (at, stop)]
+    return sorted(found)
+
+
+def _change(logs: Floats) -> tuple[int, float] | None:
+    n = len(logs)
+    if n < 2 * SIDE:
+        return None
+    median = np.median(logs)
+    cut = CUT * 1.4826 * float(np.median(np.abs(logs - median)))
+    logs = np.clip(logs, median - cut, median + cut)
+    trend, beside = _cosines(n, TREND), _cosines(n, BESIDE)
+    gain, at = _gain(logs, trend, beside)
+    left, right = np.median(logs[:at]), np.median(logs[at:])
+    within = np.abs(np.concatenate([logs[:at] - left, logs[at:] - right]))
+    spread = 1.4826 * float(np.median(within))
+    jump = float(right - left)
+    if gain < GAIN or abs(jump) < max(DEVIATIONS * spread, math.log(FACTOR)):
+        return None
+    smooth = trend @ (trend.T @ logs)
+    rest = logs - smooth
+    rng = np.random.default_rng(0)
+    length = max(4, round(math.sqrt(n)))
+    reached = 0
+    for _ in range(DRAWS):
+        starts = rng.integers(0, n, -(-n // length))
+        index = (starts[:, None] + np.arange(length)).ravel()[:n] % n
+        reached += _gain(smooth + rest[index], trend, beside)[0] >= gain
+    return (at, math.exp(jump)) if (1 + reached) / (DRAWS + 1) <= LEVEL else None
+
+
+def _cosines(n: int, count: int) -> Floats:
+    """``[n, count]``: orthonormal slow cosines (DCT-II)."""
+    waves = np.cos(np.pi * np.outer(np.arange(n) + 0.5, np.arange(count)) / n)
+    return np.asarray(waves / np.linalg.norm(waves, axis=0))
+
+
+def _gain(logs: Floats, trend: Floats, beside: Floats) -> tuple[float, int]:
+    """Return the log ratio of what a trend and the best change leave, and where that is."""
+    n = len(logs)
+    total = float(logs @ logs)
+    left_by_trend = total - float(np.square(logs @ trend).sum())
+    rest = logs - beside @ (beside.T @ logs)
+    after = np.cumsum(rest[::-1])[::-1]
+    waves = np.cumsum(beside[::-1], axis=0)[::-1]
+    power = np.arange(n, 0, -1) - np.square(waves).sum(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        explained = np.where(power > 1e-9, after**2 / power, 0.0)
+    explained[:SIDE] = explained[n - SIDE + 1 :] = -1.0
+    at = int(np.argmax(explained))
+    left_by_change = float(rest @ rest) - float(explained[at])
+    tiny = 1e-12 * max(total, np.finfo(np.float64).tiny)
+    return math.log(max(left_by_trend, tiny) / max(left_by_change, tiny)), at
