@@ -802,3 +802,10 @@ def test_output_that_finds_no_room_is_no_bug() -> None:
     assert ended.returncode == 2
     assert "cannot be written (No space left on device)" in ended.stderr
     assert "bug" not in ended.stderr
+
+
+def test_the_module_is_the_command() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "posprobe", "--version"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == pp.__version__

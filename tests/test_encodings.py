@@ -834,3 +834,11 @@ def test_a_formula_has_no_table_name() -> None:
 def test_too_few_digits_are_noted() -> None:
     assert any("rows repeat" in note for note in binary(256, 2).notes)
     assert binary(256, 8).notes == ()
+
+
+@pytest.mark.parametrize("name", FORMULAS)
+def test_the_example_that_a_message_suggests_can_be_read(name: str) -> None:
+    sizes = FORMULAS[name].example
+    assert parse_formula(f"{name}:{sizes}")[0] == name
+    with pytest.raises(UsageError, match=f"write {name}:{sizes}, for example"):
+        parse_formula(f"{name}:12")

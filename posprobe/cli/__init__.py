@@ -34,7 +34,6 @@ app = typer.Typer(
     help="Show what a trained transformer has learned about position.",
     epilog=_EPILOG,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     # Plain help starts in half the time that rich needs.
     rich_markup_mode=None,

@@ -41,10 +41,11 @@ class Option(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """What builds a formula's table (None where it has none), its sizes, its options."""
+    """What builds a formula (None: no table), its sizes with an example, and its options."""
 
     build: Callable[..., PositionTable] | None
     sizes: tuple[str, ...]
+    example: str
     options: Mapping[str, Option]
 
 
@@ -56,6 +57,7 @@ FORMULAS: Mapping[str, Formula] = {
     "sinusoidal": Formula(
         sinusoidal,
         ("positions", "width"),
+        "512x768",
         {
             "halves": Option("order", "halves"),
             "endpoint": Option("endpoint"),
@@ -64,16 +66,20 @@ FORMULAS: Mapping[str, Formula] = {
         },
     ),
     "sincos2d": Formula(
-        sincos2d, ("height", "width", "dimension"), {"timm": Option("order", "timm"), **_BASE}
+        sincos2d,
+        ("height", "width", "dimension"),
+        "14x14x768",
+        {"timm": Option("order", "timm"), **_BASE},
     ),
-    "counting": Formula(counting, ("positions", "width"), {}),
-    "normalised-counting": Formula(normalised_counting, ("positions", "width"), {}),
-    "binary": Formula(binary, ("positions", "digits"), {"signed": Option("signed")}),
-    "continuous-binary": Formula(continuous_binary, ("positions", "width"), {}),
-    "sine-ladder": Formula(sine_ladder, ("positions", "width"), _BASE),
+    "counting": Formula(counting, ("positions", "width"), "512x768", {}),
+    "normalised-counting": Formula(normalised_counting, ("positions", "width"), "512x768", {}),
+    "binary": Formula(binary, ("positions", "digits"), "512x9", {"signed": Option("signed")}),
+    "continuous-binary": Formula(continuous_binary, ("positions", "width"), "512x768", {}),
+    "sine-ladder": Formula(sine_ladder, ("positions", "width"), "512x768", _BASE),
     "rotary": Formula(
         None,
         ("length", "head-width"),
+        "4096x128",
         {
             **_BASE,
             "partial": Option("partial", number=float),
@@ -83,10 +89,13 @@ FORMULAS: Mapping[str, Formula] = {
             "yarn": _SCALING,
         },
     ),
-    "alibi": Formula(None, ("length", "heads"), {"bias-max": Option("bias_max", number=float)}),
+    "alibi": Formula(
+        None, ("length", "heads"), "512x12", {"bias-max": Option("bias_max", number=float)}
+    ),
     "t5": Formula(
         None,
         ("length", "buckets"),
+        "512x32",
         {
             "causal": Option("bidirectional", value=False),
             "max": Option("max_distance", number=int),
@@ -129,15 +138,14 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     if len(numbers) != len(formula.sizes) or not all(map(_is_whole, numbers)):
         raise UsageError(
             f"{source}: {name} takes {len(formula.sizes)} sizes, {' x '.join(formula.sizes)}: "
-            f"write {name}:{'x'.join('512' for _ in formula.sizes)}, for example."
+            f"write {name}:{formula.example}, for example."
         )
     limit = _LIMITS.get(name)
     if limit is not None and int(numbers[1]) > limit:
         raise UsageError(f"{source}: {formula.sizes[1]} go up to {limit}.")
     if 0 in map(int, numbers):
         raise UsageError(
-            f"{source}: sizes must be positive: write {name}:"
-            f"{'x'.join('512' for _ in formula.sizes)}, for example."
+            f"{source}: sizes must be positive: write {name}:{formula.example}, for example."
         )
     options: dict[str, Any] = {}
     for word in words:

@@ -1,0 +1,5 @@
+"""``python -m posprobe`` is the command ``posprobe``."""
+
+from posprobe.cli import main
+
+main()
