@@ -93,6 +93,11 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
     """
     if isinstance(table, Positions):
         return table
+    if isinstance(table, str | os.PathLike):
+        raise UsageError(
+            f"{str(table)!r} is a reference, not a table: read it with "
+            f"posprobe.load({str(table)!r})."
+        )
     array: Array = table.values if isinstance(table, PositionTable) else table
     array = array.detach() if _is_torch(array) else np.asarray(array)
     if array.ndim != 2 or 0 in array.shape:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,15 +15,25 @@ class Drawable:
     #: The module of `posprobe.figures` that draws this kind; empty where none does.
     figures: ClassVar[str] = ""
 
-    def plot(self, ax: Axes | None = None) -> Axes:
+    def plot(self, ax: Axes | None = None, **properties: Any) -> Axes:
         """Draw into ``ax``, or into a new figure, and return the Axes.
 
         The drawing is looked up only here, so that reading and computing need no matplotlib.
+
+        Parameters
+        ----------
+        ax
+            Where to draw.
+        properties
+            Of the Axes, such as ``title`` or ``xlim``, as matplotlib's ``Axes.set`` takes them.
 
         Raises
         ------
         TypeError
             If there is no drawing for this kind of result.
+        AttributeError
+            If Axes have no such property.
         """
         axes: Axes = import_module("posprobe.figures").draw(self, ax)
+        axes.set(**properties)
         return axes

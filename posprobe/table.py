@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from html import escape
+from os import PathLike
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
 
 from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.frames import to_frame
 from posprobe.schema import Natural, limits
 
 if TYPE_CHECKING:
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 MAX_PRODUCT = 2**16
 
 Kind: TypeAlias = Literal["learned", "fixed"]
+
+#: Formats of numbers by the names that safetensors gives them.
+DTYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
 
 
 @dataclass(frozen=True)
@@ -293,6 +299,11 @@ class PositionTable(Drawable):
         return int(self.values.shape[1])
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Positions and width, ``(n, d)``."""
+        return len(self), self.dim
+
+    @property
     def rows(self) -> tuple[int, int]:
         """First position and one past the last."""
         return self.start, self.start + len(self)
@@ -335,6 +346,17 @@ class PositionTable(Drawable):
         cosines = self.kernel(n)[0]
         half = np.array([np.diagonal(cosines, offset).mean() for offset in range(n)])
         return np.concatenate([half[:0:-1], half])[None]
+
+    def to_frame(self) -> Any:
+        """Return a data frame of pandas, or of polars: ``position``, and the columns as ``"0"`` ….
+
+        Raises
+        ------
+        MissingExtra
+            If neither pandas nor polars is installed.
+        """
+        columns = {str(k): self.values[:, k] for k in range(self.dim)}
+        return to_frame({"position": list(range(*self.rows)), **columns})
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -384,6 +406,85 @@ class PositionTable(Drawable):
             for k, v in facts.items()
         )
         return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
+
+
+def table(
+    values: Any,
+    *,
+    grid: tuple[int, int] | None = None,
+    name: str = "table",
+    kind: Kind = "learned",
+) -> PositionTable:
+    """Make a table of what lies in memory.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]`` floats: an array, a torch parameter or tensor on any device, or nested lists; a
+        leading axis of length 1, as image models store it, is dropped. A `PositionTable` is
+        returned as it is.
+    grid
+        Height and width, where the rows are patches, row by row; a line of positions otherwise.
+        Rows of special tokens must be cut off before.
+    name
+        For titles.
+    kind
+        ``"learned"``, or ``"fixed"`` where the values follow a formula.
+
+    Raises
+    ------
+    InvalidTable
+        If the values are no finite ``[n, d]`` floats, or do not fill the grid.
+    UsageError
+        If a reference is given, which `posprobe.load` reads.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import posprobe as pp
+    >>> pp.table(np.random.default_rng(0).normal(size=(12, 8)), grid=(3, 4), name="mine")
+    PositionTable('mine', learned, grid of 3 x 4, dim=8)
+    """
+    import numpy as np
+
+    if isinstance(values, PositionTable):
+        return values
+    if isinstance(values, str | PathLike):
+        raise UsageError(
+            f"{str(values)!r} is a reference, not a table: read it with "
+            f"posprobe.load({str(values)!r})."
+        )
+    stored = str(getattr(values, "dtype", "")).removeprefix("torch.")
+    if hasattr(values, "detach"):  # a torch tensor; NumPy has no bfloat16
+        values = values.detach().cpu()
+        values = (values.float() if stored == "bfloat16" else values).numpy()
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InvalidTable(f"{name}: {type(values).__name__} is no array of numbers.") from error
+    if array.dtype == object or array.ndim == 0:
+        raise InvalidTable(
+            f"{name}: {type(values).__name__} is no array of numbers. Pass the parameter itself, "
+            "such as model.wpe.weight."
+        )
+    shape = array.shape
+    if array.ndim == 3 and shape[0] == 1:
+        array = array[0]
+    if isinstance(values, list | tuple):
+        array = array.astype(np.float64)
+    return PositionTable(
+        values=array,
+        layout=Grid(*grid) if grid else Sequence(len(array)),
+        name=name,
+        kind=kind,
+        source=Source(
+            reference=name,
+            resolved="made in memory",
+            shape=shape,
+            dtype=DTYPES.get(stored or array.dtype.name),
+            sha256=sha256(array.tobytes()).hexdigest(),
+        ),
+    )
 
 
 def product(

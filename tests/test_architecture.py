@@ -16,7 +16,7 @@ import pytest
 import posprobe
 
 ROOT = Path(posprobe.__file__).parent
-BASE = {"arrays", "drawable", "errors", "reference", "schema", "table"}
+BASE = {"arrays", "drawable", "errors", "frames", "reference", "schema", "table"}
 
 #: What each layer may import of the others; what is missing here may not exist.
 ALLOWED: Mapping[str, set[str]] = {
@@ -25,7 +25,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "page": set(),
     "schema": set(),
     "drawable": set(),
-    "table": {"drawable", "errors", "schema"},
+    "frames": {"errors"},
+    "table": {"drawable", "errors", "frames", "schema"},
     "arrays": {"errors", "table"},
     "reference": {"errors"},
     "samples": {"errors"},

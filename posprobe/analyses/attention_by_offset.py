@@ -92,7 +92,7 @@ class AttentionBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AttentionByOffset(Result):
     """Attention by offset, layer by layer.
 

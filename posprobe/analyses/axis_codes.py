@@ -85,7 +85,7 @@ class AxisCode:
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AxisCodes(Result):
     """Row code and column code of a table of patches.
 

@@ -94,7 +94,7 @@ class Kernel:
     log_likelihood: float
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Bridging(Result):
     """How well rows that were left out are predicted from the rest, by rule and width of the gap.
 

@@ -24,7 +24,7 @@ class EffectiveBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EffectiveTable(Result):
     """Headline numbers of a table before and after what stands between it and attention.
 

@@ -84,7 +84,7 @@ _UNKNOWN = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PermutationEffect(Result):
     """The experiment on a model as it is and on the same model with its position table set to 0.
 
@@ -138,7 +138,7 @@ class PhaseShiftBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PhaseShift(Result):
     """The same contexts with all positions counted from a later one (Sinha et al. 2022).
 
@@ -240,7 +240,7 @@ class Pattern:
         return {"share": self.share, "alignment": self.alignment, "cka": self.cka}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class BlankImages(Result):
     """Hidden states of images without content, which only positions can tell apart.
 

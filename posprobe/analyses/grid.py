@@ -43,7 +43,7 @@ class GridBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Patches(Result):
     """What a table of patches knows about rows and columns.
 

@@ -60,7 +60,7 @@ class HeadsByLayerBlock(TypedDict):
     notes: list[Text]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadLogits(Result):
     """What each head's logits owe to the positions of query and key.
 
@@ -131,7 +131,7 @@ class HeadLogits(Result):
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HeadsByLayer(Result):
     """What every layer's heads make of positions by their weights alone.
 

@@ -42,7 +42,7 @@ class HeadsBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Heads(Result):
     """Per-head curves over offsets and what they amount to.
 

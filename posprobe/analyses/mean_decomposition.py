@@ -252,7 +252,7 @@ class StatesBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MeanDecomposition(Result):
     """What positions add to the hidden states of a model, layer by layer.
 

@@ -37,7 +37,7 @@ class NormsBlock(TypedDict):
     zero_rows: list[Row]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Norms(Result):
     """Euclidean norms of the rows.
 

@@ -55,7 +55,7 @@ class PCABlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PCA(Result):
     """Singular value decomposition of the column-centred table.
 

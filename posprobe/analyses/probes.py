@@ -68,7 +68,7 @@ class AbsoluteProbeBlock(TypedDict):
     standardize: Standardize
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AbsoluteProbe(Result):
     """Ridge regression of position on rows, whole blocks of neighbouring positions held out.
 
@@ -148,7 +148,7 @@ class OrderProbeBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OrderProbe(Result):
     """Logistic regression of order on two rows, no position of a test pair seen in training.
 
@@ -212,7 +212,7 @@ class ProbesBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Probes(Result):
     """Both probes, as published and sound.
 

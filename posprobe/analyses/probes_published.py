@@ -55,7 +55,7 @@ class PublishedProbeBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PublishedProbe(Result):
     """A probe of Wang & Chen 2020 as coded, over several seeds: theirs is one unseeded run.
 

@@ -40,7 +40,7 @@ class RotationBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rotation(Result):
     """A rotary ladder against the lengths it is used at.
 

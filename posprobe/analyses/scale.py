@@ -82,7 +82,7 @@ class ScaleBlock(ScaleNumbers):
     sample: TokenSampleBlock
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Scale(Result):
     """Lengths of positions beside lengths of token embeddings.
 

@@ -99,7 +99,7 @@ class SeamsBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Seams(Result):
     """Breaks between neighbouring rows, and rows that stand apart.
 

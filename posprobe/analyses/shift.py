@@ -83,7 +83,7 @@ class ShiftBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Shift(Result):
     """The linear map from each position to the next, its oscillations and its skill.
 

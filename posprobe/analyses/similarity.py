@@ -139,7 +139,7 @@ class SimilarityBlock(TypedDict):
     centered: Annotated[CosineBlock, "Of the rows less their mean."]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Similarity(Result):
     """Cosine similarity of the rows as stored, and after subtracting the mean row.
 

@@ -81,7 +81,7 @@ class SinusoidBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class SinusoidFit(Result):
     """A table beside the sinusoid of its shape; on a grid, beside the 2-D sin-cos.
 

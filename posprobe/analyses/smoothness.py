@@ -29,7 +29,7 @@ class SmoothnessBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Smoothness(Result):
     """Correlation of neighbouring distances per head, and the band of permuted distances.
 

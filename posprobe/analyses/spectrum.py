@@ -77,7 +77,7 @@ class SpectrumBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Spectrum(Result):
     """One-sided power spectrum along positions; on a grid, over radial frequency.
 

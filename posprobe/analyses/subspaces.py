@@ -91,7 +91,7 @@ class Share:
         return {"value": self.value, "expected": self.expected, "band": list(self.band)}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SubspaceOverlap(Result):
     """The subspace of the leading position directions beside the directions of the tokens.
 

@@ -58,7 +58,7 @@ class SpectrogramBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Spectrogram(Result):
     """Power by position and frequency, summed over dimensions.
 
@@ -223,7 +223,7 @@ class DCTBlock(TypedDict):
     undefined: Reasons
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GramDCT(Result):
     """Cosine transform of the centred positions' cosine matrix.
 

@@ -128,7 +128,7 @@ class WindingPair:
         return period
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Winding(Result):
     """Pairs of components that go round, those with the most variance first.
 

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import Result
 from posprobe.analyses.similarity import within_reach
-from posprobe.arrays import Device, positions
+from posprobe.arrays import Array, Device, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.formatting import lookup
+from posprobe.frames import to_frame
 from posprobe.measurements import (
     TABLE,
     Finding,
@@ -34,6 +35,7 @@ from posprobe.report.notebook import fragment
 from posprobe.report.table_page import table_page
 from posprobe.report.verdict import findings, verdict
 from posprobe.table import PositionTable, describe_layout, describe_source
+from posprobe.table import table as as_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -126,6 +128,28 @@ class Analysis:
 
         return write_bundle(self, Path(folder))
 
+    def to_frame(self) -> Any:
+        """Return the headline numbers as a data frame of pandas, or of polars.
+
+        Its columns are ``number``, the ``key`` in ``analysis.json``, ``table``, ``sinusoid`` and,
+        by null model, ``MODEL_p5``, ``MODEL_p50``, ``MODEL_p95``; None is undefined.
+
+        Raises
+        ------
+        MissingExtra
+            If neither pandas nor polars is installed.
+        """
+        known = compared_numbers()
+        rows = []
+        for key, entry in self.nulls["numbers"].items():
+            row = {"number": known[key].label, "key": key, "table": entry["value"]}
+            row["sinusoid"] = entry["sinusoid"]
+            for model in self.nulls["models"]:
+                band = entry.get(model) or {}
+                row |= {f"{model}_{part}": band.get(part) for part in ("p5", "p50", "p95")}
+            rows.append(row)
+        return to_frame({name: [row[name] for row in rows] for name in (rows[0] if rows else ())})
+
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What can be said of the table: sentences with the keys of the numbers they rest on."""
@@ -136,7 +160,7 @@ class Analysis:
 
 
 def analyze(
-    table: PositionTable,
+    table: PositionTable | Array,
     *,
     only: Iterable[str] | None = None,
     nulls: int = DRAWS,
@@ -151,7 +175,8 @@ def analyze(
     Parameters
     ----------
     table
-        ``[n, d]``, at least two rows.
+        ``[n, d]``, at least two rows: a table, or an array or torch parameter, as `posprobe.table`
+        takes it.
     only
         Names of `posprobe.measurements.TABLE`, or ``all``; where None, all that apply but for the
         slow ones.
@@ -185,6 +210,7 @@ def analyze(
     >>> print(f"{analysis.results['pca'].stable_rank:.2f}")
     4.53
     """
+    table = as_table(table)
     if len(table) < 2:
         raise InvalidTable(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."

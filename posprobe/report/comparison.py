@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from posprobe.analyses import PCA, Result, Similarity, Spectrum
 from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
 from posprobe.analyses.stationary import fit_process
-from posprobe.arrays import Device
+from posprobe.arrays import Array, Device
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
@@ -26,6 +26,7 @@ from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
 from posprobe.report.verdict import shared
 from posprobe.table import Grid, PositionTable
+from posprobe.table import table as as_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -188,7 +189,7 @@ class Comparison:
 
 
 def compare(
-    *tables: PositionTable,
+    *tables: PositionTable | Array,
     only: Iterable[str] | None = None,
     nulls: int = DRAWS,
     device: Device = "auto",
@@ -204,7 +205,7 @@ def compare(
     Parameters
     ----------
     tables
-        Two or more.
+        Two or more tables, arrays or torch parameters, as `posprobe.table` takes them.
     only
         As for `analyze`.
     nulls
@@ -228,6 +229,7 @@ def compare(
     """
     if len(tables) < 2:
         raise UsageError("a comparison needs at least two tables.")
+    tables = tuple(map(as_table, tables))
     analyses = tuple(
         analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)
         for table in tables
