@@ -92,9 +92,9 @@ def test_draws_have_the_correlation_of_the_table(shape: tuple[int, ...]) -> None
     values = root(np.exp(-0.5 * (distance / 2) ** 2)) @ gaussian(64, 200)
     process = fit_process(values, layout)
     gram = np.zeros((64, 64))
-    for seed in range(30):
+    for seed in range(90):
         drawn = centred(process.draw(np.random.default_rng(seed)).astype(np.float64))
-        gram += drawn @ drawn.T / 30
+        gram += drawn @ drawn.T / 90
     expected = centred(centred(np.exp(-0.5 * (distance / 2) ** 2)).T) * 200
     assert np.trace(gram) == pytest.approx(np.trace(expected), rel=0.1)
     assert np.corrcoef(gram.ravel(), expected.ravel())[0, 1] > 0.98

@@ -1,4 +1,4 @@
-"""Gram matrices and cosines in the precision of the table: for surrogates."""
+"""Gram matrices, cosines and power in the precision of the table: for surrogates."""
 
 from __future__ import annotations
 
@@ -53,3 +53,24 @@ def cosines(gram: Floats, rows: Floats, error: float) -> tuple[Floats, NDArray[n
     # Rounding must not order cosines that are equal to 1.
     np.clip(cosine, 32 * eps - 1, 1 - 32 * eps, out=cosine)
     return cosine, there
+
+
+def total_power(points: Floats, length: int) -> NDArray[np.float64]:
+    """Return the power at each frequency, summed over columns: ``[length]``.
+
+    Two columns are transformed at once, as the real and the imaginary part of one: their powers add
+    up, and what they have in common cancels between a frequency and its negative.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``.
+    length
+        Of the transform, which pads the columns with zeros; at least n.
+    """
+    if points.shape[1] % 2:
+        points = np.pad(points, ((0, 0), (0, 1)))
+    paired = np.ascontiguousarray(points).view(np.result_type(points.dtype, np.complex64))
+    waves = np.fft.fft(paired, length, axis=0).view(points.dtype)
+    power = np.einsum("ij,ij->i", waves, waves).astype(np.float64)
+    return np.asarray(power + np.roll(power[::-1], 1)) / 2

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.gram import Floats, cosines, grams, squared_norm
+from posprobe.analyses.gram import Floats, cosines, grams, squared_norm, total_power
 from posprobe.analyses.grid import grid_numbers
 from posprobe.analyses.ladder import Ladder, ladder
 from posprobe.analyses.pca import eigenvalue_numbers
@@ -30,7 +30,6 @@ from posprobe.analyses.similarity import (
 from posprobe.analyses.spectrum import (
     MIN_LENGTH,
     grid_power,
-    line_power,
     ring_power,
     spectrum_numbers,
     without_line,
@@ -264,10 +263,13 @@ def _power(table: Floats, shared: ShapeConstants) -> NDArray[np.float64]:
     """Return the power at each frequency, summed over columns; on a grid ``[h * w]``."""
     if isinstance(shared.layout, Grid):
         by_column = grid_power(table, shared.layout, np)
-    else:
-        rest = without_line(table, np)
-        largest = float(np.abs(table).max())
-        if np.abs(rest).max() <= centring_error(largest, 1, float(np.finfo(rest.dtype).eps)):
-            return np.zeros(len(table) // 2 + 1)
-        by_column = line_power(rest, shared.window, np)
-    return np.asarray(by_column.sum(axis=1, dtype=np.float64))
+        return np.asarray(by_column.sum(axis=1, dtype=np.float64))
+    n = len(table)
+    rest = without_line(table, np)
+    largest = float(np.abs(table).max())
+    if np.abs(rest).max() <= centring_error(largest, 1, float(np.finfo(rest.dtype).eps)):
+        return np.zeros(n // 2 + 1)
+    power = total_power(rest * shared.window.astype(rest.dtype)[:, None], n)[: n // 2 + 1]
+    # One side of the spectrum stands for both, but for 0 and the Nyquist frequency.
+    power[1 : (n + 1) // 2] *= 2
+    return power

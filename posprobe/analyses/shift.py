@@ -340,12 +340,12 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
     if numerical <= (2 * MAX_RANK if numerical < min(n - 1, k) else limit):
         candidates.add(numerical)
     ranks = sorted(candidates)
-    skills = np.array(
-        [
-            _skill(_with_rest(_errors(scores[:, :rank]), _baselines(scores[:, rank:])))
-            for rank in ranks
-        ]
-    )
+    halves = _halves(scores[:, : ranks[-1]])
+    no_change, mean = _column_baselines(scores)
+    # Outside the components the map knows no more than the mean.
+    outside = np.append(np.cumsum(mean[::-1])[-2::-1], 0.0)
+    errors = [_map_error(halves, rank) + outside[rank - 1] for rank in ranks]
+    skills = np.array([_skill(np.array([error, no_change.sum(), mean.sum()])) for error in errors])
     best = int(np.argmax(skills))
     chosen = ranks[best]
     for rank, skill in zip(ranks[best + 1 :], skills[best + 1 :], strict=True):
@@ -361,7 +361,7 @@ def _explained(scores: NDArray[np.floating[Any]], known: int, rank: int) -> floa
     before, after = scores[:-1, :rank], scores[1:, :rank]
     no_change = after - before
     before, after = before - before.mean(axis=0), after - after.mean(axis=0)
-    error = after - before @ _operator(before, after, None)
+    error = after - before @ _operator(before, after)
     added = slice(known, rank)
     sizes = [(values[:, added] ** 2).sum(axis=0) for values in (error, no_change, after)]
     return float(np.mean(1 - sizes[0] / np.minimum(sizes[1], sizes[2])))
@@ -371,39 +371,67 @@ def _energy(values: NDArray[np.floating[Any]]) -> float:
     return float((values**2).sum())
 
 
-def _halves(n: int) -> tuple[tuple[slice, slice], ...]:
-    """Rows to fit and rows to test."""
-    first, second = slice(0, n // 2), slice(n // 2, n)
-    return (first, second), (second, first)
+def _parts(scores: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], ...]:
+    """Centre the rows and cut them into the two halves, each of which tests the other."""
+    centered = scores - scores.mean(axis=0)
+    middle = len(scores) // 2
+    return centered[:middle], centered[middle:]
+
+
+def _halves(
+    scores: NDArray[np.floating[Any]],
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Return of each half the triangular factor of its rows and of their changes.
+
+    All that least squares needs to know, for every number of leading components: those of the first
+    few columns are the first few columns of the factor.
+    """
+    k = scores.shape[1]
+    factors = [
+        np.asarray(np.linalg.qr(np.hstack([part[:-1], np.diff(part, axis=0)]), mode="r"))
+        for part in _parts(scores)
+    ]
+    return [(factor[:, :k], factor[:, k:]) for factor in factors]
+
+
+def _map_error(halves: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rank: int) -> float:
+    """Squared error of the map that each half teaches, on the other half's rows."""
+    error = 0.0
+    first, second = halves
+    for (rows, changes), (tested, moved) in ((first, second), (second, first)):
+        change = np.linalg.lstsq(rows[:rank, :rank], changes[:rank, :rank], rcond=FLOOR)[0]
+        error += _energy(moved[:, :rank] - tested[:, :rank] @ change)
+    return error
 
 
 def _operator(
-    before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]], floor: float | None
+    before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
 ) -> NDArray[np.float64]:
-    """Least-squares map ``before -> after``; the identity in directions weaker than the floor."""
-    change: NDArray[np.float64] = np.linalg.lstsq(before, after - before, rcond=floor)[0]
+    """Least-squares map ``before -> after``; the identity in directions that teach nothing."""
+    change: NDArray[np.float64] = np.linalg.lstsq(before, after - before, rcond=None)[0]
     return np.eye(before.shape[1]) + change
 
 
 def _errors(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Squared errors on held-out rows: of the map, of no change, and of the mean row."""
-    centered = scores - scores.mean(axis=0)
-    error = 0.0
-    for fitted, tested in _halves(len(scores)):
-        train, test = centered[fitted], centered[tested]
-        operator = _operator(train[:-1], train[1:], FLOOR)
-        error += _energy(test[1:] - test[:-1] @ operator)
-    return np.array([error, *_baselines(scores)])
+    return np.array([_map_error(_halves(scores), scores.shape[1]), *_baselines(scores)])
+
+
+def _column_baselines(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
+    """Squared errors on the same rows of "no change" and of "the mean row": ``[2, k]``."""
+    parts = _parts(scores)
+    return np.array(
+        [
+            sum((np.diff(part, axis=0) ** 2).sum(axis=0) for part in parts),
+            sum((part[1:] ** 2).sum(axis=0) for part in parts),
+        ]
+    )
 
 
 def _baselines(scores: NDArray[np.floating[Any]]) -> tuple[float, float]:
     """Squared errors on the same rows of "no change" and of "the mean row"."""
-    centered = scores - scores.mean(axis=0)
-    parts = [centered[tested] for _, tested in _halves(len(scores))]
-    return (
-        sum(_energy(np.diff(part, axis=0)) for part in parts),
-        sum(_energy(part[1:]) for part in parts),
-    )
+    no_change, mean = _column_baselines(scores).sum(axis=1)
+    return float(no_change), float(mean)
 
 
 def _with_rest(errors: NDArray[np.float64], rest: tuple[float, float]) -> NDArray[np.float64]:
@@ -433,7 +461,7 @@ def _modes(
     leading = scores[:, :rank]
     before, after = leading[:-1], leading[1:]
     # Means of their own for both sides are the least-squares constant.
-    operator = _operator(before - before.mean(axis=0), after - after.mean(axis=0), None)
+    operator = _operator(before - before.mean(axis=0), after - after.mean(axis=0))
     eigenvalues, vectors = np.linalg.eig(operator)
     eigenvalues = eigenvalues.astype(np.complex128)
     upper = np.flatnonzero(np.angle(eigenvalues) > MIN_ANGLE)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.gram import total_power
 from posprobe.table import Grid, Layout
 
 #: Lengths of each family of kernels.
@@ -77,8 +78,7 @@ def atoms(distance: Floats, lengths: Floats) -> Floats:
 def offset_sums(points: Floats) -> Floats:
     """Return the sums along the diagonals of the Gram matrix, ``[n]``, without forming it."""
     n = len(points)
-    spectrum = np.square(np.abs(np.fft.rfft(points, 2 * n, axis=0))).sum(axis=1)
-    return np.asarray(np.fft.irfft(spectrum, 2 * n)[:n])
+    return np.asarray(np.fft.ifft(total_power(points, 2 * n)).real[:n])
 
 
 def fit_kernel(points: Floats) -> Kernel:
@@ -184,17 +184,18 @@ class Process:
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
         """Draw a table ``[n, d]`` in the table's principal directions, rather than its columns."""
-        shape = self.amplitude.shape
+        shape, count = self.amplitude.shape, len(self.columns)
         axes = tuple(range(len(shape)))
         kept = tuple(slice(size // 2) for size in shape)
-        white = rng.standard_normal((*shape, len(self.columns)), dtype=np.float32)
-        waves = np.fft.rfftn(white, axes=axes)
-        half = self.amplitude[..., : shape[-1] // 2 + 1].astype(np.float32)
-        rows = np.fft.irfftn(waves * half[..., None], s=shape, axes=axes)[kept]
-        rows = rows.reshape(-1, len(self.columns))
+        # Noise is drawn at each frequency; the real and the imaginary part of its transform are two
+        # independent columns, and stand side by side in memory.
+        white = rng.standard_normal((*shape, count + count % 2), dtype=np.float32)
+        waves = white.view(np.complex64) * self.amplitude.astype(np.float32)[..., None]
+        rows = np.fft.ifftn(waves, axes=axes, norm="ortho")[kept].view(np.float32)
+        rows = rows.reshape(-1, count + count % 2)[:, :count]
         rows = (rows - rows.mean(axis=0)) * self.columns + self.mean
         drawn = np.zeros((len(rows), self.width), dtype=np.float32)
-        drawn[:, : rows.shape[1]] = rows
+        drawn[:, :count] = rows
         return drawn
 
 

@@ -62,8 +62,7 @@ def analyze(
     """
     from pathlib import Path
 
-    from posprobe.report import analyze as run
-    from posprobe.report import analyze_schemes, bundle_name, to_json
+    from posprobe.report import bundle_name, to_json
 
     set_up_logging(quiet=quiet)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
@@ -72,6 +71,8 @@ def analyze(
     command = shlex.join(["posprobe", *sys.argv[1:]])
     analysis: Analysis | SchemeAnalysis
     if isinstance(loaded, tuple):
+        from posprobe.report import analyze_schemes
+
         if nulls < 0:
             raise UsageError(
                 f"--nulls {nulls}: no encoding without a table has null models to draw."
@@ -80,6 +81,8 @@ def analyze(
             raise UsageError(f"{ref}: --only picks among the analyses of tables; it has no table.")
         analysis = analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)
     else:
+        from posprobe.report import analyze as run
+
         names = [name.strip() for name in only.split(",")] if only is not None else None
         analysis = run(
             loaded,

@@ -29,8 +29,8 @@ Band: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
 MAX_CELLS = 512
 #: Points of a curve, and of an area's edge: more are finer than any page, and each takes its place.
 MAX_POINTS = 2048
-#: Pieces of a path that have a colour of their own: each takes its place on a page too.
-MAX_PIECES = 1024
+#: Pieces of a path that have a colour of their own: a colour map has no more colours.
+MAX_PIECES = 256
 #: Decibels below the peak at which the colours end.
 FLOOR = -40.0
 BAND = "random walk, 5 to 95 %"

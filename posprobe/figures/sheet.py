@@ -111,7 +111,7 @@ def lay_out(figure: Figure) -> None:
         rect = (left, bottom, 1 - left - right, 1 - bottom - top)
         engine.set(rect=rect)  # type: ignore[call-arg]
         engine.execute(figure)
-    figure.set_layout_engine("none")
+    figure.set_layout_engine(None)  # "none" would be an engine that saving draws once more for
 
 
 def legend_above(ax: Axes, sheet: Sheet, *, top: bool = False) -> None:

@@ -46,7 +46,7 @@ def plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
     else:
         steps, number = pieces(np.stack([x, y], axis=1))
         shown = colors.to_rgba(result.start + number)
-        ax.add_collection(LineCollection(steps, colors=shown, linewidths=1.2))
+        ax.add_collection(LineCollection(steps, colors=shown, linewidths=1.2, capstyle="round"))
         if len(x) <= 64:
             ax.scatter(x, y, c=colors.to_rgba(shade), s=10, linewidths=0, zorder=3)
     for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):

@@ -1,21 +1,48 @@
-"""An analysis becomes a bundle: JSON, arrays, figures and a page."""
+"""An analysis becomes a bundle: JSON, arrays, figures and a page. Imported on first use."""
 
-from posprobe.report.analysis import Analysis, analyze, describe
-from posprobe.report.bundle import (
-    bundle_name,
-    check_place,
-    forward_name,
-    read_bundle,
-    render_bundle,
-    to_json,
-    write_bundle,
-)
-from posprobe.report.comparison import Comparison, compare
-from posprobe.report.export import write_table
-from posprobe.report.forward import ForwardAnalysis
-from posprobe.report.kernels import compare_kernels
-from posprobe.report.paper import PaperFigure, paper_figure
-from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from posprobe.report.analysis import Analysis, analyze, describe
+    from posprobe.report.bundle import (
+        bundle_name,
+        check_place,
+        forward_name,
+        read_bundle,
+        render_bundle,
+        to_json,
+        write_bundle,
+    )
+    from posprobe.report.comparison import Comparison, compare
+    from posprobe.report.export import write_table
+    from posprobe.report.forward import ForwardAnalysis
+    from posprobe.report.kernels import compare_kernels
+    from posprobe.report.paper import PaperFigure, paper_figure
+    from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
+
+#: Modules of the public names: one kind of bundle does not import what another needs.
+_HOMES = {
+    "Analysis": "analysis",
+    "Comparison": "comparison",
+    "ForwardAnalysis": "forward",
+    "PaperFigure": "paper",
+    "SchemeAnalysis": "schemes",
+    "analyze": "analysis",
+    "analyze_schemes": "schemes",
+    "bundle_name": "bundle",
+    "check_place": "bundle",
+    "compare": "comparison",
+    "compare_kernels": "kernels",
+    "describe": "analysis",
+    "forward_name": "bundle",
+    "paper_figure": "paper",
+    "read_bundle": "bundle",
+    "render_bundle": "bundle",
+    "to_json": "bundle",
+    "write_bundle": "bundle",
+    "write_table": "export",
+}
 
 __all__ = [
     "Analysis",
@@ -38,3 +65,9 @@ __all__ = [
     "write_bundle",
     "write_table",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -214,8 +214,10 @@ def _fill(content: Bundled, folder: Path) -> None:
     arrays = content.arrays()
     np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
     drawings = {}
-    for name, make in content.figures().items():
-        with style():
+    with style(), warnings.catch_warnings():
+        # A reader's browser has the letters that the figure's own font lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        for name, make in content.figures().items():
             drawings[name] = _save_figure(make, name, figures)
     page = render(document, drawings, arrays)
     (folder / "report.html").write_text(page, encoding="utf-8")
@@ -224,20 +226,19 @@ def _fill(content: Bundled, folder: Path) -> None:
 def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
     import matplotlib as mpl
 
+    figure = make()
+    # Laying out costs as much as drawing, and is the same for both formats. Without any engine, not
+    # even one that does nothing, saving does not draw twice.
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+    figure.set_layout_engine(None)
+    figure.savefig(
+        folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
+    )
+    buffer = BytesIO()
     # The salt makes a figure's ids its own and the same on every run.
-    with mpl.rc_context({"svg.hashsalt": f"posprobe-{name}"}), warnings.catch_warnings():
-        # A reader's browser has the letters that the figure's own font lacks.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        figure = make()
-        # Laying out costs more than drawing, and is the same for both formats.
-        if (engine := figure.get_layout_engine()) is not None:
-            engine.execute(figure)
-        figure.set_layout_engine("none")
-        figure.savefig(
-            folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
-        )
-        buffer = BytesIO()
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    mpl.rcParams["svg.hashsalt"] = f"posprobe-{name}"
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     drawing = smaller_images(buffer.getvalue().decode())
     (folder / f"{name}.svg").write_text(drawing, encoding="utf-8")
     return drawing

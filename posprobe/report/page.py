@@ -11,20 +11,15 @@ from numpy.typing import NDArray
 from posprobe.figures.grid import MAX_TILES
 from posprobe.formatting import Block
 from posprobe.page import Page
-from posprobe.report.comparison_page import comparison_page
 from posprobe.report.embed import cosines, json_text
-from posprobe.report.forward_page import forward_page
 from posprobe.report.html import html
-from posprobe.report.kernel_page import kernel_page
-from posprobe.report.scheme_page import scheme_page
-from posprobe.report.table_page import table_page
 
 #: Bytes that a page may have, and what all but its drawings and data take at most.
 LIMIT, TEXT = 2_000_000, 150_000
 
 
 def page_of(document: Block) -> Page:
-    """Lay out the page of any document.
+    """Lay out the page of any document. What other documents need is not imported.
 
     Raises
     ------
@@ -32,13 +27,23 @@ def page_of(document: Block) -> Page:
         If the document lacks a block that the page shows.
     """
     if "tables" in document:
+        from posprobe.report.comparison_page import comparison_page
+
         return comparison_page(document)
     if "schemes" in document:
+        from posprobe.report.scheme_page import scheme_page
+
         return scheme_page(document)
     if "records" in document:
+        from posprobe.report.kernel_page import kernel_page
+
         return kernel_page(document)
     if "contexts" in document:
+        from posprobe.report.forward_page import forward_page
+
         return forward_page(document)
+    from posprobe.report.table_page import table_page
+
     return table_page(document)
 
 
