@@ -335,6 +335,39 @@ def test_a_row_unlike_all_others_is_special_in_rough_tables(row: int) -> None:
 # --- the longest stretch ---
 
 
+def smooth_curve(rng: np.random.Generator, n: int, d: int, length: float) -> Floats:
+    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
+    root = np.linalg.cholesky(np.exp(-(offset**2) / 2) + 1e-8 * np.eye(n))
+    return np.asarray(root @ rng.standard_normal((n, d)))
+
+
+@pytest.mark.parametrize("n", [64, 128])
+def test_long_rows_at_both_ends_of_a_short_table_are_special(n: int) -> None:
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        values = smooth_curve(rng, n, 32, n / 16)
+        values[[0, -1]] = 4 * rng.standard_normal((2, 32))
+        found += [row.row for row in seams(values).special] == [0, n - 1]
+    assert found >= 19
+
+
+@pytest.mark.parametrize("memory", [0.0, 0.6, 0.98])
+def test_a_row_unlike_the_rest_is_special_however_large_the_steps(memory: float) -> None:
+    """Rows share a direction, and one does not, as in a decoder's table."""
+    rng = np.random.default_rng(0)
+    rest = rng.standard_normal((448, 128))
+    rest /= np.sqrt(rng.chisquare(24, (448, 1)) / 24) if memory > 0.9 else 1.0
+    for t in range(1, 448):
+        rest[t] = memory * rest[t - 1] + (1 - memory**2) ** 0.5 * rest[t]
+    rest *= np.sqrt(0.17 / np.median(np.square(rest).sum(axis=1)))
+    shared, other = np.linalg.qr(rng.standard_normal((128, 2)))[0].T
+    values = rest + np.sqrt(0.83) * shared
+    values[224] = 0.45 * shared + 0.9 * other
+    assert [row.row for row in seams(values).special] == [224]
+    assert not seams(np.delete(values, 224, axis=0)).special
+
+
 def test_the_stretch_lies_between_seams_and_special_rows() -> None:
     found = stretch(seams(load("sample:all-minilm-l6-v2")))
     assert found.rows == slice(128, 510)

@@ -22,6 +22,11 @@ FALSE_ALARM = 0.001
 TAIL_ALARM = 1e-4
 TAIL = (0.6, 0.9)
 RUN = 4
+#: Fewest such runs beyond the upper quantile: those of a short table's two ends must not set it.
+BEYOND = 3
+#: Chance that a tail as heavy as the table's own leaves such a gap below its largest few values;
+#: how many are looked at, and fewest runs of which the tail is known well enough.
+GAP_ALARM, LARGEST, GAP_RUNS = 1e-3, 3, 24
 #: Ratio to the usual value from which a departure matters at all.
 EXCESS = 1.25
 #: Independent values that a median absolute deviation makes of one: its efficiency on Gaussians.
@@ -66,31 +71,45 @@ def stands_out(values: Floats) -> NDArray[np.bool_]:
     return result & compared
 
 
-def beyond_tail(values: Floats, usual: Floats) -> NDArray[np.bool_]:
+def beyond_tail(values: Floats, usual: Floats, *, gap: bool = False) -> NDArray[np.bool_]:
     """Where the ratio of two series is outside what its own distribution makes likely.
 
     Parameters
     ----------
     values, usual
         ``[n]``, not negative.
+    gap
+        Whether values are outside, too, that a wide gap parts from all others.
 
     Notes
     -----
     Of every `RUN` values the largest ratio is taken, since special rows are neighbours and would
     count more than once. Two quantiles of their logarithms, `TAIL`, set a tail that falls like a
     power of the ratio, whatever the largest tenth are. Of values with heavy tails some are always
-    far out, and belong to the rest all the same.
+    far out, and belong to the rest all the same. In such a tail the gaps between the largest
+    logarithms are independent and exponential, the k-th of mean ``1 / k`` of the first's
+    (Renyi 1953).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.log(values) - np.log(usual)
     kept = np.where(np.isfinite(ratio), ratio, -np.inf)
     largest = np.maximum.reduceat(kept, np.arange(0, len(kept), RUN))
-    largest = largest[np.isfinite(largest)]
+    largest = np.sort(largest[np.isfinite(largest)])
     if largest.size < 2:
         return np.ones(len(values), dtype=bool)
-    start, deep = np.quantile(largest, TAIL)
-    scale = (deep - start) / np.log((1 - TAIL[0]) / (1 - TAIL[1]))
-    limit = start + scale * np.log(max((1 - TAIL[0]) * largest.size / TAIL_ALARM, 1.0))
+    lower, upper = TAIL
+    inner = max(min(upper, 1 - (BEYOND + 0.5) / largest.size), lower + 0.1)
+    start, *deep = np.quantile(largest, (lower, upper, inner))
+    ahead = np.log((1 - lower) / (1 - np.array([upper, inner])))
+    scale = float(((np.array(deep) - start) / ahead).min())
+    limit = start + scale * np.log(max((1 - lower) * largest.size / TAIL_ALARM, 1.0))
+    if gap and largest.size >= GAP_RUNS:
+        top = largest[: -LARGEST - 2 : -1]
+        wide = np.flatnonzero(
+            -np.diff(top) * np.arange(1, LARGEST + 1) > scale * np.log(LARGEST / GAP_ALARM)
+        )
+        if wide.size:
+            limit = min(limit, float(top[wide[-1] : wide[-1] + 2].mean()))
     return np.asarray((ratio > limit) | np.isposinf(ratio))
 
 

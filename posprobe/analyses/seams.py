@@ -423,13 +423,27 @@ def _directions(series: _Series, found: _Found) -> None:
     likeness, beside = series.likeness, series.may_change
     away = 1 - likeness
     usual = usual_values(away)
-    odd = stands_out(away) & beyond_tail(away, usual) & (away > AWAY * usual)
-    odd &= np.append(beside, False) | np.append(False, beside)
+    odd = stands_out(away) & beyond_tail(away, usual, gap=True) & (away > AWAY * usual)
+    odd &= np.append(beside, False) | np.append(False, beside) | _off_the_path(series.rows)
     for row in np.flatnonzero(odd).tolist():
         found.row(
             row,
             f"mean cosine {likeness[row]:.2f} with all other rows, usually {1 - usual[row]:.2f}",
         )
+
+
+def _off_the_path(rows: Floats) -> NDArray[np.bool_]:
+    """Where a row is further from the middle of two rows around it than these are apart.
+
+    Long steps of a walk lead away and not back, however heavy their tails.
+    """
+    off = np.zeros(len(rows), dtype=bool)
+    for far in (1, 2, 4):
+        before, row, after = rows[: -2 * far], rows[far:-far], rows[2 * far :]
+        away = np.linalg.norm(row - (before + after) / 2, axis=1)
+        off[far:-far] |= away > np.linalg.norm(after - before, axis=1)
+    off[:MIN_SIDE] = off[-MIN_SIDE:] = False  # compared with one side only
+    return off
 
 
 def _levels(series: _Series, found: _Found) -> None:
