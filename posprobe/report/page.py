@@ -17,6 +17,7 @@ from posprobe.report.forward_page import forward_page
 from posprobe.report.html import html
 from posprobe.report.kernel_page import kernel_page
 from posprobe.report.scheme_page import scheme_page
+from posprobe.report.sketches import sketches
 from posprobe.report.table_page import table_page
 
 #: Bytes that a page may have, and what all but its drawings and data take at most.
@@ -77,5 +78,6 @@ def render(
         document,
         document["environment"]["posprobe"],
         drawings,
+        sketches(document, arrays) if "table" in document else {},
         packed | {"tiles": MAX_TILES} if packed else None,
     )
