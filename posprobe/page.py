@@ -32,6 +32,8 @@ class Cell:
         What stands below in small type.
     marks
         ``value``, ``sinusoid`` and ``bands`` of a number, drawn on one axis; None for no drawing.
+    sketch
+        Name of the small drawing that stands in its place on a page; empty for none.
     href
         Where it leads; empty for nowhere.
     """
@@ -39,7 +41,13 @@ class Cell:
     text: str
     note: str = ""
     marks: Mapping[str, Any] | None = None
+    sketch: str = ""
     href: str = ""
+
+    @property
+    def drawn(self) -> bool:
+        """Whether it is a drawing, which needs a page."""
+        return self.marks is not None or bool(self.sketch)
 
 
 #: Cells of a row; the first names the row.

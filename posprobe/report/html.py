@@ -28,6 +28,7 @@ def html(
     document: Mapping[str, Any],
     version: str,
     drawings: Mapping[str, str] = MappingProxyType({}),
+    sketches: Mapping[str, str] = MappingProxyType({}),
     cosines: Mapping[str, Any] | None = None,
 ) -> str:
     """Render a page.
@@ -42,6 +43,8 @@ def html(
         Of posprobe, which made the numbers.
     drawings
         SVG text by name.
+    sketches
+        Small drawings of cells by name, made by posprobe itself.
     cosines
         The matrices that its script reads; None for none.
 
@@ -59,6 +62,7 @@ def html(
         version=version,
         citation=f"{CITATION} Version {version}.",
         drawings=drawings,
+        sketches={name: Markup(drawn) for name, drawn in sketches.items()},  # noqa: S704
         shown=SHOWN,
         data=Markup(json_text(document)),  # noqa: S704
         cosines=Markup(json_text(cosines)) if cosines else None,  # noqa: S704

@@ -13,6 +13,7 @@ from posprobe.formatting import Block
 from posprobe.page import Page
 from posprobe.report.embed import cosines, json_text
 from posprobe.report.html import html
+from posprobe.report.sketches import sketches
 
 #: Bytes that a page may have, and what all but its drawings and data take at most.
 LIMIT, TEXT = 2_000_000, 150_000
@@ -82,5 +83,6 @@ def render(
         document,
         document["environment"]["posprobe"],
         drawings,
+        sketches(document, arrays) if "table" in document else {},
         packed | {"tiles": MAX_TILES} if packed else None,
     )

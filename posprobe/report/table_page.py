@@ -53,6 +53,13 @@ TERMS = {
     "R²": "share of the variance that is predicted: 1 is exact, 0 no better than the mean row",
     "CKA": "centred kernel alignment: 1 for a rotated copy, 0 for unrelated tables",
 }
+#: What gives each of them away in a sentence.
+_STEMS = {
+    **{term: (term,) for term in TERMS},
+    "random walk": ("walk",),
+    "winding": ("wind", "go round", "goes round"),
+    "special row": ("special row", "unlike their neighbours"),
+}
 _DRAWN = (
     (
         "In the drawings a line marks the table, a triangle the sinusoid, and bars the null models "
@@ -111,7 +118,7 @@ def _answered(document: Block) -> Page:
                 paragraphs=said,
                 pictures=tuple(pictures[name] for name in shown if name in pictures),
                 tables=(answers_table(told),),
-                terms=TERMS,
+                terms=_used(told),
             ),
             *(replace(section, folded=True) for section in _verdict(document)),
             *folded,
@@ -120,6 +127,13 @@ def _answered(document: Block) -> Page:
         ),
         provenance=(*_source(table), *versions(document["environment"])),
     )
+
+
+def _used(told: Block) -> dict[str, str]:
+    """Return the terms of art that this table's answers use."""
+    rows = answers_table(told).rows
+    said = " ".join([told["summary"], *(str(text) for row in rows for text in (row[0], row[2]))])
+    return {term: text for term, text in TERMS.items() if any(w in said for w in _STEMS[term])}
 
 
 def _undefined(empty: Sequence[TableMeasurement], document: Block) -> tuple[Section, ...]:
@@ -136,15 +150,23 @@ def _undefined(empty: Sequence[TableMeasurement], document: Block) -> tuple[Sect
 def answers_table(told: Block) -> Table:
     """Tabulate questions and answers; what was not asked of such a layout is left out."""
     rows = tuple(
-        (QUESTIONS[answer["question"]], answer["answer"], _plain(answer["sentence"]))
+        (
+            QUESTIONS[answer["question"]],
+            answer["answer"],
+            _plain(answer["sentence"]),
+            Cell("", sketch=answer["question"]),
+        )
         for answer in told["answers"]
         if answer["sentence"] != ON_A_LINE and answer["question"] in QUESTIONS
     )
     return Table(
         "Questions and answers. Where random tables without the property are the measure, yes "
-        "means that at most 2 % of them come as far; the numbers behind each answer are below.",
-        columns("question", "answer", "evidence"),
+        "means that at most 2 % of them come as far; the numbers behind each answer are below. "
+        "In the drawings blue is the table, grey what it is compared with, and red what the answer "
+        "names.",
+        columns("question", "answer", "evidence", "drawn"),
         rows,
+        stacked=True,
         brief=True,
     )
 

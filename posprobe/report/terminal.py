@@ -59,7 +59,7 @@ def _laid_out(table: Table, width: int) -> list[str]:
         place
         for row in (*table.rows, *table.foot)
         for place, cell in enumerate(row)
-        if isinstance(cell, Cell) and cell.marks
+        if isinstance(cell, Cell) and cell.drawn
     }
     rows = spread(table.rows, ROWS)
     strips = [

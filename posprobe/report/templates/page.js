@@ -67,7 +67,7 @@
   /** Text of a cell: what is said beside a number comes in brackets. */
   function textOf(cell) {
     const notes = all(".meaning", cell).map((note) => note.textContent.trim()).filter(Boolean);
-    const own = [...cell.childNodes].filter((node) => !node.classList?.contains("meaning"));
+    const own = [...cell.childNodes].filter((node) => !node.classList?.contains("meaning") && node.nodeName !== "svg");
     const text = own.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
     return notes.length ? `${text} (${notes.join("; ")})` : text;
   }
