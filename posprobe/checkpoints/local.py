@@ -97,11 +97,11 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
     name = path.name
     shards: dict[str, str] = {}
     if name.endswith(".index.json"):
-        shards = read_index(_read_small(path), name)
+        shards = read_index(read_small(path), name)
     paths = [path.parent / shard for shard in sorted(set(shards.values()))] or [path]
     config = _config(path.parent)
     for part in paths:
-        _refuse_pipe(part)
+        refuse_pipe(part)
         part.open("rb").close()  # the formats' own readers would call a missing file damaged
     match paths[0].suffix:
         case ".safetensors":
@@ -125,8 +125,14 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
             )
 
 
-def _refuse_pipe(path: Path) -> None:
-    """Refuse what is there and is no file: opening a named pipe waits for ever."""
+def refuse_pipe(path: Path) -> None:
+    """Refuse what is there and is no file: opening a named pipe waits for ever.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is a folder, a pipe or a device.
+    """
     if path.exists() and not path.is_file():
         raise InvalidCheckpoint(
             f"{path}: it is no regular file but a folder, a pipe or a device. Put the file itself "
@@ -134,9 +140,15 @@ def _refuse_pipe(path: Path) -> None:
         )
 
 
-def _read_small(path: Path) -> bytes:
-    """Read a configuration or a shard index."""
-    _refuse_pipe(path)
+def read_small(path: Path) -> bytes:
+    """Read a configuration or a shard index.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is longer than `MAX_JSON`, or no regular file.
+    """
+    refuse_pipe(path)
     if path.stat().st_size > MAX_JSON:
         raise InvalidCheckpoint(
             f"{path}: it is longer than {MAX_JSON} bytes, which no configuration or shard index "
@@ -211,4 +223,4 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
 
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    return parse_json(_read_small(path), str(path)) if path.is_file() else {}
+    return parse_json(read_small(path), str(path)) if path.is_file() else {}

@@ -145,16 +145,21 @@ def _load(path: Path) -> object:
     except InvalidCheckpoint:
         raise
     except pickle.UnpicklingError as error:
-        raise InvalidCheckpoint(
-            f"{path.name}: it is no plain state dict. Loading it fully could run code hidden in "
-            f"it, so it was not loaded ({_first_line(error)}). Save the state dict alone with "
-            "torch.save(model.state_dict(), FILE), or convert it to safetensors."
-        ) from error
+        raise unsafe_pickle(path.name, error) from error
     except Exception as error:
         raise InvalidCheckpoint(
             f"{path.name}: PyTorch cannot read it ({type(error).__name__}: {_first_line(error)}). "
             "The file is damaged or of another format: download it again."
         ) from error
+
+
+def unsafe_pickle(where: str, error: Exception) -> InvalidCheckpoint:
+    """Say that a pickle holds more than tensors."""
+    return InvalidCheckpoint(
+        f"{where}: it is no plain state dict. Loading it fully could run code hidden in it, so it "
+        f"was not loaded ({_first_line(error)}). Save the state dict alone with "
+        "torch.save(model.state_dict(), FILE), or convert it to safetensors."
+    )
 
 
 def _first_line(error: Exception) -> str:
