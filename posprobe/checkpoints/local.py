@@ -209,6 +209,8 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     """
     try:
         value = json.loads(content)
+        if b"\\u" in content:  # half of a character can be neither printed nor written: this raises
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidCheckpoint(
             f"{name}: it is no JSON ({error}). Mend it or download it again."

@@ -186,6 +186,9 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
         raise InvalidCheckpoint(
             f"{path.name}: it holds no tensors. Pass the file with the model's weights."
         )
+    for name in tensors:
+        if not name.isascii() and name.encode(errors="replace").decode() != name:
+            raise InvalidCheckpoint(f"{path.name}: the name {name!r} holds half a character.")
     if all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
     return tensors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -10,9 +11,8 @@ from typing import Any
 
 from posprobe.checkpoints import Checkpoint
 from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.settings import MOST_LAYERS
 
-#: Layers, heads or experts that a model has at most; the largest published ones have hundreds.
-MOST = 10_000
 _COUNTS = re.compile(
     r"(?:n|num)_\w*(?:layers?|blocks|heads?|experts|groups|stages|branches)|\w*layers|depths?"
 )
@@ -33,7 +33,7 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
     Raises
     ------
     InvalidCheckpoint
-        If it states more than `MOST` layers, heads or experts, or no layers at all.
+        If it states more than `settings.MOST_LAYERS` layers, heads or experts, or no layers at all.
     """
     waiting: list[Mapping[str, Any]] = [config]
     while waiting:
@@ -43,12 +43,12 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
                 waiting.append(value)
             elif _COUNTS.fullmatch(str(key)):
                 counts = value if isinstance(value, list) else [value]
-                wrong = [n for n in counts if type(n) is int and n > MOST]
+                wrong = [n for n in counts if type(n) is int and n > MOST_LAYERS]
                 wrong += [n for n in counts if key in _LAYERS and type(n) is int and n < 1]
                 if wrong:
                     raise InvalidCheckpoint(
                         f"{where}: the configuration gives {key} as {str(wrong[0])[:40]}; 1 to "
-                        f"{MOST} are built. Mend config.json."
+                        f"{MOST_LAYERS} are built. Mend config.json."
                     )
 
 
@@ -67,10 +67,11 @@ def model_class(transformers: Any, config: Any) -> Any:
     if not isinstance(first, str) or not first.isidentifier():
         return None
     found: Any = getattr(transformers, first, None)
-    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)):
+    if not (inspect.isclass(found) and issubclass(found, transformers.PreTrainedModel)):
         return None
-    concrete = found.__module__.startswith("transformers.models.") and found.config_class
-    return found if concrete and isinstance(config, found.config_class) else None
+    takes: Any = getattr(found, "config_class", None)
+    concrete = found.__module__.startswith("transformers.models.") and takes is not None
+    return found if concrete and isinstance(config, takes) else None
 
 
 @contextmanager
