@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -21,15 +21,13 @@ from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from posprobe.checkpoints import cache, transfer
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
-from posprobe.checkpoints.local import choose_weights, parse_json, read_index
+from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
+from posprobe.checkpoints.local import MAX_JSON, choose_weights, parse_json, read_index
 from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.errors import InvalidCheckpoint, Unreachable
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
-#: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
-MAX_JSON = 64 * 1024 * 1024
 
 _log = logging.getLogger("posprobe")
 
@@ -42,36 +40,6 @@ class _Repo:
     commit: str
     files: tuple[str, ...]
     offline: bool
-
-
-@dataclass(frozen=True, eq=False)
-class _ShardedTensors(Mapping[str, TensorInfo]):
-    """The tensors of a sharded checkpoint: a shard's header is read when one of its is asked for.
-
-    Names come from the index, so looking for a name costs no request.
-    """
-
-    shards: Mapping[str, str]
-    header: Callable[[str], Mapping[str, TensorInfo]]
-
-    def __getitem__(self, name: str) -> TensorInfo:
-        file = self.shards[name]
-        try:
-            return self.header(file)[name]
-        except KeyError:
-            raise InvalidCheckpoint(
-                f"{file}: the shard index says that tensor {name!r} is in it, and it is not. "
-                "The repository is broken: choose another revision."
-            ) from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.shards
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.shards)
-
-    def __len__(self) -> int:
-        return len(self.shards)
 
 
 def open_hub(repo_id: str, revision: str | None, *, offline: bool) -> Checkpoint:
@@ -132,7 +100,7 @@ def _open(repo: _Repo) -> Checkpoint:
 
             # Without PyTorch this raises, which is better known before a download than after it.
             paths = _download(repo, parts) if find_spec("torch") else [Path(file)]
-            return open_torch(paths, repo.id, config, repo.commit)
+            return open_torch(paths, repo.id, config, shards, repo.commit)
 
 
 # --- which commit, which files ---------------------------------------------------------------
@@ -204,7 +172,7 @@ def _open_safetensors(
     repo: _Repo, file: str, shards: Mapping[str, str], config: Mapping[str, Any]
 ) -> Checkpoint:
     header = functools.cache(functools.partial(_header, repo))
-    tensors = _ShardedTensors(shards, header) if shards else header(file)
+    tensors = ShardedTensors(shards, header) if shards else header(file)
     return Checkpoint(repo.id, tensors, functools.partial(_fetch, repo), config, repo.commit)
 
 
