@@ -116,12 +116,22 @@ class AnswerBlock(TypedDict):
     keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
 
 
+class PartBlock(TypedDict):
+    """Another long stretch between seams."""
+
+    rows: Annotated[list[Count], "First position and one past the last.", TWO]
+    summary: Text
+
+
 class VerdictBlock(TypedDict):
     """What the table has learned: every question with its answer."""
 
     summary: Text
     rows: Annotated[list[Count], "First position and one past the last that was asked about.", TWO]
     reasons: Annotated[list[str], "What ends this stretch on either side, or why it is all rows."]
+    parts: NotRequired[
+        Annotated[list[PartBlock], "Other parts of the table that are summed up by themselves."]
+    ]
     answers: list[AnswerBlock]
 
 

@@ -266,3 +266,19 @@ def test_minilm_is_a_ladder_of_four_rotations_behind_a_seam() -> None:
     assert found["ladder"]["answer"] == "yes"
     assert found["smooth"]["answer"] == "no"
     assert found["closed_form"]["answer"] == "no"
+
+
+def test_parts_between_seams_are_summed_up_each() -> None:
+    first = gaussian(150, 16)
+    second = 0.3 * turning([9.0, 31.0], 90, 16)
+    told = block(as_table(np.concatenate([first, second])))
+    (part,) = told["parts"]
+    assert told["rows"] == pytest.approx([0, 150], abs=2)
+    assert part["rows"] == pytest.approx([150, 240], abs=2)
+    assert "rotation" in part["summary"]
+    assert "rotation" not in told["summary"].split(". ")[0]
+    assert part["summary"][1:] in told["summary"]
+
+
+def test_a_table_without_seams_has_no_other_parts() -> None:
+    assert block(as_table(smooth(120, 8, 9.0)))["parts"] == []

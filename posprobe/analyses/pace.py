@@ -26,8 +26,10 @@ LEVEL = 0.02
 #: Least logarithm of the ratio of what a trend and what a change leave unexplained.
 GAIN = 0.1
 #: Least change, in robust standard deviations of the steps within a part, and as a factor.
-DEVIATIONS = 4.0
-FACTOR = 1.1
+DEVIATIONS = 2.0
+FACTOR = 1.2
+#: Share of a change that the nearest so many steps on either side must show.
+AT_ONCE, NEAR = 0.5, 5
 #: Distance from the median, in robust standard deviations, at which single steps are cut.
 CUT = 3.5
 
@@ -53,11 +55,15 @@ def pace_changes(steps: Floats) -> list[tuple[int, float]]:
     parts = [(0, len(logs))]
     while parts:
         first, stop = parts.pop()
-        change = _change(logs[first:stop])
-        if change is not None:
-            at = first + change[0]
-            found.append((at, change[1]))
-            parts += [(first, at), (at, stop)]
+        third = (stop - first) // 3
+        # Several changes at once can pass for a trend: fewer are in a part of the part.
+        for begin, end in ((first, stop), (first, stop - third), (first + third, stop)):
+            change = _change(logs[begin:end])
+            if change is not None:
+                at = begin + change[0]
+                found.append((at, change[1]))
+                parts += [(first, at), (at, stop)]
+                break
     return sorted(found)
 
 
@@ -65,27 +71,38 @@ def _change(logs: Floats) -> tuple[int, float] | None:
     n = len(logs)
     if n < 2 * SIDE:
         return None
-    median = np.median(logs)
+    whole, median = logs, np.median(logs)
     cut = CUT * 1.4826 * float(np.median(np.abs(logs - median)))
     logs = np.clip(logs, median - cut, median + cut)
     trend, beside = _cosines(n, TREND), _cosines(n, BESIDE)
     gain, at = _gain(logs, trend, beside)
-    left, right = np.median(logs[:at]), np.median(logs[at:])
-    within = np.abs(np.concatenate([logs[:at] - left, logs[at:] - right]))
+    left, right = np.median(whole[:at]), np.median(whole[at:])
+    within = np.abs(np.concatenate([whole[:at] - left, whole[at:] - right]))
     spread = 1.4826 * float(np.median(within))
     jump = float(right - left)
     if gain < GAIN or abs(jump) < max(DEVIATIONS * spread, math.log(FACTOR)):
         return None
+    here = float(np.median(whole[at : at + NEAR]) - np.median(whole[at - NEAR : at]))
+    if here / jump < AT_ONCE:
+        return None
     smooth = trend @ (trend.T @ logs)
     rest = logs - smooth
     rng = np.random.default_rng(0)
-    length = max(4, round(math.sqrt(n)))
+    length = min(max(4, round(math.sqrt(n)), 4 * _memory(rest)), n // 4)
     reached = 0
     for _ in range(DRAWS):
         starts = rng.integers(0, n, -(-n // length))
         index = (starts[:, None] + np.arange(length)).ravel()[:n] % n
         reached += _gain(smooth + rest[index], trend, beside)[0] >= gain
     return (at, math.exp(jump)) if (1 + reached) / (DRAWS + 1) <= LEVEL else None
+
+
+def _memory(rest: Floats) -> int:
+    """Return after how many values a series has forgotten itself: below a correlation of 0.2."""
+    n = len(rest)
+    power = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
+    kept = np.fft.irfft(power)[:n] / max(float(rest @ rest), np.finfo(np.float64).tiny)
+    return int(np.argmax(kept < 0.2))
 
 
 def _cosines(n: int, count: int) -> Floats:

@@ -34,6 +34,7 @@ from posprobe.analyses.outliers import (
     stands_out,
     usual_values,
 )
+from posprobe.analyses.pace import pace_changes
 from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, Positions, positions, to_numpy
@@ -194,6 +195,8 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       (steps and chords: over the pair that crosses).
     - Or where the mean of `MIN_SIDE` rows is further from that of the next as many than the means
       beside them are from theirs: by `EXCESS`, and by ln(n / `FALSE_ALARM`) deviations.
+    - Or where the length of steps changes at once, however rough they are, and a smooth trend over
+      the table does not describe it as well (`posprobe.analyses.pace`).
 
     Parameters
     ----------
@@ -318,6 +321,9 @@ def _find(series: _Series) -> _Found:
     _directions(series, found)
     _levels(series, found)
     _blocks(series, found)
+    for row, factor in pace_changes(series.steps):
+        times = f"{factor:.2f} times" if factor > 0.01 else f"{factor:.1e} times"
+        found.seam(row - 1, f"steps from row to row become {times} as long, at once and for good")
     return found
 
 

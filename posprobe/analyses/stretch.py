@@ -38,6 +38,20 @@ class Stretch:
         return slice(self.first, self.stop)
 
 
+def runs(found: Seams) -> list[tuple[int, int]]:
+    """Return every run of rows without a seam and without a special row: its first, and the stop.
+
+    Parameters
+    ----------
+    found
+        The table's seams.
+    """
+    special = {row.row for row in found.special}
+    seams = {right for _, right in found.between}
+    starts = sorted({0, len(found.norms), *special, *(row + 1 for row in special), *seams})
+    return [(first, stop) for first, stop in pairwise(starts) if first not in special]
+
+
 def stretch(found: Seams) -> Stretch:
     """Return the longest run of rows without a seam and without a special row.
 
@@ -52,11 +66,10 @@ def stretch(found: Seams) -> Stretch:
         return Stretch(0, n, True, (found.undefined,))
     special = {row.row: row.reason for row in found.special}
     seam = {right: reason for (_, right), reason in zip(found.between, found.reasons, strict=True)}
-    starts = sorted({0, n, *special, *(row + 1 for row in special), *seam})
-    runs = [(first, stop) for first, stop in pairwise(starts) if first not in special]
-    if not runs:
+    whole = runs(found)
+    if not whole:
         return Stretch(0, n, True, ("every row is special",))
-    first, stop = max(runs, key=lambda run: run[1] - run[0])
+    first, stop = max(whole, key=lambda run: run[1] - run[0])
     if (first, stop) == (0, n):
         return Stretch(0, n, True, ("no seam and no special row was found",))
     reasons = [

@@ -11,11 +11,13 @@ import numpy as np
 from posprobe.analyses.answer import OPEN, Answer, Verdict
 from posprobe.analyses.answers import ask
 from posprobe.analyses.axis_codes import AxisCodes
-from posprobe.analyses.bridging import Bridging
+from posprobe.analyses.bridging import Bridging, bridging
+from posprobe.analyses.closeness import Floats
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.seams import Seams
-from posprobe.analyses.stretch import Stretch
+from posprobe.analyses.stretch import Stretch, runs
 from posprobe.analyses.turning import winds
+from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import to_numpy
 from posprobe.formatting import Block, listed, show
 from posprobe.measurements import TABLE, Finding, TableInputs
@@ -23,8 +25,10 @@ from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
-    from posprobe.documents import SharedAnswerBlock, SharedVerdictBlock
+    from posprobe.documents import PartBlock, SharedAnswerBlock, SharedVerdictBlock
 
+#: Fewest rows of another part that is summed up by itself, and how many of them are.
+PART, MOST_PARTS = 32, 3
 #: Rows that a sentence lists.
 LISTED = 8
 #: Questions whose yes says something of a table whose order does not matter.
@@ -50,8 +54,9 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``summary``, ``rows`` (the stretch that most questions are asked of, as positions),
-        ``reasons`` for it, and ``answers``, the block of ``analysis.json``.
+        The block of ``analysis.json``: ``summary``, ``rows`` (the stretch that most questions are
+        asked of, as positions), ``reasons`` for it, ``parts`` with what is said of other parts,
+        and ``answers``.
     """
     layout = inputs.table.layout
     values = np.asarray(to_numpy(inputs.kept.values), dtype=np.float64)
@@ -59,23 +64,53 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     if isinstance(layout, Grid):
         asked = ask_grid(values, layout.height, layout.width, seed=inputs.seed, dtype=dtype)
         asked = [_with_windings(answer, inputs.result("axis_codes")) for answer in asked]
+        answers = {answer.question: answer for answer in asked}
     else:
-        asked = ask(values, seed=inputs.seed, dtype=dtype)
-        asked.append(winds(values, inputs.result("winding"), seed=inputs.seed))
-    answers = {answer.question: answer for answer in (*asked, _special(found), _seams(found))}
-    if {answers[name].answer for name in ("smooth", "rotations") if name in answers} == {"yes"}:
-        answers["smooth"] = _beside_rotations(answers["smooth"], inputs.result("bridging"))
+        measured = inputs.result("winding"), inputs.result("bridging")
+        answers = _of_a_line(values, *measured, inputs.seed, dtype)
+    answers |= {"special_rows": _special(found), "seams": _seams(found)}
     if isinstance(layout, Grid):
         for name in QUESTIONS:
             answers.setdefault(name, Answer(name, "cannot tell", ON_A_LINE))
     ordered = [answers[name] for name in QUESTIONS if name in answers]
     start, stretch = inputs.table.start, inputs.stretch
+    parts = _parts(inputs, dtype)
     return {
-        "summary": summary(answers, inputs.stretch, start),
+        "summary": summary(answers, inputs.stretch, start, [part["summary"] for part in parts]),
         "rows": [start + stretch.first, start + stretch.stop],
         "reasons": list(stretch.reasons),
+        "parts": parts,
         "answers": [_block(answer) for answer in ordered],
     }
+
+
+def _of_a_line(
+    values: Floats, winding: Winding, bridging: Bridging, seed: int, dtype: str
+) -> dict[str, Answer]:
+    """Ask what is asked of positions on a line, but for seams and special rows."""
+    asked = *ask(values, seed=seed, dtype=dtype), winds(values, winding, seed=seed)
+    answers = {answer.question: answer for answer in asked}
+    if answers["smooth"].answer == answers["rotations"].answer == "yes":
+        answers["smooth"] = _beside_rotations(answers["smooth"], bridging)
+    return answers
+
+
+def _parts(inputs: TableInputs, dtype: str) -> list[PartBlock]:
+    """Sum up the other long stretches between seams, in order, each by itself."""
+    stretch = inputs.stretch
+    if stretch.whole:
+        return []
+    others = [run for run in runs(inputs.seams) if run[0] != stretch.first]
+    longest = sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]
+    parts: list[PartBlock] = []
+    for first, stop in sorted(run for run in longest if run[1] - run[0] >= PART):
+        values = np.asarray(to_numpy(inputs.positions.values[first:stop]), dtype=np.float64)
+        measured = winding(values), bridging(values)
+        answers = _of_a_line(values, *measured, inputs.seed, dtype)
+        text = _main(answers, lambda name, of=answers: name in of and of[name].answer == "yes")
+        rows = [inputs.table.start + first, inputs.table.start + stop]
+        parts.append({"rows": rows, "summary": f"positions {rows[0]} to {rows[1] - 1}: {text}"})
+    return parts
 
 
 def _block(answer: Answer) -> dict[str, Any]:
@@ -165,8 +200,10 @@ def _seams(found: Seams) -> Answer:
     return Answer("seams", "yes", text, value=pairs, keys=keys)
 
 
-def summary(answers: Mapping[str, Answer], stretch: Stretch, start: int) -> str:
-    """Sum the answers up in one sentence."""
+def summary(
+    answers: Mapping[str, Answer], stretch: Stretch, start: int, others: Sequence[str] = ()
+) -> str:
+    """Sum the answers up in one sentence, with what is said of other parts of the table."""
 
     def says(name: str) -> bool:
         return name in answers and answers[name].answer == "yes"
@@ -183,7 +220,8 @@ def summary(answers: Mapping[str, Answer], stretch: Stretch, start: int) -> str:
     if not stretch.whole:
         main = f"positions {start + stretch.first} to {start + stretch.stop - 1}: {main}"
     tail = f"; the table has {' and '.join(breaks)}" if breaks else ""
-    return f"{main[0].upper()}{main[1:]}{tail}."
+    text = ". ".join(f"{each[0].upper()}{each[1:]}" for each in (f"{main}{tail}", *others))
+    return f"{text}."
 
 
 def _main(answers: Mapping[str, Answer], says: Any) -> str:
