@@ -265,7 +265,16 @@ def _unlisted(name: str) -> Any:
     return getattr(modeling_bridgetower, name)
 
 
-def hf_seq2seq(name: str, part: str, **config: Any) -> Tiny:
+def save_everything(tiny: Tiny, folder: Path) -> str:
+    """Save the weights that transformers leaves out as well, as older versions did."""
+    tiny.model.save_pretrained(folder)
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    torch.save(tiny.model.state_dict(), folder / "pytorch_model.bin")
+    return str(folder)
+
+
+def hf_seq2seq(name: str, part: str, *, keep: bool = False, **config: Any) -> Tiny:
     """Build an encoder and decoder; the other part gets a short input."""
     cls = getattr(transformers, name)
     model = cls(cls.config_class(**_SEQ2SEQ, **_IDS, max_position_embeddings=11, **config))
@@ -277,7 +286,7 @@ def hf_seq2seq(name: str, part: str, **config: Any) -> Tiny:
             return model(input_ids=long, decoder_input_ids=short)
         return model(input_ids=short, decoder_input_ids=long)
 
-    return Tiny(_seeded(model, weight), weight, first_layer(model, part), call)
+    return Tiny(_seeded(model, weight, keep=keep), weight, first_layer(model, part), call)
 
 
 def prophetnet() -> Tiny:
@@ -384,6 +393,13 @@ def _text_cases() -> Iterator[Case]:
             yield Case(
                 f"{name}-{part}", "bart", "mbart" if name.startswith("M") else "bart",
                 partial(hf_seq2seq, name, part), save_pretrained, f"#{part}",
+            )  # fmt: skip
+    for name, model_type in (("MarianModel", "marian"), ("PegasusModel", "pegasus")):
+        for part in ("encoder", "decoder"):
+            yield Case(
+                f"{name}-{part}", "marian", model_type,
+                partial(hf_seq2seq, name, part, keep=True, decoder_start_token_id=0),
+                save_everything, f"#{part}", "fixed",
             )  # fmt: skip
     for name in ("WhisperModel", "WhisperForConditionalGeneration"):
         for part, kind in (("encoder", "fixed"), ("decoder", "learned")):

@@ -98,7 +98,8 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     others = list(_configured(parts)) or stored
     if stored and not isinstance(others[0].spec, RotarySpec):
         others[0] = replace(others[0], tensor=stored[0].tensor)
-    others += _computed(parts)
+    # What computes its table may store it as well.
+    others += [] if any(table.scheme == "fixed" for table in tables) else _computed(parts)
     if not tables and not relative and not others:
         tables = _bare_table(checkpoint)
     more = bool(tables)

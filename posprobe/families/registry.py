@@ -146,6 +146,14 @@ FAMILIES: tuple[Family, ...] = (
         note="rows 0 and 1 are not positions: the model adds 2 to every position",
     ),
     Family(
+        "marian", "Marian, Pegasus", ("marian", "pegasus"),
+        tuple(
+            TableRule((f"{part}.embed_positions.weight",), name=part, fixed=True)
+            for part in ("encoder", "decoder")
+        ),
+        note="both tables are sinusoids, which not every file holds",
+    ),
+    Family(
         "whisper", "Whisper", ("whisper",),
         (
             TableRule(("decoder.embed_positions.weight",), name="decoder"),
@@ -232,8 +240,8 @@ COMPUTED: Mapping[str, str] = {
     for what, names in {
         "a sinusoid": (
             "canary_decoder", "ctrl", "fun_asr_nano_encoder", "kosmos_2_text_model",
-            "kosmos_2_5_text_model", "m2m_100", "musicgen_decoder", "musicgen_melody_decoder",
-            "nllb-moe", "pegasus_x", "qwen2_5_omni_audio_encoder", "qwen3_asr_encoder",
+            "kosmos_2_5_text_model", "m2m_100", "marian", "musicgen_decoder",
+            "musicgen_melody_decoder", "nllb-moe", "pegasus", "pegasus_x", "qwen2_5_omni_audio_encoder", "qwen3_asr_encoder",
             "qwen3_omni_moe_audio_encoder", "seamless_m4t", "seamless_m4t_v2", "speech_to_text",
             "tipsv2_text_model", "videomae", "xglm",
         ),
