@@ -17,7 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from posprobe.analyses.headline import headline, headline_curves, shape_constants, sinusoid_headline
+from posprobe.analyses.headline import (
+    headline,
+    headline_curves,
+    products,
+    shape_constants,
+    sinusoid_headline,
+)
 from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.analyses.stationary import Process, fit_process
 from posprobe.errors import UsageError
@@ -73,7 +79,7 @@ def surrogate(
     -------
     NDArray
         ``[n, d]`` float32, which is precise enough for a band and twice as fast; of the stationary
-        process along the table's principal directions, which no number depends on.
+        process ``[n, r]`` along the table's principal directions, which no number depends on.
 
     Raises
     ------
@@ -144,9 +150,16 @@ def bands(
     tasks = list(_tasks(values, draws, table.layout))
     process = fit_process(values, table.layout) if draws else None
 
+    whole = None
+    if draws and len(values) <= MAX_ROWS:
+        whole = products(values.astype(np.float32))
+
     def draw_one(task: tuple[str, int, int]) -> dict[str, float | None]:
         name, index, draw = task
         rng = np.random.default_rng([seed, index, draw])
+        if name == "permuted" and whole is not None:
+            order = rng.permutation(len(values))
+            return headline(values[order].astype(np.float32), shared, whole.reordered(order))
         return headline(surrogate(values, name, rng, table.layout, process), shared)
 
     # Small products side by side use the cores better than threads within each of them; and of

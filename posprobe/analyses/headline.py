@@ -40,6 +40,9 @@ from posprobe.table import Grid, Layout, PositionTable
 
 #: Steps of the block Krylov iteration: leading eigenvalues within 0.4 % even of a flat spectrum.
 STEPS = 6
+#: Residual of an eigenvector, as a share of its eigenvalue, that ends the iteration early: the
+#: eigenvalue is then exact to about its square.
+SETTLED = 0.01
 #: Leading components of a surrogate. More would cost time and hardly change the skill: what a null
 #: model's shift predicts at all, its strongest components predict.
 COMPONENTS = 16
@@ -120,7 +123,39 @@ def _span(formula: PositionTable) -> Ladder:
     return Ladder(basis, singular)
 
 
-def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
+@dataclass(frozen=True, eq=False)
+class Products:
+    """The Gram matrices of a table's rows, and the leading components that follow.
+
+    Parameters
+    ----------
+    raw, centred
+        ``[n, n]``: of the rows as they are, and centred.
+    leading, vectors
+        ``[k]`` and ``[n, k]``: leading eigenvalues and eigenvectors of the latter.
+    """
+
+    raw: Floats
+    centred: Floats
+    leading: Floats
+    vectors: Floats
+
+    def reordered(self, order: NDArray[np.intp]) -> Products:
+        """Return those of the same rows in another order, without any multiplication."""
+        pairs = np.ix_(order, order)
+        return Products(self.raw[pairs], self.centred[pairs], self.leading, self.vectors[order])
+
+
+def products(values: Floats) -> Products:
+    """Multiply the rows of a table ``[n, d]`` with each other; n up to `MAX_ROWS`."""
+    table, _ = centred(values)
+    raw, gram = grams(values, table)
+    return Products(raw, gram, *leading_components(gram, min(COMPONENTS, *table.shape)))
+
+
+def headline(
+    values: Floats, shared: ShapeConstants, known: Products | None = None
+) -> dict[str, float | None]:
     """Compute the headline numbers of one table.
 
     Parameters
@@ -129,6 +164,8 @@ def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
         ``[n, d]`` float32 or float64, which is also the precision of the computation.
     shared
         For the table's shape.
+    known
+        Its `products`, where they are known already.
 
     Returns
     -------
@@ -136,6 +173,7 @@ def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
         Numbers by their key path in ``analysis.json``; None where undefined.
     """
     table, error = centred(values)
+    count = min(COMPONENTS, *table.shape)
     on_grid = isinstance(shared.layout, Grid)
     near: tuple[float | None, float | None] = None, None
     if len(values) > MAX_ROWS:
@@ -145,11 +183,15 @@ def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
         units, there = unit_rows(values, np, centered=True)
         similarity = sums_of_rows(units, there, *shared.shape, np).numbers()
         gram: Floats = table.T @ table
+        leading, along = leading_components(gram, count)
+        scores = table @ along
         if shared.ladder is not None:
             near = shared.ladder.from_rows(table, squared_norm(gram))
     else:
-        whole, gram = grams(values, table)
-        cosine, there = cosines(whole, values, 0.0)
+        found = known or products(values)
+        gram, leading = found.centred, found.leading
+        scores = found.vectors * np.sqrt(np.maximum(leading, 0))
+        cosine, there = cosines(found.raw, values, 0.0)
         raw = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
         cosine[~there], cosine[:, ~there] = np.nan, np.nan
         raw["monotone_fraction"] = monotone_fraction(cosine, *shared.shape)
@@ -160,7 +202,7 @@ def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
     numbers = {
         **_named("similarity.raw", raw),
         **_named("similarity.centered", similarity),
-        **_components(gram, table, on_grid=on_grid),
+        **_components(gram, leading, None if on_grid else scores),
         "sinusoid.cka": near[0],
         "sinusoid.ladder_share": None if on_grid else near[1],
         **_waves(table, shared),
@@ -211,18 +253,16 @@ def _named(block: str, numbers: dict[str, float | None]) -> dict[str, float | No
     return {f"{block}.{name}": value for name, value in numbers.items()}
 
 
-def _components(gram: Floats, table: Floats, *, on_grid: bool) -> dict[str, float | None]:
+def _components(gram: Floats, leading: Floats, scores: Floats | None) -> dict[str, float | None]:
     """Compute what the eigenvalues of the rows' or the columns' Gram matrix say."""
     total = float(np.trace(gram, dtype=np.float64))
     if total <= 0:
         return _named("pca", eigenvalue_numbers(np.zeros(0), 0, 0)) | {"shift.skill": None}
-    leading, vectors = leading_components(gram, min(COMPONENTS, *table.shape))
     numbers = _named("pca", eigenvalue_numbers(leading, total, squared_norm(gram)))
-    if on_grid:
+    if scores is None:
         return numbers | {"shift.skill": None}
     # Directions of rounding would be taken for noise to predict.
     kept = leading > centring_error(float(leading[0]), 1, float(np.finfo(gram.dtype).eps))
-    scores = table @ vectors if len(table) > MAX_ROWS else vectors * np.sqrt(np.maximum(leading, 0))
     return numbers | {"shift.skill": leading_skill(scores[:, kept])}
 
 
@@ -233,17 +273,28 @@ def leading_components(gram: Floats, count: int) -> tuple[Floats, Floats]:
     """
     n = len(gram)
     if n <= 4 * (count + 8):
-        eigenvalues, vectors = np.linalg.eigh(gram)
-        return eigenvalues[::-1][:count], vectors[:, ::-1][:, :count]
+        return _falling_eigh(gram, count)
     block = np.random.default_rng(0).standard_normal((n, count + 8), dtype=np.float32)
     blocks = []
-    steps = min(STEPS, n // (count + 8))
-    for _ in range(steps):
-        block = np.linalg.qr(gram @ block)[0]
+    image = gram @ block
+    for _ in range(min(STEPS, n // (count + 8))):
+        block = np.linalg.qr(image)[0]
         blocks.append(block)
+        image = gram @ block
+        # Where the spectrum falls fast, the last block alone has settled soon.
+        values, vectors = _falling_eigh(block.T @ image, count)
+        settled = block @ vectors
+        if (np.linalg.norm(image @ vectors - settled * values, axis=0) <= SETTLED * values).all():
+            return values, settled
     basis = np.linalg.qr(np.concatenate(blocks, axis=1))[0]
-    eigenvalues, vectors = np.linalg.eigh(basis.T @ (gram @ basis))
-    return eigenvalues[::-1][:count], basis @ vectors[:, ::-1][:, :count]
+    values, vectors = _falling_eigh(basis.T @ (gram @ basis), count)
+    return values, basis @ vectors
+
+
+def _falling_eigh(matrix: Floats, count: int) -> tuple[Floats, Floats]:
+    """Return the leading eigenvalues ``[k]``, falling, and their eigenvectors ``[n, k]``."""
+    values, vectors = np.linalg.eigh(matrix)
+    return values[::-1][:count], vectors[:, ::-1][:, :count]
 
 
 def _waves(table: Floats, shared: ShapeConstants) -> dict[str, float | None]:
