@@ -142,8 +142,8 @@ class Products:
 
     def reordered(self, order: NDArray[np.intp]) -> Products:
         """Return those of the same rows in another order, without any multiplication."""
-        pairs = np.ix_(order, order)
-        return Products(self.raw[pairs], self.centred[pairs], self.leading, self.vectors[order])
+        raw, gram = (matrix[order][:, order] for matrix in (self.raw, self.centred))
+        return Products(raw, gram, self.leading, self.vectors[order])
 
 
 def products(values: Floats) -> Products:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.gram import total_power
+from posprobe.analyses.gram import fast_length, total_power
 from posprobe.table import Grid, Layout
 
 #: Lengths of each family of kernels.
@@ -80,7 +80,7 @@ def atoms(distance: Floats, lengths: Floats) -> Floats:
 def offset_sums(points: Floats) -> Floats:
     """Return the sums along the diagonals of the Gram matrix, ``[n]``, without forming it."""
     n = len(points)
-    return np.asarray(np.fft.ifft(total_power(points, 2 * n)).real[:n])
+    return np.asarray(np.fft.ifft(total_power(points, fast_length(2 * n))).real[:n])
 
 
 def fit_kernel(points: Floats) -> Kernel:
@@ -94,9 +94,13 @@ def fit_kernel(points: Floats) -> Kernel:
     points
         ``[n, r]``, centred.
     """
-    n = len(points)
-    shared = _sequence_design(n)
-    return _fit(offset_sums(points)[shared.offsets], shared.sums, shared.lengths, shared.pairs)
+    return fit_offsets(offset_sums(points))
+
+
+def fit_offsets(sums: Floats) -> Kernel:
+    """Fit a falling kernel to a sequence of which the `offset_sums` are known: ``[n]``."""
+    shared = _sequence_design(len(sums))
+    return _fit(sums[shared.offsets], shared.sums, shared.lengths, shared.pairs)
 
 
 @dataclass(frozen=True, eq=False)
