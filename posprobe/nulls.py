@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.headline import (
+    BLOCKS,
     headline,
     headline_curves,
     products,
@@ -117,6 +118,7 @@ def bands(
     measure: Callable[[], Mapping[str, float | None]],
     draws: int,
     seed: int,
+    blocks: Iterable[str] = BLOCKS,
 ) -> dict[str, dict[str, Any]]:
     """Set a table's headline numbers beside those of the sinusoid and of the null models.
 
@@ -131,6 +133,8 @@ def bands(
         Surrogates of each null model; 0 gives the sinusoid alone.
     seed
         Of the surrogates.
+    blocks
+        The analyses whose numbers they are: no others are computed.
 
     Returns
     -------
@@ -144,10 +148,12 @@ def bands(
     UsageError
         If there are too many draws.
     """
-    shared = shape_constants(table.layout, table.dim)
+    shared = shape_constants(table.layout, table.dim, blocks)
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
     tasks = list(_tasks(values, draws, table.layout))
+    if not shared.blocks:
+        tasks, draws = [], 0
     process = fit_process(values, table.layout) if draws else None
 
     whole = None

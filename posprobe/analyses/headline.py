@@ -10,6 +10,7 @@ skill looks at the `COMPONENTS` leading components only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,6 +69,8 @@ HEADLINES = (
     "grid.interaction_share",
     "grid.axis_power_share",
 )
+#: The analyses that have any.
+BLOCKS = frozenset(key.split(".")[0] for key in HEADLINES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,13 +87,16 @@ class ShapeConstants:
         ``[n, d]``: the sinusoid of the shape, on a grid the 2-D sin-cos; None where that has no
         table of this width.
     ladder
-        Its directions, strongest first.
+        Its directions, strongest first; None where none of the analyses needs them.
+    blocks
+        The analyses whose numbers are wanted.
     """
 
     layout: Layout
     window: NDArray[np.float64]
     sinusoid: NDArray[np.float64] | None
     ladder: Ladder | None
+    blocks: Set[str]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -100,8 +106,9 @@ class ShapeConstants:
         return 1, self.layout.length
 
 
-def shape_constants(layout: Layout, dim: int) -> ShapeConstants:
-    """Prepare what all tables of one shape are measured with."""
+def shape_constants(layout: Layout, dim: int, blocks: Iterable[str] = BLOCKS) -> ShapeConstants:
+    """Prepare what all tables of one shape are measured with, for the analyses in ``blocks``."""
+    wanted = BLOCKS & set(blocks)
     formula = None
     if isinstance(layout, Grid) and dim % 4 == 0:
         formula = sincos2d(layout.height, layout.width, dim)
@@ -111,7 +118,10 @@ def shape_constants(layout: Layout, dim: int) -> ShapeConstants:
         layout,
         np.hanning(layout.size),
         None if formula is None else np.asarray(formula.values),
-        None if formula is None or layout.size < 4 else _span(formula),
+        None
+        if formula is None or layout.size < 4 or not wanted & {"sinusoid", "shift"}
+        else _span(formula),
+        wanted,
     )
 
 
@@ -170,9 +180,13 @@ def headline(
     Returns
     -------
     dict
-        Numbers by their key path in ``analysis.json``; None where undefined.
+        Numbers of the wanted analyses by their key path in ``analysis.json``; None where undefined.
     """
+    wanted = shared.blocks
     table, error = centred(values)
+    waves = _waves(table, shared) if wanted & {"spectrum", "grid"} else {}
+    if not wanted - {"spectrum", "grid"}:
+        return _wanted(waves, wanted)
     count = min(COMPONENTS, *table.shape)
     on_grid = isinstance(shared.layout, Grid)
     near: tuple[float | None, float | None] = None, None
@@ -185,7 +199,7 @@ def headline(
         gram: Floats = table.T @ table
         leading, along = leading_components(gram, count)
         scores = table @ along
-        if shared.ladder is not None:
+        if shared.ladder is not None and "sinusoid" in wanted:
             near = shared.ladder.from_rows(table, squared_norm(gram))
     else:
         found = known or products(values)
@@ -197,25 +211,34 @@ def headline(
         raw["monotone_fraction"] = monotone_fraction(cosine, *shared.shape)
         cosine, there = cosines(gram, table, error)
         similarity = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
-        if shared.ladder is not None:
+        if shared.ladder is not None and "sinusoid" in wanted:
             near = shared.ladder.from_gram(gram)
     numbers = {
         **_named("similarity.raw", raw),
         **_named("similarity.centered", similarity),
-        **_components(gram, leading, None if on_grid else scores),
+        **_components(gram, leading, scores if "shift" in wanted and not on_grid else None),
         "sinusoid.cka": near[0],
         "sinusoid.ladder_share": None if on_grid else near[1],
-        **_waves(table, shared),
+        **waves,
     }
-    return {key: None if value is None else float(value) for key, value in numbers.items()}
+    return _wanted(numbers, wanted)
+
+
+def _wanted(numbers: dict[str, float | None], blocks: Set[str]) -> dict[str, float | None]:
+    return {
+        key: None if value is None else float(value)
+        for key, value in numbers.items()
+        if key.split(".")[0] in blocks
+    }
 
 
 def sinusoid_headline(shared: ShapeConstants) -> dict[str, float | None]:
     """Compute the headline numbers of the sinusoid of a shape; empty where there is none."""
-    if shared.sinusoid is None:
+    if shared.sinusoid is None or not shared.blocks:
         return {}
     numbers = headline(shared.sinusoid, shared)
-    if shared.ladder is not None and not isinstance(shared.layout, Grid):
+    on_line = not isinstance(shared.layout, Grid)
+    if shared.ladder is not None and on_line and "shift" in shared.blocks:
         # Its exact shift needs every direction of the ladder, not the leading few.
         scores = shared.ladder.basis * shared.ladder.singular
         unused = max(0, min(shared.sinusoid.shape) - scores.shape[1])
