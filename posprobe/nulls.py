@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from posprobe.analyses.headline import headline, headline_curves, shape_constants, sinusoid_headline
+from posprobe.analyses.headline import (
+    BLOCKS,
+    headline,
+    headline_curves,
+    products,
+    shape_constants,
+    sinusoid_headline,
+)
 from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.analyses.stationary import Process, fit_process
 from posprobe.errors import UsageError
@@ -73,7 +80,7 @@ def surrogate(
     -------
     NDArray
         ``[n, d]`` float32, which is precise enough for a band and twice as fast; of the stationary
-        process along the table's principal directions, which no number depends on.
+        process ``[n, r]`` along the table's principal directions, which no number depends on.
 
     Raises
     ------
@@ -111,6 +118,7 @@ def bands(
     measure: Callable[[], Mapping[str, float | None]],
     draws: int,
     seed: int,
+    blocks: Iterable[str] = BLOCKS,
 ) -> dict[str, dict[str, Any]]:
     """Set a table's headline numbers beside those of the sinusoid and of the null models.
 
@@ -125,6 +133,8 @@ def bands(
         Surrogates of each null model; 0 gives the sinusoid alone.
     seed
         Of the surrogates.
+    blocks
+        The analyses whose numbers they are: no others are computed.
 
     Returns
     -------
@@ -138,15 +148,24 @@ def bands(
     UsageError
         If there are too many draws.
     """
-    shared = shape_constants(table.layout, table.dim)
+    shared = shape_constants(table.layout, table.dim, blocks)
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
     tasks = list(_tasks(values, draws, table.layout))
+    if not shared.blocks:
+        tasks, draws = [], 0
     process = fit_process(values, table.layout) if draws else None
+
+    whole = None
+    if draws and len(values) <= MAX_ROWS:
+        whole = products(values.astype(np.float32))
 
     def draw_one(task: tuple[str, int, int]) -> dict[str, float | None]:
         name, index, draw = task
         rng = np.random.default_rng([seed, index, draw])
+        if name == "permuted" and whole is not None:
+            order = rng.permutation(len(values))
+            return headline(values[order].astype(np.float32), shared, whole.reordered(order))
         return headline(surrogate(values, name, rng, table.layout, process), shared)
 
     # Small products side by side use the cores better than threads within each of them; and of

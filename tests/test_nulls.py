@@ -226,7 +226,8 @@ def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) 
             "p50": ordered[3],
             "p95": ordered[6] - 0.3 * (ordered[6] - ordered[5]),
         }
-        assert found[name] == pytest.approx(expected, rel=1e-6, abs=1e-9)
+        # Draws are in single precision, and those of permuted rows share one Gram matrix.
+        assert found[name] == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
 def test_a_draw_does_not_depend_on_how_many_there_are() -> None:

@@ -20,6 +20,7 @@ from posprobe.analyses.rotation_answers import closed_form, ladder, rotations
 from posprobe.analyses.stationary import (
     Kernel,
     fit_kernel,
+    fit_offsets,
     leading,
     offset_sums,
     root,
@@ -373,6 +374,7 @@ def _fewer(shared: View) -> tuple[float, float]:
     rows, columns = len(thinned), min(d, DRAWN_ROWS)
     kernel = fit_kernel(thinned)
     found = _participation(thinned) / _expected(kernel, rows, d)
+    distance = (np.arange(rows) - np.arange(rows)[:, None]).ravel() + rows - 1
     rng = shared.rng(3)
     factor = root(toeplitz(kernel.by_offset(rows)))
     # As smooth as can be: fewer directions than any other kernel of that length has.
@@ -384,7 +386,9 @@ def _fewer(shared: View) -> tuple[float, float]:
         nulls = factor @ white, smoothest @ white, np.cumsum(white, axis=0)
         for null, points in enumerate(nulls):
             points = units(points - points.mean(axis=0))
-            drawn[null, k] = _participation(points) / _expected(fit_kernel(points), rows, columns)
+            gram = points @ points.T
+            sums = np.bincount(distance, gram.ravel())[rows - 1 :].astype(np.float64)
+            drawn[null, k] = _spread(gram) / _expected(fit_offsets(sums), rows, columns)
     return (
         max(rank(-found, -null) for null in drawn),
         max(found / float(np.median(null)) for null in drawn),
@@ -405,7 +409,10 @@ def _small_gram(points: Floats) -> Floats:
 
 
 def _participation(points: Floats) -> float:
-    gram = _small_gram(points)
+    return _spread(_small_gram(points))
+
+
+def _spread(gram: Floats) -> float:
     return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -74,3 +75,10 @@ def total_power(points: Floats, length: int) -> NDArray[np.float64]:
     waves = np.fft.fft(paired, length, axis=0).view(points.dtype)
     power = np.einsum("ij,ij->i", waves, waves).astype(np.float64)
     return np.asarray(power + np.roll(power[::-1], 1)) / 2
+
+
+@lru_cache(maxsize=16)
+def fast_length(least: int) -> int:
+    """Return the least length of a transform, no shorter, that has no prime factor above 5."""
+    odds = [int(3**threes * 5**fives) for threes in range(16) for fives in range(12)]
+    return min(odd << max(-(-least // odd) - 1, 0).bit_length() for odd in odds)

@@ -10,6 +10,7 @@ skill looks at the `COMPONENTS` leading components only.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,9 @@ from posprobe.table import Grid, Layout, PositionTable
 
 #: Steps of the block Krylov iteration: leading eigenvalues within 0.4 % even of a flat spectrum.
 STEPS = 6
+#: Residual of an eigenvector, as a share of its eigenvalue, that ends the iteration early: the
+#: eigenvalue is then exact to about its square.
+SETTLED = 0.01
 #: Leading components of a surrogate. More would cost time and hardly change the skill: what a null
 #: model's shift predicts at all, its strongest components predict.
 COMPONENTS = 16
@@ -65,6 +69,8 @@ HEADLINES = (
     "grid.interaction_share",
     "grid.axis_power_share",
 )
+#: The analyses that have any.
+BLOCKS = frozenset(key.split(".")[0] for key in HEADLINES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +87,16 @@ class ShapeConstants:
         ``[n, d]``: the sinusoid of the shape, on a grid the 2-D sin-cos; None where that has no
         table of this width.
     ladder
-        Its directions, strongest first.
+        Its directions, strongest first; None where none of the analyses needs them.
+    blocks
+        The analyses whose numbers are wanted.
     """
 
     layout: Layout
     window: NDArray[np.float64]
     sinusoid: NDArray[np.float64] | None
     ladder: Ladder | None
+    blocks: Set[str]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -97,8 +106,9 @@ class ShapeConstants:
         return 1, self.layout.length
 
 
-def shape_constants(layout: Layout, dim: int) -> ShapeConstants:
-    """Prepare what all tables of one shape are measured with."""
+def shape_constants(layout: Layout, dim: int, blocks: Iterable[str] = BLOCKS) -> ShapeConstants:
+    """Prepare what all tables of one shape are measured with, for the analyses in ``blocks``."""
+    wanted = BLOCKS & set(blocks)
     formula = None
     if isinstance(layout, Grid) and dim % 4 == 0:
         formula = sincos2d(layout.height, layout.width, dim)
@@ -108,7 +118,10 @@ def shape_constants(layout: Layout, dim: int) -> ShapeConstants:
         layout,
         np.hanning(layout.size),
         None if formula is None else np.asarray(formula.values),
-        None if formula is None or layout.size < 4 else _span(formula),
+        None
+        if formula is None or layout.size < 4 or not wanted & {"sinusoid", "shift"}
+        else _span(formula),
+        wanted,
     )
 
 
@@ -120,7 +133,39 @@ def _span(formula: PositionTable) -> Ladder:
     return Ladder(basis, singular)
 
 
-def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
+@dataclass(frozen=True, eq=False)
+class Products:
+    """The Gram matrices of a table's rows, and the leading components that follow.
+
+    Parameters
+    ----------
+    raw, centred
+        ``[n, n]``: of the rows as they are, and centred.
+    leading, vectors
+        ``[k]`` and ``[n, k]``: leading eigenvalues and eigenvectors of the latter.
+    """
+
+    raw: Floats
+    centred: Floats
+    leading: Floats
+    vectors: Floats
+
+    def reordered(self, order: NDArray[np.intp]) -> Products:
+        """Return those of the same rows in another order, without any multiplication."""
+        raw, gram = (matrix[order][:, order] for matrix in (self.raw, self.centred))
+        return Products(raw, gram, self.leading, self.vectors[order])
+
+
+def products(values: Floats) -> Products:
+    """Multiply the rows of a table ``[n, d]`` with each other; n up to `MAX_ROWS`."""
+    table, _ = centred(values)
+    raw, gram = grams(values, table)
+    return Products(raw, gram, *leading_components(gram, min(COMPONENTS, *table.shape)))
+
+
+def headline(
+    values: Floats, shared: ShapeConstants, known: Products | None = None
+) -> dict[str, float | None]:
     """Compute the headline numbers of one table.
 
     Parameters
@@ -129,13 +174,20 @@ def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
         ``[n, d]`` float32 or float64, which is also the precision of the computation.
     shared
         For the table's shape.
+    known
+        Its `products`, where they are known already.
 
     Returns
     -------
     dict
-        Numbers by their key path in ``analysis.json``; None where undefined.
+        Numbers of the wanted analyses by their key path in ``analysis.json``; None where undefined.
     """
+    wanted = shared.blocks
     table, error = centred(values)
+    waves = _waves(table, shared) if wanted & {"spectrum", "grid"} else {}
+    if not wanted - {"spectrum", "grid"}:
+        return _wanted(waves, wanted)
+    count = min(COMPONENTS, *table.shape)
     on_grid = isinstance(shared.layout, Grid)
     near: tuple[float | None, float | None] = None, None
     if len(values) > MAX_ROWS:
@@ -145,35 +197,48 @@ def headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
         units, there = unit_rows(values, np, centered=True)
         similarity = sums_of_rows(units, there, *shared.shape, np).numbers()
         gram: Floats = table.T @ table
-        if shared.ladder is not None:
+        leading, along = leading_components(gram, count)
+        scores = table @ along
+        if shared.ladder is not None and "sinusoid" in wanted:
             near = shared.ladder.from_rows(table, squared_norm(gram))
     else:
-        whole, gram = grams(values, table)
-        cosine, there = cosines(whole, values, 0.0)
+        found = known or products(values)
+        gram, leading = found.centred, found.leading
+        scores = found.vectors * np.sqrt(np.maximum(leading, 0))
+        cosine, there = cosines(found.raw, values, 0.0)
         raw = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
         cosine[~there], cosine[:, ~there] = np.nan, np.nan
         raw["monotone_fraction"] = monotone_fraction(cosine, *shared.shape)
         cosine, there = cosines(gram, table, error)
         similarity = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
-        if shared.ladder is not None:
+        if shared.ladder is not None and "sinusoid" in wanted:
             near = shared.ladder.from_gram(gram)
     numbers = {
         **_named("similarity.raw", raw),
         **_named("similarity.centered", similarity),
-        **_components(gram, table, on_grid=on_grid),
+        **_components(gram, leading, scores if "shift" in wanted and not on_grid else None),
         "sinusoid.cka": near[0],
         "sinusoid.ladder_share": None if on_grid else near[1],
-        **_waves(table, shared),
+        **waves,
     }
-    return {key: None if value is None else float(value) for key, value in numbers.items()}
+    return _wanted(numbers, wanted)
+
+
+def _wanted(numbers: dict[str, float | None], blocks: Set[str]) -> dict[str, float | None]:
+    return {
+        key: None if value is None else float(value)
+        for key, value in numbers.items()
+        if key.split(".")[0] in blocks
+    }
 
 
 def sinusoid_headline(shared: ShapeConstants) -> dict[str, float | None]:
     """Compute the headline numbers of the sinusoid of a shape; empty where there is none."""
-    if shared.sinusoid is None:
+    if shared.sinusoid is None or not shared.blocks:
         return {}
     numbers = headline(shared.sinusoid, shared)
-    if shared.ladder is not None and not isinstance(shared.layout, Grid):
+    on_line = not isinstance(shared.layout, Grid)
+    if shared.ladder is not None and on_line and "shift" in shared.blocks:
         # Its exact shift needs every direction of the ladder, not the leading few.
         scores = shared.ladder.basis * shared.ladder.singular
         unused = max(0, min(shared.sinusoid.shape) - scores.shape[1])
@@ -211,18 +276,16 @@ def _named(block: str, numbers: dict[str, float | None]) -> dict[str, float | No
     return {f"{block}.{name}": value for name, value in numbers.items()}
 
 
-def _components(gram: Floats, table: Floats, *, on_grid: bool) -> dict[str, float | None]:
+def _components(gram: Floats, leading: Floats, scores: Floats | None) -> dict[str, float | None]:
     """Compute what the eigenvalues of the rows' or the columns' Gram matrix say."""
     total = float(np.trace(gram, dtype=np.float64))
     if total <= 0:
         return _named("pca", eigenvalue_numbers(np.zeros(0), 0, 0)) | {"shift.skill": None}
-    leading, vectors = leading_components(gram, min(COMPONENTS, *table.shape))
     numbers = _named("pca", eigenvalue_numbers(leading, total, squared_norm(gram)))
-    if on_grid:
+    if scores is None:
         return numbers | {"shift.skill": None}
     # Directions of rounding would be taken for noise to predict.
     kept = leading > centring_error(float(leading[0]), 1, float(np.finfo(gram.dtype).eps))
-    scores = table @ vectors if len(table) > MAX_ROWS else vectors * np.sqrt(np.maximum(leading, 0))
     return numbers | {"shift.skill": leading_skill(scores[:, kept])}
 
 
@@ -233,17 +296,28 @@ def leading_components(gram: Floats, count: int) -> tuple[Floats, Floats]:
     """
     n = len(gram)
     if n <= 4 * (count + 8):
-        eigenvalues, vectors = np.linalg.eigh(gram)
-        return eigenvalues[::-1][:count], vectors[:, ::-1][:, :count]
+        return _falling_eigh(gram, count)
     block = np.random.default_rng(0).standard_normal((n, count + 8), dtype=np.float32)
     blocks = []
-    steps = min(STEPS, n // (count + 8))
-    for _ in range(steps):
-        block = np.linalg.qr(gram @ block)[0]
+    image = gram @ block
+    for _ in range(min(STEPS, n // (count + 8))):
+        block = np.linalg.qr(image)[0]
         blocks.append(block)
+        image = gram @ block
+        # Where the spectrum falls fast, the last block alone has settled soon.
+        values, vectors = _falling_eigh(block.T @ image, count)
+        settled = block @ vectors
+        if (np.linalg.norm(image @ vectors - settled * values, axis=0) <= SETTLED * values).all():
+            return values, settled
     basis = np.linalg.qr(np.concatenate(blocks, axis=1))[0]
-    eigenvalues, vectors = np.linalg.eigh(basis.T @ (gram @ basis))
-    return eigenvalues[::-1][:count], basis @ vectors[:, ::-1][:, :count]
+    values, vectors = _falling_eigh(basis.T @ (gram @ basis), count)
+    return values, basis @ vectors
+
+
+def _falling_eigh(matrix: Floats, count: int) -> tuple[Floats, Floats]:
+    """Return the leading eigenvalues ``[k]``, falling, and their eigenvectors ``[n, k]``."""
+    values, vectors = np.linalg.eigh(matrix)
+    return values[::-1][:count], vectors[:, ::-1][:, :count]
 
 
 def _waves(table: Floats, shared: ShapeConstants) -> dict[str, float | None]:

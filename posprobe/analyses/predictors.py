@@ -171,8 +171,6 @@ class FixedLadder:
 
     def predict(self, curve: Floats, missing: Mask) -> Floats:
         """Return the missing rows: ``[m, r]``."""
-        from scipy.linalg import solve_triangular
-
         k, r = self.basis.shape[1], curve.shape[1]
         mean = curve[~missing].mean(axis=0)
         # Known rows, and below them the penalty, so that nothing small is squared.
@@ -180,7 +178,7 @@ class FixedLadder:
         stacked[:-k, :k], stacked[:-k, k:] = self.basis[~missing], curve[~missing] - mean
         stacked[-k:, :k] = np.diag(np.sqrt(self.noise / (1 - self.noise)) / self.strength)
         triangle: Floats = np.linalg.qr(stacked, mode="r")  # type: ignore[assignment]
-        weights = solve_triangular(triangle[:k, :k], triangle[:k, k:])
+        weights = np.linalg.solve(triangle[:k, :k], triangle[:k, k:])
         return np.asarray(self.basis[missing] @ weights + mean)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.gram import total_power
+from posprobe.analyses.gram import fast_length, total_power
 from posprobe.table import Grid, Layout
 
 #: Lengths of each family of kernels.
@@ -29,6 +29,8 @@ DISTANCES = 48
 GRID_SIDE = 16
 #: Leading directions of the columns that a draw keeps.
 DIRECTIONS = 24
+#: Share of the variance in the weakest directions that draws of a process do without.
+TAIL = 1e-3
 #: Steps of the block iteration for leading directions.
 STEPS = 3
 
@@ -78,7 +80,7 @@ def atoms(distance: Floats, lengths: Floats) -> Floats:
 def offset_sums(points: Floats) -> Floats:
     """Return the sums along the diagonals of the Gram matrix, ``[n]``, without forming it."""
     n = len(points)
-    return np.asarray(np.fft.ifft(total_power(points, 2 * n)).real[:n])
+    return np.asarray(np.fft.ifft(total_power(points, fast_length(2 * n))).real[:n])
 
 
 def fit_kernel(points: Floats) -> Kernel:
@@ -92,9 +94,13 @@ def fit_kernel(points: Floats) -> Kernel:
     points
         ``[n, r]``, centred.
     """
-    n = len(points)
-    shared = _sequence_design(n)
-    return _fit(offset_sums(points)[shared.offsets], shared.sums, shared.lengths, shared.pairs)
+    return fit_offsets(offset_sums(points))
+
+
+def fit_offsets(sums: Floats) -> Kernel:
+    """Fit a falling kernel to a sequence of which the `offset_sums` are known: ``[n]``."""
+    shared = _sequence_design(len(sums))
+    return _fit(sums[shared.offsets], shared.sums, shared.lengths, shared.pairs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,20 +176,18 @@ class Process:
         periodic (circulant embedding: Dietrich & Newsam 1997). Below 0, which
         happens to smooth kernels as long as the table, the spectrum is cut.
     columns
-        ``[r]``: standard deviations along the table's principal directions.
+        ``[r]``: standard deviations along the table's principal directions, but for those that
+        together hold less than `TAIL` of the variance.
     mean
         ``[r]``: the mean row along them.
-    width
-        Number of columns ``d`` of a draw; those beyond ``r`` are zero.
     """
 
     amplitude: Floats
     columns: Floats
     mean: Floats
-    width: int
 
     def draw(self, rng: np.random.Generator) -> NDArray[np.float32]:
-        """Draw a table ``[n, d]`` in the table's principal directions, rather than its columns."""
+        """Draw a table ``[n, r]`` in the table's principal directions, rather than its columns."""
         shape, count = self.amplitude.shape, len(self.columns)
         axes = tuple(range(len(shape)))
         kept = tuple(slice(size // 2) for size in shape)
@@ -193,10 +197,8 @@ class Process:
         waves = white.view(np.complex64) * self.amplitude.astype(np.float32)[..., None]
         rows = np.fft.ifftn(waves, axes=axes, norm="ortho")[kept].view(np.float32)
         rows = rows.reshape(-1, count + count % 2)[:, :count]
-        rows = (rows - rows.mean(axis=0)) * self.columns + self.mean
-        drawn = np.zeros((len(rows), self.width), dtype=np.float32)
-        drawn[:, :count] = rows
-        return drawn
+        drawn = (rows - rows.mean(axis=0)) * self.columns + self.mean
+        return np.asarray(drawn, dtype=np.float32)
 
 
 def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
@@ -238,13 +240,15 @@ def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
     else:
         variance, directions = np.linalg.eigh(points.T @ points)
         columns = np.sqrt(np.maximum(variance, 0.0))
+    kept = np.cumsum(variance) > TAIL * variance.sum()  # they rise
+    columns, directions = columns[kept], directions[:, kept]
     scale = 1 / np.sqrt(n * around) if around > 1e-12 else 0.0
     along = directions.T @ mean
     rest = float(np.linalg.norm(mean - directions @ along))
     columns, along = columns * scale, np.asarray(along)
     if len(columns) < d:  # the part of the mean that no principal direction has
         columns, along = np.append(columns, 0.0), np.append(along, rest)
-    return Process(np.sqrt(spectrum), columns, along, d)
+    return Process(np.sqrt(spectrum), columns, along)
 
 
 def grid_distances(height: int, width: int) -> Floats:

@@ -8,7 +8,7 @@ from posprobe.analyses.answer import OPEN, Answer
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.stationary import fit_process, leading
 from posprobe.analyses.views import LEVEL
-from posprobe.analyses.winding import Winding, winding
+from posprobe.analyses.winding import Winding, kept_components, winding, winding_pairs
 from posprobe.table import Sequence
 
 #: Draws of each null: the least p-value that they allow is 0.02.
@@ -90,7 +90,13 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
 
 def _strength(points: Floats) -> float:
     """Return ``turns * (1 - radius CV) * share`` of the pair where it is largest."""
-    pairs = winding(leading(points - points.mean(axis=0), DIRECTIONS)).pairs
+    points = leading(points - points.mean(axis=0), DIRECTIONS)
+    variance, directions = np.linalg.eigh(points.T @ points)
+    if not variance[-1] > 0:
+        return 0.0
+    ratio = np.maximum(variance[::-1], 0.0) / variance.sum()
+    kept = kept_components(ratio)
+    pairs = winding_pairs((points @ directions[:, ::-1])[:, :kept], ratio) if kept > 1 else []
     return max(
         (
             pair.turns * max(1 - pair.radius_cv, 0.0) * pair.share

@@ -12,6 +12,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.gram import fast_length
 from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, in_parallel, to_numpy
 
@@ -67,10 +68,8 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> NDA
     NDArray
         ``[2h - 1, 2w - 1]``, no displacement in the middle.
     """
-    from scipy.fft import next_fast_len
-
     # Twice the size, so that nothing wraps around.
-    sizes = tuple(next_fast_len(2 * side - 1, real=True) for side in (height, width))
+    sizes = tuple(fast_length(2 * side - 1) for side in (height, width))
     columns = max(1, _TRANSFORMED // len(rows))
 
     def power(first: int) -> Array:

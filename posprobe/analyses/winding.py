@@ -15,6 +15,7 @@ from typing import ClassVar, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.gram import fast_length
 from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import Result, numbers
@@ -212,17 +213,23 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
     if found.undefined:
         return _none(given, found.undefined)
     ratio = found.explained_variance_ratio
-    kept = int(np.argmax(np.cumsum(ratio) >= min(SHARE, ratio.sum() - 1e-12))) + 1
-    # An axis may hold little; what rounding holds is none.
-    kept = min(max(kept, 3), MOST_COMPONENTS, int(np.count_nonzero(ratio > 1e-12)))
+    kept = kept_components(ratio)
     if kept < 2:
         return _none(given, "all rows lie on one line: a single component cannot go round")
     scores = found.scores[:, :kept]
-    pairs = sorted(_pairs(scores, ratio), key=lambda pair: -pair.share)
+    pairs = sorted(winding_pairs(scores, ratio), key=lambda pair: -pair.share)
     return Winding(tuple(pairs), scores, ratio[:kept], given.layout, given.start)
 
 
-def _pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
+def kept_components(ratio: Floats) -> int:
+    """Return how many components are paired, by their shares of the variance, which fall."""
+    kept = int(np.argmax(np.cumsum(ratio) >= min(SHARE, ratio.sum() - 1e-12))) + 1
+    # An axis may hold little; what rounding holds is none.
+    return min(max(kept, 3), MOST_COMPONENTS, int(np.count_nonzero(ratio > 1e-12)))
+
+
+def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
+    """Pair components ``[n, k]`` that go round each other; ``ratio`` are their shares ``[k]``."""
     scaled = scores / np.sqrt((scores**2).mean(axis=0))
     coherence = _coherence(scaled)
     free = np.ones(scores.shape[1], dtype=bool)
@@ -241,11 +248,12 @@ def _coherence(scaled: Floats) -> Floats:
     """Return the largest coherence of each pair over all lags, above the diagonal: ``[k, k]``."""
     n, k = scaled.shape
     lags = np.arange(1, max(n // 2, 1) + 1)
-    transform = np.fft.rfft(scaled, 2 * n, axis=0)
+    length = fast_length(2 * n)  # nothing wraps around
+    transform = np.fft.rfft(scaled, length, axis=0)
     result = np.zeros((k, k))
     for first in range(k - 1):
         one, others = transform[:, first, None], transform[:, first + 1 :]
-        crossed = np.fft.irfft(np.conj(one) * others - one * np.conj(others), 2 * n, axis=0)[lags]
+        crossed = np.fft.irfft(np.conj(one) * others - one * np.conj(others), length, axis=0)[lags]
         power = np.cumsum(scaled[:, first, None] ** 2 + scaled[:, first + 1 :] ** 2, axis=0)
         size = np.sqrt(power[n - 1 - lags] * (power[-1] - power[lags - 1]))
         ratio = np.abs(crossed) / np.maximum(size, np.finfo(float).tiny)

@@ -238,7 +238,7 @@ def analyze(
             told.update(verdict(inputs, table.source.dtype or "F32"))
         return headline_numbers(_summaries(inputs.results))
 
-    numbers = bands(table, measure, nulls, seed)
+    numbers = bands(table, measure, nulls, seed, chosen)
     results = {name: inputs.results[name] for name in chosen}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
     made = environment(given.device, seed, command)
