@@ -375,7 +375,7 @@ def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding,
     if reference.table and reference.table in [e.name for e in found if e.rule is None]:
         raise NoPositionTable(_nothing(checkpoint, found))
     if reference.table:
-        tables = [t for t in tables if reference.table == t.name]
+        tables = [t for t in tables if reference.table in (t.name, _stored_name(t.tensor))]
         if not tables:
             raise UnknownReference(
                 f"{reference.text}: it has no table called {reference.table!r}. "
@@ -389,6 +389,11 @@ def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding,
             + _listing(found, reference.source)
         )
     return tables[0]
+
+
+def _stored_name(info: TensorInfo | None) -> str | None:
+    """Return a tensor's name; a ``.npy`` file has none, and its own stands in."""
+    return None if info is None or info.file.endswith(".npy") else info.name
 
 
 def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Encoding:
