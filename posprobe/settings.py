@@ -12,8 +12,8 @@ from typing import Any
 
 from posprobe.errors import InvalidCheckpoint
 
-#: Beyond this, numbers that are multiplied with one another leave the range of the arithmetic.
-LARGEST = 1e100
+#: Beyond these, numbers that are multiplied or divided leave the range of the arithmetic.
+LARGEST, SMALLEST = 1e100, 1e-100
 #: Layers, heads or experts that a model has at most; the largest published ones have hundreds.
 MOST_LAYERS = 10_000
 _short = reprlib.Repr()
@@ -48,7 +48,7 @@ def whole(
 
 
 def number(config: Mapping[str, Any], key: str, *, path: str = "") -> float | None:
-    """Read a positive number up to `LARGEST`; None where the key is missing or null.
+    """Read a number from `SMALLEST` to `LARGEST`; None where the key is missing or null.
 
     Raises
     ------
@@ -59,7 +59,8 @@ def number(config: Mapping[str, Any], key: str, *, path: str = "") -> float | No
     if value is None:
         return None
     # A whole number of a thousand digits compares, and turns into no float.
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not SMALLEST <= value <= LARGEST:
         raise wrong(key, value, "a positive number", path)
     return float(value)
 

@@ -103,8 +103,9 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
             "not this model's; where it is a grid of patches after all, say so with --grid "
             f"{stored.height}x{stored.width}."
         )
+    # A tensor's name tells what it is; an array alone says nothing.
     stacked = len(info.shape) == 3 and stored.height != stored.width
-    if stated is None and stacked and not rule.tensors:
+    if stated is None and stacked and info.file.endswith(".npy"):
         raise InvalidCheckpoint(
             f"{_where(info)}: this may be a grid of {stored.height} x {stored.width} patches or "
             f"{stored.height} tables of {stored.width} rows. Say --grid {stored.height}x"
