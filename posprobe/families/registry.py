@@ -242,7 +242,8 @@ COMPUTED: Mapping[str, str] = {
             "canary_decoder", "ctrl", "fun_asr_nano_encoder", "kosmos_2_text_model",
             "kosmos_2_5_text_model", "m2m_100", "marian", "musicgen_decoder",
             "musicgen_melody_decoder", "nllb-moe", "pegasus", "pegasus_x",
-            "qwen2_5_omni_audio_encoder", "qwen3_asr_encoder", "qwen3_omni_moe_audio_encoder", "seamless_m4t", "seamless_m4t_v2", "speech_to_text",
+            "qwen2_5_omni_audio_encoder", "qwen3_asr_encoder", "qwen3_omni_moe_audio_encoder",
+            "seamless_m4t", "seamless_m4t_v2", "speech_to_text",
             "tipsv2_text_model", "videomae", "xglm",
         ),
         "a sinusoid of rows and one of columns": (
