@@ -247,8 +247,8 @@ def test_published_layouts_are_named_with_their_base(
     name = name.replace("5e+05", "500000")
     stored = {"as it is": table, "half": table.astype(np.float16), "scaled": 3 * table}
     for kind, values in (*stored.items(), ("noisy", 0.02 * (table + noise))):
-        values = values.astype(np.float64)
-        answer = closed_form(view(values), values, "F32")
+        double: Floats = np.asarray(values, dtype=np.float64)
+        answer = closed_form(view(double), double, "F32")
         assert answer.answer == "yes"
         assert name in answer.sentence
         assert ("nearly" in answer.sentence) == (kind == "noisy")
