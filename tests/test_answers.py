@@ -11,6 +11,7 @@ import posprobe as pp
 from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ask, half_length, settle
 from posprobe.analyses.grid_answers import ask_grid
+from posprobe.analyses.rotation_answers import closed_form
 from posprobe.analyses.views import view
 
 Floats = NDArray[np.float64]
@@ -232,3 +233,34 @@ def test_half_the_likeness_is_where_a_triangle_halves() -> None:
     # Sums of neighbours of noise fall linearly, to 0 at the length of the sum.
     values = np.stack([np.convolve(x, np.ones(20), "valid") for x in gaussian(2000, 200).T], axis=1)
     assert half_length(view(values).points) == pytest.approx(1 + 19 / 2, abs=0.5)
+
+
+@pytest.mark.parametrize("base", [100.0, 10_000.0, 500_000.0])
+@pytest.mark.parametrize("order", ["interleaved", "halves"])
+@pytest.mark.parametrize("endpoint", [False, True])
+def test_published_layouts_are_named_with_their_base(
+    base: float, order: str, endpoint: bool
+) -> None:
+    table = pp.sinusoidal(200, 64, base=base, order=order, endpoint=endpoint).values  # type: ignore[arg-type]
+    noise = 1e-3 * gaussian(200, 64)
+    name = f"sinusoid, {order}, exponents over {'d/2 - 1' if endpoint else 'd/2'}, base {base:g}"
+    name = name.replace("5e+05", "500000")
+    stored = {"as it is": table, "half": table.astype(np.float16), "scaled": 3 * table}
+    for kind, values in (*stored.items(), ("noisy", 0.02 * (table + noise))):
+        double: Floats = np.asarray(values, dtype=np.float64)
+        answer = closed_form(view(double), double, "F32")
+        assert answer.answer == "yes"
+        assert name in answer.sentence
+        assert ("nearly" in answer.sentence) == (kind == "noisy")
+        assert ("times" in answer.sentence) == (kind in ("scaled", "noisy"))
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.02])
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+def test_published_grids_are_named_with_their_base(scale: float, noise: float) -> None:
+    table = pp.sincos2d(14, 14, 192).values
+    values = scale * (table + noise * gaussian(196, 192))
+    answer = {a.question: a for a in ask_grid(values, 14, 14)}["closed_form"]
+    assert answer.answer == "yes"
+    assert "2-D sin-cos, columns first" in answer.sentence
+    assert "base 10000" in answer.sentence

@@ -395,13 +395,25 @@ def whole_verdict(values: Floats, layout: Layout, seed: int) -> list[dict[str, A
     return list(answers)
 
 
-def measure(name: str, process: Process, size: tuple[int, int], tables: int, seed: int) -> Counts:
-    """Draw tables of one process and size, and count the answers."""
+def measure(
+    name: str,
+    process: Process,
+    size: tuple[int, int],
+    tables: int,
+    seed: int,
+    before: Counts | None = None,
+) -> Counts:
+    """Draw tables of one process and size, and add their answers to those counted ``before``.
+
+    Tables are numbered, and begin with the first that was not counted yet.
+    """
     n, d = size
     side = math.isqrt(n)
     layout = Grid(side, side) if process.grid else Sequence(n)
-    counts: Counts = {"tables": tables, "any": 0, "periods": 0, "answers": {}}
-    for index in range(tables):
+    counts: Counts = before or {"tables": 0, "any": 0, "periods": 0, "answers": {}}
+    first = counts["tables"]
+    counts["tables"] += tables
+    for index in range(first, first + tables):
         values = process.draw(np.random.default_rng([seed, index, n, *name.encode()]), n, d)
         rows = layout if process.grid else Sequence(len(values))
         false = False
@@ -464,6 +476,7 @@ def main() -> None:
     parser.add_argument("--size", action="append", help="NxD, N rows or patches; all without")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--counts", type=Path, default=COUNTED, help="file that is added to")
+    parser.add_argument("--print", action="store_true", help="print counts and add them nowhere")
     parser.add_argument("--page", type=Path, help="Markdown file whose tables are replaced")
     given = parser.parse_args()
     counted = json.loads(given.counts.read_text()) if given.counts.exists() else {}
@@ -474,8 +487,11 @@ def main() -> None:
             text = f"{size[0]}x{size[1]}"
             if given.size and text not in given.size:
                 continue
-            counts = measure(name, process, size, given.tables, given.seed)
+            kept = None if given.print else counted.get(name, {}).get(text)
+            counts = measure(name, process, size, given.tables, given.seed, kept)
             print(show(name, text, counts), flush=True)
+            if given.print:
+                continue
             counted.setdefault(name, {})[text] = counts
             given.counts.write_text(json.dumps(counted, indent=1) + "\n")
     if given.page:

@@ -12,13 +12,15 @@ from posprobe.analyses.closeness import Cloud, Floats, cka, cloud
 from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
 from posprobe.analyses.stationary import root, toeplitz
 from posprobe.analyses.views import DRAWS, LEVEL, View
-from posprobe.encodings.recognise import fixed_formula
+from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.table import Grid, Layout
 from posprobe.table import Sequence as Line
 
 #: CKA with the sinusoid from which a table is one.
 SAME = 0.99
+#: Relative distance from a formula that rounding explains.
+EXACT = 5e-4
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
 UNEVEN = 0.2
 
@@ -175,10 +177,17 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
     layout = layout or Line(n)
     name = fixed_formula(values, layout, dtype)
     if name:
-        if name.startswith("sinusoid"):
-            name += ", base 10000"  # as every published variant has it
+        name += ", base 10000"  # as every published variant has it
         text = f"Yes: it is computed, not learned: {name}."
         return Answer("closed_form", "yes", text, {"formula": name}, keys=keys)
+    if near := nearly_formula(values, layout):
+        name = f"{near.name}, base {near.base:.6g}"
+        times = "" if abs(near.scale - 1) < 0.01 else f", times {near.scale:.3g}"
+        rounding = EXACT * (8 if dtype == "BF16" else 1)
+        off = f", nearly: it is off by {near.error:.2%}" if near.error > rounding else ""
+        text = f"Yes: its values follow a formula: {name}{times}{off}."
+        value = {"formula": name, "base": near.base, "scale": near.scale, "error": near.error}
+        return Answer("closed_form", "yes", text, value, keys=keys)
     if few := too_few("closed_form", shared, keys):
         return few
     if isinstance(layout, Grid):
