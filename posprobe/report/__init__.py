@@ -8,9 +8,10 @@ if TYPE_CHECKING:
     from posprobe.report.bundle import (
         bundle_name,
         check_place,
+        default_place,
         forward_name,
-        read_bundle,
         render_bundle,
+        sources_of,
         to_json,
         write_bundle,
     )
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from posprobe.report.kernels import compare_kernels
     from posprobe.report.paper import PaperFigure, paper_figure
     from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
+    from posprobe.report.stored import read_bundle
 
 #: Modules of the public names: one kind of bundle does not import what another needs.
 _HOMES = {
@@ -34,11 +36,13 @@ _HOMES = {
     "check_place": "bundle",
     "compare": "comparison",
     "compare_kernels": "kernels",
+    "default_place": "bundle",
     "describe": "analysis",
     "forward_name": "bundle",
     "paper_figure": "paper",
-    "read_bundle": "bundle",
+    "read_bundle": "stored",
     "render_bundle": "bundle",
+    "sources_of": "bundle",
     "to_json": "bundle",
     "write_bundle": "bundle",
     "write_table": "export",
@@ -56,11 +60,13 @@ __all__ = [
     "check_place",
     "compare",
     "compare_kernels",
+    "default_place",
     "describe",
     "forward_name",
     "paper_figure",
     "read_bundle",
     "render_bundle",
+    "sources_of",
     "to_json",
     "write_bundle",
     "write_table",
