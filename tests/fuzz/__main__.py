@@ -149,7 +149,9 @@ def _work(
 def _prepare(parent: Runner, kind: str) -> None:
     """Import what all cases of a class need, in the parent of their forks."""
     module = import_module(f"fuzz.{kind}")
-    parent.warm(*getattr(module, "WARM", ()))
+    parent.warm(*module.WARM)
+    if (prepare := getattr(module, "prepare", None)) is not None:
+        prepare()
 
 
 def _report(results: list[dict[str, str]]) -> int:

@@ -200,3 +200,6 @@ def _bomb(rng: random.Random) -> Case:
         head = len(header(text, b""))
         content = content.replace(struct.pack("<I", head + 16 * 2**20), struct.pack("<I", head + 2**30))
     return _npz(content, f"an array of {rows} x 1024 in {len(content)} bytes")
+
+
+WARM: tuple[tuple[str, ...], ...] = ()

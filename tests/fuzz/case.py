@@ -33,7 +33,7 @@ class Case:
         ``bundle`` puts a small sound bundle at ``bundle/`` before the files.
     read
         File and tensor that the format's own package reads as well; its numbers are expected in
-        ``out.npy``.
+        ``out.npy``. Of several files, named ``a|b``, those of any one.
     block
         Whether posprobe may leave out rows at either end of what the package reads.
     outputs

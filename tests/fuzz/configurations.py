@@ -149,7 +149,7 @@ def make(rng: random.Random) -> Case:
             outputs=("out.npy",),
         )  # fmt: skip
     argv = ("analyze", "m", "--out", "bundle", "--nulls", "0", "--rows", "0:8")
-    if any("position_emb" in name or "wpe" in name for name in shapes):
+    if any("position_emb" in name or name in ("wpe.weight", "pos_embed") for name in shapes):
         argv = (*argv, "--only", "norms")
     return Case(what, argv, files, outputs=("bundle",))
 
@@ -159,3 +159,6 @@ def _count(shape: tuple[int, ...]) -> int:
     for extent in shape:
         count *= extent
     return count
+
+
+WARM = (("analyze", "rotary:32x16", "--nulls", "0", "--out", "r"),)

@@ -222,3 +222,6 @@ def _sparse(rng: random.Random) -> Case:
         "a sparse file of 4 GB", argv, {FILE: head}, {FILE: f"sparse {len(head) + size}"},
         outputs=("out.npy",), expected="any" if width else "accepted",
     )  # fmt: skip
+
+
+WARM: tuple[tuple[str, ...], ...] = ()

@@ -8,12 +8,12 @@ from fuzz import build
 from fuzz.case import Case
 
 REFS = (
-    "sinusoidal:16x8", "sample:digits-vit", "sincos2d:4x4x8", "rope:16", "alibi:4", "t5:8x2",
+    "sinusoidal:16x8", "sample:digits-vit", "sincos2d:4x4x8", "rotary:32x16", "alibi:8x4", "t5:16x8",
     "sinusoidal", "sinusoidal:0x8", "sinusoidal:16x0", "sinusoidal:-1x8", "sinusoidal:16",
     "sinusoidal:16x8x2", "sinusoidal:999999999999x8", "sinusoidal:16x8,base=nan",
     "sinusoidal:16x8,base=1e400", "sinusoidal:16x8,base=-1", "sinusoidal:16x8,foo=1",
-    "sinusoidal:16x8,,", "t5:64x32,max=999999999999", "t5:1x1", "rope:16,base=0", "rope:17",
-    "rope:999999999", "alibi:0", "alibi:999999999", "sincos2d:1000000x1000000x8", "sample:", "sample:nope",
+    "sinusoidal:16x8,,", "t5:64x32,max=999999999999", "t5:1x1", "rotary:32x16,base=0", "rotary:32x17",
+    "rotary:8x999999999", "alibi:8x0", "alibi:8x999999999", "alibi:999999999x2", "sincos2d:1000000x1000000x8", "sample:", "sample:nope",
     "sample:digits-vit#nope", "sample:digits-vit@main", "t.npy", "t.npy#t", "t.npy@main", "nope.npy",
     "", " ", "#", "@", "a@", "a#", "~nouser/x", "~", ".", "/", "..", "me--model", "a/b/c", "-", "--",
     "t.npy#", "x" * 300, "a/" + "b" * 300, "http://x/y", "file:///etc/passwd", "\ud83d", "1" * 5000,
@@ -117,5 +117,5 @@ def _array() -> bytes:
 WARM = (
     ("figure", "norms", "sinusoidal:8x4", "-o", "f.svg"),
     ("compare", "sinusoidal:8x4", "sinusoidal", "--nulls", "0", "--out", "c"),
-    ("analyze", "rope:16", "--nulls", "0", "--out", "r"),
+    ("analyze", "rotary:32x16", "--nulls", "0", "--out", "r"),
 )

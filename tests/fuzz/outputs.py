@@ -24,7 +24,7 @@ def make(rng: random.Random) -> Case:
 def _argv(rng: random.Random, place: str) -> tuple[str, ...]:
     return rng.choice((
         ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", place),
-        ("analyze", "alibi:2", "--rows", "0:4", "--nulls", "0", "--out", place),
+        ("analyze", "alibi:4x2", "--nulls", "0", "--out", place),
         ("compare", "sinusoidal:8x4", "sinusoidal", "--nulls", "0", "--out", place),
     ))  # fmt: skip
 
@@ -132,5 +132,5 @@ def _odd(rng: random.Random) -> Case:
 WARM = (
     ("figure", "norms", "sinusoidal:8x4", "-o", "f.svg"),
     ("compare", "sinusoidal:8x4", "sinusoidal", "--nulls", "0", "--out", "c"),
-    ("analyze", "alibi:2", "--rows", "0:4", "--nulls", "0", "--out", "r"),
+    ("analyze", "alibi:4x2", "--nulls", "0", "--out", "r"),
 )

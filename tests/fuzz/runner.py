@@ -20,9 +20,11 @@ from typing import Any
 
 from fuzz.case import Case
 
-#: What one case may use: seconds of processor, seconds of wall clock on a busy machine, bytes
-#: beyond what the warm parent holds, bytes of one written file.
-CPU, WALL, MEMORY, FILE = 20, 60, 768 * 2**20, 64 * 2**20
+#: What one case may use: seconds of processor, seconds in which it does nothing at all, bytes beyond
+#: what the warm parent holds, bytes of one written file.
+CPU, IDLE, MEMORY, FILE = 20, 15, 768 * 2**20, 64 * 2**20
+#: Seconds after which a case is ended on any machine.
+WALL = 120
 #: What hostile code of a checkpoint would leave in the working folder.
 CANARY = "canary"
 
@@ -31,8 +33,8 @@ CANARY = "canary"
 class Seen:
     """What a case did: ``code`` is negative where a signal ended it.
 
-    ``before`` and ``after`` describe every file in reach by path; ``cache`` is left out. ``pages``
-    are the HTML pages that were written.
+    ``before`` and ``after`` describe every file in reach by path; ``cache`` is left out.
+    ``seconds`` are those of the processor.
     """
 
     code: int
@@ -64,9 +66,9 @@ class Runner:
         try:
             case.lay_out(folder, self.bundle)
             before = manifest(scratch)
-            started = time.monotonic()
+            started = _used()
             code = in_child(lambda: _command(case, scratch), scratch)
-            seconds = time.monotonic() - started
+            seconds = _used() - started
             yield Seen(
                 code,
                 _tail(self.root / f"{scratch.name}.out"),
@@ -122,7 +124,7 @@ def runner() -> Iterator[Runner]:
         yield made
 
 
-def in_child(act: Callable[[], int], scratch: Path, *, cpu: int = CPU, wall: int = WALL) -> int:
+def in_child(act: Callable[[], int], scratch: Path, *, cpu: int = CPU) -> int:
     """Run something in a forked child within the limits; return how it ended."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -130,7 +132,7 @@ def in_child(act: Callable[[], int], scratch: Path, *, cpu: int = CPU, wall: int
     if child == 0:
         code = 70
         try:
-            _confine(scratch, cpu, wall)
+            _confine(scratch, cpu)
             code = act()
         except BaseException:  # noqa: BLE001 - whatever it is must not reach the parent's code
             import traceback
@@ -142,11 +144,32 @@ def in_child(act: Callable[[], int], scratch: Path, *, cpu: int = CPU, wall: int
                 with suppress(BaseException):
                     stream.flush()
             os._exit(code & 0xFF)
-    _, status, _ = os.wait4(child, 0)
-    return os.waitstatus_to_exitcode(status)
+    return _watched(child)
 
 
-def _confine(scratch: Path, cpu: int, wall: int) -> None:
+def _watched(child: int) -> int:
+    """Wait for a child, and end it once it has done nothing for too long; a busy machine is not
+    taken for a hang.
+    """
+    used, since, pause = 0, time.monotonic(), 0.001
+    begun = since
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(pause)
+        pause = min(pause * 1.5, 0.02)
+        now = sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        clock = time.monotonic()
+        if now != used:
+            used, since = now, clock
+        if clock - since > IDLE or clock - begun > WALL:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return -signal.SIGKILL
+
+
+def _confine(scratch: Path, cpu: int) -> None:
     base = scratch.parent / scratch.name
     answers = os.memfd_create("answers")
     os.write(answers, b"y\n" * 64)  # whoever asks whether to run code is told yes
@@ -166,8 +189,6 @@ def _confine(scratch: Path, cpu: int, wall: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(wall)
     os.chdir(scratch / "work")
     os.environ.update(
         HOME=str(scratch / "home"),
@@ -176,6 +197,12 @@ def _confine(scratch: Path, cpu: int, wall: int) -> None:
         HF_HUB_OFFLINE="1",
     )
     tempfile.tempdir = str(scratch / "tmp")
+
+
+def _used() -> float:
+    """Return the seconds of processor that ended children have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _held() -> int:

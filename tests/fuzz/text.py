@@ -168,5 +168,5 @@ def _format(rng: random.Random) -> Case:
 WARM = (
     ("figure", "norms", "sinusoidal:8x4", "-o", "f.svg"),
     ("compare", "sinusoidal:8x4", "sinusoidal", "--nulls", "0", "--out", "c"),
-    ("analyze", "rope:16", "--nulls", "0", "--out", "r"),
+    ("analyze", "rotary:32x16", "--nulls", "0", "--out", "r"),
 )
