@@ -1,8 +1,8 @@
 """``python -m tests.fuzz``: run cases, print a table, write what is wrong as files that show it.
 
-    python -m tests.fuzz --minutes 10 --seed 7          every class in turn, for ten minutes
-    python -m tests.fuzz --class headers --cases 300    so many cases of one class
-    python -m tests.fuzz --replay FILE...               cases that were written before
+python -m tests.fuzz --minutes 10 --seed 7          every class in turn, for ten minutes
+python -m tests.fuzz --class headers --cases 300    so many cases of one class
+python -m tests.fuzz --replay FILE...               cases that were written before
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ from itertools import count, islice
 from pathlib import Path
 
 # One thread, so that a fork has all there is; set before NumPy is imported.
-os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-               "MPLBACKEND": "agg"}  # fmt: skip
+os.environ |= {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MPLBACKEND": "agg",
+}
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
@@ -32,9 +36,17 @@ from fuzz.runner import Runner, runner  # noqa: E402
 
 #: The classes, those that import most last, with the cases of the test run.
 CLASSES = {
-    "headers": 200, "arrays": 160, "configurations": 160, "options": 120, "text": 120,
-    "outputs": 80, "bundles": 80, "hub": 80, "archives": 120, "models": 20,
-}  # fmt: skip
+    "headers": 200,
+    "arrays": 160,
+    "configurations": 160,
+    "options": 120,
+    "text": 120,
+    "outputs": 80,
+    "bundles": 80,
+    "hub": 80,
+    "archives": 120,
+    "models": 20,
+}
 FAILURES, CORPUS = HERE / "failures", HERE / "corpus"
 
 
@@ -136,8 +148,14 @@ def _work(
         _prepare(parent, kind)
         with parent.run(case) as seen:
             outcome: Outcome = judge(case, seen)
-        record = {"class": kind, "name": name, "verdict": outcome.verdict, "what": case.what,
-                  "reason": outcome.reason, "seconds": f"{seen.seconds:.2f}"}  # fmt: skip
+        record = {
+            "class": kind,
+            "name": name,
+            "verdict": outcome.verdict,
+            "what": case.what,
+            "reason": outcome.reason,
+            "seconds": f"{seen.seconds:.2f}",
+        }
         if outcome.verdict == "wrong" and not name.endswith(".json"):
             path = FAILURES / f"{kind}-{name}.json"
             save(case, kind, path, reason=outcome.reason)

@@ -25,16 +25,27 @@ TENSOR = "wpe.weight"
 def make(rng: random.Random) -> Case:
     """Make one archive and read a tensor of it."""
     return build.pick(
-        rng, (2, _sound), (4, _damaged), (4, _members), (3, _evil), (3, _odd), (2, _content),
-        (1, _shards), (1, _huge),
-    )(rng)  # fmt: skip
+        rng,
+        (2, _sound),
+        (4, _damaged),
+        (4, _members),
+        (3, _evil),
+        (3, _odd),
+        (2, _content),
+        (1, _shards),
+        (1, _huge),
+    )(rng)
 
 
 def _case(content: bytes, what: str, expected: Any = "any", *, read: bool = True) -> Case:
     return Case(
-        what, ("extract", "t.bin", "--tensor", TENSOR, "-o", "out.npy"), {"t.bin": content},
-        read=("t.bin", TENSOR) if read else None, outputs=("out.npy",), expected=expected,
-    )  # fmt: skip
+        what,
+        ("extract", "t.bin", "--tensor", TENSOR, "-o", "out.npy"),
+        {"t.bin": content},
+        read=("t.bin", TENSOR) if read else None,
+        outputs=("out.npy",),
+        expected=expected,
+    )
 
 
 def _saved(state: Any, *, legacy: bool = False) -> bytes:
@@ -69,9 +80,26 @@ def _members(rng: random.Random) -> Case:
     """Pack the members again, in ways that readers of archives disagree about."""
     source = zipfile.ZipFile(io.BytesIO(_saved(_state(rng))))
     kind = rng.choice(
-        ("deflated", "one deflated", "twice", "order", "prefix", "missing", "size", "extra", "names",
-         "unaligned", "byteorder", "version", "root", "appended", "bomb", "comment", "encrypted")
-    )  # fmt: skip
+        (
+            "deflated",
+            "one deflated",
+            "twice",
+            "order",
+            "prefix",
+            "missing",
+            "size",
+            "extra",
+            "names",
+            "unaligned",
+            "byteorder",
+            "version",
+            "root",
+            "appended",
+            "bomb",
+            "comment",
+            "encrypted",
+        )
+    )
     stream = io.BytesIO(b"")
     chosen = rng.choice([name for name in source.namelist() if "/data/" in name])
     with warnings.catch_warnings(), zipfile.ZipFile(stream, "w") as archive:
@@ -121,7 +149,9 @@ def _evil(rng: random.Random) -> Case:
     """Put pickles that run into every place of a file."""
     import torch
 
-    kind = rng.choice(("whole", "value", "beside", "raw", "zip", "global", "attribute", "legacy tail"))
+    kind = rng.choice(
+        ("whole", "value", "beside", "raw", "zip", "global", "attribute", "legacy tail")
+    )
     state: Any = _state(rng)
     if kind == "whole":
         content = _saved(Evil(), legacy=rng.random() < 0.5)
@@ -139,8 +169,19 @@ def _evil(rng: random.Random) -> Case:
             archive.writestr("archive/version", b"3\n")
         content = stream.getvalue()
     elif kind == "global":
-        words = rng.choice(("posix\nmkdir", "os\nmkdir", "builtins\neval", "torch\nload", "argparse\nFileType",
-                            "argparse\n_sys", "argparse\nNamespace", "numpy\nload", "posprobe.cli\nmain"))  # fmt: skip
+        words = rng.choice(
+            (
+                "posix\nmkdir",
+                "os\nmkdir",
+                "builtins\neval",
+                "torch\nload",
+                "argparse\nFileType",
+                "argparse\n_sys",
+                "argparse\nNamespace",
+                "numpy\nload",
+                "posprobe.cli\nmain",
+            )
+        )
         raw = f"c{words}\n(S'canary'\ntR.".encode()
         content = raw
         if rng.random() < 0.6:
@@ -153,26 +194,57 @@ def _evil(rng: random.Random) -> Case:
         content = _saved(torch.nn.Linear(2, 2))
     else:
         content = _saved(state, legacy=True) + pickle.dumps(Evil())
-    return _case(content, f"a pickle that runs: {kind}", "any" if kind == "legacy tail" else "error")
+    return _case(
+        content, f"a pickle that runs: {kind}", "any" if kind == "legacy tail" else "error"
+    )
 
 
 def _odd(rng: random.Random) -> Case:
     """Save tensors that are not what they look like."""
     import torch
 
+    nn: Any = torch.nn
     values = torch.from_numpy(build.table(rng, 8, 4))
-    kind = rng.choice(("expand", "transpose", "slice", "sparse", "csr", "complex", "meta", "parameter",
-                       "scalar", "empty", "bool", "quantised", "conj", "shared", "3d", "f8", "subclass"))  # fmt: skip
+    kind = rng.choice(
+        (
+            "expand",
+            "transpose",
+            "slice",
+            "sparse",
+            "csr",
+            "complex",
+            "meta",
+            "parameter",
+            "scalar",
+            "empty",
+            "bool",
+            "quantised",
+            "conj",
+            "shared",
+            "3d",
+            "f8",
+            "subclass",
+        )
+    )
     tensor: Any = {
-        "expand": lambda: values[:1].expand(8, 4), "transpose": lambda: values.T,
-        "slice": lambda: values[::2, 1:3], "sparse": lambda: values.to_sparse(),
-        "csr": lambda: values.to_sparse_csr(), "complex": lambda: values.to(torch.complex64),
-        "meta": lambda: values.to("meta"), "parameter": lambda: torch.nn.Parameter(values),
-        "scalar": lambda: values[0, 0], "empty": lambda: values[:0], "bool": lambda: values > 0,
+        "expand": lambda: values[:1].expand(8, 4),
+        "transpose": lambda: values.T,
+        "slice": lambda: values[::2, 1:3],
+        "sparse": lambda: values.to_sparse(),
+        "csr": lambda: values.to_sparse_csr(),
+        "complex": lambda: values.to(torch.complex64),
+        "meta": lambda: values.to("meta"),
+        "parameter": lambda: torch.nn.Parameter(values),
+        "scalar": lambda: values[0, 0],
+        "empty": lambda: values[:0],
+        "bool": lambda: values > 0,
         "quantised": lambda: torch.quantize_per_tensor(values, 0.1, 0, torch.qint8),
-        "conj": lambda: values.to(torch.complex64).conj(), "shared": lambda: values, "3d": lambda: values[None],
-        "f8": lambda: values.to(torch.float8_e4m3fn), "subclass": lambda: torch.nn.Buffer(values),
-    }[kind]()  # fmt: skip
+        "conj": lambda: values.to(torch.complex64).conj(),
+        "shared": lambda: values,
+        "3d": lambda: values[None],
+        "f8": lambda: values.to(torch.float8_e4m3fn),
+        "subclass": lambda: nn.Buffer(values),
+    }[kind]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         content = _saved({TENSOR: tensor, "other": tensor}, legacy=rng.random() < 0.3)
@@ -193,15 +265,41 @@ def _content(rng: random.Random) -> Case:
         deep = {"model": deep}
     cycle: Any = {TENSOR: values}
     cycle["model"] = cycle
-    content = rng.choice((
-        values, {}, [], None, 7, "text", {TENSOR: [values]}, {"model": {TENSOR: values}}, [values, values],
-        {1: values}, {None: values}, {(1, 2): values}, {bad: values}, {bad: {bad: {"wpe.weight": values}}},
-        {TENSOR: values, "args": {bad: bad}}, {TENSOR: values, "config": 7}, {b"wpe": values},
-        {TENSOR: values, "args": argparse.Namespace(max_positions=bad, arch=bad)}, deep, cycle,
-        {"module.wpe.weight": values, "module.b": values}, {TENSOR: values, "config": {"model_type": [1]}},
-        {TENSOR: values, "cfg": {"model": argparse.Namespace(max_positions=10**400)}}, {1.5: values, True: values},
-    ))  # fmt: skip
-    argv = rng.choice((("inspect", "t.bin"), ("extract", "t.bin", "-o", "out.npy"), ("inspect", "t.bin", "--json")))
+    content = rng.choice(
+        (
+            values,
+            {},
+            [],
+            None,
+            7,
+            "text",
+            {TENSOR: [values]},
+            {"model": {TENSOR: values}},
+            [values, values],
+            {1: values},
+            {None: values},
+            {(1, 2): values},
+            {bad: values},
+            {bad: {bad: {"wpe.weight": values}}},
+            {TENSOR: values, "args": {bad: bad}},
+            {TENSOR: values, "config": 7},
+            {b"wpe": values},
+            {TENSOR: values, "args": argparse.Namespace(max_positions=bad, arch=bad)},
+            deep,
+            cycle,
+            {"module.wpe.weight": values, "module.b": values},
+            {TENSOR: values, "config": {"model_type": [1]}},
+            {TENSOR: values, "cfg": {"model": argparse.Namespace(max_positions=10**400)}},
+            {1.5: values, True: values},
+        )
+    )
+    argv = rng.choice(
+        (
+            ("inspect", "t.bin"),
+            ("extract", "t.bin", "-o", "out.npy"),
+            ("inspect", "t.bin", "--json"),
+        )
+    )
     return Case("content of an archive", argv, {"t.bin": _saved(content)}, outputs=("out.npy",))
 
 
@@ -213,11 +311,17 @@ def _shards(rng: random.Random) -> Case:
     first, second = rng.sample(["pytorch_model-1.bin", "pytorch_model-2.bin"], 2)
     index = {"weight_map": {TENSOR: first, "b": second}}
     files = {
-        f"m/{first}": _saved({TENSOR: right}), f"m/{second}": _saved({"b": wrong, TENSOR: wrong}),
+        f"m/{first}": _saved({TENSOR: right}),
+        f"m/{second}": _saved({"b": wrong, TENSOR: wrong}),
         "m/pytorch_model.bin.index.json": build.dumps(index),
-    }  # fmt: skip
-    return Case("a tensor in two shards", ("extract", "m", "--tensor", TENSOR, "-o", "out.npy"), files,
-                read=(f"m/{first}", TENSOR), outputs=("out.npy",))  # fmt: skip
+    }
+    return Case(
+        "a tensor in two shards",
+        ("extract", "m", "--tensor", TENSOR, "-o", "out.npy"),
+        files,
+        read=(f"m/{first}", TENSOR),
+        outputs=("out.npy",),
+    )
 
 
 def _huge(rng: random.Random) -> Case:
@@ -226,8 +330,13 @@ def _huge(rng: random.Random) -> Case:
 
     shape = rng.choice(((2**20, 2**12), (2**40, 4), (2**16, 2**16)))
     tensor = torch.zeros(1, 1).expand(*shape)
-    argv = rng.choice((("inspect", "t.bin"), ("extract", "t.bin", "-o", "out.npy"),
-                       ("extract", "t.bin", "--rows", "0:4", "-o", "out.npy")))  # fmt: skip
+    argv = rng.choice(
+        (
+            ("inspect", "t.bin"),
+            ("extract", "t.bin", "-o", "out.npy"),
+            ("extract", "t.bin", "--rows", "0:4", "-o", "out.npy"),
+        )
+    )
     content = _saved({TENSOR: tensor})
     if rng.random() < 0.3:
         content = content.replace(struct.pack("<I", 2**20), struct.pack("<I", 2**30))

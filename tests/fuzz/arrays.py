@@ -31,22 +31,37 @@ class Evil:
 def make(rng: random.Random) -> Case:
     """Make one file and read an array of it."""
     return build.pick(
-        rng, (2, _sound), (3, _damaged), (4, _header), (2, _objects), (5, _archive), (1, _bomb),
-    )(rng)  # fmt: skip
+        rng,
+        (2, _sound),
+        (3, _damaged),
+        (4, _header),
+        (2, _objects),
+        (5, _archive),
+        (1, _bomb),
+    )(rng)
 
 
 def _npy(content: bytes, what: str, expected: Any = "any") -> Case:
     return Case(
-        what, ("extract", "a.npy", "-o", "out.npy"), {"a.npy": content}, read=("a.npy", "a"),
-        block=True, outputs=("out.npy",), expected=expected,
-    )  # fmt: skip
+        what,
+        ("extract", "a.npy", "-o", "out.npy"),
+        {"a.npy": content},
+        read=("a.npy", "a"),
+        block=True,
+        outputs=("out.npy",),
+        expected=expected,
+    )
 
 
 def _npz(content: bytes, what: str, expected: Any = "any") -> Case:
     return Case(
-        what, ("extract", "a.npz", "--tensor", "wpe", "-o", "out.npy"), {"a.npz": content},
-        read=("a.npz", "wpe"), outputs=("out.npy",), expected=expected,
-    )  # fmt: skip
+        what,
+        ("extract", "a.npz", "--tensor", "wpe", "-o", "out.npy"),
+        {"a.npz": content},
+        read=("a.npz", "wpe"),
+        outputs=("out.npy",),
+        expected=expected,
+    )
 
 
 def saved(values: Any, version: Any = None) -> bytes:
@@ -93,15 +108,58 @@ def header(text: str, data: bytes, version: tuple[int, int] = (1, 0)) -> bytes:
 
 def _header(rng: random.Random) -> Case:
     shape = rng.choice(
-        ("(4, 4)", "(4, 4,)", "(-4, -4)", "(4,)", "()", "(2**2, 4)", "(4.0, 4.0)", "[4, 4]", "4",
-         "(1, 4, 4)", "(3, 4, 4)", "(2, 4, 4)", "(True, 16)", "(0, 4)", "(4, 0)", "(10**30, 4)",
-         "(4294967296, 4294967296)", "('4', '4')", "(4L, 4L)", "None", "(1, 1, 4, 4)", "(16, 1)")
-    )  # fmt: skip
+        (
+            "(4, 4)",
+            "(4, 4,)",
+            "(-4, -4)",
+            "(4,)",
+            "()",
+            "(2**2, 4)",
+            "(4.0, 4.0)",
+            "[4, 4]",
+            "4",
+            "(1, 4, 4)",
+            "(3, 4, 4)",
+            "(2, 4, 4)",
+            "(True, 16)",
+            "(0, 4)",
+            "(4, 0)",
+            "(10**30, 4)",
+            "(4294967296, 4294967296)",
+            "('4', '4')",
+            "(4L, 4L)",
+            "None",
+            "(1, 1, 4, 4)",
+            "(16, 1)",
+        )
+    )
     dtype = rng.choice(
-        ("'<f4'", "'<f4'", "'<f4'", "'>f4'", "'|O'", "'<c8'", "'<i4'", "'<U4'", "'<M8[s]'", "'|V4'",
-         "[('a', '<f4')]", "'<f16'", "'f4'", "'float32'", "'<f8'", "'<f2'", "'|b1'", "''", "None",
-         "'<f400'", "('<f4', (2,))", "'<f4,<f4'", "__import__('os').mkdir('canary')")
-    )  # fmt: skip
+        (
+            "'<f4'",
+            "'<f4'",
+            "'<f4'",
+            "'>f4'",
+            "'|O'",
+            "'<c8'",
+            "'<i4'",
+            "'<U4'",
+            "'<M8[s]'",
+            "'|V4'",
+            "[('a', '<f4')]",
+            "'<f16'",
+            "'f4'",
+            "'float32'",
+            "'<f8'",
+            "'<f2'",
+            "'|b1'",
+            "''",
+            "None",
+            "'<f400'",
+            "('<f4', (2,))",
+            "'<f4,<f4'",
+            "__import__('os').mkdir('canary')",
+        )
+    )
     order = rng.choice(("False", "False", "True", "1", "None", "'yes'"))
     text = f"{{'descr': {dtype}, 'fortran_order': {order}, 'shape': {shape}, }}"
     kind = rng.choice(("", "", "", "extra", "missing", "python", "deep", "version"))
@@ -139,9 +197,24 @@ def _objects(rng: random.Random) -> Case:
 def _archive(rng: random.Random) -> Case:
     right, wrong = build.table(rng, 8, 4), build.table(rng, 8, 4)
     kind = rng.choice(
-        ("twin", "twice", "outside", "deflated", "encrypted", "names", "directory", "comment",
-         "many", "method", "crc", "size", "nested", "prefix", "object beside")
-    )  # fmt: skip
+        (
+            "twin",
+            "twice",
+            "outside",
+            "deflated",
+            "encrypted",
+            "names",
+            "directory",
+            "comment",
+            "many",
+            "method",
+            "crc",
+            "size",
+            "nested",
+            "prefix",
+            "object beside",
+        )
+    )
     stream = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(stream, "w") as archive:
         warnings.simplefilter("ignore")
@@ -155,7 +228,10 @@ def _archive(rng: random.Random) -> Case:
         elif kind == "deflated":
             archive.writestr("b.npy", saved(wrong), rng.choice((8, 12, 14)))
         elif kind == "names":
-            archive.writestr(rng.choice(build.HOSTILE[:30]).encode("utf-8", "replace").decode() + ".npy", saved(wrong))
+            archive.writestr(
+                rng.choice(build.HOSTILE[:30]).encode("utf-8", "replace").decode() + ".npy",
+                saved(wrong),
+            )
         elif kind == "directory":
             archive.writestr("b.npy/", b"")
         elif kind == "comment":
@@ -191,14 +267,19 @@ def _bomb(rng: random.Random) -> Case:
     rows = rng.choice((2**12, 2**18))
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, 1024), }}"
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", 8) as archive, archive.open("wpe.npy", "w", force_zip64=True) as out:
+    with (
+        zipfile.ZipFile(stream, "w", 8) as archive,
+        archive.open("wpe.npy", "w", force_zip64=True) as out,
+    ):
         out.write(header(text, b""))
         for _ in range(rows // 2**8 if rows < 2**18 else 16):
             out.write(bytes(2**20))
     content = stream.getvalue()
     if rows == 2**18:  # the directory tells what the header claims
         head = len(header(text, b""))
-        content = content.replace(struct.pack("<I", head + 16 * 2**20), struct.pack("<I", head + 2**30))
+        content = content.replace(
+            struct.pack("<I", head + 16 * 2**20), struct.pack("<I", head + 2**30)
+        )
     return _npz(content, f"an array of {rows} x 1024 in {len(content)} bytes")
 
 

@@ -6,26 +6,89 @@ import json
 import random
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+T = TypeVar("T")
+
 #: Text that wants to be more than text on a terminal or page.
 HOSTILE = (
-    "\x1b[2J\x1b[H", "\x1b]0;title\x07", "\x1b[31mred", "a\rb", "\x08\x08\x08", "\x9b31m", "\u202ecod.py",
-    "\u2066x\u2069", "\u200f", "a\nposprobe: all is well", "\u2028", "\x00", "\x7f", "\x85",
-    "<script>FOREIGN</script>", "<h1>FOREIGN</h1>", "\"><img src=x onerror=alert(1)>", "{{7*7}}",
-    "x" * 3000, "\ud800", "\udcff", "\ufeff", "e\u0301" * 50, "😀", "%s%n", "$(touch canary)",
-    "../../x", "a/b", "&#27;[2J", "\U000e0041", "\u061c", "-->", "]]>", "\\u001b[2J",
-)  # fmt: skip
+    "\x1b[2J\x1b[H",
+    "\x1b]0;title\x07",
+    "\x1b[31mred",
+    "a\rb",
+    "\x08\x08\x08",
+    "\x9b31m",
+    "\u202ecod.py",
+    "\u2066x\u2069",
+    "\u200f",
+    "a\nposprobe: all is well",
+    "\u2028",
+    "\x00",
+    "\x7f",
+    "\x85",
+    "<script>FOREIGN</script>",
+    "<h1>FOREIGN</h1>",
+    '"><img src=x onerror=alert(1)>',
+    "{{7*7}}",
+    "x" * 3000,
+    "\ud800",
+    "\udcff",
+    "\ufeff",
+    "e\u0301" * 50,
+    "😀",
+    "%s%n",
+    "$(touch canary)",
+    "../../x",
+    "a/b",
+    "&#27;[2J",
+    "\U000e0041",
+    "\u061c",
+    "-->",
+    "]]>",
+    "\\u001b[2J",
+)
 
 #: JSON values of wrong types and sizes; the last are written by hand, as `json` would not.
 WRONG: tuple[Any, ...] = (
-    None, True, False, 0, -1, 1, -5, 2**31, 2**63, 10**30, 10**400, 1.5, -0.0, 1e300, 1e-300,
-    float("nan"), float("inf"), float("-inf"), "", "7", "true", [], [1], [[]], {}, {"a": 1}, [None],
-    "x" * 500, {"": {"": {}}}, [10**18] * 3, 1_000_000_000, 999_999_999_999, "1e5", [0], [-1, 2],
-)  # fmt: skip
+    None,
+    True,
+    False,
+    0,
+    -1,
+    1,
+    -5,
+    2**31,
+    2**63,
+    10**30,
+    10**400,
+    1.5,
+    -0.0,
+    1e300,
+    1e-300,
+    float("nan"),
+    float("inf"),
+    float("-inf"),
+    "",
+    "7",
+    "true",
+    [],
+    [1],
+    [[]],
+    {},
+    {"a": 1},
+    [None],
+    "x" * 500,
+    {"": {"": {}}},
+    [10**18] * 3,
+    1_000_000_000,
+    999_999_999_999,
+    "1e5",
+    [0],
+    [-1, 2],
+)
 
 
 def table(rng: random.Random, rows: int = 0, width: int = 0) -> NDArray[np.float32]:
@@ -75,7 +138,9 @@ def damage(rng: random.Random, content: bytes) -> tuple[str, bytes]:
         case "cut":
             return "cut short", bytes(made[:place])
         case "insert":
-            return "bytes inserted", bytes(made[:place] + rng.randbytes(rng.choice((1, 8))) + made[place:])
+            return "bytes inserted", bytes(
+                made[:place] + rng.randbytes(rng.choice((1, 8))) + made[place:]
+            )
         case "zero":
             end = min(len(made), place + rng.choice((1, 4, 64)))
             made[place:end] = bytes(end - place)
@@ -127,7 +192,7 @@ def dumps(value: Any) -> bytes:
         sys.set_int_max_str_digits(limit)
 
 
-def pick(rng: random.Random, *weighted: tuple[int, Any]) -> Any:
+def pick(rng: random.Random, *weighted: tuple[int, T]) -> T:
     """Choose by weight."""
     weights: Sequence[int] = [weight for weight, _ in weighted]
     return rng.choices([value for _, value in weighted], weights)[0]

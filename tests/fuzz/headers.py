@@ -20,16 +20,27 @@ EXTRACT = ("extract", FILE, "--tensor", TENSOR, "-o", "out.npy")
 def make(rng: random.Random) -> Case:
     """Make one file and read a tensor of it."""
     return build.pick(
-        rng, (2, _sound), (4, _damaged), (6, _entry), (4, _text), (2, _layout), (2, _shards),
-        (1, _names), (1, _sparse),
-    )(rng)  # fmt: skip
+        rng,
+        (2, _sound),
+        (4, _damaged),
+        (6, _entry),
+        (4, _text),
+        (2, _layout),
+        (2, _shards),
+        (1, _names),
+        (1, _sparse),
+    )(rng)
 
 
 def case(what: str, content: bytes, *, expected: str = "any") -> Case:
     return Case(
-        what, EXTRACT, {FILE: content}, read=(FILE, TENSOR), outputs=("out.npy",),
+        what,
+        EXTRACT,
+        {FILE: content},
+        read=(FILE, TENSOR),
+        outputs=("out.npy",),
         expected=expected,  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def _tensors(rng: random.Random) -> dict[str, np.ndarray]:
@@ -64,27 +75,79 @@ def _entry(rng: random.Random) -> Case:
     start, stop = entry["data_offsets"]
     if field == "dtype":
         entry["dtype"] = rng.choice(
-            ("F32 ", "f32", "F8_E4M3", "BF16", "F16", "F64", "I32", "U16", "BOOL", "F4", "C64",
-             "Q4", "", "float32", None, 32, ["F32"], "I64\x00", "F32\u0000")
-        )  # fmt: skip
+            (
+                "F32 ",
+                "f32",
+                "F8_E4M3",
+                "BF16",
+                "F16",
+                "F64",
+                "I32",
+                "U16",
+                "BOOL",
+                "F4",
+                "C64",
+                "Q4",
+                "",
+                "float32",
+                None,
+                32,
+                ["F32"],
+                "I64\x00",
+                "F32\u0000",
+            )
+        )
     elif field == "shape":
         entry["shape"] = rng.choice(
-            (entry["shape"][::-1], [*entry["shape"], 1], [1, *entry["shape"]], [-1, -1], [0],
-             [2**32, 2**32], [2**64], [], [len(data) // 4], [float(entry["shape"][0]), 2.0],
-             [True, True], ["2", "2"], None, {"0": 2}, [[2, 2]], [10**30], [0, 10**18])
-        )  # fmt: skip
+            (
+                entry["shape"][::-1],
+                [*entry["shape"], 1],
+                [1, *entry["shape"]],
+                [-1, -1],
+                [0],
+                [2**32, 2**32],
+                [2**64],
+                [],
+                [len(data) // 4],
+                [float(entry["shape"][0]), 2.0],
+                [True, True],
+                ["2", "2"],
+                None,
+                {"0": 2},
+                [[2, 2]],
+                [10**30],
+                [0, 10**18],
+            )
+        )
     elif field == "data_offsets":
         entry["data_offsets"] = rng.choice(
-            ([stop, start], [start - 4, stop - 4], [start, stop + 4], [start + 4, stop + 4],
-             [start], [start, stop, stop], [0, 2**63], [0, 2**64], [0, 10**30], [-1, stop],
-             [float(start), float(stop)], [start, True], ["0", str(stop)], None, {}, [0, 0])
-        )  # fmt: skip
+            (
+                [stop, start],
+                [start - 4, stop - 4],
+                [start, stop + 4],
+                [start + 4, stop + 4],
+                [start],
+                [start, stop, stop],
+                [0, 2**63],
+                [0, 2**64],
+                [0, 10**30],
+                [-1, stop],
+                [float(start), float(stop)],
+                [start, True],
+                ["0", str(stop)],
+                None,
+                {},
+                [0, 0],
+            )
+        )
     elif field == "extra":
         entry[rng.choice(("note", "dtype ", "offset", ""))] = rng.choice(build.WRONG)
     elif field == "missing":
         del entry[rng.choice(sorted(entry))]
     elif field == "metadata":
-        header["__metadata__"] = rng.choice((*build.WRONG, {"a": 1}, {"a": None}, {"a": {"b": "c"}}))
+        header["__metadata__"] = rng.choice(
+            (*build.WRONG, {"a": 1}, {"a": None}, {"a": {"b": "c"}})
+        )
     else:
         header[name] = rng.choice(build.WRONG)
     return case(f"{field} of an entry", build.framed(build.dumps(header), data))
@@ -95,9 +158,26 @@ def _text(rng: random.Random) -> Case:
     header, data = build.entries(_tensors(rng))
     text = json.dumps(header)
     kind = rng.choice(
-        ("bom", "duplicate field", "duplicate tensor", "trailing", "leading", "utf-16", "comment",
-         "single", "nan", "deep", "list", "bytes", "length", "zeros", "float", "big", "escape")
-    )  # fmt: skip
+        (
+            "bom",
+            "duplicate field",
+            "duplicate tensor",
+            "trailing",
+            "leading",
+            "utf-16",
+            "comment",
+            "single",
+            "nan",
+            "deep",
+            "list",
+            "bytes",
+            "length",
+            "zeros",
+            "float",
+            "big",
+            "escape",
+        )
+    )
     raw = text.encode()
     length = None
     if kind == "bom":
@@ -126,7 +206,9 @@ def _text(rng: random.Random) -> Case:
     elif kind == "bytes":
         raw = raw.replace(b"wpe", rng.choice((b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"\x00")))
     elif kind == "length":
-        length = rng.choice((0, 1, len(raw) - 1, len(raw) + 1, 2**31, 2**63, 2**64 - 1, 100_000_001))
+        length = rng.choice(
+            (0, 1, len(raw) - 1, len(raw) + 1, 2**31, 2**63, 2**64 - 1, 100_000_001)
+        )
     elif kind == "zeros":
         raw = text.replace("[0,", "[00,").encode()
     elif kind == "float":
@@ -140,7 +222,9 @@ def _text(rng: random.Random) -> Case:
 
 def _layout(rng: random.Random) -> Case:
     """Put tensors in other orders, over each other, with holes and with trailing bytes."""
-    header, data = build.entries({TENSOR: build.table(rng), "b": build.table(rng), "c": build.table(rng)})
+    header, data = build.entries(
+        {TENSOR: build.table(rng), "b": build.table(rng), "c": build.table(rng)}
+    )
     kind = rng.choice(("order", "overlap", "hole", "tail", "empty", "same"))
     if kind == "order":
         header = dict(sorted(header.items(), key=lambda _: rng.random()))
@@ -178,9 +262,18 @@ def _shards(rng: random.Random) -> Case:
         special[second] = rng.choice(("absent", "folder", "fifo", "link /dev/zero"))
     elif kind == "outside":
         weight_map["b"] = rng.choice(
-            ("../x.safetensors", "/etc/passwd", "a/b.safetensors", ".safetensors", "x\x00.safetensors",
-             "model.safetensors.index.json", "~/x.safetensors", "\u202e.safetensors", "n" * 300 + ".safetensors")
-        )  # fmt: skip
+            (
+                "../x.safetensors",
+                "/etc/passwd",
+                "a/b.safetensors",
+                ".safetensors",
+                "x\x00.safetensors",
+                "model.safetensors.index.json",
+                "~/x.safetensors",
+                "\u202e.safetensors",
+                "n" * 300 + ".safetensors",
+            )
+        )
     elif kind == "type":
         weight_map[rng.choice((TENSOR, "b"))] = rng.choice(build.WRONG)
     elif kind == "case":
@@ -192,21 +285,28 @@ def _shards(rng: random.Random) -> Case:
     files["m/model.safetensors.index.json"] = build.dumps(index)
     whole = kind in ("sound", "both")
     return Case(
-        f"shards: {kind}", ("extract", "m", "--tensor", TENSOR, "-o", "out.npy"), files,
+        f"shards: {kind}",
+        ("extract", "m", "--tensor", TENSOR, "-o", "out.npy"),
+        files,
         {f"m/{name}": how for name, how in special.items()},
-        read=(f"m/{first}", TENSOR) if whole else None, outputs=("out.npy",),
+        read=(f"m/{first}", TENSOR) if whole else None,
+        outputs=("out.npy",),
         expected="accepted" if kind == "sound" else "any",
-    )  # fmt: skip
+    )
 
 
 def _names(rng: random.Random) -> Case:
     """Give tensors names that searches by pattern find hard, or numbers too long to count by."""
-    part = rng.choice(("emb_pos", "pos_emb", ".layers.0", "_pos", "layer.1.", "emb_pos.", "aB", "/pe"))
+    part = rng.choice(
+        ("emb_pos", "pos_emb", ".layers.0", "_pos", "layer.1.", "emb_pos.", "aB", "/pe")
+    )
     name = part * rng.choice((50, 1000, 4000)) + rng.choice(("", "!", ".weight"))
     if rng.random() < 0.4:
         name = f"h.{'9' * rng.choice((20, 5000))}.attn.bias.{rng.choice(('weight', 'wpe'))}"
     tensors = {name: build.table(rng), "relative_attention_bias.weight": build.table(rng, 32, 4)}
-    return Case("names of tensors", (rng.choice(("inspect",)), FILE), {FILE: build.safetensors(tensors)})
+    return Case(
+        "names of tensors", (rng.choice(("inspect",)), FILE), {FILE: build.safetensors(tensors)}
+    )
 
 
 def _sparse(rng: random.Random) -> Case:
@@ -216,12 +316,20 @@ def _sparse(rng: random.Random) -> Case:
     header = {TENSOR: {"dtype": "F32", "shape": list(rows), "data_offsets": [0, size]}}
     head = build.framed(json.dumps(header).encode(), b"")
     argv = rng.choice(
-        ((*EXTRACT, "--rows", "0:16"), ("inspect", FILE), ("extract", FILE, "--rows", "4:9", "-o", "out.npy"))
-    )  # fmt: skip
+        (
+            (*EXTRACT, "--rows", "0:16"),
+            ("inspect", FILE),
+            ("extract", FILE, "--rows", "4:9", "-o", "out.npy"),
+        )
+    )
     return Case(
-        "a sparse file of 4 GB", argv, {FILE: head}, {FILE: f"sparse {len(head) + size}"},
-        outputs=("out.npy",), expected="any" if width else "accepted",
-    )  # fmt: skip
+        "a sparse file of 4 GB",
+        argv,
+        {FILE: head},
+        {FILE: f"sparse {len(head) + size}"},
+        outputs=("out.npy",),
+        expected="any" if width else "accepted",
+    )
 
 
 WARM: tuple[tuple[str, ...], ...] = ()

@@ -132,7 +132,9 @@ def _changed(case: Case, seen: Seen) -> Iterator[str]:
             continue
         if path == "home/.config" or path.startswith(("home/.config/", "home/.cache")):
             continue  # matplotlib's own list of fonts
-        how = "is new" if path not in seen.before else "changed" if path in seen.after else "is gone"
+        how = (
+            "is new" if path not in seen.before else "changed" if path in seen.after else "is gone"
+        )
         yield f"{path} {how} (exit code {seen.code})"
 
 
@@ -149,8 +151,8 @@ def _written(seen: Seen) -> Iterator[str]:
             except ValueError as error:
                 yield f"{path} is no valid JSON ({error})"
         elif path.endswith(".caption.txt"):
-            if (bad := foreign_characters(place.read_text("utf-8"))) is not None:
-                yield f"{path} holds {bad}"
+            bad = foreign_characters(place.read_text("utf-8"))
+            yield from [f"{path} holds {bad}"] if bad is not None else []
 
 
 def _no_constant(name: str) -> float:
@@ -220,7 +222,9 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
     if place.suffix == ".safetensors":
         import safetensors
 
-        stored = dict(safetensors.deserialize(place.read_bytes()))[tensor]
+        read: Any = safetensors.deserialize
+
+        stored = dict(read(place.read_bytes()))[tensor]
         return _numbers(stored["dtype"], stored["data"]).reshape(stored["shape"])
     if place.suffix == ".npy":
         return _sound(np.load(place, allow_pickle=False))
@@ -253,13 +257,43 @@ def _numbers(dtype: str, data: bytes) -> NDArray[Any]:
 
 #: Elements that run, load, send or steer, wherever they stand.
 _ACTIVE = {
-    "base", "form", "iframe", "object", "embed", "link", "foreignobject", "frame", "frameset",
-    "applet", "animate", "set", "animatetransform", "animatemotion", "portal", "input", "button",
-    "textarea", "audio", "video", "source", "track",
-}  # fmt: skip
+    "base",
+    "form",
+    "iframe",
+    "object",
+    "embed",
+    "link",
+    "foreignobject",
+    "frame",
+    "frameset",
+    "applet",
+    "animate",
+    "set",
+    "animatetransform",
+    "animatemotion",
+    "portal",
+    "input",
+    "button",
+    "textarea",
+    "audio",
+    "video",
+    "source",
+    "track",
+}
 #: Attributes whose value is loaded or followed.
-_ADDRESSES = {"href", "xlink:href", "src", "srcset", "action", "formaction", "data", "poster",
-              "background", "ping", "manifest"}  # fmt: skip
+_ADDRESSES = {
+    "href",
+    "xlink:href",
+    "src",
+    "srcset",
+    "action",
+    "formaction",
+    "data",
+    "poster",
+    "background",
+    "ping",
+    "manifest",
+}
 
 
 class _Look(HTMLParser):
@@ -275,9 +309,9 @@ class _Look(HTMLParser):
         self.inside = tag
         if tag in _ACTIVE:
             self.found.append(f"<{tag}>")
-        if tag == "meta" and "http-equiv" in values:
-            if values["http-equiv"].lower() != "content-security-policy":
-                self.found.append(f"<meta http-equiv={values['http-equiv']}>")
+        steers = values.get("http-equiv", "content-security-policy").lower()
+        if steers != "content-security-policy":
+            self.found.append(f"<meta http-equiv={steers}>")
         for name, value in values.items():
             if name.startswith("on"):
                 self.found.append(f"{name} of <{tag}>")
@@ -292,7 +326,7 @@ class _Look(HTMLParser):
             self.found.append(f"foreign text in <{self.inside}>")
 
     def handle_endtag(self, tag: str) -> None:
-        self.inside = ""
+        self.inside = "" if tag else self.inside
 
 
 def _harmless(tag: str, address: str) -> bool:

@@ -20,8 +20,8 @@ from typing import Any
 
 from fuzz.case import Case
 
-#: What one case may use: seconds of processor, seconds in which it does nothing at all, bytes beyond
-#: what the warm parent holds, bytes of one written file.
+#: What one case may use: seconds of processor, seconds in which it does nothing at all, bytes
+#: beyond what the warm parent holds, bytes of one written file.
 CPU, IDLE, MEMORY, FILE = 20, 15, 768 * 2**20, 64 * 2**20
 #: Seconds after which a case is ended on any machine.
 WALL = 120
@@ -159,7 +159,9 @@ def _watched(child: int) -> int:
             return os.waitstatus_to_exitcode(status)
         time.sleep(pause)
         pause = min(pause * 1.5, 0.02)
-        now = sum(map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13]))
+        now = sum(
+            map(int, Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11:13])
+        )
         clock = time.monotonic()
         if now != used:
             used, since = now, clock
@@ -178,9 +180,9 @@ def _confine(scratch: Path, cpu: int) -> None:
     for number, end in ((1, "out"), (2, "err")):
         opened = os.open(f"{base}.{end}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(opened, number)
-    sys.stdin = open(0, closefd=False)  # noqa: PTH123, SIM115 - these are the process's own streams
-    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: PTH123, SIM115
-    sys.stderr = open(  # noqa: PTH123, SIM115
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - these are the process's own streams
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(  # noqa: SIM115
         2, "w", encoding="utf-8", errors="backslashreplace", closefd=False
     )
     # Memory that is mapped from files does not count, private memory does.
