@@ -39,6 +39,12 @@ class Sparse:
                 out[low - start : high - start] = piece[low - offset : high - offset]
         return bytes(out)
 
+    @property
+    def etag(self) -> str:
+        """What names the content, and nothing else."""
+        parts = [self.size, *sorted(self.pieces.items())]
+        return hashlib.sha1(repr(parts).encode(), usedforsecurity=False).hexdigest()
+
 
 @dataclass
 class Repo:
@@ -57,11 +63,12 @@ class Fault:
 
     ``status`` answers with a status; ``whole`` ignores the Range header; ``short`` announces and
     sends only ``after`` bytes of the range; ``cut`` closes the connection and ``hang`` goes silent,
-    both after ``after`` bytes of the body; ``headers`` changes headers of the answer (None leaves
-    one out); ``body`` answers 200 with other content.
+    both after ``after`` bytes of the body; ``drip`` sends a byte of the body now and then, and
+    ``drip-head`` one of a header; ``headers`` changes headers of the answer (None leaves one out);
+    ``body`` answers 200 with other content.
     """
 
-    kind: Literal["status", "whole", "short", "cut", "hang", "headers", "body"]
+    kind: Literal["status", "whole", "short", "cut", "hang", "drip", "drip-head", "headers", "body"]
     match: str
     times: int = 1_000_000
     status: int = 500
@@ -292,7 +299,7 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             self._refuse(404, "EntryNotFound", "Entry not found")
             return
-        etag = hashlib.sha1(f"{name}{file}{commit}".encode(), usedforsecurity=False).hexdigest()
+        etag = content.etag
         headers = {"X-Repo-Commit": commit, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
         if content.size < self.server.hub.large:
             self._content(content, headers)
@@ -334,6 +341,9 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.fault
         told |= fault.headers if fault is not None else {}
         self.request_.status = status
+        if fault is not None and fault.kind == "drip-head":
+            self._drip(b"HTTP/1.1 200 OK\r\nX-Long: " + bytes(10**6).replace(b"\0", b"a"))
+            return
         self.send_response(status)
         for name, value in told.items():
             if value is not None:
@@ -343,7 +353,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
-        if fault is not None and fault.kind in ("cut", "hang"):
+        if fault is not None and fault.kind == "drip":
+            self._drip(content.read(start, end))
+        elif fault is not None and fault.kind in ("cut", "hang"):
             self._send(content, start, min(end, start + fault.after))
             self.wfile.flush()
             if fault.kind == "hang":
@@ -351,6 +363,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         else:
             self._send(content, start, end)
+
+    def _drip(self, content: bytes) -> None:
+        for byte in content:
+            if self.server.hub.closing.wait(0.05):
+                break
+            self.wfile.write(bytes([byte]))
+            self.wfile.flush()
+        self.close_connection = True
 
     def _send(self, content: Sparse, start: int, stop: int) -> None:
         for begin in range(start, stop, CHUNK):

@@ -28,17 +28,20 @@ ALLOWED: Mapping[str, set[str]] = {
     "table": {"drawable", "errors", "schema"},
     "arrays": {"errors", "table"},
     "reference": {"errors"},
+    "settings": {"errors"},
     "samples": {"errors"},
     "encodings": BASE,
     "checkpoints": BASE,
-    "families": {*BASE, "attention", "checkpoints", "encodings", "samples", "schemes"},
+    "families": {
+        *BASE, "attention", "checkpoints", "encodings", "samples", "schemes", "settings",
+    },
     "analyses": {*BASE, "encodings"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
     "documents": {"analyses", "schema", "table"},
     "nulls": {*BASE, "analyses", "documents", "encodings"},
     "attention": {*BASE, "encodings"},
     "schemes": {*BASE, "attention", "encodings"},
-    "forward": {*BASE, "analyses", "checkpoints", "families"},
+    "forward": {*BASE, "analyses", "checkpoints", "families", "settings"},
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "measurements": {
         *BASE, "analyses", "encodings", "figures", "formatting", "nulls", "page",

@@ -760,7 +760,7 @@ def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.safetensors")
-    with pytest.raises(InvalidCheckpoint, match="neither a file nor a folder"):
+    with pytest.raises(InvalidCheckpoint, match="no regular file"):
         open_local(tmp_path / "model.safetensors")
 
 

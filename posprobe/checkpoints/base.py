@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -14,6 +14,10 @@ from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 
 #: Float formats that can be read, by their name in a safetensors header.
 FLOATS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+#: Bytes to which a compressed or repeated tensor is unpacked in memory at most: 1 GiB. A few bytes
+#: can stand for any number of them; what is stored byte by byte is mapped, and has no such limit.
+MAX_UNPACKED = 2**30
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,37 @@ class StoredTensor:
     info: TensorInfo
     values: NDArray[np.floating[Any]]
     sha256: str
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedTensors(Mapping[str, TensorInfo]):
+    """The tensors of a sharded checkpoint, each from the shard that the index names for it.
+
+    Names come from the index, so looking for a name reads no shard; ``header`` returns the tensors
+    of one. A tensor that stands in another shard as well is not taken from there.
+    """
+
+    shards: Mapping[str, str]
+    header: Callable[[str], Mapping[str, TensorInfo]]
+
+    def __getitem__(self, name: str) -> TensorInfo:
+        file = self.shards[name]
+        try:
+            return self.header(file)[name]
+        except KeyError:
+            raise InvalidCheckpoint(
+                f"{file}: the shard index says that tensor {name!r} is in it, and it is not. "
+                "The checkpoint is broken: choose another revision or download it again."
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.shards
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.shards)
+
+    def __len__(self) -> int:
+        return len(self.shards)
 
 
 Fetch: TypeAlias = Callable[[TensorInfo], "bytes | memoryview[int]"]

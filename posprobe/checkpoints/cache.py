@@ -1,13 +1,16 @@
 """The small cache of what was read from the Hub: headers, configurations and single tensors.
 
 Every entry belongs to one commit, so it never goes stale; only the commit of a branch can, and that
-is asked anew unless the user is offline. An entry that cannot be written or does not match its own
-checksum is simply not there: the cache may never fail an analysis.
+is asked anew unless the user is offline. An entry says itself what it is (repository, commit, file,
+tensor, shape, dtype …) and has a digest of all of that. One that cannot be written, says something
+else than what is looked for or does not match its digest is simply not there: the cache may never
+fail an analysis.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import re
@@ -24,20 +27,25 @@ def load(*key: str) -> bytes | None:
     Parameters
     ----------
     key
-        Repository, commit, file and tensor, or fewer of them. Any text will do.
+        Repository, commit, file and tensor with shape, dtype and place, or fewer of them. Any text
+        will do.
     """
     try:
-        content = _path(key).read_bytes()
+        path = _path(key)
+        if path.exists() and not path.is_file():
+            return None
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
     except (OSError, RuntimeError) as error:
         _log.debug("cache: %s cannot be read (%s)", "/".join(key), error)
         return None
-    digest, data = content[:_DIGEST], content[_DIGEST:]
-    if hashlib.sha256(data).digest() != digest:
-        _log.debug("cache: %s is damaged and is read again", "/".join(key))
+    digest, rest = content[:_DIGEST], memoryview(content)[_DIGEST:]
+    said = _says(key)
+    if hashlib.sha256(rest).digest() != digest or bytes(rest[: len(said)]) != said:
+        _log.debug("cache: %s is damaged or another's and is read again", "/".join(key))
         return None
-    return data
+    return bytes(rest[len(said) :])
 
 
 def store(data: bytes, *key: str) -> None:
@@ -48,13 +56,29 @@ def store(data: bytes, *key: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as stream:
             temporary = Path(stream.name)
-            stream.write(hashlib.sha256(data).digest())
+            said = _says(key)
+            stream.write(hashlib.sha256(said + data).digest())
+            stream.write(said)
             stream.write(data)
         temporary.replace(path)
     except (OSError, RuntimeError) as error:
         _log.debug("cache: %s was not stored (%s)", "/".join(key), error)
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def drop(*key: str) -> None:
+    """Forget what was stored under a key."""
+    try:
+        _path(key).unlink(missing_ok=True)
+    except (OSError, RuntimeError) as error:
+        _log.debug("cache: %s cannot be removed (%s)", "/".join(key), error)
+
+
+def _says(key: tuple[str, ...]) -> bytes:
+    """Write what an entry is, which stands before its content."""
+    text = json.dumps(key).encode()
+    return len(text).to_bytes(4, "little") + text
 
 
 def _path(key: tuple[str, ...]) -> Path:

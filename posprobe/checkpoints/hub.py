@@ -11,7 +11,7 @@ import functools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
@@ -20,16 +20,14 @@ from typing import Any
 from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from posprobe.checkpoints import cache, transfer
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
-from posprobe.checkpoints.local import choose_weights, parse_json, read_index
+from posprobe.checkpoints import cache, ranges, transfer
+from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
+from posprobe.checkpoints.local import MAX_JSON, choose_weights, parse_json, read_index
 from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.errors import InvalidCheckpoint, Unreachable
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
-#: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
-MAX_JSON = 64 * 1024 * 1024
 
 _log = logging.getLogger("posprobe")
 
@@ -45,33 +43,11 @@ class _Repo:
 
 
 @dataclass(frozen=True, eq=False)
-class _ShardedTensors(Mapping[str, TensorInfo]):
-    """The tensors of a sharded checkpoint: a shard's header is read when one of its is asked for.
+class _Header:
+    """What the header of a file says, and of which version of the file it is."""
 
-    Names come from the index, so looking for a name costs no request.
-    """
-
-    shards: Mapping[str, str]
-    header: Callable[[str], Mapping[str, TensorInfo]]
-
-    def __getitem__(self, name: str) -> TensorInfo:
-        file = self.shards[name]
-        try:
-            return self.header(file)[name]
-        except KeyError:
-            raise InvalidCheckpoint(
-                f"{file}: the shard index says that tensor {name!r} is in it, and it is not. "
-                "The repository is broken: choose another revision."
-            ) from None
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.shards
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.shards)
-
-    def __len__(self) -> int:
-        return len(self.shards)
+    tensors: Mapping[str, TensorInfo]
+    version: ranges.Version
 
 
 def open_hub(repo_id: str, revision: str | None, *, offline: bool) -> Checkpoint:
@@ -132,7 +108,7 @@ def _open(repo: _Repo) -> Checkpoint:
 
             # Without PyTorch this raises, which is better known before a download than after it.
             paths = _download(repo, parts) if find_spec("torch") else [Path(file)]
-            return open_torch(paths, repo.id, config, repo.commit)
+            return open_torch(paths, repo.id, config, shards, repo.commit)
 
 
 # --- which commit, which files ---------------------------------------------------------------
@@ -183,7 +159,12 @@ def _snapshot(repo_id: str, revision: str) -> _Repo | None:
 
 def _stored_files(repo_id: str, commit: str) -> tuple[str, ...] | None:
     stored = cache.load(repo_id, commit, "files")
-    return None if stored is None else tuple(json.loads(stored))
+    try:
+        files = json.loads(stored or b"null")
+    except (ValueError, RecursionError):
+        return None
+    sound = isinstance(files, list) and all(map(_is_sound, files))
+    return tuple(files) if sound else None
 
 
 def _is_sound(name: object) -> bool:
@@ -204,28 +185,47 @@ def _open_safetensors(
     repo: _Repo, file: str, shards: Mapping[str, str], config: Mapping[str, Any]
 ) -> Checkpoint:
     header = functools.cache(functools.partial(_header, repo))
-    tensors = _ShardedTensors(shards, header) if shards else header(file)
-    return Checkpoint(repo.id, tensors, functools.partial(_fetch, repo), config, repo.commit)
+
+    def fetch(info: TensorInfo) -> bytes | memoryview[int]:
+        return _fetch(repo, info, header(info.file).version)
+
+    tensors = (
+        ShardedTensors(shards, lambda shard: header(shard).tensors)
+        if shards
+        else header(file).tensors
+    )
+    return Checkpoint(repo.id, tensors, fetch, config, repo.commit)
 
 
-def _header(repo: _Repo, file: str) -> Mapping[str, TensorInfo]:
+def _header(repo: _Repo, file: str) -> _Header:
     try:
         return _read_header(repo, file)
     except InvalidCheckpoint as error:  # its message begins with the file
         raise InvalidCheckpoint(f"{repo.id}/{error}") from error
 
 
-def _read_header(repo: _Repo, file: str) -> Mapping[str, TensorInfo]:
-    """Read the header of a safetensors file; it is stored as 8 bytes of file length and its own."""
+def _read_header(repo: _Repo, file: str) -> _Header:
+    """Read the header of a safetensors file.
+
+    It is stored behind the length of the file, 8 bytes, and its ETag, 2 bytes of length and itself.
+    """
     path = _local(repo, file)
     if path is not None:
         data = map_file(path)
-        return parse_header(lambda start, stop: data[start:stop], len(data), file)
+        tensors = parse_header(lambda start, stop: data[start:stop], len(data), file)
+        return _Header(tensors, ranges.Version())
     stored = cache.load(repo.id, repo.commit, file, "header")
     if stored is not None:
-        size, known = int.from_bytes(stored[:8], "little"), stored[8:]
-        return parse_header(lambda start, stop: known[start:stop], size, file)
-    start_of_file, length = _remote(repo, file, 0, HEADER_GUESS)
+        size, begin = (
+            int.from_bytes(stored[:8], "little"),
+            10 + int.from_bytes(stored[8:10], "little"),
+        )
+        known = stored[begin:]
+        tensors = parse_header(lambda start, stop: known[start:stop], size, file)
+        etag = stored[10:begin].decode(errors="replace")
+        return _Header(tensors, ranges.Version(etag, size))
+    start_of_file, version = _remote(repo, file, 0, HEADER_GUESS)
+    length = version.size
     if length is None:
         raise Unreachable(
             f"{repo.id}/{file}: the server does not say how long the file is. Fetch it with "
@@ -236,25 +236,33 @@ def _read_header(repo: _Repo, file: str) -> Mapping[str, TensorInfo]:
     def read(start: int, stop: int) -> bytes:
         # The parser asks for the rest only once the length that is claimed is plausible.
         if stop > len(got):
-            got.extend(_remote(repo, file, len(got), stop)[0])
+            got.extend(_remote(repo, file, len(got), stop, version)[0])
         return bytes(got[start:stop])
 
     tensors = parse_header(read, length, file)
     end = 8 + int.from_bytes(got[:8], "little")
-    cache.store(length.to_bytes(8, "little") + got[:end], repo.id, repo.commit, file, "header")
-    return tensors
+    tag = version.etag.encode(errors="replace")
+    about = length.to_bytes(8, "little") + len(tag).to_bytes(2, "little") + tag
+    cache.store(about + got[:end], repo.id, repo.commit, file, "header")
+    return _Header(tensors, version)
 
 
-def _fetch(repo: _Repo, info: TensorInfo) -> bytes | memoryview[int]:
+def _fetch(repo: _Repo, info: TensorInfo, version: ranges.Version) -> bytes | memoryview[int]:
+    """Read a tensor's bytes from the version of the file that its header was read from."""
     path = _local(repo, info.file)
     if path is not None:
         return map_file(path)[info.start : info.stop]
     if info.start == info.stop:
         return b""
-    key = (repo.id, repo.commit, info.file, "tensor", info.name)
+    what = f"{info.dtype} {list(info.shape)}, bytes {info.start}-{info.stop} of {version}"
+    key = (repo.id, repo.commit, info.file, "tensor", info.name, what)
     data = cache.load(*key)
     if data is None:
-        data, _ = _remote(repo, info.file, info.start, info.stop)
+        try:
+            data, _ = _remote(repo, info.file, info.start, info.stop, version)
+        except ranges.Replaced:
+            cache.drop(repo.id, repo.commit, info.file, "header")
+            raise
         if len(data) == info.stop - info.start:
             cache.store(data, *key)
     return data
@@ -267,8 +275,8 @@ def _whole(repo: _Repo, file: str) -> bytes:
         return path.read_bytes()
     data = cache.load(repo.id, repo.commit, file, "whole")
     if data is None:
-        data, size = _remote(repo, file, 0, MAX_JSON)
-        if size is None or size > len(data):
+        data, version = _remote(repo, file, 0, MAX_JSON)
+        if version.size is None or version.size > len(data):
             raise InvalidCheckpoint(
                 f"{repo.id}/{file}: it is longer than {MAX_JSON} bytes, which no configuration or "
                 "shard index is. The repository is broken: choose another revision."
@@ -280,13 +288,16 @@ def _whole(repo: _Repo, file: str) -> bytes:
 def _local(repo: _Repo, file: str) -> Path | None:
     """Find a file of this commit in the Hub's local cache, if it is there and may be read."""
     path = try_to_load_from_cache(repo.id, file, revision=repo.commit)
-    return Path(path) if isinstance(path, str) and os.access(path, os.R_OK) else None
+    there = isinstance(path, str) and Path(path).is_file() and os.access(path, os.R_OK)
+    return Path(path) if there and isinstance(path, str) else None
 
 
-def _remote(repo: _Repo, file: str, start: int, stop: int) -> tuple[bytes, int | None]:
+def _remote(
+    repo: _Repo, file: str, start: int, stop: int, version: ranges.Version | None = None
+) -> tuple[bytes, ranges.Version]:
     if repo.offline:
         raise _not_here(repo, file)
-    return transfer.read_range(repo.id, repo.commit, file, start, stop)
+    return ranges.read_range(repo.id, repo.commit, file, start, stop, version)
 
 
 def _not_here(repo: _Repo, file: str) -> Unreachable:
@@ -309,7 +320,7 @@ def _download(repo: _Repo, files: Iterable[str]) -> list[Path]:
     if missing:
         # One byte tells the size. It also meets refusals and limits under our own patience: the
         # client's download waits as long as a server tells it to.
-        sizes = [_remote(repo, file, 0, 1)[1] for file in missing]
+        sizes = [_remote(repo, file, 0, 1)[1].size for file in missing]
         known = [size for size in sizes if size is not None]
         _log.warning(
             "%s: %s cannot be read in parts and must be downloaded whole: %s",
@@ -329,7 +340,8 @@ def _download_one(repo: _Repo, file: str) -> Path:
 
     where = f"{repo.id}/{file}"
     try:
-        return Path(transfer.patiently(where, attempt))
+        # A long file takes long: the client gives up where nothing comes at all.
+        return Path(transfer.patiently(where, attempt, lambda _: False))
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise Unreachable(

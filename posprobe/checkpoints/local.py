@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from posprobe.checkpoints import safetensors
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
 from posprobe.errors import InvalidCheckpoint, UnknownReference
 
 #: The names that libraries save under, best first: lazy formats before pickles.
@@ -23,6 +23,8 @@ WEIGHTS = (
     "pytorch_model.bin.index.json",
     "model.npz",
 )
+#: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
+MAX_JSON = 64 * 1024 * 1024
 _FORMATS = (".safetensors", ".bin", ".pt", ".pth", ".npz", ".npy")
 
 
@@ -67,14 +69,14 @@ def open_local(path: Path) -> Checkpoint:
     InvalidCheckpoint
         If it is no checkpoint, or a damaged one.
     """
-    path = path.expanduser()
     try:
+        path = path.expanduser()
         if path.is_dir():
             files = [entry.name for entry in path.iterdir() if entry.is_file()]
             return _open_file(path / choose_weights(files, str(path)), path)
-        if path.exists() and not path.is_file():
-            raise InvalidCheckpoint(f"{path}: neither a file nor a folder.")
         return _open_file(path, path)
+    except RuntimeError as error:  # ~USER, and there is no such user
+        raise UnknownReference(f"{path}: no such file ({error}). Check the path.") from error
     except FileNotFoundError as error:
         raise UnknownReference(
             f"{error.filename or path}: no such file. Check the path; an index that names missing "
@@ -93,21 +95,21 @@ def open_local(path: Path) -> Checkpoint:
 def _open_file(path: Path, location: Path) -> Checkpoint:
     where = str(location.resolve())
     name = path.name
+    shards: dict[str, str] = {}
     if name.endswith(".index.json"):
-        shards = read_index(path.read_bytes(), name)
-        paths = [path.parent / shard for shard in sorted(set(shards.values()))]
-    else:
-        paths = [path]
+        shards = read_index(read_small(path), name)
+    paths = [path.parent / shard for shard in sorted(set(shards.values()))] or [path]
     config = _config(path.parent)
     for part in paths:
+        refuse_pipe(part)
         part.open("rb").close()  # the formats' own readers would call a missing file damaged
     match paths[0].suffix:
         case ".safetensors":
-            return _open_safetensors(paths, where, config)
+            return _open_safetensors(paths, where, config, shards)
         case ".bin" | ".pt" | ".pth":
             from posprobe.checkpoints.torchfile import open_torch
 
-            return open_torch(paths, where, config)
+            return open_torch(paths, where, config, shards)
         case ".npy":
             from posprobe.checkpoints.numpyfile import open_npy
 
@@ -123,15 +125,53 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
             )
 
 
+def refuse_pipe(path: Path) -> None:
+    """Refuse what is there and is no file: opening a named pipe waits for ever.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is a folder, a pipe or a device.
+    """
+    if path.exists() and not path.is_file():
+        raise InvalidCheckpoint(
+            f"{path}: it is no regular file but a folder, a pipe or a device. Put the file itself "
+            "there."
+        )
+
+
+def read_small(path: Path) -> bytes:
+    """Read a configuration or a shard index.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it is longer than `MAX_JSON`, or no regular file.
+    """
+    refuse_pipe(path)
+    if path.stat().st_size > MAX_JSON:
+        raise InvalidCheckpoint(
+            f"{path}: it is longer than {MAX_JSON} bytes, which no configuration or shard index "
+            "is. Download it again."
+        )
+    return path.read_bytes()
+
+
 def _slice(data: memoryview[int], start: int, stop: int) -> memoryview[int]:
     return data[start:stop]
 
 
-def _open_safetensors(paths: list[Path], where: str, config: Mapping[str, Any]) -> Checkpoint:
+def _open_safetensors(
+    paths: list[Path], where: str, config: Mapping[str, Any], shards: Mapping[str, str]
+) -> Checkpoint:
     maps = {path.name: safetensors.map_file(path) for path in paths}
-    tensors: dict[str, TensorInfo] = {}
-    for name, data in maps.items():
-        tensors |= safetensors.parse_header(partial(_slice, data), len(data), name)
+    headers = {
+        name: safetensors.parse_header(partial(_slice, data), len(data), name)
+        for name, data in maps.items()
+    }
+    tensors: Mapping[str, TensorInfo] = headers[paths[0].name]
+    if shards:
+        tensors = ShardedTensors(shards, headers.__getitem__)
 
     def fetch(info: TensorInfo) -> memoryview[int]:
         return maps[info.file][info.start : info.stop]
@@ -169,6 +209,8 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     """
     try:
         value = json.loads(content)
+        if b"\\u" in content:  # half of a character can be neither printed nor written: this raises
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidCheckpoint(
             f"{name}: it is no JSON ({error}). Mend it or download it again."
@@ -183,4 +225,4 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
 
 def _config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    return parse_json(path.read_bytes(), str(path)) if path.is_file() else {}
+    return parse_json(read_small(path), str(path)) if path.is_file() else {}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from numpy.lib import format as npy
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 
 
@@ -40,6 +41,9 @@ def open_npz(path: Path) -> Checkpoint:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [name for name in archive.namelist() if name.endswith(".npy")]
+            if len(set(members)) < len(members):
+                twice = Counter(members).most_common(1)[0][0]
+                raise ValueError(f"{twice[:80]!r} is in the archive twice")
             tensors = {
                 member.removesuffix(".npy"): _member(archive, member, path.name)
                 for member in members
@@ -51,8 +55,17 @@ def open_npz(path: Path) -> Checkpoint:
 
     def fetch(info: TensorInfo) -> memoryview[int]:
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                return _bytes(archive[info.name])
+            # NumPy's own reader prefers a member of the bare name, which is no array.
+            with zipfile.ZipFile(path) as archive:
+                member = archive.getinfo(f"{info.name}.npy")
+                packed = member.compress_type != zipfile.ZIP_STORED
+                if packed and member.file_size > MAX_UNPACKED:
+                    raise ValueError(
+                        f"{info.name} unpacks to {member.file_size} bytes; up to {MAX_UNPACKED} "
+                        "are unpacked"
+                    )
+                with archive.open(member) as stream:
+                    return _bytes(npy.read_array(stream, allow_pickle=False))
         except Exception as error:
             raise _damaged(path, error) from error
 

@@ -1,7 +1,8 @@
 """The safetensors format: a JSON header that gives every tensor's place, then raw bytes.
 
 The header is parsed here rather than by the safetensors package since the same parser serves files
-on disk and byte ranges from the Hub, and since the package's NumPy side cannot hold bfloat16.
+on disk and byte ranges from the Hub, and since the package's NumPy side cannot hold bfloat16. What
+the package refuses is refused here too: such a file is damaged, or made to be read in two ways.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from posprobe.checkpoints.base import FLOATS, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 
 #: The safetensors package refuses longer headers as well.
 MAX_HEADER = 100_000_000
+#: Sizes are counted in unsigned 64-bit integers, and mappings nested no deeper.
+_MOST, _DEPTH = 2**64 - 1, 127
 
 _BITS = {
     **{name: 8 * int(code[-1]) for name, code in FLOATS.items()},
@@ -56,14 +62,7 @@ def parse_header(
             f"{file}: the header claims {length} bytes in a file of {size}. It is truncated or no "
             "safetensors file: download it again."
         )
-    try:
-        header = json.loads(bytes(read(8, 8 + length)))
-    except (ValueError, RecursionError) as error:
-        raise InvalidCheckpoint(
-            f"{file}: the safetensors header is no JSON ({error}). Download the file again."
-        ) from error
-    if not isinstance(header, dict):
-        raise InvalidCheckpoint(f"{file}: the safetensors header is no JSON object.")
+    header = _json(bytes(read(8, 8 + length)), file)
     begin = end = 8 + length
     tensors = {
         name: _entry(name, entry, begin, size, file)
@@ -85,6 +84,69 @@ def parse_header(
     return tensors
 
 
+def _json(content: bytes, file: str) -> dict[str, Any]:
+    """Parse a header as strictly as the safetensors package does: plain JSON in UTF-8."""
+    # Numbers that Python reads more kindly are rare, and asking about each one takes long.
+    odd = b"-0" in content or re.search(rb"[0-9]{300}", content)
+    try:
+        header = json.loads(
+            content.decode(),
+            object_pairs_hook=_no_duplicates,
+            parse_int=_integer if odd else None,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+        if _depth(header) > _DEPTH:
+            raise ValueError(f"it is nested deeper than {_DEPTH} levels")
+        if b"\\u" in content:  # half of a character is none: this raises
+            json.dumps(header, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise InvalidCheckpoint(
+            f"{file}: the safetensors header is no JSON ({str(error)[:200]}). "
+            "Download the file again."
+        ) from error
+    if not isinstance(header, dict):
+        raise InvalidCheckpoint(f"{file}: the safetensors header is no JSON object.")
+    metadata = header.get("__metadata__")
+    texts = metadata.values() if isinstance(metadata, dict) else (metadata,)
+    if metadata is not None and not all(isinstance(text, str) for text in texts):
+        raise InvalidCheckpoint(
+            f"{file}: __metadata__ in the safetensors header is no mapping of texts. "
+            "The file is damaged: download it again."
+        )
+    return header
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"it has {twice[:80]!r} twice")
+    return found
+
+
+def _integer(digits: str) -> int | float:
+    """Read a whole number; ``-0`` is none to the package, nor is what no float can hold."""
+    number = _finite(digits)
+    return number if digits == "-0" else int(digits)
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"it holds the number {digits[:20]}")
+    return number
+
+
+def _depth(header: object) -> int:
+    """Count the levels of nesting."""
+    depth, level = 0, [header]
+    while level := [part for part in level if isinstance(part, dict | list)]:
+        depth += 1
+        level = [x for part in level for x in (part.values() if isinstance(part, dict) else part)]
+    return depth
+
+
 def _entry(name: str, entry: object, begin: int, size: int, file: str) -> TensorInfo:
     match entry:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(start), int(stop)]}:
@@ -93,7 +155,7 @@ def _entry(name: str, entry: object, begin: int, size: int, file: str) -> Tensor
             raise InvalidCheckpoint(
                 f"{file}: tensor {name!r} has no valid entry in the safetensors header."
             )
-    if not all(type(extent) is int and extent >= 0 for extent in shape):
+    if not all(type(extent) is int and 0 <= extent <= _MOST for extent in shape):
         raise InvalidCheckpoint(f"{file}: tensor {name!r} has the impossible shape {shape}.")
     if type(start) is not int or type(stop) is not int or not 0 <= start <= stop:
         raise InvalidCheckpoint(
@@ -105,12 +167,26 @@ def _entry(name: str, entry: object, begin: int, size: int, file: str) -> Tensor
             "The file is truncated: download it again."
         )
     bits = _BITS.get(dtype)
-    if bits is not None and stop - start != math.prod(shape) * bits // 8:
+    if bits is None:
+        raise InvalidCheckpoint(
+            f"{file}: tensor {name!r} has the dtype {dtype[:40]!r}, which the format has not. "
+            "The file is damaged or of a newer version of the format: download it again."
+        )
+    if 8 * (stop - start) != _bits_of(shape, bits):
         raise InvalidCheckpoint(
             f"{file}: tensor {name!r}, shape {shape} {dtype}, does not fit its {stop - start} "
             "bytes. The file is damaged: download it again."
         )
     return TensorInfo(name, tuple(shape), dtype, file, begin + start, begin + stop)
+
+
+def _bits_of(shape: list[int], bits: int) -> int | None:
+    """Bits that a tensor takes, None where counting them overflows."""
+    for extent in shape:
+        bits *= extent
+        if bits > 8 * _MOST:
+            return None
+    return bits
 
 
 def map_file(path: Path) -> memoryview[int]:

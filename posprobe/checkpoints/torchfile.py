@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import warnings
 import zipfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, ShardedTensors, TensorInfo
 from posprobe.errors import InvalidCheckpoint, MissingExtra
 
 if TYPE_CHECKING:
@@ -27,12 +28,17 @@ _DTYPES = {
 
 
 def open_torch(
-    paths: Sequence[Path], location: str, config: Mapping[str, Any], revision: str | None = None
+    paths: Sequence[Path],
+    location: str,
+    config: Mapping[str, Any],
+    shards: Mapping[str, str],
+    revision: str | None = None,
 ) -> Checkpoint:
     """Open one or several PyTorch files that together hold one state dict.
 
     Zip-format files are memory-mapped, so only the tensor that is read costs memory; the legacy
-    format cannot be mapped and is read whole.
+    format and archives that somebody compressed cannot be mapped and are read whole. ``shards``
+    names the file of each tensor where there are several files.
 
     Raises
     ------
@@ -47,24 +53,27 @@ def open_torch(
             "Run `uv sync --extra models` or `pip install 'posprobe[models]'`, or use the "
             "checkpoint's safetensors file."
         )
-    tensors: dict[str, TensorInfo] = {}
-    values: dict[str, torch.Tensor] = {}
+    values: dict[str, dict[str, torch.Tensor]] = {}
     settings: dict[str, Any] = {}
     for path in paths:
         content = _load(path)
         settings |= _settings(content)
-        for name, tensor in _state_dict(content, path).items():
-            values[name] = tensor
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            tensors[name] = TensorInfo(
-                name, tuple(tensor.shape), _DTYPES.get(dtype, dtype), path.name
-            )
+        values[path.name] = _state_dict(content, path)
+    headers = {
+        file: {name: _info(name, tensor, file) for name, tensor in stored.items()}
+        for file, stored in values.items()
+    }
+    tensors: Mapping[str, TensorInfo] = headers[paths[0].name]
+    if shards:
+        tensors = ShardedTensors(shards, headers.__getitem__)
 
     def fetch(info: TensorInfo) -> memoryview[int]:
         import torch
 
+        tensor = values[info.file][info.name]
+        _refuse_repetition(tensor, info)
         try:
-            dense = values[info.name].to_dense().contiguous()
+            dense = tensor.to_dense().contiguous()
             return memoryview(dense.view(-1).view(torch.uint8).numpy().data)
         except (RuntimeError, TypeError) as error:
             raise InvalidCheckpoint(
@@ -75,26 +84,82 @@ def open_torch(
     return Checkpoint(location, tensors, fetch, {**settings, **config}, revision)
 
 
+def _info(name: str, tensor: torch.Tensor, file: str) -> TensorInfo:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    return TensorInfo(name, tuple(tensor.shape), _DTYPES.get(dtype, dtype), file)
+
+
+def _refuse_repetition(tensor: torch.Tensor, info: TensorInfo) -> None:
+    """Refuse a few stored numbers that stand for more than fit: strides of 0, or sparse tensors."""
+    import torch
+
+    size = tensor.numel() * tensor.element_size()
+    stored = tensor.untyped_storage().nbytes() if tensor.layout == torch.strided else 0
+    if size > max(stored, MAX_UNPACKED):
+        raise InvalidCheckpoint(
+            f"{info.file}: tensor {info.name}, shape {list(info.shape)}, has {size} bytes made of "
+            f"{stored} stored ones; up to {MAX_UNPACKED} are unpacked. Save it again, dense."
+        )
+
+
+def _is_mapped(path: Path) -> bool:
+    """Tell whether an archive's members lie in the file as they are in memory.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If a member is there twice, so that readers differ in which they take, or unpacking takes
+        more than `MAX_UNPACKED`.
+    """
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    twice = next((n for n, k in Counter(m.filename for m in members).items() if k > 1), None)
+    if twice is not None:
+        raise InvalidCheckpoint(
+            f"{path.name}: the archive holds {twice[:80]!r} twice. It is damaged, or made to be "
+            "read in two ways: download it again."
+        )
+    if all(member.compress_type == zipfile.ZIP_STORED for member in members):
+        return True
+    size = sum(member.file_size for member in members)
+    if size > MAX_UNPACKED:
+        raise InvalidCheckpoint(
+            f"{path.name}: the archive is compressed and unpacks to {size} bytes; up to "
+            f"{MAX_UNPACKED} are unpacked. Save it again with torch.save, which does not compress."
+        )
+    return False
+
+
 def _load(path: Path) -> object:
     import torch
 
     try:
+        mapped = _is_mapped(path)
         # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
-        with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(
-                path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path)
-            )
+        with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
+            # PyTorch says that checking sparse tensors, which it does unasked, may take a while.
+            warnings.simplefilter("ignore", UserWarning)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except InvalidCheckpoint:
+        raise
     except pickle.UnpicklingError as error:
-        raise InvalidCheckpoint(
-            f"{path.name}: it is no plain state dict. Loading it fully could run code hidden in "
-            f"it, so it was not loaded ({_first_line(error)}). Save the state dict alone with "
-            "torch.save(model.state_dict(), FILE), or convert it to safetensors."
-        ) from error
+        raise unsafe_pickle(path.name, error) from error
     except Exception as error:
         raise InvalidCheckpoint(
             f"{path.name}: PyTorch cannot read it ({type(error).__name__}: {_first_line(error)}). "
             "The file is damaged or of another format: download it again."
         ) from error
+
+
+def unsafe_pickle(where: str, error: Exception) -> InvalidCheckpoint:
+    """Say that a pickle holds more than tensors."""
+    return InvalidCheckpoint(
+        f"{where}: it is no plain state dict. Loading it fully could run code hidden in it, so it "
+        f"was not loaded ({_first_line(error)}). Save the state dict alone with "
+        "torch.save(model.state_dict(), FILE), or convert it to safetensors."
+    )
 
 
 def _first_line(error: Exception) -> str:
@@ -121,6 +186,9 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
         raise InvalidCheckpoint(
             f"{path.name}: it holds no tensors. Pass the file with the model's weights."
         )
+    for name in tensors:
+        if not name.isascii() and name.encode(errors="replace").decode() != name:
+            raise InvalidCheckpoint(f"{path.name}: the name {name!r} holds half a character.")
     if all(name.startswith("module.") for name in tensors):
         tensors = {name.removeprefix("module."): value for name, value in tensors.items()}
     return tensors

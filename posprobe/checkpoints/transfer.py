@@ -1,4 +1,4 @@
-"""Requests to the Hub: byte ranges, patience with what passes, one clear error for what does not.
+"""Requests to the Hub: patience with what passes, one clear error for what does not.
 
 Everything goes through huggingface_hub's own session, so its tokens, proxies, endpoint and offline
 switch hold here too. Its ``http_backoff`` is not used: it waits as long as a server tells it to,
@@ -8,14 +8,15 @@ and cannot resume a body that was cut short.
 from __future__ import annotations
 
 import logging
+import queue
 import re
+import threading
 import time
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from importlib.metadata import version
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from huggingface_hub import HfApi, constants, get_session, hf_hub_url
+from huggingface_hub import HfApi, constants
 
 # The base class of transport errors comes from httpx or its successor, whichever the installed
 # huggingface_hub is built on; it does not list the name among its exports.
@@ -24,7 +25,6 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
     HFValidationError,
     HTTPError,
 )
-from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from posprobe.errors import PosprobeError, UnknownReference, Unreachable
 
@@ -38,6 +38,8 @@ ATTEMPTS = 4
 FIRST_WAIT = 0.5
 #: Longest wait in seconds that a server may ask for; a longer one is told to the user instead.
 LONGEST_WAIT = 10.0
+#: Seconds that an answer may take to begin, and one without a body that is asked for to end.
+LONGEST_REQUEST = 60.0
 #: How a wait is spent.
 pause: Callable[[float], None] = time.sleep
 
@@ -48,8 +50,18 @@ _log = logging.getLogger("posprobe")
 _T = TypeVar("_T")
 
 
-def patiently(where: str, attempt: Callable[[], _T]) -> _T:
+def too_late(seconds: float) -> bool:
+    """Tell whether a request without a long answer takes longer than `LONGEST_REQUEST`."""
+    return seconds > LONGEST_REQUEST
+
+
+def patiently(
+    where: str, attempt: Callable[[], _T], given_up: Callable[[float], bool] = too_late
+) -> _T:
     """Make a request, again where a failure may pass: transport errors, 408, 429 and 5xx.
+
+    A server that sends a byte now and then is never silent, so the time of each attempt is limited
+    as well.
 
     Parameters
     ----------
@@ -58,6 +70,8 @@ def patiently(where: str, attempt: Callable[[], _T]) -> _T:
     attempt
         Makes the request once. It raises ``HfHubHTTPError`` for a status that is no answer and
         ``HTTPError`` for a connection or body that broke off.
+    given_up
+        Whether an attempt that has taken so many seconds is too slow to go on.
 
     Raises
     ------
@@ -69,7 +83,7 @@ def patiently(where: str, attempt: Callable[[], _T]) -> _T:
     for number in range(ATTEMPTS):
         wait, asked = FIRST_WAIT * 2**number, 0.0
         try:
-            return attempt()
+            return _in_time(where, attempt, given_up)
         except HfHubHTTPError as error:
             failure: HTTPError = error
             status, headers = error.response.status_code, error.response.headers
@@ -90,6 +104,35 @@ def patiently(where: str, attempt: Callable[[], _T]) -> _T:
         f"{where}: {_reason(failure)}, {ATTEMPTS} times in a row. Check the network, the proxy and "
         "HF_ENDPOINT, or try later; --offline uses what was read before."
     ) from failure
+
+
+def _in_time(where: str, attempt: Callable[[], _T], given_up: Callable[[float], bool]) -> _T:
+    """Run a request in a thread of its own, which is left behind where it takes too long."""
+    done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            done.put((attempt(), None))
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            done.put((None, error))
+
+    begin = time.monotonic()
+    threading.Thread(target=run, daemon=True, name="posprobe request").start()
+    while True:
+        try:
+            answer, error = done.get(timeout=0.5)
+            break
+        except queue.Empty:
+            seconds = time.monotonic() - begin
+            if given_up(seconds):
+                raise Unreachable(
+                    f"{where}: the answer comes so slowly that it was given up after "
+                    f"{seconds:.0f} seconds. Check the network and the proxy, or try later."
+                ) from None
+    if error is not None:
+        raise error
+    found: _T = answer
+    return found
 
 
 def model_info(repo_id: str, revision: str | None) -> ModelInfo:
@@ -117,99 +160,12 @@ def model_info(repo_id: str, revision: str | None) -> ModelInfo:
             f"{repo_id}: no Hub id can look like this. Write NAME or OWNER/NAME as on the model's "
             "page, or check the path if a file was meant."
         ) from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = error
     raise Unreachable(
         f"{where}: the answer is not a model's page ({str(reason)[:80]}). Something else than the "
         "Hub may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
     )
-
-
-def read_range(
-    repo_id: str, commit: str, file: str, start: int, stop: int
-) -> tuple[bytes, int | None]:
-    """Read the bytes ``start`` to ``stop`` of a file on the Hub, fewer where the file ends before.
-
-    Returns
-    -------
-    tuple
-        The bytes and the length of the whole file, None where the server does not tell.
-
-    Raises
-    ------
-    UnknownReference, Unreachable
-        As `patiently`; also if the answer is not the range that was asked for.
-    """
-    got = bytearray()
-    size = patiently(f"{repo_id}/{file}", lambda: _receive(got, repo_id, commit, file, start, stop))
-    return bytes(got[: stop - start]), size
-
-
-def _receive(
-    got: bytearray, repo_id: str, commit: str, file: str, start: int, stop: int
-) -> int | None:
-    """Extend ``got`` to the bytes ``start`` to ``stop``; what arrived before is not asked again."""
-    headers = build_hf_headers(library_name="posprobe", library_version=version("posprobe")) | {
-        "Accept-Encoding": "identity",  # a range counts bytes as they are sent
-        "Range": f"bytes={start + len(got)}-{stop - 1}",
-    }
-    with get_session().stream(
-        "GET",
-        hf_hub_url(repo_id, file, revision=commit),
-        headers=headers,
-        timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
-        follow_redirects=True,
-    ) as response:
-        status, told = response.status_code, response.headers
-        if status == 416 and start == 0 and told.get("Content-Range") == "bytes */0":
-            return 0
-        if status >= 300:
-            raise HfHubHTTPError(f"status {status}", response=response)
-        if status == 200 and start == 0:
-            got.clear()  # the whole file comes, from its beginning
-        end, size = _announced(status, told, start + len(got), stop, repo_id, file)
-        for chunk in response.iter_raw():
-            got.extend(chunk)
-            if start + len(got) >= (stop if end is None else end):
-                break  # leaving the block closes the connection, with the rest unread
-    have = start + len(got)
-    if end is None:
-        return have if have < stop else None
-    if have < end:
-        raise HTTPError(f"the answer broke off {end - have} bytes before its end")
-    return size
-
-
-def _announced(
-    status: int, headers: Mapping[str, str], begin: int, stop: int, repo_id: str, file: str
-) -> tuple[int | None, int | None]:
-    """Check that an answer begins at ``begin``; return where to stop and the file's length."""
-    fetch = f"Fetch the file with `hf download {repo_id} {file}`; it is then read from there."
-    where = f"{repo_id}/{file}"
-    if headers.get("Content-Encoding", "identity") != "identity":
-        raise Unreachable(
-            f"{where}: the server compresses what it was asked to send as it is. {fetch}"
-        )
-    if status == 206:
-        told = headers.get("Content-Range", "")
-        match = re.fullmatch(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", told)
-        first, last, size = map(int, match.groups()) if match else (0, -1, 0)
-        # Bytes from any other place would be wrong numbers in a table, without a sign of it.
-        if first != begin or not begin <= last < min(size, stop):
-            raise Unreachable(
-                f"{where}: bytes {begin}-{stop - 1} were asked for and the server says that it "
-                f"sends {told[:80]!r}. {fetch}"
-            )
-        return min(stop, size), size
-    if status != 200 or begin:
-        raise Unreachable(
-            f"{where}: the server sends only whole files, not the byte range that was asked for. "
-            f"{fetch}"
-        )
-    length = headers.get("Content-Length", "")
-    if not re.fullmatch(r"[0-9]{1,18}", length):
-        return None, None
-    return min(stop, int(length)), int(length)
 
 
 def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeError:
@@ -257,14 +213,16 @@ def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeErr
 def _requested_wait(headers: Mapping[str, str]) -> float:
     """Seconds that a server asks to wait, 0 where it asks for none."""
     told = headers.get("Retry-After", "").strip()
-    if told.isascii() and told.isdigit():
+    if re.fullmatch(r"[0-9]{1,300}", told):
         return float(told)
     # The Hub's own limits come as: RateLimit: "api";r=0;t=55
-    if limit := re.search(r";\s*r\s*=\s*0\s*;\s*t\s*=\s*(\d+)", headers.get("RateLimit", "")):
+    if limit := re.search(
+        r";\s*r\s*=\s*0\s*;\s*t\s*=\s*([0-9]{1,300})", headers.get("RateLimit", "")
+    ):
         return float(limit[1])
     try:
         return max(0.0, (parsedate_to_datetime(told) - datetime.now(UTC)).total_seconds())
-    except (TypeError, ValueError):  # no date, or one without its time zone
+    except (TypeError, ValueError, OverflowError, IndexError):  # no date, or without its time zone
         return 0.0
 
 

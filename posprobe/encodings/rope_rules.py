@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidCheckpoint, UsageError
 
 Floats: TypeAlias = NDArray[np.float64]
+#: What is divided by is no smaller: quotients stay in the range of the arithmetic.
+SMALLEST = 1e-100
 
 
 def yarn_correction_range(
@@ -93,7 +95,7 @@ class Keys:
                 "the configuration."
             )
         number = self._finite(key, value)
-        if number <= 0 if least is None else number < least:
+        if number < (SMALLEST if least is None else least):
             raise self._wrong(key, value, "a positive number" if least is None else f">= {least}")
         return number
 
@@ -105,7 +107,7 @@ class Keys:
         if len(values) != count:
             raise self._wrong(key, f"a list of {len(values)}", f"a list of {count}, one per pair")
         array = np.array([self._finite(key, value) for value in values])
-        if not (array > 0).all():
+        if not (array >= SMALLEST).all():
             raise self._wrong(key, float(array.min()), "a list of positive numbers")
         return array
 

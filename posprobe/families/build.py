@@ -17,6 +17,9 @@ from posprobe.families.rotary import LinearSpec, RotarySpec
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Sequence, Source
 
+#: Largest distance that buckets are laid out for.
+MOST_DISTANCES = 2**20
+
 
 def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, reference: str) -> Scheme:
     """Build the record of an encoding that has no table of rows.
@@ -110,6 +113,8 @@ def scheme_of_formula(source: str) -> Scheme:
             slopes = encodings.alibi_slopes(width, **options)
             return LinearBias(slopes, source, origin, length, family="formula")
     reach = options.get("max_distance", 128)
+    if reach > MOST_DISTANCES:
+        raise UsageError(f"{source}: max goes up to {MOST_DISTANCES}.")
     offsets = np.arange(-reach, reach + 1)
     bidirectional = options.get("bidirectional", True)
     bucket = encodings.t5_buckets(offsets, buckets=width, **options)

@@ -26,6 +26,9 @@ from posprobe.families.rotary import (
 from posprobe.families.rows import Rows, count_rows, resolve_rows, stored_layout
 from posprobe.table import Sequence
 
+#: Names that are looked at, in characters: no library writes longer ones, and looking for words in
+#: them takes time that grows faster than they do.
+LONGEST_NAME = 300
 SchemeName: TypeAlias = Literal["learned", "fixed", "rotary", "relative", "alibi"]
 
 
@@ -82,7 +85,11 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     """
     parts = parts_of(checkpoint.config)
     # Looking a tensor up can cost a request for its shard's header: names go first.
-    names = [name for name in checkpoint.tensors if _rules(name) or is_named_position(name)]
+    names = [
+        name
+        for name in checkpoint.tensors
+        if len(name) <= LONGEST_NAME and (_rules(name) or is_named_position(name))
+    ]
     tables = [
         table for name in names for table in _tables(checkpoint, checkpoint.tensors[name], parts)
     ]
@@ -260,8 +267,12 @@ def _whole(checkpoint: Checkpoint, info: TensorInfo, why: str) -> Encoding | Non
     if layout.size < 2 or info.shape[-1] < 2:
         return None
     note = "unknown architecture: every stored row is taken as a position, in order"
-    rows = replace(resolve_rows(checkpoint, info, TableRule(())), notes=(note,))
-    return Encoding("learned", "", why, info, TableRule(()), rows=rows)
+    found = Encoding("learned", "", why, info, TableRule(()))
+    try:
+        rows = resolve_rows(checkpoint, info, TableRule(()))
+    except InvalidCheckpoint as error:
+        return replace(found, problem=str(error))
+    return replace(found, rows=replace(rows, notes=(note,)))
 
 
 def _named(found: list[Encoding], alone: str = "") -> Iterator[Encoding]:

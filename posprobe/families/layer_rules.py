@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from posprobe import settings
 from posprobe.checkpoints import Checkpoint
 from posprobe.errors import UsageError
 
@@ -154,8 +155,7 @@ def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
 def count_layers(checkpoint: Checkpoint, module: str, rule: Rule, config: Mapping[str, Any]) -> int:
     """Count the layers whose query weights stand beside the table, or that share one set."""
     if rule.shared:
-        stated = config.get("num_hidden_layers")
-        return stated if isinstance(stated, int) and stated > 0 else 1
+        return settings.whole(config, "num_hidden_layers", most=settings.MOST_LAYERS) or 1
     found = 1
     while f"{module}{rule.query.format(found)}.weight" in checkpoint.tensors:
         found += 1
@@ -179,8 +179,8 @@ def norm_part(checkpoint: Checkpoint, name: str, part: Literal["weight", "bias"]
 def epsilon(checkpoint: Checkpoint, rule: Rule, module: str, config: Mapping[str, Any]) -> float:
     """Return what a model's LayerNorms add to variances."""
     for key in ("layer_norm_eps", "layer_norm_epsilon"):
-        if isinstance(config.get(key), int | float):
-            return float(config[key])
+        if (stated := settings.number(config, key)) is not None:
+            return stated
     # Of timm's models only CLIP's normalise before the first layer, and they use 1e-5 throughout.
     is_clip = rule.first_norm == "norm_pre?" and full_name(checkpoint, module, rule.first_norm)
     return 1e-5 if is_clip else rule.eps

@@ -22,7 +22,7 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.families.build import build_scheme, scheme_of_formula
-from posprobe.families.find import Encoding, find_encodings
+from posprobe.families.find import LONGEST_NAME, Encoding, find_encodings
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
 from posprobe.reference import Reference, parse_reference
@@ -375,7 +375,7 @@ def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding,
     if reference.table and reference.table in [e.name for e in found if e.rule is None]:
         raise NoPositionTable(_nothing(checkpoint, found))
     if reference.table:
-        tables = [t for t in tables if reference.table in (t.name, t.tensor and t.tensor.name)]
+        tables = [t for t in tables if reference.table in (t.name, _stored_name(t.tensor))]
         if not tables:
             raise UnknownReference(
                 f"{reference.text}: it has no table called {reference.table!r}. "
@@ -391,6 +391,11 @@ def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding,
     return tables[0]
 
 
+def _stored_name(info: TensorInfo | None) -> str | None:
+    """Return a tensor's name; a ``.npy`` file has none, and its own stands in."""
+    return None if info is None or info.file.endswith(".npy") else info.name
+
+
 def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Encoding:
     if reference.table:
         raise UsageError(
@@ -400,7 +405,8 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Enc
     if info is None:
         import difflib
 
-        close = difflib.get_close_matches(tensor, checkpoint.tensors, n=3, cutoff=0.4)
+        known = [name for name in checkpoint.tensors if len(name) <= LONGEST_NAME][:10_000]
+        close = difflib.get_close_matches(tensor[:LONGEST_NAME], known, n=3, cutoff=0.4)
         hint = f" Close to it are {', '.join(close)}." if close else ""
         raise UnknownReference(
             f"{checkpoint.location}: it has no tensor {tensor}.{hint} "

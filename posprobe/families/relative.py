@@ -139,5 +139,8 @@ def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Sort layer 2 before layer 10."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"[._]", name)]
+    """Sort layer 2 before layer 10, by the length of the number: it may have any."""
+    return [
+        (len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (-1, part)
+        for part in re.split(r"[._]", name)
+    ]

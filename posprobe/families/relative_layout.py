@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe import settings
 from posprobe.attention import continuous_bias
 from posprobe.checkpoints import Checkpoint
 from posprobe.encodings import deberta_buckets, log_spaced_offsets, t5_buckets
@@ -84,9 +85,9 @@ def _normalised(
             f"(norm_rel_ebd), and {names[0]} is not there. Mend config.json."
         )
     weight, bias = (checkpoint.read(name).values.astype(np.float64) for name in names)
-    epsilon = part.config.get("layer_norm_eps", 1e-7)
+    epsilon = settings.number(part.config, "layer_norm_eps", path=part.path) or 1e-7
     centered = vectors - vectors.mean(axis=1, keepdims=True)
-    scale = np.sqrt((centered**2).mean(axis=1, keepdims=True) + float(epsilon))
+    scale = np.sqrt((centered**2).mean(axis=1, keepdims=True) + epsilon)
     return np.asarray(centered / scale * weight + bias)
 
 
@@ -160,15 +161,10 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
 
 
 def _whole(config: Mapping[str, Any], key: str, default: int) -> int:
-    value = config.get(key)
-    if value is None or value == -1:  # -1 is how some configurations write "not set"
+    if config.get(key) == -1:  # how some configurations write "not set"
         return default
-    if type(value) is not int or not 0 < value <= _MOST:
-        raise InvalidCheckpoint(
-            f"the configuration gives {key} as {value!r}; a whole number from 1 to {_MOST} is "
-            "expected. Mend config.json."
-        )
-    return int(value)
+    value = settings.whole(config, key, most=_MOST)
+    return default if value is None else value
 
 
 def _window(make: Make, table: FloatArray, part: Part, where: str) -> RelativeBias:
@@ -207,18 +203,12 @@ def _window_size(rows: int, part: Part) -> tuple[Grid | None, int]:
 
 
 def _stated_windows(part: Part) -> Iterator[Grid]:
-    size = part.config.get("window_size")
-    match size:
-        case [int(height), int(width)]:
-            yield Grid(height, width)
-        case int(side) if side > 0:
-            yield Grid(side, side)
-    image, patch = part.config.get("image_size"), part.config.get("patch_size")
-    match (image, patch):
-        case ([int(h), int(w)], [int(p), int(q)]) if p > 0 and q > 0:
-            yield Grid(h // p, w // q)
-        case ([int(h), int(w)], int(p)) if p > 0:
-            yield Grid(h // p, w // p)
+    if window := settings.pair(part.config, "window_size", most=_MOST):
+        yield Grid(*window)
+    image = settings.pair(part.config, "image_size", most=_MOST)
+    patch = settings.pair(part.config, "patch_size", most=_MOST)
+    if image and patch and image[0] >= patch[0] and image[1] >= patch[1]:
+        yield Grid(image[0] // patch[0], image[1] // patch[1])
 
 
 def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) -> RelativeBias:
@@ -247,9 +237,9 @@ def _log_window(make: Make, arrays: list[FloatArray], part: Part, where: str) ->
 def _log_window_size(part: Part, where: str) -> tuple[int, tuple[int, int] | None]:
     """Tell the window of a stage: as configured, but no larger than its map of features."""
     config = part.config
-    size = config.get("window_size")
-    named = re.search(r"window(\d+)", str(config.get("architecture", "")))
-    window = size if isinstance(size, int) else int(named[1]) if named else 0
+    size = settings.pair(config, "window_size", most=_MOST)
+    named = re.search(r"window([0-9]{1,6})", str(config.get("architecture", "")))
+    window = size[0] if size else int(named[1]) if named else 0
     if window < 1:
         raise InvalidCheckpoint(
             f"{where}: the network can be asked for any window, and the configuration names none. "
@@ -259,15 +249,16 @@ def _log_window_size(part: Part, where: str) -> tuple[int, tuple[int, int] | Non
         raise InvalidCheckpoint(
             f"{where}: a window of {window} x {window} is wider than {_WIDEST}."
         )
-    stage = re.search(r"layers[._](\d+)\.", where)
-    image, patch = config.get("image_size"), config.get("patch_size")
-    if stage and isinstance(image, int) and isinstance(patch, int) and patch > 0:
-        window = min(window, max(image // patch // 2 ** int(stage[1]), 1))
+    stage = re.search(r"layers[._]([0-9]{1,2})\.", where)
+    image = settings.pair(config, "image_size", most=_MOST)
+    patch = settings.pair(config, "patch_size", most=_MOST)
+    if stage and image and patch:
+        window = min(window, max(image[0] // patch[0] // 2 ** int(stage[1]), 1))
     stages = config.get("pretrained_window_sizes")
     pretrained = None
     if isinstance(stages, list) and stage and int(stage[1]) < len(stages):
         side = stages[int(stage[1])]
-        pretrained = (side, side) if isinstance(side, int) and side > 0 else None
+        pretrained = (side, side) if type(side) is int and 0 < side <= _MOST else None
     return window, pretrained
 
 
@@ -330,7 +321,7 @@ def _distances(
     table = table.reshape(-1, table.shape[-1])
     left = part.config.get("left_max_position_embeddings")
     notes: tuple[str, ...] = ()
-    if type(left) is int and "distance_embedding" in where:
+    if type(left) is int and 0 <= left < len(table) and "distance_embedding" in where:
         flip = False  # wav2vec2-BERT counts key minus query, from -left to right
         reach = max(left, len(table) - left - 1)
         entry = np.clip(np.arange(-reach, reach + 1) + left, 0, len(table) - 1)

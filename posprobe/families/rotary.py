@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from posprobe import settings
 from posprobe.encodings import rotary_frequencies
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.parts import Part
@@ -117,10 +118,12 @@ def _specs(part: Part) -> Iterator[RotarySpec]:
     config = part.config
     stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
     if not isinstance(stated, Mapping):
-        raise InvalidCheckpoint(_bad(part, "rope_parameters", stated, "a mapping"))
+        raise settings.wrong("rope_parameters", stated, "a mapping", part.path)
+    if not settings.finite(stated):
+        raise settings.wrong("rope_parameters", dict(stated), "a mapping of finite numbers")
     nested = {key: value for key, value in stated.items() if isinstance(value, Mapping)}
     if len(nested) > _MOST_LADDERS:
-        raise InvalidCheckpoint(_bad(part, "rope_parameters", f"{len(nested)} ladders", "one"))
+        raise settings.wrong("rope_parameters", f"{len(nested)} ladders", "one", part.path)
     if nested and not any(key in stated for key in ("rope_type", "type", "rope_theta")):
         for layers, parameters in nested.items():
             yield _spec(part, parameters, str(layers))
@@ -139,40 +142,47 @@ def _local_base(config: Mapping[str, Any]) -> Any:
 
 def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
     config = part.config
-    rule = str(stated.get("rope_type") or stated.get("type") or "default")
+    named = [settings.text(stated, key, path="rope_parameters") for key in ("rope_type", "type")]
+    rule = next(filter(None, named), "default")
     axes = 2 if rule == "axial" or _AXIAL.fullmatch(part.model_type or "") else 1
     axes = 3 if part.model_type == "vjepa2" else axes  # frames, rows and columns
-    bases = [stated.get("rope_theta"), *(config.get(key) for key in _BASES)]
+    bases = [settings.number(stated, "rope_theta", path="rope_parameters")]
+    bases += [settings.number(config, key, path=part.path) for key in _BASES]
     base = next((value for value in bases if value is not None), 10_000.0)
     head_dim = _head_dim(part)
     longest = _number(part, _LENGTHS, _LONGEST)
-    original = stated.get("original_max_position_embeddings") or config.get(
-        "original_max_position_embeddings"
-    )
+    key = "original_max_position_embeddings"
+    original = settings.whole(stated, key, most=_LONGEST, path="rope_parameters")
+    original = original or settings.whole(config, key, most=_LONGEST, path=part.path)
     notes = []
-    window = config.get("sliding_window", config.get("local_attention"))
-    if (layers == "local" or "sliding" in layers) and isinstance(window, int) and window > 0:
+    window = _window(part) if layers == "local" or "sliding" in layers else None
+    if window is not None:
         # These layers see no farther, whatever the context of the others is.
         longest = original = min(window, longest or window)
         notes.append(f"these layers see {window} positions")
-    if sections := stated.get("mrope_section"):
+    sections = settings.wholes(
+        stated, "mrope_section", most=head_dim, longest=4, path="rope_parameters"
+    )
+    if sections:
         notes.append(
-            f"the pairs turn with time, row and column in sections of {list(sections)}; text moves "
+            f"the pairs turn with time, row and column in sections of {sections}; text moves "
             "along all three"
         )
     off = config.get("no_rope_layers")
     if isinstance(off, list) and 0 in off:
         notes.append(f"{off.count(0)} of {len(off)} layers do not rotate (no_rope_layers)")
     scaling = {} if rule in ("default", "axial", "mrope") else dict(stated)
+    if not scaling and stated.get("factor") not in (None, 1):
+        notes.append("no rule of scaling is named, so that the factor has no effect")
     if scaling and original:
         scaling.setdefault("original_max_position_embeddings", original)
     spec = RotarySpec(
         head_dim=head_dim,
-        base=_as_float(part, "rope_theta", base),
+        base=base,
         partial=_partial(part, stated, head_dim),
         scaling=scaling,
         max_positions=longest,
-        training_length=int(original) if isinstance(original, int) else longest,
+        training_length=original or longest,
         axes=axes,
         interleaved=part.model_type in _INTERLEAVED or bool(config.get("rope_interleave")),
         layers=layers,
@@ -194,23 +204,32 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
 def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
     config = part.config
     if config.get("rotary_dim") is not None:
-        return float(_whole(part, "rotary_dim", _WIDEST)) / head_dim
+        return (settings.whole(config, "rotary_dim", most=_WIDEST, path=part.path) or 0) / head_dim
     for key in ("partial_rotary_factor", "rotary_pct", "rotary_emb_fraction"):
         for source in (stated, config):
-            if source.get(key) is not None:
+            share = settings.number(source, key, path=part.path)
+            if share is not None:
                 # Multi-head latent attention gives the rotated part of a head a width of its own.
-                return 1.0 if _latent(config) else _as_float(part, key, source[key])
+                return 1.0 if _latent(part) else share
     return 1.0
 
 
-def _latent(config: Mapping[str, Any]) -> bool:
-    return isinstance(config.get("qk_rope_head_dim"), int) and config["qk_rope_head_dim"] > 0
+def _window(part: Part) -> int | None:
+    """Read how far layers with a window see; -1 and false stand for no window."""
+    for key in ("sliding_window", "local_attention"):
+        if part.config.get(key) not in (None, -1, False):
+            return settings.whole(part.config, key, most=_LONGEST, path=part.path)
+    return None
+
+
+def _latent(part: Part) -> int:
+    key = "qk_rope_head_dim"
+    return settings.whole(part.config, key, most=_WIDEST, least=0, path=part.path) or 0
 
 
 def _head_dim(part: Part) -> int:
-    config = part.config
-    if _latent(config):
-        return _whole(part, "qk_rope_head_dim", _WIDEST)
+    if latent := _latent(part):
+        return latent
     stated = _number(part, _WIDTHS, _WIDEST)
     if stated is not None:
         return stated
@@ -233,31 +252,8 @@ def _head_dim(part: Part) -> int:
 
 
 def _number(part: Part, keys: tuple[str, ...], most: int) -> int | None:
-    for key in keys:
-        value = part.config.get(key)
-        if value is not None:
-            return _whole(part, key, most)
-    return None
-
-
-def _whole(part: Part, key: str, most: int) -> int:
-    value = part.config[key]
-    if type(value) is not int or not 0 < value <= most:
-        raise InvalidCheckpoint(_bad(part, key, value, f"a whole number from 1 to {most}"))
-    return int(value)
-
-
-def _as_float(part: Part, key: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e300:
-        raise InvalidCheckpoint(_bad(part, key, value, "a positive number"))
-    return float(value)
-
-
-def _bad(part: Part, key: str, value: Any, expected: str) -> str:
-    where = f"{part.path}.{key}" if part.path else key
-    return (
-        f"the configuration gives {where} as {value!r}; {expected} is expected. Mend config.json."
-    )
+    read = (settings.whole(part.config, key, most=most, path=part.path) for key in keys)
+    return next((value for value in read if value is not None), None)
 
 
 def says_alibi(part: Part) -> str | None:
@@ -272,10 +268,7 @@ def says_alibi(part: Part) -> str | None:
         return "model_type is mpt"
     if part.model_type == "bloom":
         return "model_type is bloom"
-    stated = config.get("alibi")
-    if stated is not None and not isinstance(stated, bool):
-        raise InvalidCheckpoint(_bad(part, "alibi", stated, "true or false"))
-    return "alibi" if stated else None
+    return "alibi" if settings.truth(config, "alibi", path=part.path) else None
 
 
 @dataclass(frozen=True)
@@ -308,10 +301,9 @@ def linear_spec(part: Part) -> LinearSpec:
             'heads there are. Add "num_attention_heads" to config.json.'
         )
     attention = part.config.get("attn_config")
-    most = attention.get("alibi_bias_max", 8) if isinstance(attention, Mapping) else 8
-    spec = LinearSpec(
-        heads, _as_float(part, "alibi_bias_max", most), _number(part, _LENGTHS, _LONGEST)
-    )
+    stated = attention if isinstance(attention, Mapping) else {}
+    most = settings.number(stated, "alibi_bias_max", path="attn_config") or 8.0
+    spec = LinearSpec(heads, most, _number(part, _LENGTHS, _LONGEST))
     if part.model_type != "falcon":
         return spec
     note = "Falcon adds the bias before it divides by the root of the head's width"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.parts import Part, part_for, parts_of
@@ -74,6 +75,7 @@ def resolve_rows(
             "complete one."
         )
     if isinstance(stored, Grid):
+        _check_grid(info, rule, stored, grid)
         return Rows(grid or stored, channels_first=_channels_first(info))
     if rule.grid or grid is not None:
         return _patches(checkpoint, info, rule, rows, grid, config)
@@ -89,8 +91,32 @@ def resolve_rows(
     return Rows(Sequence(rows - reserved), dropped=dropped, notes=notes)
 
 
+def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | None) -> None:
+    """Refuse blocks of rows that only look like a grid of patches."""
+    if stated is not None and stated.size != stored.size:
+        raise InvalidCheckpoint(
+            f"{_where(info)}: it holds {stored.size} rows, and a {stated} has {stated.size}."
+        )
+    if stated is None and rule.tensors and not rule.grid:
+        raise InvalidCheckpoint(
+            f"{_where(info)}: this architecture has one row per position, [n, d]. The tensor is "
+            "not this model's; where it is a grid of patches after all, say so with --grid "
+            f"{stored.height}x{stored.width}."
+        )
+    # A tensor's name tells what it is; an array alone says nothing.
+    stacked = len(info.shape) == 3 and stored.height != stored.width
+    if stated is None and stacked and info.file.endswith(".npy"):
+        raise InvalidCheckpoint(
+            f"{_where(info)}: this may be a grid of {stored.height} x {stored.width} patches or "
+            f"{stored.height} tables of {stored.width} rows. Say --grid {stored.height}x"
+            f"{stored.width} for the grid, or save one table alone."
+        )
+
+
 #: Keys of an image's size; the positions are those of the size at training.
 _IMAGE_SIZES = ("pretrain_image_size", "image_size", "input_size")
+#: Most patches along a side, and most special tokens, that are laid out.
+_MOST, _MOST_TOKENS = 2**20, 2**12
 _STORED = TableRule((), grid=True, tokens="stored")
 #: Keys that promise a number of positions.
 _LENGTHS = (
@@ -157,7 +183,9 @@ def _special_rows(
 ) -> tuple[PrefixRow, ...] | None:
     """Name the rows that are no patches: those of CLS and its like first, of detections last."""
     options = [(), ("CLS",), ("CLS", "distillation"), *_token_options(checkpoint, _STORED)]
-    detections = part.config.get("num_detection_tokens", 0)
+    detections = settings.whole(part.config, "num_detection_tokens", least=0, most=_MOST) or 0
+    if detections > rows:
+        return None
     last = tuple(f"detection {index}" for index in range(detections))
     for first in options:
         if len(first) + patches + len(last) == rows:
@@ -295,7 +323,7 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
         token = _TOKENS.get(re.sub(r"_\d$", "", name.rpartition(".")[2]))
         shape = checkpoint.tensors[name].shape if token else ()
         if token and len(shape) in (2, 3):
-            counts[token] = max(counts.get(token, 0), shape[-2])
+            counts[token] = max(counts.get(token, 0), min(shape[-2], _MOST_TOKENS))
     if not counts:
         # Only the table is there, so the tokens' own embeddings cannot tell.
         return [(), ("CLS",), ("CLS", "distillation")]
@@ -321,18 +349,22 @@ def _grid(patches: int, stated: Grid | None) -> Grid | None:
 
 
 def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
-    image = next(filter(None, (_pair(config.get(key)) for key in _IMAGE_SIZES)), None)
-    patch = _pair(config.get("patch_stride")) or _pair(config.get("patch_size"))
+    sizes = (settings.pair(config, key, most=_MOST) for key in _IMAGE_SIZES)
+    image = next(filter(None, sizes), None)
+    patches = (settings.pair(config, key, most=_MOST) for key in ("patch_stride", "patch_size"))
+    patch = next(filter(None, patches), None)
     if "frequency_stride" in config:
         return _spectrogram_grid(config)
     pretrained = config.get("pretrained_cfg")
     if image is None and isinstance(pretrained, Mapping):
         model_args = config.get("model_args")
-        stated = model_args.get("img_size") if isinstance(model_args, Mapping) else None
+        stated = model_args if isinstance(model_args, Mapping) else {}
         size = pretrained.get("input_size")
-        image = _pair(stated) or (_pair(size[-2:]) if isinstance(size, list | tuple) else None)
+        last = {"input_size": size[-2:]} if isinstance(size, list) else {}
+        image = settings.pair(stated, "img_size", most=_MOST)
+        image = image or settings.pair(last, "input_size", most=_MOST)
         patch = _stored_patch(checkpoint) or _named_patch(config)
-    if image is None or patch is None or min(*image, *patch) < 1:
+    if image is None or patch is None:
         return None
     return Grid(image[0] // patch[0], image[1] // patch[1])
 
@@ -340,22 +372,11 @@ def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid 
 def _spectrogram_grid(config: Mapping[str, Any]) -> Grid | None:
     """Overlapping patches of a spectrogram (Gong et al. 2021): mel bins by time."""
     keys = ("num_mel_bins", "max_length", "patch_size", "frequency_stride", "time_stride")
-    numbers = [config.get(key) for key in keys]
-    if any(type(number) is not int or number < 1 for number in numbers):
+    numbers = [settings.whole(config, key, most=_MOST) for key in keys]
+    if None in numbers:
         return None
-    bins, frames, patch, down, along = (int(number) for number in numbers if number is not None)
+    bins, frames, patch, down, along = (number for number in numbers if number is not None)
     return Grid((bins - patch) // down + 1, (frames - patch) // along + 1)
-
-
-def _pair(value: object) -> tuple[int, int] | None:
-    match value:
-        case int():
-            return value, value
-        case [int(height), int(width)] | (int(height), int(width)):
-            return height, width
-        case {"height": int(height), "width": int(width)}:
-            return height, width
-    return None
 
 
 def _stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
@@ -368,7 +389,7 @@ def _stored_patch(checkpoint: Checkpoint) -> tuple[int, int] | None:
 
 
 def _named_patch(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    found = re.search(r"patch(\d+)", str(config.get("architecture", "")))
+    found = re.search(r"patch([0-9]{1,4})(?![0-9])", str(config.get("architecture", "")))
     return (int(found[1]), int(found[1])) if found else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from posprobe.checkpoints.local import refuse_pipe
 from posprobe.errors import UnknownReference, UsageError
 from posprobe.reference import Reference
 from posprobe.samples import sample_path
@@ -18,12 +19,17 @@ def model_source(reference: Reference) -> str:
         If it is a path from which no model can be built, or no sample.
     UsageError
         If it is a formula.
+    InvalidCheckpoint
+        If something in the folder is neither a file nor a folder, which no library expects.
     """
     if reference.is_path:
         path = Path(reference.source).expanduser()
         if not (path / "config.json").is_file():
             why = "it has no config.json" if path.is_dir() else "a model is a folder with a config"
             raise UnknownReference(f"{reference.text}: {why}, so no model can be built from it.")
+        for entry in path.iterdir():
+            if not entry.is_dir():
+                refuse_pipe(entry)
         return str(path)
     kind, colon, name = reference.source.partition(":")
     if colon and kind == "sample":

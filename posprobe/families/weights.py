@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe import settings
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.families.effective import (
     Content,
@@ -210,8 +211,8 @@ def _count_heads(model: TableInModel) -> int:
     stated = [config, arguments] if isinstance(arguments, Mapping) else [config]
     for place in stated:
         for key in model.rule.heads:
-            if isinstance(place.get(key), int) and place[key] > 0:
-                return int(place[key])
+            if (heads := settings.whole(place, key, most=model.table.dim)) is not None:
+                return heads
     name = str(config.get("architecture", ""))
     for size, (width, heads) in _TIMM_HEADS.items():
         if size in name and width == model.table.dim:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import json
+import pickle
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -11,8 +11,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from posprobe.arrays import Device, find_devices
-from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference, UsageError
+from posprobe.checkpoints.local import open_local, parse_json, read_small
+from posprobe.checkpoints.torchfile import unsafe_pickle
+from posprobe.errors import (
+    InvalidCheckpoint,
+    MissingExtra,
+    PosprobeError,
+    UnknownReference,
+    UsageError,
+)
 from posprobe.families.runnable import model_source
+from posprobe.forward.building import (
+    check_sizes,
+    model_class,
+    refuse_lost,
+    refuse_other_sizes,
+    unattended,
+)
 from posprobe.forward.states import image_shape, is_timm
 from posprobe.reference import parse_reference
 
@@ -80,8 +95,6 @@ def load_model(
     >>> type(model).__name__, model.training
     ('ViTModel', False)
     """
-    from safetensors import SafetensorError
-
     torch = required("torch")
     if device_map is not None:
         required("accelerate")
@@ -118,15 +131,18 @@ def load_model(
             built = _part(built, parsed.table, reference)
         # What transformers keeps in float32, such as the angles of rotations, must stay so.
         model: nn.Module = built if device_map else built.to(device=place)
-    except (
-        OSError, ValueError, RuntimeError, KeyError, ImportError, AttributeError, SafetensorError,
-    ) as error:  # fmt: skip
+    except PosprobeError:
+        raise
+    except Exception as error:
+        # Of a configuration that makes no sense the libraries raise whatever comes up first.
         if "trust_remote_code" in str(error):
             raise UsageError(
                 f"{reference}: this model needs Python code out of its checkpoint, which is not "
                 "run unless you say --trust-remote-code (trust_remote_code=True). `posprobe "
                 "analyze` reads its positions without running it."
             ) from error
+        if isinstance(error, pickle.UnpicklingError) or "Weights only load failed" in str(error):
+            raise unsafe_pickle(reference, error) from error
         if is_out_of_memory(error):
             raise UsageError(
                 f"{reference}: the model does not fit into the memory of {place}. Use --dtype "
@@ -211,12 +227,13 @@ def load_tokenizer(
     parsed = parse_reference(reference)
     why = "it knows no words"
     try:
-        found = required("transformers").AutoTokenizer.from_pretrained(
-            model_source(parsed),
-            revision=revision or parsed.revision or "main",
-            local_files_only=offline,
-            trust_remote_code=trust_remote_code,
-        )
+        with unattended():
+            found = required("transformers").AutoTokenizer.from_pretrained(
+                model_source(parsed),
+                revision=revision or parsed.revision or "main",
+                local_files_only=offline,
+                trust_remote_code=trust_remote_code,
+            )
     except Exception as error:  # noqa: BLE001 - of a damaged file the reader raises nothing narrower
         found, why = None, (str(error).strip() or type(error).__name__).splitlines()[0]
     # Where its files are missing, transformers makes one to which every word is unknown.
@@ -246,13 +263,14 @@ def load_preparation(
         return prepare
     parsed = parse_reference(reference)
     try:
-        processor = required("transformers").AutoImageProcessor.from_pretrained(
-            model_source(parsed),
-            revision=revision or parsed.revision or "main",
-            local_files_only=offline,
-            trust_remote_code=False,
-        )
-    except (OSError, ValueError, KeyError, ImportError, AttributeError) as error:
+        with unattended():
+            processor = required("transformers").AutoImageProcessor.from_pretrained(
+                model_source(parsed),
+                revision=revision or parsed.revision or "main",
+                local_files_only=offline,
+                trust_remote_code=False,
+            )
+    except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UsageError(
             f"{reference}: nothing beside the model says how it takes pictures ({first}). Leave "
@@ -286,11 +304,7 @@ def _says_timm(source: str) -> bool:
     config = Path(source) / "config.json"
     if not config.is_file():
         return source.startswith("timm/")
-    try:
-        content: Any = json.loads(config.read_bytes())
-    except ValueError as error:
-        raise InvalidCheckpoint(f"{config}: it is no JSON ({error}).") from error
-    return isinstance(content, Mapping) and "architecture" in content
+    return "architecture" in parse_json(read_small(config), str(config))
 
 
 def _timm(source: str, revision: str | None, *, offline: bool) -> Any:
@@ -304,7 +318,11 @@ def _timm(source: str, revision: str | None, *, offline: bool) -> Any:
             local_files_only=offline,
             allow_patterns=["config.json", "model.safetensors"],
         )
-    return create(f"local-dir:{Path(source).resolve()}", pretrained=True)
+    config = Path(source) / "config.json"
+    check_sizes(parse_json(read_small(config), str(config)), source)
+    model = create(f"local-dir:{Path(source).resolve()}", pretrained=True)
+    refuse_other_sizes(model, open_local(Path(source)))
+    return model
 
 
 def _transformers(
@@ -318,31 +336,19 @@ def _transformers(
     bars = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
     try:
-        config = transformers.AutoConfig.from_pretrained(source, **options)
-        kind = transformers.AutoModel
-        named = (getattr(config, "architectures", None) or [""])[0] if head else ""
-        if hasattr(transformers, named):
-            kind = getattr(transformers, named)
-            # a class of the library itself needs no consent
-            options = {key: value for key, value in options.items() if key != "trust_remote_code"}
-        model, report = kind.from_pretrained(
-            source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are refused below, by name
-        )  # fmt: skip
+        where = {key: value for key, value in options.items() if key != "trust_remote_code"}
+        stated, _ = transformers.PreTrainedConfig.get_config_dict(source, **where)
+        check_sizes(stated, source)
+        with unattended(kernels=options["trust_remote_code"], config=stated):
+            config = transformers.AutoConfig.from_pretrained(source, **options)
+            named = model_class(transformers, config) if head else None
+            model, report = (named or transformers.AutoModel).from_pretrained(
+                source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are refused below, by name
+            )  # fmt: skip
     finally:
         logs.set_verbosity(level)
         if bars:
             logs.enable_progress_bar()
-    lost = [name for name in report["missing_keys"] if "pooler" not in name]
-    for entry in report["mismatched_keys"]:
-        name, stored, wanted = entry[0], *map(list, entry[1:3])
-        raise InvalidCheckpoint(
-            f"{source}: tensor {name} has the shape {stored}, and by its configuration the model "
-            f"needs {wanted}. One of the two files is not this model's."
-        )
-    if lost:
-        raise InvalidCheckpoint(
-            f"{source}: it lacks {len(lost)} of the model's tensors, such as {sorted(lost)[0]}. A "
-            "model with random weights in their place shows nothing; use the whole checkpoint."
-        )
+    refuse_lost(model, report, source)
     return model

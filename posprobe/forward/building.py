@@ -1,0 +1,161 @@
+"""What is checked before and after transformers and timm build a model from a configuration."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from posprobe.checkpoints import Checkpoint
+from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.settings import MOST_LAYERS
+
+_COUNTS = re.compile(
+    r"(?:n|num)_\w*(?:layers?|blocks|heads?|experts|groups|stages|branches)|\w*layers|depths?"
+)
+#: A number of layers of which there must be one.
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+
+
+def check_sizes(config: Mapping[str, Any], where: str) -> None:
+    """Refuse a configuration of which a library would build layers without end.
+
+    Parameters
+    ----------
+    config
+        As it stands in the file, with whatever is nested in it.
+    where
+        The reference, for messages.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it states more than `settings.MOST_LAYERS` layers, heads or experts, or no layers at all.
+    """
+    waiting: list[Mapping[str, Any]] = [config]
+    while waiting:
+        part = waiting.pop()
+        for key, value in part.items():
+            if isinstance(value, Mapping):
+                waiting.append(value)
+            elif _COUNTS.fullmatch(str(key)):
+                counts = value if isinstance(value, list) else [value]
+                wrong = [n for n in counts if type(n) is int and n > MOST_LAYERS]
+                wrong += [n for n in counts if key in _LAYERS and type(n) is int and n < 1]
+                if wrong:
+                    raise InvalidCheckpoint(
+                        f"{where}: the configuration gives {key} as {str(wrong[0])[:40]}; 1 to "
+                        f"{MOST_LAYERS} are built. Mend config.json."
+                    )
+
+
+def model_class(transformers: Any, config: Any) -> Any:
+    """Return the class that a configuration names, if it is a model of transformers itself.
+
+    Its Auto classes are none: they look for code in the checkpoint and ask whether to run it.
+
+    Returns
+    -------
+    type or None
+        None where it names none that is known.
+    """
+    named = getattr(config, "architectures", None)
+    first = named[0] if isinstance(named, list) and named else None
+    if not isinstance(first, str) or not first.isidentifier():
+        return None
+    found: Any = getattr(transformers, first, None)
+    if not (inspect.isclass(found) and issubclass(found, transformers.PreTrainedModel)):
+        return None
+    takes: Any = getattr(found, "config_class", None)
+    concrete = found.__module__.startswith("transformers.models.") and takes is not None
+    return found if concrete and isinstance(config, takes) else None
+
+
+@contextmanager
+def unattended(*, kernels: bool = True, config: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Keep transformers from asking on standard input whether to run a checkpoint's code.
+
+    Where nothing says ``trust_remote_code``, as for models within models, it would ask; so told, it
+    raises an error instead.
+
+    Parameters
+    ----------
+    kernels, config
+        Whether a configuration may name compiled code on the Hub that computes its attention.
+
+    Raises
+    ------
+    UsageError
+        If it names some and may not.
+    """
+    named = [config.get(key) for key in ("attn_implementation", "_attn_implementation")] if (
+        config
+    ) else []  # fmt: skip
+    if not kernels and any("/" in str(name) for name in named):
+        raise UsageError(
+            "the configuration names code on the Hub that is to compute its attention "
+            "(attn_implementation), which is not run unless you say --trust-remote-code "
+            "(trust_remote_code=True)."
+        )
+    from transformers import dynamic_module_utils as dynamic
+
+    patience = dynamic.TIME_OUT_REMOTE_CODE
+    dynamic.TIME_OUT_REMOTE_CODE = 0
+    try:
+        yield
+    finally:
+        dynamic.TIME_OUT_REMOTE_CODE = patience
+
+
+def refuse_other_sizes(model: Any, checkpoint: Checkpoint) -> None:
+    """Refuse weights of other sizes than a model of timm has, which timm would resample.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If a tensor has fewer or more numbers than that of the same name in the model.
+    """
+    for name, value in model.state_dict().items():
+        info = checkpoint.tensors.get(name)
+        if info is not None and math.prod(info.shape) != value.numel():
+            raise InvalidCheckpoint(
+                f"{info.file}: tensor {name} has the shape {list(info.shape)}, and by its "
+                f"configuration the model needs {list(value.shape)}. One of the two files is not "
+                "this model's."
+            )
+
+
+def refuse_lost(model: Any, report: Mapping[str, Any], source: str) -> None:
+    """Refuse weights that are not those of the model that the configuration describes.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If tensors are missing or have other shapes, or the checkpoint has more layers.
+    """
+    lost = [name for name in report["missing_keys"] if "pooler" not in name]
+    for entry in report["mismatched_keys"]:
+        name, stored, wanted = entry[0], *map(list, entry[1:3])
+        raise InvalidCheckpoint(
+            f"{source}: tensor {name} has the shape {stored}, and by its configuration the model "
+            f"needs {wanted}. One of the two files is not this model's."
+        )
+    if lost:
+        raise InvalidCheckpoint(
+            f"{source}: it lacks {len(lost)} of the model's tensors, such as {sorted(lost)[0]}. A "
+            "model with random weights in their place shows nothing; use the whole checkpoint."
+        )
+    known = {_unnumbered(name) for name, _ in model.named_parameters()}
+    more = [name for name in report["unexpected_keys"] if _unnumbered(name) in known]
+    if more:
+        raise InvalidCheckpoint(
+            f"{source}: it has {len(more)} tensors of further layers, such as {sorted(more)[0]}, "
+            "than the model has by its configuration. One of the two files is not this model's."
+        )
+
+
+def _unnumbered(name: str) -> str:
+    return re.sub(r"(?<=\.)[0-9]+(?=\.)", "N", name)

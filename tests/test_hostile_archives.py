@@ -1,0 +1,245 @@
+"""Archives made to mislead: each test is named after a fault that once held.
+
+What the safetensors, NumPy and PyTorch packages make of the same bytes is the oracle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+import safetensors.torch
+import torch
+
+from posprobe.checkpoints import numpyfile, open_local, torchfile
+from posprobe.checkpoints.local import MAX_JSON
+from posprobe.errors import InvalidCheckpoint, UnknownReference
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VALUES = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+
+
+def deflated(source: Path, target: Path) -> None:
+    """Pack an archive again, compressed."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+        for member in old.namelist():
+            new.writestr(member, old.read(member))
+
+
+def test_deflated_members_of_a_torch_archive_are_unpacked_and_not_mapped(tmp_path: Path) -> None:
+    stored, packed = tmp_path / "stored.pt", tmp_path / "packed.pt"
+    values = np.tile(VALUES, (200, 1))
+    torch.save({"wpe.weight": torch.from_numpy(values)}, stored)
+    deflated(stored, packed)
+    assert packed.stat().st_size < stored.stat().st_size
+    np.testing.assert_array_equal(torch.load(packed)["wpe.weight"].numpy(), values)
+    np.testing.assert_array_equal(open_local(packed).read("wpe.weight").values, values)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_archive_with_a_member_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"wpe.weight": torch.from_numpy(VALUES)}, path)
+    with zipfile.ZipFile(path, "a") as archive:
+        name = next(n for n in archive.namelist() if n.endswith("data/0"))
+        archive.writestr(name, bytes(VALUES.nbytes))
+    with pytest.raises(InvalidCheckpoint, match=r"model\.pt.*twice"):
+        open_local(path)
+    arrays = tmp_path / "arrays.npz"
+    np.savez(arrays, t=VALUES)
+    with zipfile.ZipFile(arrays, "a") as archive:
+        archive.writestr("t.npy", archive.read("t.npy"))
+    with pytest.raises(InvalidCheckpoint, match=r"arrays\.npz.*twice"):
+        open_local(arrays)
+
+
+def test_a_tensor_in_two_shards_is_taken_from_the_one_that_the_index_names(tmp_path: Path) -> None:
+    for suffix, save in (
+        ("safetensors", lambda t, path: safetensors.torch.save_file(t, path)),
+        ("bin", torch.save),
+    ):
+        for named in ("a", "b"):
+            folder = tmp_path / f"{suffix}-{named}"
+            folder.mkdir()
+            for shard, factor in (("a", 1.0), ("b", 2.0)):
+                tensors = {"wpe.weight": torch.from_numpy(VALUES * np.float32(factor))}
+                save(tensors, folder / f"{shard}.{suffix}")
+            other = next(shard for shard in "ab" if shard != named)
+            weight_map = {"wpe.weight": f"{named}.{suffix}", "gone": f"{other}.{suffix}"}
+            stem = "model.safetensors" if suffix == "safetensors" else "pytorch_model.bin"
+            (folder / f"{stem}.index.json").write_text(json.dumps({"weight_map": weight_map}))
+            checkpoint = open_local(folder)
+            expected = VALUES * np.float32(1.0 if named == "a" else 2.0)
+            np.testing.assert_array_equal(checkpoint.read("wpe.weight").values, expected)
+            with pytest.raises(InvalidCheckpoint, match="'gone' is in it, and it is not"):
+                checkpoint.read("gone")
+
+
+def test_a_member_without_suffix_does_not_stand_for_the_array_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "arrays.npz"
+    np.savez(path, t=VALUES)
+    other = tmp_path / "other.npy"
+    np.save(other, VALUES[::-1])
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("t", other.read_bytes())
+    np.testing.assert_array_equal(open_local(path).read("t").values, VALUES)
+
+
+def test_a_shard_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.safetensors")
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"t": "a.safetensors"}}))
+    with pytest.raises(InvalidCheckpoint, match=r"a\.safetensors.*no regular file"):
+        open_local(tmp_path)
+    index.unlink()
+    os.mkfifo(index)
+    with pytest.raises(InvalidCheckpoint, match="no regular file"):
+        open_local(index)
+
+
+def test_a_home_of_nobody_is_no_file() -> None:
+    from pathlib import Path
+
+    with pytest.raises(UnknownReference, match="no such file"):
+        open_local(Path("~no-such-user-here/x.npy"))
+
+
+def test_a_small_archive_is_not_unpacked_into_more_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 2**20
+    monkeypatch.setattr(numpyfile, "MAX_UNPACKED", limit)
+    monkeypatch.setattr(torchfile, "MAX_UNPACKED", limit)
+    zeros = np.zeros(limit // 4 + 1, np.float32)
+    np.savez_compressed(tmp_path / "bomb.npz", t=zeros, small=VALUES)
+    torch.save({"t": torch.from_numpy(zeros)}, tmp_path / "stored.pt")
+    deflated(tmp_path / "stored.pt", tmp_path / "bomb.pt")
+    assert (tmp_path / "bomb.npz").stat().st_size < 10_000
+    checkpoint = open_local(tmp_path / "bomb.npz")
+    np.testing.assert_array_equal(checkpoint.read("small").values, VALUES)
+    with pytest.raises(InvalidCheckpoint, match="up to 1048576 are unpacked"):
+        checkpoint.read("t")
+    with pytest.raises(InvalidCheckpoint, match="up to 1048576 are unpacked"):
+        open_local(tmp_path / "bomb.pt")
+    assert open_local(tmp_path / "stored.pt").read("t").values.shape == zeros.shape
+
+
+@pytest.mark.parametrize("kind", ["expanded", "sparse"])
+def test_a_few_numbers_do_not_stand_for_more_than_fits(kind: str, tmp_path: Path) -> None:
+    shape = (2**20, 2**12)
+    tensor = torch.ones(1, 1).expand(shape)
+    if kind == "sparse":
+        nowhere = torch.zeros(2, 0, dtype=torch.int64)
+        tensor = torch.sparse_coo_tensor(nowhere, torch.zeros(0), shape, check_invariants=True)
+    torch.save({"wpe.weight": tensor, "small": torch.ones(1, 4).expand(3, 4)}, tmp_path / "m.pt")
+    checkpoint = open_local(tmp_path / "m.pt")
+    with pytest.raises(InvalidCheckpoint, match="up to 1073741824 are unpacked"):
+        checkpoint.read("wpe.weight")
+    np.testing.assert_array_equal(checkpoint.read("small").values, np.ones((3, 4)))
+
+
+def test_a_configuration_of_any_length_is_not_read_into_memory(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", VALUES)
+    with (tmp_path / "config.json").open("wb") as stream:
+        stream.truncate(MAX_JSON + 1)
+    with pytest.raises(InvalidCheckpoint, match="no configuration"):
+        open_local(tmp_path)
+
+
+GOOD = '"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
+#: Headers that the safetensors package refuses, for 8 bytes of data (0 where said).
+REFUSED = {
+    "a field twice": '{"a":{"dtype":"F32","dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
+    "metadata twice": '{"__metadata__":{},"__metadata__":{},' + GOOD + "}",
+    "metadata of numbers": '{"__metadata__":{"a":1},' + GOOD + "}",
+    "metadata that is a list": '{"__metadata__":[],' + GOOD + "}",
+    "a strange dtype": '{"b":{"dtype":"F31","shape":[0],"data_offsets":[0,0]},' + GOOD + "}",
+    "a dtype in small letters": '{"a":{"dtype":"f32","shape":[2],"data_offsets":[0,8]}}',
+    "a float as extent": '{"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}}',
+    "true as extent": '{"a":{"dtype":"F64","shape":[true],"data_offsets":[0,8]}}',
+    "a negative zero": '{"a":{"dtype":"F32","shape":[-0],"data_offsets":[0,0]}}',
+    "three offsets": '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8,9]}}',
+    "a gap": '{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}',
+    "an overlap": '{"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},' + GOOD + "}",
+    "an overflow": '{"a":{"dtype":"F32","shape":[9223372036854775808,2,0],"data_offsets":[0,0]}}',
+    "a byte order mark": "\ufeff{" + GOOD + "}",
+    "NaN": '{"a":{"dtype":"F32","x":NaN,"shape":[2],"data_offsets":[0,8]}}',
+    "a number beyond floats": '{"a":{"dtype":"F32","x":1e999,"shape":[2],"data_offsets":[0,8]}}',
+    "a long number": '{"a":{"x":' + "9" * 400 + "," + GOOD[5:] + "}",
+    "half a character": '{"a\\ud800":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}',
+    "deep": '{"a":{"x":' + "[" * 130 + "]" * 130 + "," + GOOD[5:] + "}",
+    "bits that make no byte": '{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}',
+    "something after it": "{" + GOOD + "}\0",
+}  # fmt: skip
+
+
+def packed(header: bytes, data: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header + data
+
+
+def package_reads(content: bytes) -> dict[str, Any] | None:
+    """Return what the safetensors package makes of a file, None where it refuses."""
+    try:
+        return dict(safetensors.deserialize(content))  # type: ignore[no-untyped-call]
+    except safetensors.SafetensorError:
+        return None
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_header_that_the_safetensors_package_refuses_is_refused(
+    case: str, tmp_path: Path
+) -> None:
+    header = REFUSED[case]
+    short = "[0,0]" in header and "[0,8]" not in header
+    content = packed(header.encode(), bytes(0 if short else 8))
+    assert package_reads(content) is None
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(InvalidCheckpoint, match=r"model\.safetensors"):
+        open_local(path)
+
+
+def test_names_written_twice_are_refused_though_the_package_takes_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(packed(f"{{{GOOD},{GOOD}}}".encode(), bytes(8)))
+    with pytest.raises(InvalidCheckpoint, match="'a' twice"):
+        open_local(path)
+
+
+def test_changed_headers_are_read_as_the_package_reads_them_or_refused(tmp_path: Path) -> None:
+    draw = random.Random(0)  # noqa: S311 - no secret
+    sound = safetensors.numpy.save({"wpe.weight": VALUES, "b": VALUES[:2]}, {"format": "np"})
+    length = int.from_bytes(sound[:8], "little")
+    pieces = [b'"', b"{", b"}", b"[", b"]", b",", b":", b"0", b"-", b"1e9", b"null", b"\\u", b" "]
+    path, read = tmp_path / "model.safetensors", 0
+    for _ in range(1500):
+        header = bytearray(sound[8 : 8 + length])
+        for _ in range(draw.choice((1, 1, 2))):
+            begin = draw.randrange(length)
+            end = begin + draw.choice((0, 1, 1, 2))
+            header[begin:end] = draw.choice([*pieces, bytes([draw.randrange(256)])])
+        content = packed(bytes(header), sound[8 + length :])
+        expected = package_reads(content)
+        path.write_bytes(content)
+        try:
+            checkpoint = open_local(path)
+        except InvalidCheckpoint:
+            continue
+        assert expected is not None, bytes(header)
+        assert set(expected) == set(checkpoint.tensors)
+        for name, tensor in expected.items():
+            info = checkpoint.tensors[name]
+            assert list(info.shape) == tensor["shape"]
+            assert info.dtype == tensor["dtype"]
+            assert bytes(checkpoint.fetch(info)) == bytes(tensor["data"])
+        read += 1
+    assert read > 100
