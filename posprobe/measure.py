@@ -13,6 +13,7 @@ from posprobe.errors import PosprobeError, UsageError
 from posprobe.forward.models import first_device
 from posprobe.forward.streaming import INTERRUPTED
 from posprobe.measurements.model import MODEL, Contexts, ModelInputs
+from posprobe.nulls import MAX_DRAWS
 from posprobe.report.analysis import DRAWS, environment
 from posprobe.report.forward import ForwardAnalysis
 
@@ -134,8 +135,10 @@ def _wanted(only: Iterable[str] | None) -> list[str]:
 
 
 def _check(given: Contexts, nulls: int) -> None:
-    if nulls < 0:
-        raise UsageError(f"--nulls {nulls}: the number of random walks to draw is 0 or more.")
+    if not 0 <= nulls <= MAX_DRAWS:
+        raise UsageError(
+            f"--nulls {nulls}: the number of random walks to draw is from 0 to {MAX_DRAWS}."
+        )
     least = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
     for name, number in least.items():
         value = getattr(given, name)

@@ -40,6 +40,8 @@ SMALL = 2**31
 AT_A_TIME = 2**26
 #: Surrogates larger than this many numbers in all are refused: they would take hours.
 MAX_NUMBERS = 2**36
+#: Draws of each null model: more would take hours, and move no band by what a reader could see.
+MAX_DRAWS = 10_000
 
 
 def null_models(layout: Layout) -> tuple[str, ...]:
@@ -184,15 +186,26 @@ def bands(
 def _tasks(
     values: NDArray[np.floating[Any]], draws: int, layout: Layout
 ) -> Iterator[tuple[str, int, int]]:
-    most = MAX_NUMBERS // (values.size * len(NULLS))
+    check_draws(values, draws)
+    for index, name in enumerate(NULLS):
+        for draw in range(draws if name in null_models(layout) else 0):
+            yield name, index, draw
+
+
+def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
+    """Refuse numbers of draws below 0, above `MAX_DRAWS`, or that would take hours.
+
+    Raises
+    ------
+    UsageError
+        If that is so.
+    """
+    most = min(MAX_DRAWS, MAX_NUMBERS // (values.size * len(NULLS)))
     if not 0 <= draws <= most:
         raise UsageError(
             f"--nulls {draws}: between 0 and {most} draws of each null model can be made of a "
             f"table of {values.shape[0]} x {values.shape[1]}."
         )
-    for index, name in enumerate(NULLS):
-        for draw in range(draws if name in null_models(layout) else 0):
-            yield name, index, draw
 
 
 def curves(
@@ -206,7 +219,13 @@ def curves(
         5 and 95 % of the centred offset ``profile`` ``[n]``, of the ``spectrum`` as shares of its
         power ``[f]`` and of the running sum of explained ``variance`` ``[16]``; empty on a grid,
         and where the table never moves.
+
+    Raises
+    ------
+    UsageError
+        If there are too many draws.
     """
+    check_draws(table.values, draws)
     if isinstance(table.layout, Grid) or not np.diff(table.values, axis=0).any():
         return {}
     scale = float(np.abs(table.values).max()) or 1.0

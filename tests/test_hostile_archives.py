@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import tracemalloc
 import zipfile
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,11 @@ import safetensors.numpy
 import safetensors.torch
 import torch
 
+import posprobe as pp
 from posprobe.checkpoints import numpyfile, open_local, torchfile
 from posprobe.checkpoints.local import MAX_JSON
 from posprobe.errors import InvalidCheckpoint, UnknownReference
+from posprobe.families import values as table_values
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -243,3 +246,57 @@ def test_changed_headers_are_read_as_the_package_reads_them_or_refused(tmp_path:
             assert bytes(checkpoint.fetch(info)) == bytes(tensor["data"])
         read += 1
     assert read > 100
+
+
+def sparse_table(
+    folder: Path, rows: int, width: int, planted: dict[int, np.ndarray[Any, Any]]
+) -> str:
+    """Write a table of zeros that takes no room on the disk, with some rows of content."""
+    entry = {"dtype": "F32", "shape": [1, rows, width], "data_offsets": [0, 4 * rows * width]}
+    header = json.dumps({"pos_embed": entry}).encode()
+    with (folder / "model.safetensors").open("wb") as stream:
+        stream.write(packed(header, b""))
+        stream.truncate(8 + len(header) + 4 * rows * width)
+        for row, values in planted.items():
+            stream.seek(8 + len(header) + 4 * row * width)
+            stream.write(values.astype("<f4").tobytes())
+    (folder / "config.json").write_text('{"model_type": "mine"}')
+    return str(folder)
+
+
+def test_a_few_rows_of_a_huge_table_cost_their_own_size(tmp_path: Path) -> None:
+    rows, width = 2**20, 1024  # 4 GB
+    planted = np.arange(3 * width, dtype=np.float32).reshape(3, width)
+    path = sparse_table(tmp_path, rows, width, {0: planted[:1], 700_000: planted[1:]})
+    tracemalloc.start()
+    table = pp.load(path, rows=slice(700_000, 700_016))
+    np.testing.assert_array_equal(table.values[:2], planted[1:])
+    assert not table.values[2:].any()
+    assert table.rows == (700_000, 700_016)
+    np.testing.assert_array_equal(pp.load(path, rows=slice(0, 16)).values[:1], planted[:1])
+    assert tracemalloc.get_traced_memory()[1] < 50e6  # modules that are imported meanwhile count
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("bounds", [(0, 3), (2, 9), (11, 12), (0, 12)])
+def test_rows_of_a_long_table_are_those_of_the_whole(
+    bounds: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.random.default_rng(1).standard_normal((1, 15, 4)).astype(np.float32)
+    safetensors.numpy.save_file(
+        {"embeddings.position_embeddings": values, "embeddings.cls_token": values[:, :1]},
+        tmp_path / "model.safetensors",
+    )
+    config = {"model_type": "yolos", "image_size": [3, 4], "patch_size": 1}
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_detection_tokens": 2}))
+    whole = pp.load(str(tmp_path), rows=slice(*bounds))
+    monkeypatch.setattr(table_values, "WHOLE", 10)
+    part = pp.load(str(tmp_path), rows=slice(*bounds))
+    np.testing.assert_array_equal(part.values, whole.values)
+    assert part.layout == whole.layout
+    assert part.prefix_rows == whole.prefix_rows
+    assert len(part.prefix_rows) == 3
+    np.testing.assert_array_equal(part.prefix, whole.prefix)
+    assert whole.source.sha256 is not None
+    assert part.source.sha256 is None
+    assert any("digest was not taken" in note for note in part.notes)

@@ -405,3 +405,27 @@ def test_curves_are_those_of_the_analyses() -> None:
 def test_there_are_no_curves_on_a_grid_or_of_equal_rows() -> None:
     assert curves(patches(4, 5, 6), 2, 0) == {}
     assert curves(LEAN["constant"], 2, 0) == {}
+
+
+@pytest.mark.parametrize("rows", [60, 12], ids=["more rows than columns", "fewer"])
+@pytest.mark.parametrize("grid", [False, True], ids=["line", "plane"])
+def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> None:
+    layout = Grid(rows // 4, 4) if grid else Sequence(rows)
+    values = np.random.default_rng(0).standard_normal((rows, 16)) + 2.0
+    shared = shape_constants(layout, 16)
+    for name in null_models(layout):
+        one, two = (headline(draw(sign * values, name, layout), shared) for sign in (1, -1))
+        for key, value in one.items():
+            assert two[key] == pytest.approx(value, abs=1e-5), (name, key)
+
+
+@pytest.mark.parametrize("draws", [-1, 10_001, 1_000_000])
+def test_draws_without_end_are_refused(draws: int) -> None:
+    table = as_table(gaussian(12, 4))
+    for attempt in (
+        lambda: bands(table, dict, draws, 0),
+        lambda: curves(table, draws, 0),
+        lambda: pp.paper_figure("norms", table, venue="acl", nulls=draws),
+    ):
+        with pytest.raises(UsageError, match=f"--nulls {draws}: between 0 and 10000"):
+            attempt()

@@ -236,6 +236,8 @@ def fit_process(values: NDArray[np.floating[Any]], layout: Layout) -> Process:
         directions = points.T @ left / np.where(columns > 1e-12, columns, np.inf)
     else:
         variance, directions = np.linalg.eigh(points.T @ points)
+        # Their signs are arbitrary: so a table and its negative have the same draws.
+        directions *= np.where(directions.T @ mean < 0, -1.0, 1.0)
         columns = np.sqrt(np.maximum(variance, 0.0))
     scale = 1 / np.sqrt(n * around) if around > 1e-12 else 0.0
     along = directions.T @ mean

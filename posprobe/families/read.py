@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe import encodings, samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
@@ -25,6 +24,7 @@ from posprobe.families.build import build_scheme, scheme_of_formula
 from posprobe.families.find import LONGEST_NAME, Encoding, find_encodings
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
+from posprobe.families.values import is_long, order_note, read_some, rows_of
 from posprobe.reference import Reference, parse_reference
 from posprobe.schemes import Scheme
 from posprobe.table import Grid, PositionTable, Source, cut, describe_layout
@@ -271,20 +271,29 @@ def read_table(
         rows = resolve_rows(checkpoint, info, rule, grid)
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
-    stored = checkpoint.read(info.name)
-    values = _rows_of(stored.values, rows)
     name = _title(reference, encoding)
     begin, end, layout = cut(rows.layout, only or slice(None), name)
-    positions = np.delete(values, rows.special, axis=0) if rows.special else values
-    formula = fixed_formula(positions, rows.layout, info.dtype)
-    notes = rows.notes
+    notes, digest = rows.notes, None
+    if only is not None and is_long(info, rows):
+        positions, prefix = read_some(checkpoint, info, rows, begin, end)
+        formula = fixed_formula(positions, layout, info.dtype) if begin == 0 else None
+        more: tuple[str, ...] = (
+            "only these rows of a long table were read, and its digest was not taken",
+        )
+    else:
+        stored = checkpoint.read(info.name)
+        digest, values = stored.sha256, rows_of(stored.values, rows)
+        positions = np.delete(values, rows.special, axis=0) if rows.special else values
+        formula = fixed_formula(positions, rows.layout, info.dtype)
+        positions, prefix = positions[begin:end], values[[row.row for row in rows.prefix]]
+        more = order_note(values, rows.skip)
     if formula:
         notes = (*notes, f"the values follow a formula: {formula}")
     elif encoding.scheme == "fixed":
         notes = (*notes, "the architecture fills this table from a formula; its values differ")
-    notes = (*notes, *_order_note(values, rows.skip))
+    notes = (*notes, *more)
     return PositionTable(
-        positions[begin:end],
+        positions,
         layout,
         name=name,
         source=Source(
@@ -295,54 +304,16 @@ def read_table(
             tensor=info.name,
             shape=info.shape,
             dtype=info.dtype,
-            sha256=stored.sha256,
+            sha256=digest,
         ),
         kind="fixed" if formula else "learned",
         family=encoding.family,
-        prefix=values[[row.row for row in rows.prefix]] if rows.prefix else None,
+        prefix=prefix if rows.prefix else None,
         prefix_rows=rows.prefix,
         dropped=rows.dropped,
         start=begin,
         notes=notes,
     )
-
-
-def _rows_of(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:
-    """Lay a stored tensor out as ``[rows, d]``."""
-    if rows.axis is not None:
-        values = values[rows.axis]
-    if rows.channels_first:
-        values = np.moveaxis(values, 1, -1)
-    return values.reshape(-1, values.shape[-1])
-
-
-def _order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
-    """Say so where the bytes look like positions only when read column by column.
-
-    Writing the buffer of a transposed array is a known way to spoil a checkpoint: shape and size
-    are right, every number is there, and all rows are mixtures.
-    """
-    rows, dim = values.shape
-    if rows - skip < 3 or not np.isfinite(values).all():
-        return ()
-    as_stored = _neighbour_cosine(values[skip:])
-    by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])
-    if not by_columns >= as_stored + 0.5:  # not where numbers are too large to tell
-        return ()
-    note = (
-        "the file looks as if it was written from a transposed array: read row by row, as its "
-        f"format says, neighbouring rows have centred cosine {as_stored:.2f}; read column by "
-        f"column they have {by_columns:.2f}. These results follow the format; check the file"
-    )
-    return (note,)
-
-
-def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
-    centered = rows - rows.mean(axis=0, dtype=np.float64)
-    length = np.linalg.norm(centered, axis=1)
-    scale = length[1:] * length[:-1]
-    product = (centered[1:] * centered[:-1]).sum(axis=1)
-    return float(np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0).mean())
 
 
 def _is_formula(reference: Reference) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.arrays import Device
 from posprobe.errors import OutputError, UsageError
+from posprobe.nulls import check_draws
 from posprobe.report.analysis import DRAWS
 from posprobe.report.paper_kinds import (
     Record,
@@ -215,6 +216,7 @@ def paper_figure(
             figure, text = of_schemes(schemes_for(records), sheet, length, seed)
         else:
             tables = tables_for(kind, records)
+            check_draws(tables[0].values, nulls)
             figure, text = of_tables(kind, tables, sheet, nulls, seed, device)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")

@@ -1,0 +1,81 @@
+"""The values of a table: all of them, or of a long one only the rows that are asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.checkpoints import Checkpoint, TensorInfo
+from posprobe.families.rows import Rows
+
+#: Numbers of a table up to which it is read whole where only some rows are asked for, which tells
+#: whether it follows a formula and was written from a transposed array: 256 MB in F32.
+WHOLE = 2**26
+
+
+def is_long(info: TensorInfo, rows: Rows) -> bool:
+    """Tell whether a table has more than `WHOLE` numbers and each of its rows lies in one piece."""
+    in_rows = rows.axis is None and not rows.channels_first
+    return in_rows and math.prod(info.shape) > WHOLE
+
+
+def read_some(
+    checkpoint: Checkpoint, info: TensorInfo, rows: Rows, begin: int, end: int
+) -> tuple[NDArray[np.floating[Any]], NDArray[np.floating[Any]]]:
+    """Read the positions ``begin`` to ``end`` of a table and its rows of special tokens, no others.
+
+    Returns
+    -------
+    tuple
+        ``[end - begin, d]`` and ``[p, d]``.
+    """
+    flat = replace(info, shape=(math.prod(info.shape[:-1]), info.shape[-1]))
+    part = replace(checkpoint, tensors={info.name: flat})
+    first, last = begin, end - 1
+    for row in rows.special:  # in order, so that each moves what comes after it
+        first, last = first + (row <= first), last + (row <= last)
+    chosen = np.setdiff1d(np.arange(first, last + 1), rows.special)
+    prefix = sorted(row.row for row in rows.prefix)
+    return part.read_rows(info.name, chosen), part.read_rows(info.name, prefix)
+
+
+def rows_of(values: NDArray[np.floating[Any]], rows: Rows) -> NDArray[np.floating[Any]]:
+    """Lay a stored tensor out as ``[rows, d]``."""
+    if rows.axis is not None:
+        values = values[rows.axis]
+    if rows.channels_first:
+        values = np.moveaxis(values, 1, -1)
+    return values.reshape(-1, values.shape[-1])
+
+
+def order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
+    """Say so where the bytes look like positions only when read column by column.
+
+    Writing the buffer of a transposed array is a known way to spoil a checkpoint: shape and size
+    are right, every number is there, and all rows are mixtures.
+    """
+    rows, dim = values.shape
+    if rows - skip < 3 or values.size > WHOLE or not np.isfinite(values).all():
+        return ()
+    as_stored = _neighbour_cosine(values[skip:])
+    by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])
+    if not by_columns >= as_stored + 0.5:  # not where numbers are too large to tell
+        return ()
+    note = (
+        "the file looks as if it was written from a transposed array: read row by row, as its "
+        f"format says, neighbouring rows have centred cosine {as_stored:.2f}; read column by "
+        f"column they have {by_columns:.2f}. These results follow the format; check the file"
+    )
+    return (note,)
+
+
+def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
+    centered = rows - rows.mean(axis=0, dtype=np.float64)
+    length = np.linalg.norm(centered, axis=1)
+    scale = length[1:] * length[:-1]
+    product = (centered[1:] * centered[:-1]).sum(axis=1)
+    return float(np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0).mean())
