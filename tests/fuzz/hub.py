@@ -438,3 +438,14 @@ def _drip(rng: random.Random) -> Case:
 
 
 WARM: tuple[tuple[str, ...], ...] = ()
+
+
+def prepare() -> None:
+    """Import the client with all that its first request imports."""
+    from huggingface_hub import HfApi, close_session, get_session
+
+    import posprobe.checkpoints.hub as client
+
+    assert HfApi, client
+    get_session()
+    close_session()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import os
@@ -111,6 +112,7 @@ def runner() -> Iterator[Runner]:
     """Set up a parent in a folder of its own, with one small sound bundle."""
     with tempfile.TemporaryDirectory(prefix="posprobe-fuzz-") as name:
         root = Path(name).resolve()
+        _build_commands_once()
         made = Runner(root, root / "warm" / "bundle")
         made.warm(
             ("inspect", "sample:digits-vit"),
@@ -124,10 +126,22 @@ def runner() -> Iterator[Runner]:
         yield made
 
 
+def _build_commands_once() -> None:
+    """Keep the parser of options, which would take most of a short case's time to build."""
+    import typer
+
+    from posprobe.cli import app
+
+    library: Any = typer.main
+    command = library.get_command(app)
+    library.get_command = lambda _: command
+
+
 def in_child(act: Callable[[], int], scratch: Path, *, cpu: int = CPU) -> int:
     """Run something in a forked child within the limits; return how it ended."""
     sys.stdout.flush()
     sys.stderr.flush()
+    gc.freeze()  # what is there already is not looked through, and copied, in every child
     child = os.fork()
     if child == 0:
         code = 70
