@@ -13,6 +13,7 @@ import struct
 import warnings
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 from fuzz import build
@@ -226,7 +227,7 @@ def _odd(rng: random.Random) -> Case:
             "subclass",
         )
     )
-    tensor: Any = {
+    make_it: dict[str, Callable[[], Any]] = {
         "expand": lambda: values[:1].expand(8, 4),
         "transpose": lambda: values.T,
         "slice": lambda: values[::2, 1:3],
@@ -244,7 +245,8 @@ def _odd(rng: random.Random) -> Case:
         "3d": lambda: values[None],
         "f8": lambda: values.to(torch.float8_e4m3fn),
         "subclass": lambda: nn.Buffer(values),
-    }[kind]()
+    }
+    tensor = make_it[kind]()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         content = _saved({TENSOR: tensor, "other": tensor}, legacy=rng.random() < 0.3)

@@ -442,10 +442,10 @@ WARM: tuple[tuple[str, ...], ...] = ()
 
 def prepare() -> None:
     """Import the client with all that its first request imports."""
-    from huggingface_hub import HfApi, close_session, get_session
+    from huggingface_hub import close_session, get_session
 
-    import posprobe.checkpoints.hub as client
+    from posprobe.checkpoints.hub import open_hub
 
-    assert HfApi, client
+    assert callable(open_hub)
     get_session()
     close_session()
