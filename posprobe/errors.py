@@ -4,6 +4,8 @@ Every message says what went wrong, where (file, tensor, shape) and what to do n
 line prints the message and exits with ``exit_code``; anything else that is raised is a bug.
 """
 
+from posprobe.foreign import plain
+
 
 class PosprobeError(Exception):
     """Base of every failure that is explained rather than traced.
@@ -19,6 +21,10 @@ class PosprobeError(Exception):
     """
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """Return the message; what it quotes is shown by `posprobe.foreign.plain`."""
+        return plain(super().__str__())
 
 
 class UsageError(PosprobeError):

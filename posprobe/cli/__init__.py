@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import gc
 import logging
+import os
 import sys
 import warnings
+from typing import Any
 
 import typer
 
@@ -17,17 +19,25 @@ from posprobe.cli.figure import figure
 from posprobe.cli.forward import forward
 from posprobe.cli.inspect import inspect
 from posprobe.cli.lists import families, samples
+from posprobe.cli.process import drop, received, signals, streams
 from posprobe.cli.report import report
 from posprobe.errors import PosprobeError
+from posprobe.foreign import plain
 
 _EPILOG = (
     "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
     "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not found or not "
-    "reached, 4 checkpoint not readable, 5 no position table, 1 a bug."
+    "reached, 4 checkpoint not readable, 5 no position table, 1 a bug, 130 and 143 stopped by "
+    "SIGINT and SIGTERM."
 )
 
 #: What stdout says when there is no room for it; any other unforeseen OSError is a bug.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+#: Of the package that typer is made of, by whatever name it has there.
+_WrongUsage: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
 
 app = typer.Typer(
     name="posprobe",
@@ -66,34 +76,76 @@ def main() -> None:
     """Run the command line and turn failures into a message and an exit code."""
     # A command is over before garbage could fill memory, and drawing makes a great many objects.
     gc.set_threshold(100_000)
-    arguments = sys.argv[1:]
+    with streams(), signals():
+        try:
+            code = _run(sys.argv[1:])
+        except (KeyboardInterrupt, SystemExit):
+            # The signal came while a failure was told.
+            code = 130
+    # A signal may come as another error, where a library was at work, or be lost in a callback.
+    sys.exit(128 + received[0] if received else code)
+
+
+def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
+    # What is drawn goes into files; a window's toolkit that is missing would end in an error.
+    os.environ["MPLBACKEND"] = "agg"
     if not debug:
         # Libraries warn of what our own messages explain, or of what no user can change.
         warnings.simplefilter("ignore")
         logging.getLogger("matplotlib").setLevel(logging.ERROR)
+        logging.raiseExceptions = False
     try:
-        app([part for part in arguments if part != "--debug"], prog_name="posprobe")
+        given = [part for part in arguments if part != "--debug"]
+        code: int | None = app(given, prog_name="posprobe", standalone_mode=False)
+        sys.stdout.flush()
     except PosprobeError as error:
-        _fail(str(error), error.exit_code, debug)
+        return _failed(str(error), error.exit_code, debug)
+    except KeyboardInterrupt:
+        return 130
     except SystemExit as ended:
         # Whoever read our output has seen enough; typer calls that a failure.
         if isinstance(ended.__context__, BrokenPipeError):
-            sys.exit(0)
-        raise
+            return 0
+        return ended.code if isinstance(ended.code, int) else 1
+    except BrokenPipeError:
+        drop(sys.stdout)
+        return 0
     except MemoryError as error:
-        _fail(f"out of memory ({error}). Analyse fewer positions with --rows A:B.", 1, debug)
+        return _failed(
+            f"out of memory ({error}). Analyse fewer positions with --rows A:B.", 1, debug
+        )
+    except _WrongUsage as error:
+        return _usage(error)
     except Exception as error:  # noqa: BLE001 - a bug must not look like a result
+        if received:
+            return 130
         if isinstance(error, OSError) and error.errno in _FULL:
-            _fail(f"the output cannot be written ({error.strerror}). Make room.", 2, debug)
+            drop(sys.stdout)
+            return _failed(f"the output cannot be written ({error.strerror}). Make room.", 2, debug)
         hint = "" if debug else " Run again with --debug and report the traceback."
-        _fail(f"a bug: {type(error).__name__}: {error}.{hint}", 1, debug)
+        return _failed(f"a bug: {type(error).__name__}: {error}.{hint}", 1, debug)
+    return code or 0
 
 
-def _fail(message: str, code: int, debug: bool) -> None:
+def _usage(error: Any) -> int:
+    """Say what is wrong with the arguments, which may hold anything."""
+    context = getattr(error, "ctx", None)
+    if context is None or type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return int(error.exit_code)
+    for line in context.get_usage().split("\n"):
+        typer.echo(plain(line), err=True)
+    typer.echo(f"Try '{context.command_path} -h' for help.\n", err=True)
+    typer.echo(f"Error: {plain(error.format_message())}", err=True)
+    return int(error.exit_code)
+
+
+def _failed(message: str, code: int, debug: bool) -> int:
     if debug:
         import traceback
 
-        traceback.print_exc()
-    print(f"posprobe: {message}", file=sys.stderr)
-    sys.exit(code)
+        for line in traceback.format_exc().rstrip("\n").split("\n"):
+            typer.echo(plain(line), err=True)
+    typer.echo(f"posprobe: {plain(message)}", err=True)
+    return code

@@ -29,6 +29,7 @@ from posprobe.cli.options import (
     scheme_length,
     set_up_logging,
 )
+from posprobe.cli.process import json_out
 from posprobe.cli.show import found, summary, written
 from posprobe.errors import UsageError
 
@@ -60,15 +61,19 @@ def analyze(
     A table of positions is analysed where there is one, else the scheme that the model uses
     instead: rotary, relative or ALiBi.
     """
-    from pathlib import Path
-
     from posprobe.report import analyze as run
-    from posprobe.report import analyze_schemes, bundle_name, to_json
+    from posprobe.report import analyze_schemes, bundle_name, check_place, default_place, sources_of
 
     set_up_logging(quiet=quiet)
+    if out is not None:
+        check_place(out)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         typer.echo(found(loaded), err=True)
+    if out is None:
+        records = loaded if isinstance(loaded, tuple) else (loaded,)
+        out = default_place(bundle_name(loaded), sources_of(records))
+        check_place(out)
     command = shlex.join(["posprobe", *sys.argv[1:]])
     analysis: Analysis | SchemeAnalysis
     if isinstance(loaded, tuple):
@@ -91,8 +96,8 @@ def analyze(
             tokens=load_sample(loaded, names, seed=seed, offline=offline),
             all_rows=all_rows,
         )
-    folder = analysis.save(out or Path("reports") / bundle_name(loaded))
+    folder = analysis.save(out)
     document = analysis.to_dict()
-    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
+    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,6 +23,7 @@ from posprobe.cli.options import (
     scheme_length,
     set_up_logging,
 )
+from posprobe.cli.process import json_out
 from posprobe.cli.show import summary, written
 
 if TYPE_CHECKING:
@@ -53,12 +53,24 @@ def compare(
     Tables are compared number by number and against null models. Where one of the encodings has no
     table (rotary, relative, ALiBi), all are compared by the similarity of positions they induce.
     """
-    from posprobe.report import bundle_name, compare_kernels, to_json
+    from posprobe.report import (
+        bundle_name,
+        check_place,
+        compare_kernels,
+        default_place,
+        sources_of,
+    )
     from posprobe.report import compare as run
     from posprobe.table import PositionTable
 
     set_up_logging(quiet=quiet)
+    if out is not None:
+        check_place(out)
     records = load_records(refs, rows=rows, offline=offline, quiet=quiet)
+    if out is None:
+        name = "-vs-".join(bundle_name(record) for record in records)
+        out = default_place(name[:200], sources_of(records))
+        check_place(out)
     command = shlex.join(["posprobe", *sys.argv[1:]])
     tables = [record for record in records if isinstance(record, PositionTable)]
     result: Comparison | KernelComparison
@@ -67,9 +79,8 @@ def compare(
         result = compare_kernels(*records, length=length, seed=seed, command=command)
     else:
         result = run(*tables, nulls=nulls, device=device.value, seed=seed, command=command)
-    name = "-vs-".join(bundle_name(record) for record in records)
-    folder = result.save(out or Path("reports") / name[:200])
+    folder = result.save(out)
     document = result.to_dict()
-    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
+    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,8 @@ from posprobe.cli.options import (
     load_table,
     set_up_logging,
 )
+from posprobe.cli.show import as_typed
+from posprobe.foreign import plain
 
 
 def extract(
@@ -42,4 +43,4 @@ def extract(
     write_table(table, output)
     if not quiet:
         typer.echo(f"{len(table)} x {table.dim} {table.values.dtype}", err=True)
-    typer.echo(os.fsencode(output))
+    typer.echo(as_typed(plain(str(output))))

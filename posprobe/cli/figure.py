@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +24,9 @@ from posprobe.cli.options import (
     scheme_length,
     set_up_logging,
 )
+from posprobe.cli.show import as_typed
 from posprobe.errors import UsageError
+from posprobe.foreign import plain
 
 #: `posprobe.report.paper_kinds.kinds` and `posprobe.figures.venues.VENUES`, repeated so that help
 #: starts without NumPy; a test holds them.
@@ -110,6 +111,5 @@ def figure(
     if not quiet:
         width, height = made.figure.get_size_inches()
         size = f"{width:.2f} x {height:.2f} in"
-        typer.echo(
-            os.fsencode(f"Figure  {output} ({size})\nCaption {caption}\n"), nl=False, err=True
-        )
+        for line in (f"Figure  {output} ({size})", f"Caption {caption}"):
+            typer.echo(as_typed(plain(line)), err=True)

@@ -24,6 +24,7 @@ from posprobe.cli.options import (
     parse_rows,
     set_up_logging,
 )
+from posprobe.cli.process import json_out
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
 
@@ -123,10 +124,10 @@ def forward(
     """
     from posprobe.measure import analyze_model
     from posprobe.measurements.model import Contexts
-    from posprobe.report import check_place, forward_name, to_json
+    from posprobe.report import check_place, default_place, forward_name
 
     set_up_logging(quiet=quiet)
-    folder = out or Path("reports") / forward_name(ref)
+    folder = out or default_place(forward_name(ref), {(ref, None)})
     check_place(folder)
     analysis = analyze_model(
         ref,
@@ -146,7 +147,7 @@ def forward(
     )
     analysis.save(folder)
     document = analysis.to_dict()
-    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
+    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)
 

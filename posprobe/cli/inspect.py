@@ -7,6 +7,8 @@ from typing import Any
 import typer
 
 from posprobe.cli.options import AsJson, Offline, Quiet, Ref, Revision, set_up_logging
+from posprobe.cli.process import json_out
+from posprobe.foreign import plain
 
 
 def inspect(
@@ -18,12 +20,11 @@ def inspect(
 ) -> None:
     """List the positional encodings that a checkpoint holds; no tensor is read."""
     from posprobe.families import inspect as look
-    from posprobe.report import to_json
 
     set_up_logging(quiet=quiet)
     encodings = look(ref, revision=revision, offline=offline)
     if as_json:
-        typer.echo(to_json({"encodings": encodings}), nl=False)
+        typer.echo(json_out({"encodings": encodings}), nl=False)
     else:
         typer.echo("\n".join(_line(item) for item in encodings) or "no positional encoding found")
 
@@ -63,5 +64,4 @@ def _line(item: dict[str, Any]) -> str:
     lines.append(f"         by {item['why']}")
     if item["problem"]:
         lines.append(f"         cannot be read: {item['problem']}")
-    # A tensor's name may hold anything, line breaks included.
-    return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines)
+    return "\n".join(map(plain, lines))

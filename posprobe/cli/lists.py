@@ -5,17 +5,17 @@ from __future__ import annotations
 import typer
 
 from posprobe.cli.options import AsJson
+from posprobe.cli.process import json_out
 
 
 def samples(as_json: AsJson = False) -> None:
     """List the real tables that ship with the package."""
     from dataclasses import asdict
 
-    from posprobe.report import to_json
     from posprobe.samples import samples as shipped
 
     if as_json:
-        typer.echo(to_json({"samples": [asdict(sample) for sample in shipped()]}), nl=False)
+        typer.echo(json_out({"samples": [asdict(sample) for sample in shipped()]}), nl=False)
         return
     for sample in shipped():
         typer.echo(f"sample:{sample.name:<22}{sample.title}")
@@ -26,10 +26,9 @@ def families(as_json: AsJson = False) -> None:
     from dataclasses import asdict
 
     from posprobe.families import FAMILIES
-    from posprobe.report import to_json
 
     if as_json:
-        typer.echo(to_json({"families": [asdict(family) for family in FAMILIES]}), nl=False)
+        typer.echo(json_out({"families": [asdict(family) for family in FAMILIES]}), nl=False)
         return
     for family in FAMILIES:
         typer.echo(f"{family.name:<18}{family.title}\n{'':<18}{family.note}")

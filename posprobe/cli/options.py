@@ -13,6 +13,7 @@ import typer
 
 from posprobe.cli.show import found
 from posprobe.errors import UsageError
+from posprobe.foreign import plain
 
 if TYPE_CHECKING:
     from posprobe.families import TokenSample
@@ -242,10 +243,19 @@ def parse_grid(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
+class _Plain(logging.Formatter):
+    """Messages quote names and answers of others."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
+
+
 def set_up_logging(*, quiet: bool) -> None:
     """Send the library's messages to stderr, or nowhere."""
     logger = logging.getLogger("posprobe")
-    logger.handlers[:] = [logging.NullHandler() if quiet else logging.StreamHandler()]
+    handler = logging.NullHandler() if quiet else logging.StreamHandler()
+    handler.setFormatter(_Plain())
+    logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False
     if quiet:

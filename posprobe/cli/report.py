@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from posprobe.cli.show import as_typed
+from posprobe.foreign import plain
 
 
 def report(
@@ -19,7 +21,9 @@ def report(
     Of a folder that is no bundle but holds some, write index.html, which lists them.
     """
     from posprobe.report import render_bundle
+    from posprobe.report.files import expanded, there
     from posprobe.report.index import write_index
 
-    is_bundle = (folder.expanduser() / "analysis.json").exists()
-    typer.echo(os.fsencode(render_bundle(folder) if is_bundle else write_index(folder)))
+    is_bundle = there(expanded(folder) / "analysis.json")
+    page = render_bundle(folder) if is_bundle else write_index(folder)
+    typer.echo(as_typed(plain(str(page))))

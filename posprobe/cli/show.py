@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from posprobe.foreign import plain
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme
@@ -36,7 +39,7 @@ def found(loaded: PositionTable | tuple[Scheme, ...]) -> str:
     if (more := len(loaded) - SHOWN) > 0:
         lines.append(f"... and {more} more encodings")
     notes = dict.fromkeys(note for record in loaded for note in record.notes)
-    return "\n".join([*lines, *(f"  note: {note}" for note in notes)])
+    return _told([*lines, *(f"  note: {note}" for note in notes)])
 
 
 def _table(table: PositionTable) -> str:
@@ -49,7 +52,11 @@ def _table(table: PositionTable) -> str:
     if table.prefix_rows:
         tokens = ", ".join(row.token for row in table.prefix_rows)
         lines.append(f"  kept apart: {_rows(table.prefix_rows)}: {tokens}")
-    return "\n".join([*lines, *(f"  note: {note}" for note in table.notes)])
+    return _told([*lines, *(f"  note: {note}" for note in table.notes)])
+
+
+def _told(lines: Iterable[str]) -> str:
+    return "\n".join(map(plain, lines))
 
 
 def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
@@ -67,8 +74,14 @@ def summary(document: Mapping[str, Any]) -> str:
 
 def written(folder: Path) -> str:
     """Say where a bundle's files are."""
-    return (
-        f"Data    {folder / 'analysis.json'}, {folder / 'arrays.npz'}\n"
-        f"Figures {folder / 'figures'}\n"
-        f"Report  {folder / 'report.html'}"
+    lines = (
+        f"Data    {folder / 'analysis.json'}, {folder / 'arrays.npz'}",
+        f"Figures {folder / 'figures'}",
+        f"Report  {folder / 'report.html'}",
     )
+    return _told(lines)
+
+
+def as_typed(text: str) -> bytes:
+    """Return a text with paths: bytes of a name that are no text stay as they are."""
+    return os.fsencode(text)

@@ -4,9 +4,10 @@ from posprobe.report.analysis import Analysis, analyze, describe
 from posprobe.report.bundle import (
     bundle_name,
     check_place,
+    default_place,
     forward_name,
-    read_bundle,
     render_bundle,
+    sources_of,
     to_json,
     write_bundle,
 )
@@ -16,6 +17,7 @@ from posprobe.report.forward import ForwardAnalysis
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
+from posprobe.report.stored import read_bundle
 
 __all__ = [
     "Analysis",
@@ -29,11 +31,13 @@ __all__ = [
     "check_place",
     "compare",
     "compare_kernels",
+    "default_place",
     "describe",
     "forward_name",
     "paper_figure",
     "read_bundle",
     "render_bundle",
+    "sources_of",
     "to_json",
     "write_bundle",
     "write_table",

@@ -29,8 +29,8 @@ from posprobe.measurements import (
     compared_numbers,
 )
 from posprobe.nulls import NULLS, bands
-from posprobe.report.bundle import ANALYSIS
 from posprobe.report.notebook import fragment
+from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
 from posprobe.report.verdict import findings, verdict
 from posprobe.table import PositionTable, describe_layout, describe_source

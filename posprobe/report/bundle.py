@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
 import re
-import shutil
-import tempfile
 import warnings
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
+from posprobe.foreign import plain_json
+from posprobe.formatting import listed
 from posprobe.reference import parse_reference
-from posprobe.report.page import render
+from posprobe.report.files import expanded, put_in_place, recover, scratch, there
+from posprobe.report.own import (
+    PAGE,
+    Written,
+    files_in,
+    foreign_in,
+    read_regular,
+    seal,
+    unsealed,
+    write_page,
+)
+from posprobe.report.page import page_of, render
+from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, stored_drawings
 from posprobe.report.svg import smaller_images
 from posprobe.table import PositionTable
 
@@ -30,17 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.schemes import Scheme
-
-#: Of the four kinds of bundle.
-ANALYSIS: Final = "posprobe.analysis/1"
-COMPARISON: Final = "posprobe.comparison/1"
-KERNELS: Final = "posprobe.kernels/1"
-FORWARD: Final = "posprobe.forward/1"
-SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD)
-#: What helps where a bundle is damaged.
-_AGAIN = "Analyse the table again."
-#: Everything a bundle holds.
-MEMBERS = ("analysis.json", "arrays.npz", "figures", "report.html")
 
 
 def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
@@ -75,6 +75,44 @@ def _stored_positions(table: PositionTable) -> int:
     return stored - len(table.dropped) - len(table.prefix_rows)
 
 
+def default_place(name: str, sources: set[tuple[str, str | None]]) -> Path:
+    """Return the folder in ``reports`` where a bundle goes that was given no other.
+
+    It is called ``name``, or ``name-2``, ``name-3``, ... where that is a bundle of other sources:
+    folders of two checkpoints may have the same name.
+    """
+    for number in itertools.count(1):
+        folder = Path("reports") / (name if number == 1 else f"{name}-{number}")
+        try:
+            if _sources_in(read_bundle(folder)) == sources:
+                return folder
+        except (UnknownReference, InvalidCheckpoint):
+            return folder  # free, or no bundle and refused as such
+    raise AssertionError
+
+
+def sources_of(records: Iterable[PositionTable | Scheme]) -> set[tuple[str, str | None]]:
+    """Return what was read: for each table or encoding where, and which tensor."""
+    return {(record.source.resolved, record.source.tensor) for record in records}
+
+
+def _sources_in(document: Mapping[str, Any]) -> set[tuple[str, str | None]] | None:
+    """Return what a bundle was made of; None where it does not say."""
+    try:
+        if document["schema"] == FORWARD:
+            return {(document["name"], None)}
+        records = next(document[key] for key in ("tables", "schemes", "records") if key in document)
+        blocks = [record.get("table", record)["source"] for record in records]
+    except StopIteration:
+        blocks = [document.get("table", {}).get("source", {})]
+    except (LookupError, TypeError, AttributeError):
+        return None
+    try:
+        return {(block["resolved"], block["tensor"]) for block in blocks}
+    except (LookupError, TypeError):
+        return None
+
+
 class Bundled(Protocol):
     """What can be written as a bundle: an analysis or a comparison."""
 
@@ -92,22 +130,28 @@ def write_bundle(content: Bundled, folder: Path) -> Path:
     """Write ``analysis.json``, ``arrays.npz``, ``figures/`` and ``report.html`` into a folder.
 
     The bundle is made beside its place and moved there when complete, so that a broken run leaves
-    the old one or none.
+    the old one or none. Only a bundle is replaced, and only where all files in it are as posprobe
+    wrote them.
 
     Raises
     ------
     OutputError
-        If the folder cannot be written, or holds files that are no bundle's.
+        If the folder cannot be written, or holds anything else.
     """
-    folder = folder.expanduser()
+    folder = expanded(folder)
+    recover(folder)
     _refuse_foreign(folder)
-    missing = [parent for parent in folder.parents if not _there(parent)]
+    missing = [parent for parent in folder.parents if not there(parent)]
+
+    def check(old: Path) -> None:
+        # Somebody may have saved a file there while figures were drawn.
+        _refuse_foreign(old, folder)
+
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
-            made = Path(scratch) / "bundle"
-            _fill(content, made)
-            _replace(folder, made, Path(scratch) / "old")
+        with scratch(folder) as place:
+            _fill(content, place / "bundle")
+            put_in_place(place / "bundle", folder, check)
     except BaseException as error:
         _remove_empty(missing)
         if not isinstance(error, OSError):
@@ -117,34 +161,6 @@ def write_bundle(content: Bundled, folder: Path) -> Path:
             "changed. Choose another place with --out DIR, or make room."
         ) from error
     return folder
-
-
-def read_bundle(folder: Path) -> dict[str, Any]:
-    """Read a bundle's ``analysis.json``.
-
-    Raises
-    ------
-    UnknownReference
-        If the folder is no bundle.
-    InvalidCheckpoint
-        If the file is damaged or of another version.
-    """
-    path = folder.expanduser() / "analysis.json"
-    try:
-        document = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise UnknownReference(
-            f"{folder}: no bundle, it has no analysis.json. "
-            "`posprobe analyze REF --out DIR` makes one."
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {_AGAIN}") from error
-    found = document.get("schema") if isinstance(document, dict) else None
-    if found not in SCHEMAS:
-        raise InvalidCheckpoint(
-            f"{path}: its schema is {found!r} and one of {', '.join(SCHEMAS)} is needed. {_AGAIN}"
-        )
-    return dict(document)
 
 
 def render_bundle(folder: Path) -> Path:
@@ -159,49 +175,61 @@ def render_bundle(folder: Path) -> Path:
     """
     from jinja2 import TemplateError
 
-    folder = folder.expanduser()
+    folder = expanded(folder)
+    target = folder / PAGE
+    recover(target)
     document = read_bundle(folder)
-    again = "Run the model again." if document["schema"] == FORWARD else _AGAIN
-    drawings = _drawings(folder / "figures", again)
-    if not drawings:
-        raise InvalidCheckpoint(
-            f"{folder / 'figures'}: the bundle has lost its figures, which the page shows. {again}"
-        )
+    again = "Run the model again." if document["schema"] == FORWARD else AGAIN
+    files = _files(folder)
+    drawings = stored_drawings(folder / "figures", again)
+    arrays = stored_arrays(folder / "arrays.npz", again)
     try:
-        with np.load(folder / "arrays.npz", allow_pickle=False) as arrays:
-            page = render(document, drawings, arrays)
-    except FileNotFoundError as error:
-        raise InvalidCheckpoint(
-            f"{folder / 'arrays.npz'}: the bundle has lost its arrays. {again}"
-        ) from error
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidCheckpoint(
-            f"{folder / 'arrays.npz'}: it cannot be read ({error}). {again}"
-        ) from error
-    except (LookupError, TypeError, AttributeError, ValueError, TemplateError) as error:
+        page = render(document, drawings, arrays)
+    except (
+        LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
+        TemplateError,
+    ) as error:  # fmt: skip
         raise InvalidCheckpoint(
             f"{folder / 'analysis.json'}: it lacks what the report shows "
             f"({type(error).__name__}: {error}). {again}"
         ) from error
-    target = folder / "report.html"
-    scratch = folder / ".report.html.part"
-    try:
-        scratch.write_text(page, encoding="utf-8")
-        scratch.replace(target)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise OutputError(
-            f"{target}: it cannot be written ({error.strerror or error}). Make room or mend the "
-            "folder's permissions."
-        ) from error
+    if files is None:
+        shown = {picture.name for part in page_of(document).sections for picture in part.pictures}
+        files = {
+            name: entry
+            for name, entry in files_in(folder).items()
+            if not name.startswith("figures/") or Path(name).stem in shown
+        }
+    write_page(target, seal(page, files))
     return target
+
+
+def _files(folder: Path) -> dict[str, Written] | None:
+    """Return what a bundle's page lists; None where it has no page, or one that lists nothing.
+
+    Raises
+    ------
+    OutputError
+        If the page is not as posprobe wrote it.
+    """
+    target = folder / PAGE
+    try:
+        own, files = unsealed(read_regular(target).decode("utf-8", "surrogateescape"))
+    except FileNotFoundError:
+        return None
+    if not own:
+        raise OutputError(
+            f"{target}: posprobe did not write it, or it changed since, and would be lost. Move it "
+            "away first."
+        )
+    return files
 
 
 def to_json(document: Mapping[str, Any]) -> str:
     """Serialise a document: stable order, no NaN."""
     text = json.dumps(document, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     # A file name need not be valid text; JSON can carry what UTF-8 cannot.
-    return text.encode("utf-8", "backslashreplace").decode()
+    return plain_json(text).encode("utf-8", "backslashreplace").decode()
 
 
 def _fill(content: Bundled, folder: Path) -> None:
@@ -217,8 +245,8 @@ def _fill(content: Bundled, folder: Path) -> None:
     for name, make in content.figures().items():
         with style():
             drawings[name] = _save_figure(make, name, figures)
-    page = render(document, drawings, arrays)
-    (folder / "report.html").write_text(page, encoding="utf-8")
+    page = seal(render(document, drawings, arrays), files_in(folder))
+    (folder / PAGE).write_text(page, encoding="utf-8")
 
 
 def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
@@ -243,61 +271,44 @@ def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
     return drawing
 
 
-def _drawings(folder: Path, again: str) -> dict[str, str]:
-    if not folder.is_dir():
-        return {}
-    drawings = {}
-    for path in sorted(folder.glob("*.svg")):
-        try:
-            drawings[path.stem] = path.read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
-        if "<svg" not in drawings[path.stem]:
-            raise InvalidCheckpoint(f"{path}: it is no drawing. {again}")
-    return drawings
-
-
 def check_place(folder: Path) -> None:
     """Refuse, before anything is computed, a folder that no bundle can be written to.
 
     Raises
     ------
     OutputError
-        If it holds files that are no bundle's, or cannot be made.
+        If it holds anything but a bundle as posprobe wrote it, or cannot be made.
     """
-    folder = folder.expanduser()
+    folder = expanded(folder)
+    recover(folder)
     _refuse_foreign(folder)
-    nearest = next((parent for parent in folder.absolute().parents if _there(parent)), Path("/"))
+    nearest = next((parent for parent in folder.absolute().parents if there(parent)), Path("/"))
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
         raise OutputError(
             f"{folder}: {nearest} cannot be written to. Choose another place with --out DIR."
         )
 
 
-def _refuse_foreign(folder: Path) -> None:
-    if not _there(folder):
+def _refuse_foreign(folder: Path, called: Path | None = None) -> None:
+    """Refuse a folder with anything that would be lost; ``called`` is what the user calls it."""
+    if not there(folder):
         return
+    name = called or folder
     if folder.is_symlink() or not folder.is_dir():
-        raise OutputError(f"{folder}: it is no folder. Choose another place with --out DIR.")
+        raise OutputError(f"{name}: it is no folder. Choose another place with --out DIR.")
     try:
-        foreign = sorted(entry.name for entry in folder.iterdir() if entry.name not in MEMBERS)
+        foreign = foreign_in(folder)
     except OSError as error:
         raise OutputError(
-            f"{folder}: it cannot be looked into ({error.strerror}). Choose another --out DIR."
+            f"{name}: it cannot be looked into ({error.strerror}). Choose another --out DIR."
         ) from error
     if foreign:
+        hint = f", or run `posprobe report {name}` first, if it is a bundle of an earlier release"
         raise OutputError(
-            f"{folder}: it holds {', '.join(foreign[:5])}, which are no part of a bundle and would "
-            "be lost. Choose a folder of its own with --out DIR."
+            f"{name}: it holds {listed(foreign)}, which posprobe did not write there, or which "
+            "changed since, and would be lost. Choose a folder of its own with --out DIR"
+            f"{hint if {'analysis.json', PAGE} & set(foreign) else ''}."
         )
-
-
-def _there(path: Path) -> bool:
-    """Tell whether a path names anything, be it a broken link; an impossible name does not."""
-    try:
-        return path.is_symlink() or path.exists()
-    except OSError:
-        return False
 
 
 def _remove_empty(folders: list[Path]) -> None:
@@ -305,16 +316,3 @@ def _remove_empty(folders: list[Path]) -> None:
     with suppress(OSError):
         for folder in folders:
             folder.rmdir()
-
-
-def _replace(folder: Path, made: Path, old: Path) -> None:
-    if not folder.exists():
-        made.replace(folder)
-        return
-    folder.replace(old)
-    try:
-        made.replace(folder)
-    except BaseException:
-        old.replace(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from posprobe.foreign import plain
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, PositionTable, Source
 
@@ -19,7 +20,7 @@ DIGITS = 12
 def caption(*sentences: str) -> str:
     """Join sentences into one paragraph, ended by what made the figure."""
     made = f"Made with posprobe {version('posprobe')}."
-    return " ".join(" ".join([*filter(None, sentences), made]).split()) + "\n"
+    return plain(" ".join(" ".join([*filter(None, sentences), made]).split())) + "\n"
 
 
 def provenance(names: Sequence[str], records: Sequence[PositionTable | Scheme]) -> str:

@@ -20,10 +20,10 @@ from posprobe.arrays import Device
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
-from posprobe.report.bundle import COMPARISON
 from posprobe.report.comparison_page import comparison_page
 from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
+from posprobe.report.stored import COMPARISON
 from posprobe.report.verdict import shared
 from posprobe.table import Grid, PositionTable
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from posprobe.figures.common import pooled
 from posprobe.figures.grid import MAX_TILE
+from posprobe.foreign import plain_json
 
 #: Cosines are rounded to this many levels on either side of 0: to less than 0.004.
 LEVELS = 127
@@ -28,7 +29,7 @@ MAX_SIDE = 4096
 def json_text(document: Mapping[str, Any]) -> str:
     """Serialise a document for a ``<script>``: no ``<`` that could end it or open a comment."""
     text = json.dumps(document, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c")
+    return plain_json(text).replace("<", "\\u003c")
 
 
 def cosines(arrays: Mapping[str, NDArray[Any]], room: int) -> dict[str, Any] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from posprobe.errors import OutputError, UsageError
 from posprobe.report.analysis import describe
+from posprobe.report.files import expanded, whole_files
 
 if TYPE_CHECKING:
     from posprobe.table import PositionTable
@@ -28,14 +28,12 @@ def write_table(table: PositionTable, path: Path) -> None:
     OutputError
         If the file cannot be written; an older one is then left as it was.
     """
-    path = path.expanduser()
+    path = expanded(path)
     if path.suffix not in (".npy", ".npz", ".safetensors", ".csv"):
         raise UsageError(f"{path}: the suffix must be .npy, .npz, .safetensors or .csv.")
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
-            made = Path(scratch) / path.name
-            _write(table, made)
-            made.replace(path)
+        with whole_files(path) as place:
+            _write(table, place / path.name)
     except OSError as error:
         raise OutputError(
             f"{path}: it cannot be written ({error.strerror or error}). Choose another place."

@@ -13,9 +13,9 @@ from posprobe.analyses import Result
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.measurements import Finding
 from posprobe.measurements.model import MODEL
-from posprobe.report.bundle import FORWARD
 from posprobe.report.forward_page import forward_page
 from posprobe.report.notebook import fragment
+from posprobe.report.stored import FORWARD
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,6 +9,7 @@ from html import escape
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from posprobe.foreign import plain
 from posprobe.page import Page, Picture
 from posprobe.report.embed import json_text, script
 from posprobe.report.svg import inline
@@ -77,6 +78,7 @@ def _template() -> Template:
         loader=PackageLoader("posprobe.report"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -84,16 +86,21 @@ def _template() -> Template:
     return environment.get_template("page.html")
 
 
+def _shown(value: Any) -> Any:
+    """Show text of others as it is; what the templates' filters made is shown already."""
+    return plain(value) if type(value) is str else value
+
+
 def _code(text: str) -> Markup:
     from markupsafe import Markup
 
-    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text)))  # noqa: S704 - escaped
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(plain(text))))  # noqa: S704 - escaped
 
 
 def _inline(svg: str, picture: Picture) -> Markup:
     from markupsafe import Markup
 
-    return Markup(inline(svg, picture.name, picture.alt))  # noqa: S704 - a drawing of the bundle
+    return Markup(inline(svg, picture.name, plain(picture.alt)))  # noqa: S704 - a drawing of the bundle
 
 
 def marks(entry: Mapping[str, Any]) -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,11 @@ from urllib.parse import quote
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.formatting import cell
 from posprobe.page import Cell, Page, Section, Table, columns
-from posprobe.report.bundle import read_bundle
+from posprobe.report.files import expanded, recover
 from posprobe.report.html import html
+from posprobe.report.own import read_regular, seal, unsealed, write_page
+from posprobe.report.stored import read_bundle
 
-#: How a page of ours begins: what begins otherwise is not overwritten.
-_OURS = '<meta name="generator" content="posprobe '
 _NAME = "index.html"
 
 
@@ -29,23 +30,17 @@ def write_index(folder: Path) -> Path:
     OutputError
         If the page cannot be written, or another's ``index.html`` stands there.
     """
-    folder = folder.expanduser()
+    folder = expanded(folder)
     target = folder / _NAME
+    recover(target)
     bundles, damaged = _bundles(folder)
-    scratch = folder / f".{_NAME}.part"
-    try:
-        if target.exists() and _OURS not in target.read_text("utf-8", "replace")[:2000]:
+    with suppress(FileNotFoundError):
+        if not unsealed(read_regular(target).decode("utf-8", "surrogateescape"))[0]:
             raise OutputError(
-                f"{target}: it is no page of posprobe and would be lost. Move it away first."
+                f"{target}: it is no page of posprobe, or it changed since, and would be lost. "
+                "Move it away first."
             )
-        scratch.write_text(_index_page(folder, bundles, damaged), encoding="utf-8")
-        scratch.replace(target)
-    except OSError as error:
-        scratch.unlink(missing_ok=True)
-        raise OutputError(
-            f"{target}: it cannot be written ({error.strerror or error}). Make room or mend the "
-            "folder's permissions."
-        ) from error
+    write_page(target, seal(_index_page(folder, bundles, damaged)))
     return target
 
 

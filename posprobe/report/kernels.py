@@ -16,10 +16,10 @@ from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.result import reasons
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.report.analysis import environment
-from posprobe.report.bundle import KERNELS
 from posprobe.report.comparison import distinct
 from posprobe.report.kernel_page import kernel_page
 from posprobe.report.notebook import fragment
+from posprobe.report.stored import KERNELS
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.table import Grid, Layout, PositionTable, describe_layout, describe_source
 from posprobe.table import Sequence as Line

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import tempfile
+import hashlib
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posprobe.arrays import Device
-from posprobe.errors import OutputError, UsageError
+from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.nulls import check_draws
 from posprobe.report.analysis import DRAWS
+from posprobe.report.files import expanded, recover, there, whole_files
+from posprobe.report.own import read_regular
 from posprobe.report.paper_kinds import (
     Record,
     kinds,
@@ -73,17 +76,14 @@ class PaperFigure:
         UsageError
             If the suffix is none of these.
         OutputError
-            If a file cannot be written.
+            If a file cannot be written, or a caption stands there that posprobe did not write.
         """
         target, beside = figure_paths(Path(path))
         content = self._draw(target.suffix.lower())
         try:
-            with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as place:
-                scratch = Path(place)
-                (scratch / "figure").write_bytes(content)
-                (scratch / "caption").write_text(self.caption, encoding="utf-8")
-                (scratch / "figure").replace(target)
-                (scratch / "caption").replace(beside)
+            with whole_files(target, beside) as place:
+                (place / target.name).write_bytes(content)
+                (place / beside.name).write_text(self.caption, encoding="utf-8")
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             raise OutputError(
@@ -96,10 +96,11 @@ class PaperFigure:
 
         from posprobe.figures import style
 
+        mark = {"Keywords": _mark(self.caption.encode())}
         metadata: dict[str, dict[str, Any]] = {
-            ".pdf": {"CreationDate": None},
-            ".svg": {"Date": None},
-            ".png": {"Software": None},
+            ".pdf": {"CreationDate": None, **mark},
+            ".svg": {"Date": None, **mark},
+            ".png": {"Software": None, **mark},
         }
         buffer = BytesIO()
         with (
@@ -123,22 +124,47 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
     UsageError
         If the suffix is no known one.
     OutputError
-        If there is no such folder, or a folder stands where a file should.
+        If there is no such folder, a folder stands where a file should, or a text where the caption
+        should that is not of a figure beside it.
     """
-    path = path.expanduser()
+    path = expanded(path)
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"{path}: the suffix must be .pdf, .svg or .png.")
     beside = path.with_suffix(".caption.txt")
     try:
-        there = path.parent.is_dir()
+        inside = path.parent.is_dir()
         folder = next((place for place in (path, beside) if place.is_dir()), None)
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: no file can have this name ({error}).") from error
-    if not there:
+    if not inside:
         raise OutputError(f"{path}: there is no folder {path.parent}. Make it first.")
     if folder is not None:
         raise OutputError(f"{folder}: it is a folder. Choose another name.")
+    recover(path)
+    if there(beside) and not _own_caption(path, beside):
+        raise OutputError(
+            f"{beside}: posprobe did not write this text, or it changed since, and the caption "
+            "would replace it. Move it away, or choose another name."
+        )
     return path, beside
+
+
+def _mark(caption: bytes) -> str:
+    """Return what a figure carries to tell its caption from a text of somebody else."""
+    return f"caption sha256 {hashlib.sha256(caption).hexdigest()}"
+
+
+def _own_caption(path: Path, beside: Path) -> bool:
+    try:
+        mark = _mark(read_regular(beside)).encode()
+    except (InvalidCheckpoint, FileNotFoundError):
+        return False
+    # One caption serves a figure in several formats.
+    for figure in {path, *(path.with_suffix(suffix) for suffix in SUFFIXES)}:
+        with suppress(InvalidCheckpoint, FileNotFoundError):
+            if mark in read_regular(figure):
+                return True
+    return False
 
 
 def check_request(kind: str, venue: str, path: Path) -> None:

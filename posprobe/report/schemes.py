@@ -16,10 +16,10 @@ from posprobe.analyses.rotation import Rotation, rotation
 from posprobe.analyses.smoothness import smoothness
 from posprobe.errors import UsageError
 from posprobe.report.analysis import environment
-from posprobe.report.bundle import ANALYSIS
 from posprobe.report.notebook import fragment
 from posprobe.report.scheme_findings import scheme_findings
 from posprobe.report.scheme_page import scheme_page
+from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
 from posprobe.table import Grid, describe_source
 

@@ -9,6 +9,7 @@ from textwrap import fill
 from rich.cells import cell_len
 
 from posprobe.figures.common import spread
+from posprobe.foreign import plain
 from posprobe.page import Cell, Column, Page, Row, Table
 
 #: Sentences of a list, and rows of a table, that are printed; the page has all.
@@ -48,8 +49,8 @@ def text(page: Page, width: int | None = None) -> str:
 def _wrapped(line: str, begin: str, width: int) -> str:
     """Break a sentence into lines; names and paths stay whole."""
     return fill(
-        line.replace("`", ""), width, initial_indent=begin, subsequent_indent=" " * len(begin),
-        break_long_words=False, break_on_hyphens=False,
+        plain(line.replace("`", "")), width, initial_indent=begin,
+        subsequent_indent=" " * len(begin), break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
 
@@ -133,7 +134,7 @@ def _grid(block: list[_Strip], gap: int, width: int) -> list[str]:
     grid = Grid(box=None, pad_edge=False, show_edge=False, padding=(0, gap, 0, 0))
     for strip, wide in zip(block, _widths(block, gap, width), strict=True):
         grid.add_column(
-            strip.column.label,
+            plain(strip.column.label),
             justify="right" if strip.column.numeric else "left",
             width=wide,
             overflow="fold",
@@ -153,4 +154,4 @@ def _text(row: Row, place: int) -> str:
     if place >= len(row):
         return ""
     cell = row[place]
-    return cell.text if isinstance(cell, Cell) else cell
+    return plain(cell.text if isinstance(cell, Cell) else cell)

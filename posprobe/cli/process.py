@@ -1,0 +1,103 @@
+"""What surrounds a command: signals, streams that fail, encodings without our letters."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, suppress
+from types import FrameType
+from typing import Any, TextIO
+
+from posprobe.foreign import escaped
+
+#: What a command was asked to stop by; its exit code is 128 plus the first.
+received: list[int] = []
+
+
+@contextmanager
+def signals() -> Iterator[None]:
+    """Let SIGINT and SIGTERM stop a command in order, so that it can remove what it began."""
+    received.clear()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Whoever started us may have it ignored, as `nohup` does.
+        if signal.getsignal(number) not in (signal.SIG_IGN, None):
+            before[number] = signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    received.append(number)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
+
+
+class _Talk(io.TextIOWrapper):
+    """Messages and progress: where they cannot be written the work goes on without them."""
+
+    def write(self, text: str) -> int:
+        try:
+            return super().write(text)
+        except (OSError, ValueError):
+            drop(self)
+        return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except (OSError, ValueError):
+            drop(self)
+
+
+@contextmanager
+def streams() -> Iterator[None]:
+    """Let every letter be written, as an escape where the stream's encoding lacks it."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
+    buffer = getattr(sys.stderr, "buffer", None)
+    if not isinstance(buffer, io.BufferedWriter):
+        yield
+        return
+    talk = _Talk(buffer, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+    try:
+        with redirect_stderr(talk):
+            yield
+    finally:
+        talk.flush()
+        with suppress(ValueError):
+            talk.detach()
+
+
+def drop(stream: TextIO) -> None:
+    """Drop what a stream could not write, lest the interpreter try again at its end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def json_out(document: Mapping[str, Any]) -> str:
+    """Return a document as JSON that the encoding of stdout has all letters of."""
+    from posprobe.report import to_json
+
+    text = to_json(document)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return re.sub(r"[^\x00-\x7f]", lambda found: escaped(found[0]), text)
+    return text

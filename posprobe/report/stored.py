@@ -1,0 +1,147 @@
+"""What a bundle holds, read back: it may be damaged, or somebody else's."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from posprobe.errors import InvalidCheckpoint, UnknownReference
+from posprobe.report.files import expanded
+from posprobe.report.own import LARGEST, read_regular
+
+#: Of the four kinds of bundle.
+ANALYSIS: Final = "posprobe.analysis/1"
+COMPARISON: Final = "posprobe.comparison/1"
+KERNELS: Final = "posprobe.kernels/1"
+FORWARD: Final = "posprobe.forward/1"
+SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD)
+#: What helps where a bundle is damaged.
+AGAIN = "Analyse the table again."
+#: Arrays that the page carries.
+_SHOWN = ("similarity", "similarity_centered")
+#: Bytes that one of them may have.
+_LARGEST_ARRAY = 2**30
+
+
+def read_bundle(folder: Path) -> dict[str, Any]:
+    """Read a bundle's ``analysis.json``.
+
+    Raises
+    ------
+    UnknownReference
+        If the folder is no bundle.
+    InvalidCheckpoint
+        If the file is damaged or of another version.
+    """
+    path = expanded(folder) / "analysis.json"
+    try:
+        document = json.loads(read_regular(path))
+    except FileNotFoundError as error:
+        raise UnknownReference(
+            f"{folder}: no bundle, it has no analysis.json. "
+            "`posprobe analyze REF --out DIR` makes one."
+        ) from error
+    except InvalidCheckpoint as error:
+        raise InvalidCheckpoint(f"{error} {AGAIN}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {AGAIN}") from error
+    found = document.get("schema") if isinstance(document, dict) else None
+    if found not in SCHEMAS:
+        raise InvalidCheckpoint(
+            f"{path}: its schema is {found!r:.80} and one of {', '.join(SCHEMAS)} is needed. "
+            f"{AGAIN}"
+        )
+    return dict(document)
+
+
+def stored_drawings(folder: Path, again: str) -> dict[str, str]:
+    """Read a bundle's drawings, by name.
+
+    Parameters
+    ----------
+    folder
+        ``figures`` of a bundle.
+    again
+        What helps where it is damaged.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If one is no drawing, if together they are too large, or if there is none.
+    """
+    drawings: dict[str, str] = {}
+    room = LARGEST
+    for path in sorted(folder.glob("*.svg")):
+        try:
+            drawings[path.stem] = read_regular(path, room).decode("utf-8")
+        except (InvalidCheckpoint, FileNotFoundError) as error:
+            raise InvalidCheckpoint(f"{error} {again}") from error
+        except ValueError as error:
+            raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
+        room -= len(drawings[path.stem])
+        if "<svg" not in drawings[path.stem]:
+            raise InvalidCheckpoint(f"{path}: it is no drawing. {again}")
+    if not drawings:
+        raise InvalidCheckpoint(
+            f"{folder}: the bundle has lost its figures, which the page shows. {again}"
+        )
+    return drawings
+
+
+def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
+    """Read the arrays that the page carries: cosines, ``[n, n]`` each.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the archive is gone or damaged, or holds something else under their names.
+    """
+    try:
+        if not path.is_file():
+            what = "it is no file" if path.exists() else "the bundle has lost its arrays"
+            raise InvalidCheckpoint(f"{path}: {what}. {again}")
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename: info for info in archive.infolist()}
+            arrays = {
+                name: _matrix(archive, members[f"{name}.npy"])
+                for name in _SHOWN
+                if f"{name}.npy" in members
+            }
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
+    if len({matrix.shape for matrix in arrays.values()}) > 1:
+        raise InvalidCheckpoint(f"{path}: its cosine matrices are of two sizes. {again}")
+    return arrays
+
+
+def _matrix(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read a square matrix of cosines, after its size was held against what is stored."""
+    if member.file_size > _LARGEST_ARRAY:
+        raise ValueError(f"{member.filename} has {member.file_size} bytes")
+    with archive.open(member) as stream:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, by_columns, dtype = read(stream)
+        size = math.prod(shape) * dtype.itemsize
+        if (
+            dtype.kind != "f"
+            or len(shape) != 2
+            or shape[0] != shape[1]
+            or not size
+            or stream.tell() + size != member.file_size
+        ):
+            raise ValueError(f"{member.filename} is no matrix of cosines")
+        matrix = np.frombuffer(stream.read(size), dtype).reshape(
+            shape, order="F" if by_columns else "C"
+        )
+    if (np.abs(matrix) > 1.001).any():
+        raise ValueError(f"{member.filename} holds what is no cosine")
+    return matrix
