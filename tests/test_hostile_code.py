@@ -143,6 +143,15 @@ def test_a_billion_layers_are_not_built(layers: int, tmp_path: Path, canary: Pat
         load_model(bert(tmp_path, canary, num_hidden_layers=layers), device="cpu")
 
 
+@pytest.mark.parametrize("key", ["vocab_size", "max_position_embeddings", "intermediate_size"])
+@pytest.mark.parametrize("head", [False, True])
+def test_a_model_that_its_files_cannot_fill_is_not_allocated(
+    key: str, head: bool, tmp_path: Path, canary: Path
+) -> None:
+    with pytest.raises(InvalidCheckpoint, match="its files have"):
+        load_model(bert(tmp_path, canary, **{key: 10**10}), device="cpu", head=head)
+
+
 def test_a_checkpoint_with_more_layers_than_configured_is_refused(
     tmp_path: Path, canary: Path
 ) -> None:

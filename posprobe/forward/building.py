@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from posprobe.checkpoints import Checkpoint
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.settings import MOST_LAYERS
 
+#: Numbers of a model for each byte of its files: weights of 4 bits have 2. Up to `SMALL` numbers
+#: nothing is asked.
+PER_BYTE, SMALL = 8, 2**28
 _COUNTS = re.compile(
     r"(?:n|num)_\w*(?:layers?|blocks|heads?|experts|groups|stages|branches)|\w*layers|depths?"
 )
@@ -108,6 +113,31 @@ def unattended(*, kernels: bool = True, config: Mapping[str, Any] | None = None)
         yield
     finally:
         dynamic.TIME_OUT_REMOTE_CODE = patience
+
+
+def refuse_inflated(transformers: Any, named: Any, config: Any, source: str) -> None:
+    """Refuse a configuration of which a library would allocate far more than the files hold.
+
+    The model is built without memory for its numbers, which takes a tenth of a second.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If it has more than `PER_BYTE` numbers for each byte of the folder.
+    """
+    folder = Path(source)
+    if not folder.is_dir() or not type(config).__module__.startswith("transformers."):
+        return  # on the Hub its weights are downloaded first; code of its own may be of any kind
+    stored = sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
+    build = named._from_config if named else transformers.AutoModel.from_config
+    with __import__("torch").device("meta"):
+        skeleton = build(copy.deepcopy(config))
+    size = sum(parameter.numel() for parameter in skeleton.parameters())
+    if size > PER_BYTE * stored + SMALL:
+        raise InvalidCheckpoint(
+            f"{source}: by its configuration the model has {size} numbers, and its files have "
+            f"{stored} bytes. One of them is not this model's: mend config.json."
+        )
 
 
 def refuse_other_sizes(model: Any, checkpoint: Checkpoint) -> None:

@@ -24,6 +24,7 @@ from posprobe.families.runnable import model_source
 from posprobe.forward.building import (
     check_sizes,
     model_class,
+    refuse_inflated,
     refuse_lost,
     refuse_other_sizes,
     unattended,
@@ -342,6 +343,7 @@ def _transformers(
         with unattended(kernels=options["trust_remote_code"], config=stated):
             config = transformers.AutoConfig.from_pretrained(source, **options)
             named = model_class(transformers, config) if head else None
+            refuse_inflated(transformers, named, config, source)
             model, report = (named or transformers.AutoModel).from_pretrained(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name
