@@ -306,7 +306,8 @@ class _Look(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         values = {name: value or "" for name, value in attrs}
-        self.inside = tag
+        # Data is no script: it is not run.
+        self.inside = "" if values.get("type") == "application/json" else tag
         if tag in _ACTIVE:
             self.found.append(f"<{tag}>")
         steers = values.get("http-equiv", "content-security-policy").lower()
