@@ -26,7 +26,7 @@ def plain(text: str) -> str:
 
 
 def brief(text: str) -> str:
-    """Return a message with the middle of endless words left out: no path has so many characters."""
+    """Return a message with the middle of endless words left out; few paths are so long."""
     return re.sub(r"\S{1000,}", lambda word: f"{word[0][:100]}...{word[0][-100:]}", plain(text))
 
 
