@@ -25,6 +25,7 @@ from posprobe.cli.options import (
 )
 from posprobe.cli.process import json_out
 from posprobe.cli.show import summary, written
+from posprobe.errors import UsageError
 
 if TYPE_CHECKING:
     from posprobe.report import Comparison
@@ -64,6 +65,8 @@ def compare(
     from posprobe.table import PositionTable
 
     set_up_logging(quiet=quiet)
+    if nulls < 0:
+        raise UsageError(f"--nulls {nulls}: the number of draws is 0 or more.")
     if out is not None:
         check_place(out)
     records = load_records(refs, rows=rows, offline=offline, quiet=quiet)

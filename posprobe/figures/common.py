@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import LINES, MUTED
+from posprobe.foreign import plain as as_seen
 from posprobe.table import Grid, Layout
 
 if TYPE_CHECKING:
@@ -34,6 +35,18 @@ MAX_PIECES = 1024
 #: Decibels below the peak at which the colours end.
 FLOOR = -40.0
 BAND = "random walk, 5 to 95 %"
+
+
+def shown_plainly(make: Callable[[], Figure]) -> Figure:
+    """Make a figure that shows the names it quotes as seen; lines stay lines."""
+    from matplotlib.text import Text
+
+    figure = make()
+    for text in figure.findobj(Text):
+        said = text.get_text()
+        if not said.isprintable():
+            text.set_text("\n".join(map(as_seen, said.split("\n"))))
+    return figure
 
 
 def one_each(

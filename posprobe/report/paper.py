@@ -230,11 +230,14 @@ def paper_figure(
     3.03 inches
     """
     from posprobe.figures import style
+    from posprobe.figures.common import shown_plainly
     from posprobe.figures.sheet import Sheet, lay_out
     from posprobe.figures.venues import venue_of
 
     if kind not in kinds():
         raise UsageError(f"no figure is called {kind!r}. There are {', '.join(kinds())}.")
+    if nulls < 0:
+        raise UsageError(f"--nulls {nulls}: the number of draws is 0 or more.")
     place = venue_of(venue)
     with style(venue, span=span):
         sheet = Sheet(place.width(span), place.height)
@@ -246,5 +249,8 @@ def paper_figure(
             figure, text = of_tables(kind, tables, sheet, nulls, seed, device)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            drawn = figure
+            if not all(record.name.isprintable() for record in records):
+                figure = shown_plainly(lambda: drawn)
             lay_out(figure)
     return PaperFigure(figure, text, venue, span)

@@ -11,12 +11,29 @@ import numpy as np
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
 
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
-#: What matplotlib never writes, and a bundle from elsewhere might hold; names in its text may.
-_ACTIVE = re.compile(
-    r"<\s*(?:script|foreignObject|iframe|animate|set)\b|=\s*[\"']?\s*javascript:"
-    r"|<(?:[^<>\"']|\"[^\"]*\"|'[^']*')*?\son\w+\s*=",
-    re.IGNORECASE,
+#: What matplotlib writes of a drawing, and nothing else: a text in which every element, attribute
+#: and style is one of these reads the same as XML and as HTML, runs nothing and loads nothing.
+_STYLE = (
+    r"(?:(?:fill|stroke|font|text|opacity|image-rendering|white-space)[a-z-]*+:\s*+"
+    r"(?:url\(#[\w.-]++\)|(?!(?i:url|image|src|element|env|var))[\w.#%-]++\(?+|[\s,.'+)#%-])++(?:;\s*+|(?=\")))*+"
 )
+_ATTRIBUTE = (
+    r"(?:(?:id|in)=\"[\w.-]*+\""
+    rf"|style=\"{_STYLE}\""
+    r"|clip-path=\"url\(#[\w.-]++\)\""
+    r"|(?:xlink:)?href=\"(?:#[\w.-]++|data:image/png;base64,[\w+/=\s]*+)\""
+    r"|(?:d|points|x|y|x1|y1|x2|y2|cx|cy|r|width|height|transform|viewBox|clip-rule|offset"
+    r"|patternUnits|xml:space|clipPathUnits|version)=\"[\w\s.,()#%+-]*+\""
+    r"|(?:fill|stroke)(?:-[a-z]+)?=\"[\w.#-]*+\")"
+)
+_DRAWING = re.compile(
+    r"(?:[^<>]++"
+    r"|<style type=\"text/css\">\*\{stroke-linejoin: round; stroke-linecap: butt\}</style>"
+    rf"|</?(?:g|defs|clipPath|path|rect|circle|line|use|image|text|tspan|pattern)"
+    rf"(?:\s++{_ATTRIBUTE})*+\s*+/?>)*+</svg>\s*+"
+)
+_USED = re.compile(r"<use\b[^>]*?href=\"#([^\"]*)\"")
+_NAMED = re.compile(r"<(\w+)[^>]*?\sid=\"([^\"]*)\"")
 #: Ink that must follow the page's theme, by the CSS variable that names it.
 _THEME = {
     INK: "var(--ink)",
@@ -62,13 +79,13 @@ def inline(svg: str, name: str, label: str) -> str:
     """
     from html import escape
 
-    if _ACTIVE.search(svg):
-        raise ValueError(f"the drawing {name} holds more than a drawing")
     body = svg[svg.index("<svg") :]
     root, _, rest = body.partition(">")
-    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', root)
+    size = re.search(r'viewBox="0 0 (\d{1,6}(?:\.\d{1,9})?) (\d{1,6}(?:\.\d{1,9})?)"', root)
     width, height = (size[1], size[2]) if size else ("460", "300")
     rest = re.sub(r"<metadata>.*?</metadata>", "", rest, flags=re.DOTALL)
+    if not _is_drawing(rest):
+        raise ValueError(f"the drawing {name} holds more than a drawing")
     seen: set[str] = set()
 
     def once(found: re.Match[str]) -> str:
@@ -89,3 +106,13 @@ def inline(svg: str, name: str, label: str) -> str:
         f'aria-label="{escape(label, quote=True)}">'
     )
     return root + rest
+
+
+def _is_drawing(rest: str) -> bool:
+    if not _DRAWING.fullmatch(rest):
+        return False
+    # What is drawn again is a path: groups that draw each other again would never end.
+    kinds: dict[str, set[str]] = {}
+    for kind, name in _NAMED.findall(rest):
+        kinds.setdefault(name, set()).add(kind)
+    return all(kinds.get(name, {"path"}) == {"path"} for name in _USED.findall(rest))

@@ -1,0 +1,115 @@
+"""Text of others does nothing and hides nothing: in the terminal, on the page, in captions."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_tables import as_table, walk
+
+import posprobe as pp
+from posprobe.cli.options import set_up_logging
+from posprobe.errors import PosprobeError
+from posprobe.foreign import plain, plain_json
+from posprobe.report import to_json
+from posprobe.report.notebook import fragment
+from posprobe.report.page import page_of
+from posprobe.report.terminal import text as terminal
+
+#: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
+NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+MAIN = [sys.executable, "-c", "from posprobe.cli import main; main()"]
+
+
+def test_what_is_not_seen_is_escaped_and_the_rest_stays() -> None:
+    assert plain(NASTY) == (r"a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h")
+    for seen in ("wpe.weight", "größe 7 × 3", "位置", "a\u00a0b", "n\u0303", "1,5 °", "\udce9"):
+        assert plain(seen) == seen
+
+
+def test_json_stays_the_same_document() -> None:
+    document = {"name": NASTY, "list": ["\U000e0001", "×", "\ud800", 'a"b\\']}
+    text = plain_json(json.dumps(document, indent=2, ensure_ascii=False))
+    assert json.loads(text) == document
+    assert not CONTROLS.search(text)
+    assert "×" in text
+    assert not CONTROLS.search(to_json(document))
+
+
+def test_errors_show_what_they_quote() -> None:
+    assert str(PosprobeError(f"{NASTY}: no such tensor")) == f"{plain(NASTY)}: no such tensor"
+
+
+def test_messages_of_the_log_show_what_they_quote(monkeypatch: pytest.MonkeyPatch) -> None:
+    err = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", err)
+    set_up_logging(quiet=False)
+    logging.getLogger("posprobe.checkpoints").warning("the hub says %s", NASTY)
+    set_up_logging(quiet=True)
+    assert err.getvalue() == f"the hub says {plain(NASTY)}\n"
+
+
+def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path) -> None:
+    table = as_table(walk(12, 4))
+    table = replace(
+        table, name=NASTY, notes=(NASTY,), source=replace(table.source, tensor=NASTY, file=NASTY)
+    )
+    analysis = pp.analyze(table, only=["norms"], nulls=0, command=NASTY)
+    folder = analysis.save(tmp_path / "b")
+    document = analysis.to_dict()
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    said = [page, terminal(page_of(document)), fragment(page_of(document))]
+    said += [path.read_text(encoding="utf-8") for path in (folder / "figures").glob("*.svg")]
+    figure = pp.paper_figure("norms", table, nulls=0)
+    figure.save(tmp_path / "f.svg")
+    said += [figure.caption, (tmp_path / "f.svg").read_text(encoding="utf-8")]
+    for text in said:
+        assert not CONTROLS.search(text)
+    assert r"\x1b[2J" in page
+    assert r"\u202e" in said[1]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["analyze", NASTY],
+        ["analyze", f"sinusoidal:{NASTY}"],
+        ["analyze", "sinusoidal:12x4", f"--{NASTY}"],
+        ["analyze", "sinusoidal:12x4", "--device", NASTY],
+        ["analyze", "sinusoidal:12x4", "--rows", NASTY],
+        ["analyze", "sinusoidal:12x4", "--only", NASTY],
+        ["analyze", "sinusoidal:12x4", "--nulls", NASTY],
+        ["extract", "sinusoidal:12x4", "-o", NASTY],
+        ["extract", "sinusoidal:12x4", "-o", f"{NASTY}.npy"],
+        ["figure", NASTY, "sinusoidal:12x4", "-o", "f.pdf"],
+        ["figure", "norms", "sinusoidal:12x4", "--nulls", "0", "-o", f"{NASTY}.pdf"],
+        ["report", NASTY],
+        [NASTY],
+        ["--debug", "analyze", NASTY],
+        ["inspect", "t.safetensors"],
+        ["analyze", "t.safetensors", "--tensor", NASTY, "--only", "norms", "--out", NASTY],
+    ],
+    ids=lambda arguments: " ".join(map(plain, arguments)).replace(plain(NASTY), "NASTY"),
+)
+def test_no_control_character_reaches_the_terminal(arguments: list[str], tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({NASTY: np.ones((12, 4), dtype=np.float32)}, tmp_path / "t.safetensors")
+    done = subprocess.run(
+        [*MAIN, *arguments], cwd=tmp_path, capture_output=True, check=False, env=os.environ
+    )
+    out = (done.stdout + done.stderr).decode()
+    assert out
+    assert not CONTROLS.search(out)
+    assert "a bug" not in out
+    assert done.returncode in (0, 2, 3, 4, 5)
