@@ -7,6 +7,7 @@ direction makes a name read as another.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 
@@ -22,6 +23,11 @@ def plain(text: str) -> str:
     return "".join(
         letter if _seen(letter) else letter.encode("unicode_escape").decode() for letter in text
     )
+
+
+def brief(text: str) -> str:
+    """Return a message with the middle of endless words left out; few paths are so long."""
+    return re.sub(r"\S{1000,}", lambda word: f"{word[0][:100]}...{word[0][-100:]}", plain(text))
 
 
 def plain_json(text: str) -> str:

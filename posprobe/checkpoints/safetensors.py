@@ -108,7 +108,7 @@ def _json(content: bytes, file: str) -> dict[str, Any]:
     if not isinstance(header, dict):
         raise InvalidCheckpoint(f"{file}: the safetensors header is no JSON object.")
     metadata = header.get("__metadata__")
-    texts = metadata.values() if isinstance(metadata, dict) else (metadata,)
+    texts = metadata.values() if isinstance(metadata, dict) else (None,)
     if metadata is not None and not all(isinstance(text, str) for text in texts):
         raise InvalidCheckpoint(
             f"{file}: __metadata__ in the safetensors header is no mapping of texts. "

@@ -59,6 +59,7 @@ def open_torch(
         content = _load(path)
         settings |= _settings(content)
         values[path.name] = _state_dict(content, path)
+        _check_records(values[path.name], path)
     headers = {
         file: {name: _info(name, tensor, file) for name, tensor in stored.items()}
         for file, stored in values.items()
@@ -130,6 +131,34 @@ def _is_mapped(path: Path) -> bool:
             f"{MAX_UNPACKED} are unpacked. Save it again with torch.save, which does not compress."
         )
     return False
+
+
+def _check_records(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Refuse an archive whose members are not as long as the numbers that they hold.
+
+    PyTorch checks that as it reads, and not where it maps: numbers would be what lies beside them.
+    """
+    import torch
+
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        members = Counter(m.file_size for m in archive.infolist() if "/data/" in m.filename)
+    dense = [tensor for tensor in tensors.values() if tensor.layout == torch.strided]
+    storages = {
+        tensor.untyped_storage().data_ptr(): tensor for tensor in dense if not tensor.is_meta
+    }
+    sizes = {
+        place: tensor.untyped_storage().nbytes() for place, tensor in storages.items() if place
+    }
+    if lost := Counter(sizes.values()) - members:
+        size = min(lost)
+        place = next(place for place, nbytes in sizes.items() if nbytes == size)
+        name = next(name for name, tensor in tensors.items() if tensor is storages[place])
+        raise InvalidCheckpoint(
+            f"{path.name}: tensor {name!r} needs {size} bytes, and no member of the archive has so "
+            "many. The file is damaged: download it again."
+        )
 
 
 def _load(path: Path) -> object:

@@ -22,7 +22,7 @@ from posprobe.cli.lists import families, samples
 from posprobe.cli.process import drop, received, signals, streams
 from posprobe.cli.report import report
 from posprobe.errors import PosprobeError
-from posprobe.foreign import plain
+from posprobe.foreign import brief, plain
 
 _EPILOG = (
     "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
@@ -136,7 +136,7 @@ def _usage(error: Any) -> int:
     for line in context.get_usage().split("\n"):
         typer.echo(plain(line), err=True)
     typer.echo(f"Try '{context.command_path} -h' for help.\n", err=True)
-    typer.echo(f"Error: {plain(error.format_message())}", err=True)
+    typer.echo(f"Error: {brief(error.format_message())}", err=True)
     return int(error.exit_code)
 
 
@@ -146,5 +146,5 @@ def _failed(message: str, code: int, debug: bool) -> int:
 
         for line in traceback.format_exc().rstrip("\n").split("\n"):
             typer.echo(plain(line), err=True)
-    typer.echo(f"posprobe: {plain(message)}", err=True)
+    typer.echo(f"posprobe: {brief(message)}", err=True)
     return code

@@ -1,0 +1,293 @@
+"""Bundles that somebody sent: damaged data, foreign drawings, parts that are something else.
+
+``report`` renders them; the page may not run, load, send or steer, whatever the drawings hold.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fuzz import arrays, build
+from fuzz.case import Case
+
+#: What a drawing must not bring to the page.
+EVIL = (
+    "<script>FOREIGN</script>",
+    '<g onload="alert(1)"/>',
+    '<a href="javascript:alert(1)"><text>x</text></a>',
+    '<a xlink:href="https://evil.example/"><text>x</text></a>',
+    '<image href="https://evil.example/t.png"/>',
+    '<image xlink:href="http://evil.example/t.png"/>',
+    "<style>FOREIGN @import url(https://evil.example)</style>",
+    '<foreignObject><form action="https://evil.example"><input/></form></foreignObject>',
+    '<foreignObject><iframe src="https://evil.example"></iframe></foreignObject>',
+    '<base href="https://evil.example"/>',
+    '<meta http-equiv="refresh" content="0;url=https://evil.example"/>',
+    "</svg><h1>FOREIGN</h1><svg>",
+    '<use href="https://evil.example/#a"/>',
+    '<animate attributeName="href" values="javascript:alert(1)"/>',
+    '<set attributeName="onload" to="alert(1)"/>',
+    '<path style="fill:url(https://evil.example/#a)"/>',
+    '<link rel="stylesheet" href="https://evil.example"/>',
+    "<text>\x1b[2J\u202e</text>",
+    "<text>&#27;[2J&#x202e;</text>",
+    '<a HREF="jav&#x09;ascript:alert(1)"><text>x</text></a>',
+    "<svg><svg onload=alert(1)>",
+    "<![CDATA[<script>FOREIGN]]>",
+    "<!--><script>FOREIGN</script>-->",
+    '<image href="data:text/html,<script>FOREIGN</script>"/>',
+    '<feImage href="https://evil.example/x"/>',
+    '<object data="https://evil.example"></object>',
+    '<g ONLOAD="x" /><G OnClick=1>',
+    '<x:script xmlns:x="http://www.w3.org/2000/svg">FOREIGN</x:script>',
+    '<video src="https://evil.example"/>',
+    '<a ping="https://evil.example" href="#x"><text>x</text></a>',
+    "<h1>FOREIGN</h1>",
+    "<title></title><style>FOREIGN *{display:none}</style>",
+    '<button formaction="https://evil.example">',
+    '<handler type="application/ecmascript">FOREIGN</handler>',
+    '<image src="x" onerror="alert(1)"/>',
+)
+
+
+def make(rng: random.Random) -> Case:
+    """Damage a bundle in one place and render it."""
+    return build.pick(
+        rng,
+        (1, _sound),
+        (5, _drawing),
+        (2, _special),
+        (5, _document),
+        (4, _arrays),
+        (1, _index),
+    )(rng)
+
+
+def case(
+    what: str, files: dict[str, bytes], special: dict[str, str] | None = None, **more: Any
+) -> Case:
+    return Case(
+        what,
+        ("report", "bundle"),
+        files,
+        special or {},
+        base="bundle",
+        outputs=("bundle/report.html",),
+        **more,
+    )
+
+
+@functools.cache
+def _parts() -> tuple[bytes, dict[str, Any], bytes]:
+    """Return the drawing, document and arrays of a small analysis."""
+    import posprobe as pp
+    from posprobe.report import to_json
+
+    analysis = pp.analyze(pp.sinusoidal(8, 4), only=["norms"], nulls=0)
+    import io
+
+    stream = io.BytesIO()
+    np.savez(stream, **analysis.arrays())  # type: ignore[arg-type]
+    svg = Path(__file__).parents[2] / "reports/digits-vit/figures/norms.svg"
+    return svg.read_bytes(), json.loads(to_json(analysis.to_dict())), stream.getvalue()
+
+
+def _sound(_: random.Random) -> Case:
+    return case("sound", {}, expected="accepted")
+
+
+def _drawing(rng: random.Random) -> Case:
+    """Put what acts into a drawing."""
+    evil = rng.choice(EVIL).encode("utf-8", "surrogatepass")
+    head = (
+        b'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" '
+        b'viewBox="0 0 9 9">'
+    )
+    kind = rng.choice(
+        ("small", "small", "real", "before", "after", "attribute", "case", "doctype", "damaged")
+    )
+    svg = head + evil + b"</svg>"
+    if kind == "real":
+        svg = _parts()[0].replace(b"</svg>", evil + b"</svg>")[-6000:]
+        svg = head + svg
+    elif kind == "before":
+        svg = evil + head + b"</svg>"
+    elif kind == "after":
+        svg = head + b"</svg>" + evil
+    elif kind == "attribute":
+        svg = head.replace(b"viewBox", b'onload="alert(1)" viewBox') + b"</svg>"
+    elif kind == "case":
+        svg = head.replace(b"<svg", b"<SVG") + evil.swapcase() + b"</SVG><svg/>"
+    elif kind == "doctype":
+        svg = (
+            b'<!DOCTYPE svg [<!ENTITY a "'
+            + b"x" * 50
+            + b'"><!ENTITY b "'
+            + b"&a;" * 99
+            + b'">]>'
+            + head
+            + b"&b;</svg>"
+        )
+    elif kind == "damaged":
+        svg = build.damage(rng, head + evil + b"</svg>")[1]
+    name = rng.choice(("norms", "norms", "other", "x'\"><script>FOREIGN", "\x1b[2J"))
+    return case(f"a drawing: {kind}", {f"bundle/figures/{name.replace('/', '_')}.svg": svg})
+
+
+def _special(rng: random.Random) -> Case:
+    """Put something else in place of a part."""
+    part = rng.choice(
+        (
+            "analysis.json",
+            "arrays.npz",
+            "figures",
+            "report.html",
+            "figures/norms.svg",
+            ".report.html.part",
+        )
+    )
+    how = rng.choice(
+        ("absent", "folder", "fifo", "link /dev/zero", "link missing", "link .", "link ../secret")
+    )
+    return case(f"{part}: {how}", {"secret": b"of the user"}, {f"bundle/{part}": how})
+
+
+def _document(rng: random.Random) -> Case:
+    """Change what ``analysis.json`` says."""
+    document = _parts()[1]
+    kind = rng.choice(
+        ("mutated", "mutated", "mutated", "damaged", "schema", "text", "deep", "huge")
+    )
+    if kind == "schema":
+        document = {
+            **document,
+            "schema": rng.choice(
+                (
+                    "posprobe.comparison/1",
+                    "posprobe.kernels/1",
+                    "posprobe.forward/1",
+                    "posprobe.analysis/2",
+                    None,
+                    1,
+                    [],
+                    {},
+                )
+            ),
+        }
+    elif kind == "text":
+        document = _replaced(rng, document, rng.choice(build.HOSTILE))
+    else:
+        for _ in range(rng.choice((1, 2, 5))):
+            changed = build.mutated(rng, document)
+            document = changed if isinstance(changed, dict) else document
+    content = build.dumps(document)
+    if kind == "damaged":
+        content = build.damage(rng, content)[1]
+    elif kind == "deep":
+        content = b'{"schema": "posprobe.analysis/1", "table": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    elif kind == "huge":
+        content = content.replace(
+            b"2.0", rng.choice((b"1e999", b"NaN", b"-Infinity", b"9" * 5000)), 1
+        )
+    return case(f"analysis.json: {kind}", {"bundle/analysis.json": content})
+
+
+def _replaced(rng: random.Random, value: Any, text: str) -> Any:
+    """Replace some of the texts of a document."""
+    if isinstance(value, dict):
+        return {
+            key: part if key == "schema" else _replaced(rng, part, text)
+            for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_replaced(rng, part, text) for part in value]
+    return text if isinstance(value, str) and rng.random() < 0.5 else value
+
+
+def _arrays(rng: random.Random) -> Case:
+    """Change ``arrays.npz``."""
+    import io
+
+    stored = dict(np.load(io.BytesIO(_parts()[2])))
+    kind = rng.choice(
+        (
+            "damaged",
+            "damaged",
+            "missing",
+            "empty",
+            "shape",
+            "nan",
+            "dtype",
+            "object",
+            "other",
+            "huge",
+        )
+    )
+    name = rng.choice(sorted(stored))
+    if kind == "missing":
+        del stored[name]
+    elif kind == "empty":
+        stored[name] = stored[name][:0]
+    elif kind == "shape":
+        stored[name] = rng.choice(
+            (np.zeros((2, 2, 2)), np.float64(1), np.zeros((0, 0)), stored[name][..., None])
+        )
+    elif kind == "nan":
+        stored[name] = np.full_like(stored[name], rng.choice((np.nan, np.inf, 1e308)))
+    elif kind == "dtype":
+        stored[name] = rng.choice(
+            (
+                stored[name] > 0,
+                stored[name].astype(complex),
+                np.array(["x"]),
+                stored[name].astype("i1"),
+            )
+        )
+    elif kind == "huge":
+        stored[name] = np.zeros((2000, 2000), "f4")
+    elif kind == "other":
+        stored = {"x": np.zeros(3)}
+    stream = io.BytesIO()
+    if kind == "object":
+        evil = np.empty(1, object)
+        evil[0] = arrays.Evil()
+        stored[name] = evil
+    np.savez_compressed(stream, **stored)
+    content = stream.getvalue()
+    if kind == "damaged":
+        content = build.damage(rng, content)[1]
+    return case(f"arrays.npz: {kind} {name}", {"bundle/arrays.npz": content})
+
+
+def _index(rng: random.Random) -> Case:
+    """List a folder of bundles some of which are damaged."""
+    bad = rng.choice(build.HOSTILE)
+    files = {
+        "x/analysis.json": build.dumps(_replaced(rng, _parts()[1], bad)),
+        "y/analysis.json": rng.choice(
+            (b"", b"[]", b"{}", b"\xff", b'{"schema": "posprobe.analysis/1"}')
+        ),
+    }
+    special = rng.choice(
+        ({}, {"z": "link ."}, {"z/analysis.json": "fifo"}, {"z/analysis.json": "folder"})
+    )
+    return Case(
+        "an index of damaged bundles",
+        ("report", "."),
+        files,
+        special,
+        base="bundle",
+        outputs=("index.html",),
+    )
+
+
+WARM = (
+    ("analyze", "sinusoidal:8x4", "--only", "norms", "--nulls", "0", "--out", "b"),
+    ("report", "b"),
+)

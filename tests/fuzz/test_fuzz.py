@@ -1,0 +1,87 @@
+"""Hostile input in the test run: the corpus of all failures, then fixed numbers of new cases."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fuzz.__main__ import CLASSES, CORPUS
+from fuzz.case import Case, load, save
+from fuzz.oracle import foreign_characters, judge
+from fuzz.runner import runner
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+def test_hostile_input_ends_in_one_clear_error_or_is_read_as_its_own_package_reads_it() -> None:
+    # The corpus of all failures first, then new cases of every class, in one warm parent.
+    command = [sys.executable, "-m", "tests.fuzz"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(ended.stdout)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_there_are_at_least_a_thousand_cases() -> None:
+    assert sum(CLASSES.values()) >= 1000
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "models"])
+def test_a_seed_makes_the_same_case_again_and_a_file_keeps_it(kind: str, tmp_path: Path) -> None:
+    make = import_module(f"fuzz.{kind}").make
+    for seed in range(20):
+        first, second = (make(random.Random(seed)) for _ in "ab")
+        assert first == second
+        save(first, kind, tmp_path / "case.json", reason="why")
+        assert load(tmp_path / "case.json") == (kind, first)
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*.json")), ids=lambda path: path.stem)
+def test_the_corpus_is_small(path: Path) -> None:
+    assert path.stat().st_size < 16_000
+    assert json.loads(path.read_text("ascii"))["class"] in CLASSES
+
+
+def test_the_oracle_sees_what_it_is_there_for() -> None:
+    # Each of these did something wrong once, and is done here to a file that is sound.
+    values = np.arange(8, dtype="<f4").reshape(4, 2)
+    with runner() as parent:
+        from fuzz.arrays import saved
+
+        argv = ("extract", "a.npy", "-o", "out.npy")
+        sound = Case("", argv, {"a.npy": saved(values)}, read=("a.npy", "a"), outputs=("out.npy",))
+        for case, reason in (
+            (sound, ""),
+            (
+                Case(
+                    "",
+                    argv,
+                    {**sound.files, "b.npy": saved(values + 1)},
+                    read=("b.npy", "b"),
+                    outputs=("out.npy",),
+                ),
+                "other numbers",
+            ),
+            (Case("", argv, sound.files), "work/out.npy is new"),
+            (Case("", argv, sound.files, outputs=("out.npy",), expected="error"), "accepted"),
+            (Case("", ("inspect", "nope.npy"), expected="accepted"), "refused"),
+        ):
+            with parent.run(case) as seen:
+                outcome = judge(case, seen)
+            assert (outcome.verdict == "wrong") == bool(reason)
+            assert reason in outcome.reason
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[2J", "a\rb", "\x9b", "\u202e", "\u2028", "\ufeff", "\udc80"]
+)
+def test_the_oracle_names_characters_that_no_terminal_should_get(text: str) -> None:
+    assert foreign_characters(f"before {text} after") is not None
+    assert foreign_characters("plain\ttext\n") is None
