@@ -223,7 +223,9 @@ def stationary(shared: View) -> Answer:
     p_shift = min(1.0, 3 * min(each))
     misfit, typical = found[0], float(np.median(drawn[:, 0]))
     value = {"variance_ratio": ratio, "misfit": misfit, "p_walk": p_walk, "p_shift": p_shift}
-    far = f"a random walk with its steps would vary {1 / max(ratio, 1e-6):.2g} times as much"
+    times = f"{1 / max(ratio, 1e-6):.2g}"
+    much = "about as much" if times in ("0.9", "1", "1.1") else f"{times} times as much"
+    far = f"a random walk with its steps would vary {much}"
     if p_walk <= LEVEL and p_shift > OPEN and _long_share(shared) > LONG_SHARE:
         answer: Verdict = "cannot tell"
         sentence = (
@@ -348,8 +350,8 @@ def low_dimensional(shared: View) -> Answer:
     ninety = _directions(shared)
     are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
     told = (
-        f"{are} nine tenths of the variance, which is spread as evenly as {spread:.3g} equal "
-        f"directions would have it; independent columns as smooth would have {expected:.3g}"
+        f"{are} nine tenths of the variance; the effective number of directions (participation "
+        f"ratio) is {spread:.3g}, that of independent columns as smooth {expected:.3g}"
     )
     value = {"directions": ninety, "participation_ratio": spread}
     if half_length(shared.points) > n / STRETCHES:
@@ -361,7 +363,7 @@ def low_dimensional(shared: View) -> Answer:
     answer = verdict_of(p if ratio <= FEWER else 1.0)
     sentence = {
         "yes": f"Yes: {told}.",
-        "no": f"No fewer directions than its smoothness gives: {told}.",
+        "no": f"No, not clearly fewer than its smoothness gives: {told}.",
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]
     return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)

@@ -21,6 +21,11 @@ MIN_ROWS, MIN_TURNS = 24, 1.0
 SHARE = 0.1
 
 
+def _times(turns: float) -> str:
+    # Near one turn, which is where the answer changes, a tenth is too coarse.
+    return f"{turns:.2f}" if turns < 1.5 else f"{turns:.1f}"
+
+
 def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
     """Ask whether a pair of components goes round a centre.
 
@@ -62,7 +67,8 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
         text = "No: no two components go round a common centre."
         return Answer("winding", "no", text, None, typical, p, 0.0, keys)
     pair = here.pairs[0]
-    told = f"two components with {pair.share:.0%} of the variance go round {pair.turns:.1f} times"
+    turns = _times(pair.turns)
+    told = f"two components with {pair.share:.0%} of the variance go round {turns} times"
     period = pair.local_period[np.isfinite(pair.local_period)]
     detail = {
         "turns": pair.turns,

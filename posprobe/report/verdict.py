@@ -179,7 +179,7 @@ def _special(found: Seams) -> Answer:
     first = found.special[0]
     text = (
         f"Yes: position{'' if one else 's'} {names} {'is' if one else 'are'} unlike "
-        f"{'its' if one else 'their'} neighbours; position {rows[0]} is {first.reason}."
+        f"{'its' if one else 'their'} neighbours; position {rows[0]}: {first.reason}."
     )
     return Answer("special_rows", "yes", text, value=rows, keys=keys)
 
@@ -248,7 +248,7 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
             f"; {count} direction{' holds' if count == 1 else 's hold'} nine tenths of the variance"
         )
     if says("rotations"):
-        return _rotations(answers["rotations"], says("ladder")) + few
+        return _rotations(answers["rotations"], answers["ladder"]) + few
     wound = ""
     if says("winding"):
         wound = f" that winds {answers['winding'].value['turns']:.1f} times around a centre"
@@ -278,11 +278,19 @@ def _wanders(answers: Mapping[str, Answer]) -> bool:
     return bounded.answer == "no" and bounded.p is not None and bounded.p > OPEN
 
 
-def _rotations(answer: Answer, ladder: bool) -> str:
+def _rounded(value: float) -> str:
+    return f"{float(f'{value:.3g}'):,g}"
+
+
+def _rotations(answer: Answer, ladder: Answer) -> str:
+    series = ladder.answer == "yes"
+    base = (ladder.value or {}).get("base") if series else None
+    if base is not None:
+        return f"a geometric series of rotations, like the sinusoid of base {_rounded(base)}"
     periods = [show(rotation["period"]) for rotation in answer.value or ()]
     if not periods:
         return "a sum of many rotations"
-    kind = "a geometric series of rotations" if ladder else "rotations"
+    kind = "a geometric series of rotations" if series else "rotations"
     if len(periods) == 1:
         kind = "a rotation"
     held = "" if answer.effect is None else f", holding {answer.effect:.0%} of the variance"
