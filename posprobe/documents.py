@@ -104,7 +104,7 @@ class NullsBlock(TypedDict):
 
 
 class AnswerBlock(TypedDict):
-    """One question about a table and its answer."""
+    """One question and its answer."""
 
     question: Text
     answer: Literal["yes", "no", "cannot tell"]
@@ -122,6 +122,13 @@ class VerdictBlock(TypedDict):
     summary: Text
     rows: Annotated[list[Count], "First position and one past the last that was asked about.", TWO]
     reasons: Annotated[list[str], "What ends this stretch on either side, or why it is all rows."]
+    answers: list[AnswerBlock]
+
+
+class ToldBlock(TypedDict):
+    """What encodings without a table, or a run of a model, amount to: questions with answers."""
+
+    summary: Text
     answers: list[AnswerBlock]
 
 
@@ -214,6 +221,7 @@ class SchemesDocument(TypedDict):
     name: Annotated[str, "Of the checkpoint."]
     schemes: Annotated[list[RelativeBlock | RotaryBlock | LinearBiasBlock], limits(minItems=1)]
     environment: EnvironmentBlock
+    verdict: NotRequired[ToldBlock]
     findings: list[FindingBlock]
 
 
@@ -385,4 +393,5 @@ class ForwardDocument(TypedDict):
     ]
     notes: list[Text]
     environment: EnvironmentBlock
+    verdict: NotRequired[ToldBlock]
     findings: list[FindingBlock]

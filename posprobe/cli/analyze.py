@@ -24,6 +24,7 @@ from posprobe.cli.options import (
     Rows,
     Seed,
     Tensor,
+    Verbose,
     load_any,
     load_sample,
     scheme_length,
@@ -54,6 +55,7 @@ def analyze(
     offline: Offline = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Analyse how a checkpoint encodes position and write a bundle: data, figures and a report.
 
@@ -93,6 +95,7 @@ def analyze(
         )
     folder = analysis.save(out or Path("reports") / bundle_name(loaded))
     document = analysis.to_dict()
-    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
+    said = to_json(document) if as_json else summary(document, verbose=verbose)
+    typer.echo(said, nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)

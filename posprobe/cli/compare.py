@@ -20,6 +20,7 @@ from posprobe.cli.options import (
     Quiet,
     Rows,
     Seed,
+    Verbose,
     load_records,
     scheme_length,
     set_up_logging,
@@ -47,6 +48,7 @@ def compare(
     offline: Offline = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Compare encodings over the positions that all of them have; write a bundle.
 
@@ -70,6 +72,7 @@ def compare(
     name = "-vs-".join(bundle_name(record) for record in records)
     folder = result.save(out or Path("reports") / name[:200])
     document = result.to_dict()
-    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
+    said = to_json(document) if as_json else summary(document, verbose=verbose)
+    typer.echo(said, nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)

@@ -21,6 +21,7 @@ from posprobe.cli.options import (
     Quiet,
     Ref,
     Revision,
+    Verbose,
     parse_rows,
     set_up_logging,
 )
@@ -114,6 +115,7 @@ def forward(
     offline: Offline = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a model and measure what position does inside it; write data, figures and a report.
 
@@ -146,7 +148,8 @@ def forward(
     )
     analysis.save(folder)
     document = analysis.to_dict()
-    typer.echo(to_json(document) if as_json else summary(document), nl=not as_json)
+    said = to_json(document) if as_json else summary(document, verbose=verbose)
+    typer.echo(said, nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)
 
