@@ -15,6 +15,7 @@ from posprobe.measurements import Finding
 from posprobe.measurements.model import MODEL
 from posprobe.report.bundle import FORWARD
 from posprobe.report.forward_page import forward_page
+from posprobe.report.forward_verdict import forward_verdict
 from posprobe.report.notebook import fragment
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class ForwardAnalysis:
             "notes": list(self.notes),
             "environment": dict(self.environment),
         }
+        document["verdict"] = forward_verdict(document)
         document["findings"] = [
             asdict(finding)
             for name, measurement in MODEL.items()

@@ -34,5 +34,16 @@ SCHEME_QUESTIONS: Mapping[str, str] = {
     "cosine_near": "Are vectors of near distances most like that of distance 0?",
     "cosine_limit": "Do far distances share one vector?",
 }
+#: Questions of a run of a model.
+MODEL_QUESTIONS: Mapping[str, str] = {
+    "kept": "Do positions still show in the last hidden states?",
+    "order": "Does the order of its input matter to the model?",
+    "order_without": "Does it know order without its position table?",
+    "absolute": "Does it matter where a text begins, not distances alone?",
+    "apart": "Are position directions kept apart from those of tokens?",
+    "heads": "Do positions alone make heads look mainly at one offset?",
+    "first": "Does most attention of some layer go to the first position?",
+    "blank": "Do positions alone tell patches apart at the end?",
+}
 #: Why a question has no answer on a grid.
 ON_A_LINE = "Cannot be told: this is asked of positions on a line, and these are patches on a grid."

@@ -33,7 +33,7 @@ def text(page: Page, width: int | None = None, *, verbose: bool = False) -> str:
         Print all tables with all their rows, rather than the brief ones.
     """
     wide = max(width or shutil.get_terminal_size((WIDTH, 24)).columns, 20)
-    lists = [section for section in page.sections if section.bullets]
+    lists = [s for s in page.sections if s.bullets and (verbose or not s.folded)]
     lines = [_wrapped(page.lead, "", wide), *(_wrapped(n, "note: ", wide) for n in page.notes)]
     for section in lists:
         if len(lists) > 1:
