@@ -104,7 +104,7 @@ class NullsBlock(TypedDict):
 
 
 class AnswerBlock(TypedDict):
-    """One question about a table and its answer."""
+    """One question and its answer."""
 
     question: Text
     answer: Literal["yes", "no", "cannot tell"]
@@ -132,6 +132,13 @@ class VerdictBlock(TypedDict):
     parts: NotRequired[
         Annotated[list[PartBlock], "Other parts of the table that are summed up by themselves."]
     ]
+    answers: list[AnswerBlock]
+
+
+class ToldBlock(TypedDict):
+    """What encodings without a table, or a run of a model, amount to: questions with answers."""
+
+    summary: Text
     answers: list[AnswerBlock]
 
 
@@ -224,6 +231,7 @@ class SchemesDocument(TypedDict):
     name: Annotated[str, "Of the checkpoint."]
     schemes: Annotated[list[RelativeBlock | RotaryBlock | LinearBiasBlock], limits(minItems=1)]
     environment: EnvironmentBlock
+    verdict: NotRequired[ToldBlock]
     findings: list[FindingBlock]
 
 
@@ -400,4 +408,5 @@ class ForwardDocument(TypedDict):
     ]
     notes: list[Text]
     environment: EnvironmentBlock
+    verdict: NotRequired[ToldBlock]
     findings: list[FindingBlock]

@@ -71,7 +71,9 @@ class Table:
     stacked
         Whether a narrow screen shows each row as a block of its own.
     brief
-        Whether the terminal prints it as well; else the page alone.
+        Whether the terminal prints it unasked; else on request.
+    brief_rows
+        Which rows it prints unasked; None stands for all.
     """
 
     caption: str
@@ -81,6 +83,7 @@ class Table:
     folded: bool = False
     stacked: bool = False
     brief: bool = False
+    brief_rows: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)

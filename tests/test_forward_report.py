@@ -56,6 +56,7 @@ from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_b
 from posprobe.report.index import write_index
 from posprobe.report.page import page_of as page_model
 from posprobe.report.page import render
+from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.terminal import text as printed
 from posprobe.table import Grid, Layout, Sequence, describe_layout
 
@@ -146,7 +147,7 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     assert problems(alone.to_dict()) == []
     assert {other for other in MODEL if alone.to_dict()[other] is not None} == {name}
     headings = set(re.findall(r'<h2 id="(\w+)"', page_of(alone)))
-    assert headings == {"findings", "contexts", name, "provenance"}
+    assert headings == {"verdict", "findings", "contexts", name, "provenance"}
     without = {other: result for other, result in results.items() if other != name}
     lacking = forward_analysis(layout, results=without, missing={name: "<b>no</b> reason"})
     document = lacking.to_dict()
@@ -576,8 +577,12 @@ def test_the_summary_says_findings_layers_heads_and_what_is_missing(layout: Layo
     made = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
     text = printed(page_model(made.to_dict()), 80)
     joined = " ".join(text.split())
+    document = made.to_dict()
+    assert document["verdict"]["summary"] in joined
+    assert all(MODEL_QUESTIONS[a["question"]][:12] in text for a in document["verdict"]["answers"])
+    everything = " ".join(printed(page_model(document), 80, verbose=True).split())
     for finding in made.findings[:12]:
-        assert finding.text in joined
+        assert finding.text in everything
     for part in ("note: it was stopped", "random walks", "by their weights", "a reason"):
         assert part in joined
     assert MODEL["words"].title in text

@@ -24,6 +24,7 @@ from posprobe.cli.options import (
     Rows,
     Seed,
     Tensor,
+    Verbose,
     load_any,
     load_sample,
     scheme_length,
@@ -55,6 +56,7 @@ def analyze(
     offline: Offline = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Analyse how a checkpoint encodes position and write a bundle: data, figures and a report.
 
@@ -101,6 +103,7 @@ def analyze(
         )
     folder = analysis.save(out)
     document = analysis.to_dict()
-    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
+    said = json_out(document) if as_json else summary(document, verbose=verbose)
+    typer.echo(said, nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)

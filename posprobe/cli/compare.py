@@ -20,6 +20,7 @@ from posprobe.cli.options import (
     Quiet,
     Rows,
     Seed,
+    Verbose,
     load_records,
     scheme_length,
     set_up_logging,
@@ -50,6 +51,7 @@ def compare(
     offline: Offline = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Compare encodings side by side and by their distances; write a bundle.
 
@@ -92,6 +94,7 @@ def compare(
         )
     folder = result.save(out)
     document = result.to_dict()
-    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
+    said = json_out(document) if as_json else summary(document, verbose=verbose)
+    typer.echo(said, nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)

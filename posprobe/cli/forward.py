@@ -21,6 +21,7 @@ from posprobe.cli.options import (
     Quiet,
     Ref,
     Revision,
+    Verbose,
     parse_rows,
     set_up_logging,
 )
@@ -115,6 +116,7 @@ def forward(
     offline: Offline = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
 ) -> None:
     """Run a model and measure what position does inside it; write data, figures and a report.
 
@@ -147,7 +149,8 @@ def forward(
     )
     analysis.save(folder)
     document = analysis.to_dict()
-    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
+    said = json_out(document) if as_json else summary(document, verbose=verbose)
+    typer.echo(said, nl=not as_json)
     if not quiet:
         typer.echo(written(folder), err=True)
 

@@ -89,6 +89,9 @@ AsJson: TypeAlias = Annotated[
 Quiet: TypeAlias = Annotated[
     bool, typer.Option("--quiet", help="Print the results only, without messages and progress.")
 ]
+Verbose: TypeAlias = Annotated[
+    bool, typer.Option("--verbose", help="Print all numbers, not just those behind the answers.")
+]
 
 
 def load_table(

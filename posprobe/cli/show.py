@@ -64,12 +64,12 @@ def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
     return f"row {first}" if first == last else f"rows {first} to {last}"
 
 
-def summary(document: Mapping[str, Any]) -> str:
-    """Print what was found, as the page says it."""
+def summary(document: Mapping[str, Any], *, verbose: bool = False) -> str:
+    """Print what was found, as the page says it, with the numbers behind it or with all."""
     from posprobe.report.page import page_of
     from posprobe.report.terminal import text
 
-    return text(page_of(document))
+    return text(page_of(document), verbose=verbose)
 
 
 def written(folder: Path) -> str:

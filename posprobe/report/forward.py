@@ -14,6 +14,7 @@ from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.measurements import Finding
 from posprobe.measurements.model import MODEL
 from posprobe.report.forward_page import forward_page
+from posprobe.report.forward_verdict import forward_verdict
 from posprobe.report.notebook import fragment
 from posprobe.report.stored import FORWARD
 
@@ -84,6 +85,7 @@ class ForwardAnalysis:
             "notes": list(self.notes),
             "environment": dict(self.environment),
         }
+        document["verdict"] = forward_verdict(document)
         document["findings"] = [
             asdict(finding)
             for name, measurement in MODEL.items()

@@ -6,7 +6,8 @@ from posprobe.formatting import Block, lookup
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.sentences import random_contexts
 from posprobe.page import Fact, Page, Section, Table, columns
-from posprobe.report.table_page import versions
+from posprobe.report.questions import MODEL_QUESTIONS
+from posprobe.report.table_page import told_table, versions
 
 
 def forward_page(document: Block) -> Page:
@@ -23,7 +24,14 @@ def forward_page(document: Block) -> Page:
         lead=f"What position does inside this model: {described}{run}, in {model['dtype']}.",
         notes=_run_notes(document),
         sections=(
-            Section("findings", "Findings", paragraphs=nothing, bullets=bullets),
+            *_verdict(document),
+            Section(
+                "findings",
+                "Findings",
+                paragraphs=nothing,
+                bullets=bullets,
+                folded="verdict" in document,
+            ),
             _contexts(document),
             *(measurement.section(document) for measurement in measured),
             *_missing(document),
@@ -34,6 +42,17 @@ def forward_page(document: Block) -> Page:
             *versions(document["environment"]),
         ),
     )
+
+
+def _verdict(document: Block) -> tuple[Section, ...]:
+    """Say what the run amounts to; bundles of earlier versions have findings alone."""
+    if "verdict" not in document:
+        return ()
+    told = document["verdict"]
+    caption = "Questions and answers. Each names what it is compared with."
+    tables = (told_table(told, MODEL_QUESTIONS, caption),) if told["answers"] else ()
+    title = "What position does in this model"
+    return (Section("verdict", title, bullets=(told["summary"],), tables=tables),)
 
 
 def _title(reference: str) -> str:

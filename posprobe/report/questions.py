@@ -1,10 +1,10 @@
-"""The questions that are asked of a table, as a reader would ask them."""
+"""The questions that are asked, as a reader would ask them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Every question in the order of the page, as a reader would ask it.
+#: Questions of a table, in the order of the page, as a reader would ask it.
 QUESTIONS: Mapping[str, str] = {
     "closed_form": "Is it a known formula?",
     "special_rows": "Are single rows unlike their neighbours?",
@@ -18,6 +18,32 @@ QUESTIONS: Mapping[str, str] = {
     "rotations": "Does it contain rotations of fixed period?",
     "winding": "Do two components wind around a centre?",
     "ladder": "Do its frequencies form a geometric series?",
+}
+#: Questions of encodings without a table.
+SCHEME_QUESTIONS: Mapping[str, str] = {
+    "rotary_turns": "Does every pair complete a turn within the context?",
+    "rotary_positive": "Does the mean rotation stay positive over the context?",
+    "rotary_stretched": "Were the wavelengths changed for a longer context?",
+    "alibi_near": "Do heads favour near positions?",
+    "alibi_reach": "Does any head pay the far end of the context half of the near one?",
+    "bias_smooth": "Are biases of neighbouring distances alike?",
+    "bias_near": "Do most heads favour near positions?",
+    "bias_sides": "Do heads prefer one side of the query?",
+    "bias_limit": "Do far distances share one bias?",
+    "cosine_smooth": "Are vectors of neighbouring distances alike?",
+    "cosine_near": "Are vectors of near distances most like that of distance 0?",
+    "cosine_limit": "Do far distances share one vector?",
+}
+#: Questions of a run of a model.
+MODEL_QUESTIONS: Mapping[str, str] = {
+    "kept": "Do positions still show in the last hidden states?",
+    "order": "Does the order of its input matter to the model?",
+    "order_without": "Does it know order without its position table?",
+    "absolute": "Does it matter where a text begins, not distances alone?",
+    "apart": "Are position directions kept apart from those of tokens?",
+    "heads": "Do positions alone make heads look mainly at one offset?",
+    "first": "Does most attention of some layer go to the first position?",
+    "blank": "Do positions alone tell patches apart at the end?",
 }
 #: Why a question has no answer on a grid.
 ON_A_LINE = "Cannot be told: this is asked of positions on a line, and these are patches on a grid."

@@ -18,7 +18,8 @@ from posprobe.page import (
     Table,
     columns,
 )
-from posprobe.report.table_page import origin, tensor, versions
+from posprobe.report.questions import SCHEME_QUESTIONS
+from posprobe.report.table_page import origin, tensor, told_table, versions
 
 
 @dataclass(frozen=True)
@@ -166,8 +167,6 @@ def scheme_page(document: Block) -> Page:
     what = "; and through ".join(what_it_is(found) for found in kinds.values())
     several = len(schemes) > 1
     notes = [(scheme["name"], note) for scheme in schemes for note in scheme["notes"]]
-    bullets = tuple(finding["text"] for finding in document["findings"])
-    nothing = () if bullets else ("Nothing can be said in a sentence.",)
     return Page(
         title=document["name"],
         subject="how attention knows position",
@@ -175,7 +174,7 @@ def scheme_page(document: Block) -> Page:
         "follows is what attention is told about distance.",
         notes=tuple(f"{note}." for note in _gathered(notes, len(schemes))),
         sections=(
-            Section("findings", "Findings", paragraphs=nothing, bullets=bullets),
+            _verdict(document),
             *(_section(key, found, kinds) for key, found in kinds.items()),
             *_kernels(schemes),
         ),
@@ -192,6 +191,24 @@ def scheme_page(document: Block) -> Page:
             ),
             *versions(document["environment"]),
         ),
+    )
+
+
+def _verdict(document: Block) -> Section:
+    """Say what the encodings amount to; bundles of earlier versions have findings alone."""
+    if "verdict" not in document:
+        bullets = tuple(finding["text"] for finding in document["findings"])
+        return Section("findings", "Findings", bullets=bullets)
+    told = document["verdict"]
+    caption = (
+        "Questions and answers. What a configuration decides is known; of learned values, yes "
+        "means that values without structure come as far in at most 2 % of the cases."
+    )
+    return Section(
+        "verdict",
+        "What attention is told about position",
+        bullets=(told["summary"],),
+        tables=(told_table(told, SCHEME_QUESTIONS, caption),),
     )
 
 
@@ -383,7 +400,7 @@ def _rotary(schemes: Sequence[Block]) -> Table:
         *(Column(scheme["name"], numeric=True) for scheme in schemes),
         Column("meaning"),
     )
-    return Table("Rotary position embedding: numbers", headings, tuple(rows), brief=True)
+    return Table("Rotary position embedding: numbers", headings, tuple(rows))
 
 
 def _parameter(value: object) -> str:

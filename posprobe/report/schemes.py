@@ -17,8 +17,8 @@ from posprobe.analyses.smoothness import smoothness
 from posprobe.errors import UsageError
 from posprobe.report.analysis import environment
 from posprobe.report.notebook import fragment
-from posprobe.report.scheme_findings import scheme_findings
 from posprobe.report.scheme_page import scheme_page
+from posprobe.report.scheme_verdict import scheme_verdict, told_findings
 from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
 from posprobe.table import Grid, describe_source
@@ -85,14 +85,15 @@ class SchemeAnalysis:
             }
             for record, results in zip(self.records, self.results, strict=True)
         ]
-        document: dict[str, Any] = {
+        told = scheme_verdict(schemes)
+        return {
             "schema": ANALYSIS,
             "name": self.name,
+            "verdict": told,
             "schemes": schemes,
             "environment": dict(self.environment),
+            "findings": [asdict(finding) for finding in told_findings(told)],
         }
-        document["findings"] = [asdict(finding) for finding in scheme_findings(document)]
-        return document
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: each encoding's arrays under its number."""

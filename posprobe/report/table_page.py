@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from posprobe.formatting import Block, cell, show
 from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
-from posprobe.page import Cell, Column, Fact, Page, Picture, Section, Table, columns
+from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
+from posprobe.report.verdict import affirmed
 
 
 def table_page(document: Block) -> Page:
@@ -133,7 +133,10 @@ def _used(told: Block) -> dict[str, str]:
     """Return the terms of art that this table's answers use."""
     rows = answers_table(told).rows
     said = " ".join([told["summary"], *(str(text) for row in rows for text in (row[0], row[2]))])
-    return {term: text for term, text in TERMS.items() if any(w in said for w in _STEMS[term])}
+    marks = "blue is the table, grey what it is compared with, red what the answer names"
+    return {"drawings": marks} | {
+        term: text for term, text in TERMS.items() if any(w in said for w in _STEMS[term])
+    }
 
 
 def _undefined(empty: Sequence[TableMeasurement], document: Block) -> tuple[Section, ...]:
@@ -147,33 +150,45 @@ def _undefined(empty: Sequence[TableMeasurement], document: Block) -> tuple[Sect
     return (Section("undefined", "Not defined for this table", tables=(table,), folded=True),)
 
 
-def answers_table(told: Block) -> Table:
-    """Tabulate questions and answers; what was not asked of such a layout is left out."""
+def told_table(
+    told: Block, questions: Mapping[str, str], caption: str, *, drawn: bool = False
+) -> Table:
+    """Tabulate questions, answers and the evidence for them.
+
+    Parameters
+    ----------
+    told
+        The block ``verdict`` of a document; what is no key of ``questions`` is left out.
+    questions
+        In words.
+    caption
+        What an answer means.
+    drawn
+        Whether there is a small drawing of the evidence.
+    """
     rows = tuple(
         (
-            QUESTIONS[answer["question"]],
+            questions[answer["question"]],
             answer["answer"],
-            _plain(answer["sentence"]),
-            Cell("", sketch=answer["question"]),
+            affirmed(answer["sentence"]),
+            *((Cell("", sketch=answer["question"]),) if drawn else ()),
         )
         for answer in told["answers"]
-        if answer["sentence"] != ON_A_LINE and answer["question"] in QUESTIONS
+        if answer["sentence"] != ON_A_LINE and answer["question"] in questions
     )
-    return Table(
+    headings = columns("question", "answer", "evidence", *(("drawn",) if drawn else ()))
+    return Table(caption, headings, rows, stacked=True, brief=True)
+
+
+def answers_table(told: Block) -> Table:
+    """Tabulate the answers about a table; what was not asked of such a layout is left out."""
+    return told_table(
+        told,
+        QUESTIONS,
         "Questions and answers. Where random tables without the property are the measure, yes "
-        "means that at most 2 % of them come as far; the numbers behind each answer are below. "
-        "In the drawings blue is the table, grey what it is compared with, and red what the answer "
-        "names.",
-        columns("question", "answer", "evidence", "drawn"),
-        rows,
-        stacked=True,
-        brief=True,
+        "means that at most 2 % of them come as far; the numbers behind each answer are below.",
+        drawn=True,
     )
-
-
-def _plain(sentence: str) -> str:
-    text = re.sub(r"^(Yes|No|Cannot be told): ", "", sentence)
-    return text[0].upper() + text[1:]
 
 
 def _verdict(document: Block) -> tuple[Section, ...]:
@@ -181,7 +196,10 @@ def _verdict(document: Block) -> tuple[Section, ...]:
     bullets: tuple[str, ...] = ()
     if "verdict" not in document:
         bullets = tuple(finding["text"] for finding in document.get("findings", ()))
-    compared = compared_table(nulls) if nulls else None
+    keys = None
+    if "verdict" in document:
+        keys = {key for answer in document["verdict"]["answers"] for key in answer["keys"]}
+    compared = compared_table(nulls, keys) if nulls else None
     if not nulls or compared is None:
         return (Section("verdict", "Findings", bullets=bullets),) if bullets else ()
     if not nulls["draws"]:
@@ -198,13 +216,15 @@ def _verdict(document: Block) -> tuple[Section, ...]:
     )
 
 
-def compared_table(nulls: Block) -> Table | None:
+def compared_table(nulls: Block, keys: Collection[str] | None = None) -> Table | None:
     """Tabulate numbers beside those of the sinusoid and of the null models.
 
     Parameters
     ----------
     nulls
         The block of a document; its models are those that it names.
+    keys
+        Of the numbers behind the answers, which a terminal prints unasked; None for all.
 
     Returns
     -------
@@ -212,11 +232,13 @@ def compared_table(nulls: Block) -> Table | None:
         None where no number is defined.
     """
     numbers, models = nulls["numbers"], tuple(nulls["models"]) if nulls["draws"] else ()
-    rows = []
+    rows: list[Row] = []
+    shown = []
     for key, number in compared_numbers().items():
         entry = numbers.get(key)
         if not entry or entry["value"] is None:
             continue
+        shown.append(key)
         bands = {name: entry.get(name) for name in models}
         marks = {"value": entry["value"], "sinusoid": entry["sinusoid"], "bands": bands}
         drawn = (Cell("", marks=marks),) if models else ()
@@ -239,7 +261,11 @@ def compared_table(nulls: Block) -> Table | None:
     )
     if not rows:
         return None
-    return Table(f"{caption}.", headings, tuple(rows), stacked=True, brief=True)
+    # Behind an answer is what it names; without answers all numbers are the answer.
+    behind = None if keys is None else tuple(k for k, key in enumerate(shown) if key in keys)
+    return Table(
+        f"{caption}.", headings, tuple(rows), stacked=True, brief=behind != (), brief_rows=behind
+    )
 
 
 def _band(band: Mapping[str, float] | None) -> Cell:

@@ -1,8 +1,9 @@
-"""A page as text for a terminal: its sentences and the tables that are marked as brief."""
+"""A page as text for a terminal: its sentences and tables, the brief ones or all."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from io import StringIO
 from textwrap import fill
 
@@ -20,8 +21,8 @@ WIDTH = 100
 GAP = 2
 
 
-def text(page: Page, width: int | None = None) -> str:
-    """Render a page's sentences and brief tables within the width of the terminal.
+def text(page: Page, width: int | None = None, *, verbose: bool = False) -> str:
+    """Render a page's sentences and tables within the width of the terminal.
 
     Parameters
     ----------
@@ -29,9 +30,11 @@ def text(page: Page, width: int | None = None) -> str:
         What was found.
     width
         Columns of a line; None asks the terminal.
+    verbose
+        Print all tables with all their rows, rather than the brief ones.
     """
     wide = max(width or shutil.get_terminal_size((WIDTH, 24)).columns, 20)
-    lists = [section for section in page.sections if section.bullets]
+    lists = [s for s in page.sections if s.bullets and (verbose or not s.folded)]
     lines = [_wrapped(page.lead, "", wide), *(_wrapped(n, "note: ", wide) for n in page.notes)]
     for section in lists:
         if len(lists) > 1:
@@ -41,8 +44,14 @@ def text(page: Page, width: int | None = None) -> str:
             lines.append(f"... and {more} more on the page")
     for section in page.sections:
         for table in section.tables:
-            if table.brief:
-                lines += ["", *_laid_out(table, wide)]
+            if verbose or table.brief:
+                lines += ["", *_laid_out(table, wide, verbose=verbose)]
+    if not verbose and any(
+        not table.brief or table.brief_rows is not None or len(table.rows) > ROWS
+        for section in page.sections
+        for table in section.tables
+    ):
+        lines += ["", _wrapped("All numbers: --verbose, or the page.", "", wide)]
     return "\n".join(lines)
 
 
@@ -54,7 +63,7 @@ def _wrapped(line: str, begin: str, width: int) -> str:
     )  # fmt: skip
 
 
-def _laid_out(table: Table, width: int) -> list[str]:
+def _laid_out(table: Table, width: int, *, verbose: bool) -> list[str]:
     # Drawings need a page.
     drawn = {
         place
@@ -62,7 +71,12 @@ def _laid_out(table: Table, width: int) -> list[str]:
         for place, cell in enumerate(row)
         if isinstance(cell, Cell) and cell.drawn
     }
-    rows = spread(table.rows, ROWS)
+    rows: Sequence[Row] = table.rows
+    if not verbose:
+        some = table.rows
+        if table.brief_rows is not None:
+            some = tuple(table.rows[place] for place in table.brief_rows)
+        rows = spread(some, ROWS)
     strips = [
         _Strip(
             column,
@@ -73,8 +87,8 @@ def _laid_out(table: Table, width: int) -> list[str]:
         for place, column in enumerate(table.columns)
         if place not in drawn
     ]
-    some = f" ({len(rows)} of {len(table.rows)} rows)" if len(rows) < len(table.rows) else ""
-    lines = [_wrapped(f"{table.caption.rstrip('.')}{some}", "", width)]
+    which = f" ({len(rows)} of {len(table.rows)} rows)" if len(rows) < len(table.rows) else ""
+    lines = [_wrapped(f"{table.caption.rstrip('.')}{which}", "", width)]
     gap = 1 if _wide(strips, GAP) > width >= _wide(strips, 1) else GAP
     for block in _blocks(strips, gap, width):
         lines += [*([""] if len(lines) > 1 else []), *_grid(block, gap, width)]

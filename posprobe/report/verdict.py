@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -25,7 +26,12 @@ from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.table import Grid
 
 if TYPE_CHECKING:
-    from posprobe.documents import PartBlock, SharedAnswerBlock, SharedVerdictBlock
+    from posprobe.documents import (
+        AnswerBlock,
+        PartBlock,
+        SharedAnswerBlock,
+        SharedVerdictBlock,
+    )
 
 #: Fewest rows of another part that is summed up by itself, and how many of them are.
 PART, MOST_PARTS = 32, 3
@@ -80,7 +86,7 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
         "rows": [start + stretch.first, start + stretch.stop],
         "reasons": list(stretch.reasons),
         "parts": parts,
-        "answers": [_block(answer) for answer in ordered],
+        "answers": [answer_block(answer) for answer in ordered],
     }
 
 
@@ -113,9 +119,9 @@ def _parts(inputs: TableInputs, dtype: str) -> list[PartBlock]:
     return parts
 
 
-def _block(answer: Answer) -> dict[str, Any]:
-    block = asdict(answer)
-    return block | {"keys": list(answer.keys)}
+def answer_block(answer: Answer) -> AnswerBlock:
+    """Return an answer as ``analysis.json`` has it."""
+    return cast("AnswerBlock", asdict(answer) | {"keys": list(answer.keys)})
 
 
 def _beside_rotations(answer: Answer, found: Bridging | None) -> Answer:
@@ -309,7 +315,7 @@ def findings(document: Block) -> tuple[Finding, ...]:
     answers = document.get("verdict", {}).get("answers", ())
     ordered = any(a["question"] == "order" and a["answer"] == "yes" for a in answers)
     told = tuple(
-        Finding(_affirmed(answer["sentence"]), tuple(answer["keys"]))
+        Finding(affirmed(answer["sentence"]), tuple(answer["keys"]))
         for answer in answers
         # Independent rows are stationary, too: without order there is nothing to tell of them.
         if answer["answer"] == "yes" and (ordered or answer["question"] in ANYWAY)
@@ -318,9 +324,15 @@ def findings(document: Block) -> tuple[Finding, ...]:
     return (*told, *(finding for rule in measured for finding in rule(document)))
 
 
-def _affirmed(sentence: str) -> str:
-    text = sentence.removeprefix("Yes: ")
-    return text[0].upper() + text[1:]
+def affirmed(sentence: str) -> str:
+    """Return an answer without the word that it begins with."""
+    return capital(re.sub(r"^(Yes|No|Cannot be told|No sign of it): ", "", sentence))
+
+
+def capital(text: str) -> str:
+    """Begin a sentence with a capital, but leave a name before a colon as it is."""
+    first = text.partition(" ")[0]
+    return text if first.endswith(":") else text[0].upper() + text[1:]
 
 
 def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlock:

@@ -1,0 +1,157 @@
+"""The verdict of encodings without a table: what is planted is said, and what is not is not."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from made_schemes import buckets, linear, rotary, source, window
+
+from posprobe.encodings import alibi_slopes
+from posprobe.formatting import lookup
+from posprobe.report.page import page_of
+from posprobe.report.questions import SCHEME_QUESTIONS
+from posprobe.report.schemes import analyze_schemes
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.table import Grid, Sequence
+
+
+def told(*records: Scheme) -> tuple[str, dict[str, dict[str, Any]]]:
+    block = analyze_schemes(*records).to_dict()["verdict"]
+    return block["summary"], {answer["question"]: answer for answer in block["answers"]}
+
+
+def noise(heads: int, n: int, seed: int, **fields: Any) -> RelativeBias:
+    values = np.random.default_rng(seed).standard_normal((heads, 2 * n - 1))
+    return RelativeBias(values, Sequence(n), "noise", source("noise.weight"), **fields)
+
+
+def test_turns_are_counted_by_the_wavelengths() -> None:
+    summary, answers = told(rotary(base=10_000.0))
+    pairs = 2 * np.pi * 10_000.0 ** (np.arange(16) / 16)
+    slow = int((pairs > 4096).sum())
+    assert slow
+    assert answers["rotary_turns"]["answer"] == "no"
+    assert f"{slow} of 16 pairs never complete a turn" in answers["rotary_turns"]["sentence"]
+    assert f"{16 - slow} of 16 complete a turn within the context of 4,096" in summary
+    _, fast = told(rotary(base=50.0))
+    assert fast["rotary_turns"]["answer"] == "yes"
+
+
+def test_the_mean_rotation_is_positive_up_to_its_first_zero() -> None:
+    """Where the sum of cosines first falls below 0, counted one by one."""
+    omega = 10_000.0 ** (-np.arange(16) / 16)
+    first = next(k for k in range(1, 10**6) if np.cos(k * omega).sum() < 0)
+    for length, answer, place in ((first, "yes", "beyond"), (first + 1, "no", "within")):
+        _, answers = told(rotary(max_positions=length, training_length=length))
+        assert answers["rotary_positive"]["answer"] == answer
+        assert f"distance {first:,}, {place}" in answers["rotary_positive"]["sentence"]
+
+
+def test_what_depends_on_a_length_is_open_without_one() -> None:
+    for record in (rotary(max_positions=None, training_length=None), linear(max_positions=None)):
+        _, answers = told(record)
+        for name in ("rotary_turns", "rotary_positive", "alibi_reach"):
+            if name in answers:
+                assert answers[name]["answer"] == "cannot tell"
+
+
+def test_a_rule_for_longer_contexts_is_named() -> None:
+    _, plain = told(rotary())
+    _, longer = told(rotary(scaling={"rope_type": "linear", "factor": 8.0}))
+    assert plain["rotary_stretched"]["answer"] == "no"
+    assert longer["rotary_stretched"]["answer"] == "yes"
+    assert "linear" in longer["rotary_stretched"]["sentence"]
+
+
+def test_attention_under_a_slope_halves_where_the_softmax_says() -> None:
+    slopes = alibi_slopes(8)
+    summary, answers = told(linear())
+    halving = answers["alibi_near"]["value"]["halving"]
+    assert np.exp(-np.array(slopes) * halving) == pytest.approx(0.5)
+    assert "of 8 heads" in summary
+    (slope,) = (np.log(2) / 300,)
+    for factor, answer in ((0.99, "yes"), (1.01, "no")):
+        one = LinearBias(np.array([slope * factor]), "one", source(), max_positions=300)
+        assert told(one)[1]["alibi_reach"]["answer"] == answer
+
+
+def test_learned_order_is_told_from_noise() -> None:
+    summary, answers = told(buckets(12))
+    assert answers["bias_smooth"]["answer"] == "yes"
+    assert answers["bias_near"]["value"] == {"near": 12, "far": 0}
+    assert "12 favour near positions" in summary
+    found = [told(noise(12, 60, seed))[1]["bias_smooth"]["answer"] for seed in range(20)]
+    assert found.count("yes") <= 1
+    assert found.count("no") >= 15
+    plain = next(s for s, a in (told(noise(12, 60, k)) for k in range(20))
+                 if a["bias_smooth"]["answer"] == "no")  # fmt: skip
+    assert "no sign" in plain
+    assert "favour" not in plain
+
+
+@pytest.mark.parametrize("shift", [-3, 0, 2])
+def test_the_side_of_the_query_that_heads_prefer_is_counted(shift: int) -> None:
+    offsets = np.arange(-39, 40)
+    values = np.exp(-((offsets - shift) ** 2) / 20)[None].repeat(5, axis=0)
+    _, answers = told(RelativeBias(values, Sequence(40), "moved", source("a")))
+    count = {"before": 5 * (shift < 0), "after": 5 * (shift > 0), "same": 5 * (shift == 0)}
+    assert answers["bias_sides"]["value"] == count
+    assert answers["bias_sides"]["answer"] == ("yes" if shift else "no")
+
+
+def test_hidden_keys_have_no_side_and_a_grid_has_no_question_of_it() -> None:
+    assert told(buckets(causal=True))[1]["bias_sides"]["answer"] == "cannot tell"
+    assert "bias_sides" not in told(window())[1]
+
+
+KINDS: dict[str, tuple[Scheme, ...]] = {
+    "rotary": (rotary(),),
+    "many rotary": tuple(rotary(f"layer {k}", base=100.0 * (k + 1)) for k in range(9)),
+    "standing": (Rotary(2, "one pair", source(), max_positions=8),),
+    "alibi": (linear(),),
+    "one head": (linear(1),),
+    "buckets": (buckets(), buckets(name="decoder", causal=True)),
+    "windows": (window(), window(7, 7)),
+    "vectors": (window(quantity="cosine"), buckets(1, quantity="cosine")),
+    "constant": (RelativeBias(np.ones((2, 9)), Sequence(5), "flat", source()),),
+    "one value": (RelativeBias(np.zeros((2, 3, 3)), Grid(2, 2), "flat", source()),),
+    "all": (rotary(), linear(), buckets(3), window(), buckets(1, 30, "c", quantity="cosine")),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_answer_rests_on_numbers_and_findings_follow(name: str) -> None:
+    document = analyze_schemes(*KINDS[name]).to_dict()
+    text = (files("posprobe.report") / "schema" / "analysis-1.json").read_text(encoding="utf-8")
+    written = json.loads(json.dumps(document, allow_nan=False))
+    jsonschema.Draft202012Validator(json.loads(text)).validate(written)
+    block = document["verdict"]
+    names = [answer["question"] for answer in block["answers"]]
+    assert names == [name for name in SCHEME_QUESTIONS if name in names]
+    assert block["summary"].endswith(".")
+    for answer in block["answers"]:
+        begins = {"yes": ("Yes: ",), "no": ("No: ", "No sign"), "cannot tell": ("Cannot be told",)}
+        assert answer["sentence"].startswith(begins[answer["answer"]])
+        assert answer["sentence"].endswith(".")
+        assert answer["keys"]
+        for key in answer["keys"]:
+            _, number, path = key.split(".", 2)
+            scheme = document["schemes"][int(number)]
+            parent = lookup(scheme, path.rpartition(".")[0]) if "." in path else scheme
+            assert path.rpartition(".")[2] in parent
+    assert len(document["findings"]) == sum(a["answer"] != "cannot tell" for a in block["answers"])
+    page = page_of(document)
+    assert page.sections[0].bullets == (block["summary"],)
+    assert len(page.sections[0].tables[0].rows) == len(names)
+
+
+def test_a_bundle_without_a_verdict_shows_its_findings() -> None:
+    document = analyze_schemes(rotary()).to_dict()
+    del document["verdict"]
+    section = page_of(document).sections[0]
+    assert section.bullets == tuple(finding["text"] for finding in document["findings"])
