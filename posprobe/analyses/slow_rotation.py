@@ -43,6 +43,8 @@ class Rotation:
         Power over the background's.
     p
         Rank among the greatest heights of the noise.
+    skill
+        Held-out, see `rotation_skill.with_skill`; NaN before it is measured.
     """
 
     period: float
@@ -53,6 +55,7 @@ class Rotation:
     last_period: float
     height: float
     p: float
+    skill: float = np.nan
 
     @property
     def drift(self) -> float:
@@ -91,7 +94,7 @@ def find_slow_rotations(
     points = points - points.mean(axis=0)
     top = min([SLOW_TURNS, n / 4, *(SLOW_SHARE * f for f in turns)])
     least = MIN_TURNS_BESIDE if found else MIN_TURNS
-    if top < least + 1.5:
+    if top < MIN_TURNS + 1.5:
         return []
     count = int(2 * top) + 1
     cosines = np.cos(np.pi * np.outer(t + 0.5, np.arange(count)) / n)
@@ -138,7 +141,7 @@ def find_slow_rotations(
     if p > level:
         return []
     rotations = []
-    for cycles, sizes in _fitted(table, turns, *pairs[best]):
+    for cycles, sizes in _fitted(table, cosines, turns, *pairs[best]):
         share = float(np.square(sizes).sum() / np.square(table).sum())
         if share < MIN_SHARE or cycles <= least:
             continue
@@ -158,7 +161,7 @@ def find_slow_rotations(
 
 
 def _fitted(
-    table: Floats, turns: list[float], slower: float, faster: float
+    table: Floats, cosines: Floats, turns: list[float], slower: float, faster: float
 ) -> list[tuple[float, Floats]]:
     """Fit slow rotations together with all others: the turns and singular values of each."""
     n = len(table)
@@ -169,6 +172,7 @@ def _fitted(
         return whole - float(np.square(basis.T @ short).sum())
 
     short = leading(table)
+    short = cosines @ (cosines.T @ short)  # else faster noise hides what a slow wave explains
     whole = float(np.square(short).sum())
     fine = np.arange(-0.24, 0.25, 0.04)
     alone = {f: left(f) for f in faster + fine}
