@@ -360,7 +360,7 @@ def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
             fold = np.full(n, -1)
             for slot in range(slots):
                 index = narrow[(slot + turn * len(narrow) // 2) % len(narrow)]
-                _leave_out(
+                leave_out(
                     fold, int(edges[slot]), int(edges[slot + 1]), index, gaps[index], turn / ROUNDS
                 )
             folds.append(fold)
@@ -370,7 +370,7 @@ def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
         rounds = min(-(-BLOCKS // fits), 3)
         for turn in range(rounds):
             fold = np.full(n, -1)
-            _leave_out(fold, 0, n, index, gap, (turn + 0.5) / rounds, fits == 1)
+            leave_out(fold, 0, n, index, gap, (turn + 0.5) / rounds, fits == 1)
             folds.append(fold)
     for end, rows in enumerate((slice(0, quarter), slice(n - quarter, n))):
         fold = np.full(n, -1)
@@ -379,7 +379,7 @@ def _folds(n: int) -> tuple[list[int], list[NDArray[np.int64]]]:
     return gaps, folds
 
 
-def _leave_out(
+def leave_out(
     fold: NDArray[np.int64], first: int, stop: int, index: int, gap: int, offset: float,
     single: bool = False,
 ) -> None:  # fmt: skip

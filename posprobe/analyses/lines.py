@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.slow_rotation import MIN_TURNS, Rotation, find_slow_rotation
+from posprobe.analyses.slow_rotation import MIN_TURNS, Rotation, find_slow_rotations
 
 #: Slowest wave of the background: below, centring has taken power away.
 SLOWEST_CYCLES = 1.5
@@ -50,6 +50,9 @@ MAX_DIRECTIONS = 64
 SAME_PLANE, SAME_PERIOD = 0.5, 1.5
 #: Neighbouring lines within so many cycles are one line.
 SAME_LINE = 1.5
+#: Most looks at a spectrum, each without the lines that were found before.
+PASSES = 3
+TINY = np.finfo(np.float64).tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,17 +106,94 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
     flat = points - straight @ (straight.T @ points)
     if np.square(flat).sum() <= 1e-20 * np.square(points).sum():
         flat = np.zeros_like(flat)  # a straight line leaves rounding
-    waves = np.fft.rfft((flat * taper[:, None]).astype(np.float32), 2 * n, axis=0)
+    flat = flat * taper[:, None]
+    waves = np.fft.rfft(flat.astype(np.float32), 2 * n, axis=0)
+    total = float(np.square(np.abs(waves)).sum(dtype=np.float64)) or 1.0
+    noise = _noise(n, draws, seed)
+    first = seen = _look(points, waves, taper, noise, level, total, [])
+    found = list(first.found)
+    for _ in range(PASSES - 1):
+        if not seen.found:
+            break
+        # Strong lines raise the median of their neighbourhood, which may have hidden others.
+        basis = _band(taper, [(line.low, line.high) for line in found])
+        waves = np.fft.rfft(flat - basis @ (basis.T @ flat), 2 * n, axis=0)
+        seen = _look(points, waves, taper, noise, level, total, found)
+        found += seen.found
+    rotations = [line.rotation for line in found]
+    p = first.p
+    for slow in find_slow_rotations(points, rotations, draws, seed, level):
+        rotations.append(slow)
+        p = min(p, slow.p)
+    least = float(first.needed * np.median(first.background) * 2 / max(total, TINY))
+    return Lines(
+        first.cycles,
+        first.power / total,
+        first.background / total,
+        tuple(sorted(rotations, key=lambda line: line.period)),
+        first.height,
+        p,
+        first.needed,
+        least,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Line:
+    """A rotation that was found, its frequencies in cycles, and the plane of the strongest."""
+
+    rotation: Rotation
+    low: float
+    high: float
+    cycles: float
+    plane: Floats  # [d, 2]
+
+    def same(self, cycles: float, plane: Floats) -> bool:
+        """Say whether a wave at another frequency is a part of this rotation, which drifts."""
+        ratio = max(cycles, self.cycles) / min(cycles, self.cycles)
+        return ratio < SAME_PERIOD and np.square(plane.T @ self.plane).sum() / 2 > SAME_PLANE
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What one look at a spectrum finds; names as in `Lines`, powers as they are."""
+
+    cycles: Floats
+    power: Floats
+    background: Floats
+    found: list[_Line]
+    height: float
+    p: float
+    needed: float
+
+
+def _look(
+    points: Floats,
+    waves: NDArray[np.complexfloating[Any, Any]],
+    taper: Floats,
+    noise: NDArray[np.float32],
+    level: float,
+    total: float,
+    before: list[_Line],
+) -> _Seen:
+    """Look for lines beside those found ``before``, which were taken out of points and waves."""
+    n, draws = len(points), len(noise)
     power = np.square(np.abs(waves)).sum(axis=1, dtype=np.float64)
-    total = float(power.sum()) or 1.0
     cycles = np.arange(n + 1) / 2
+    hole = np.zeros(n + 1, dtype=bool)
+    for line in before:
+        hole |= (cycles >= line.low - 1.5) & (cycles <= line.high + 1.5)
+    if hole.all():
+        hole[:] = False
+    # What was taken out leaves holes, which would lower the background: the level beside them.
+    level_there = np.log(np.maximum(power[~hole], TINY))
+    power[hole] = np.exp(np.interp(cycles[hole], cycles[~hole], level_there))
     kept = (cycles >= SLOWEST_CYCLES) & (cycles <= n / 2 - 0.5)
     part, where = power[kept], cycles[kept]
     background = _background(part[None], where)[0]
-    eligible = where >= LINE_TURNS
+    eligible = (where >= LINE_TURNS) & ~hole[kept]
     height = part / np.maximum(background, _leakage(power, taper)[kept])
-    noise = _noise(n, draws, seed)
-    directions = _directions(waves, cycles)
+    directions = _directions(waves[~hole], cycles[~hole])
     bands = np.clip(np.searchsorted([edge for edge, _ in directions], where, "right") - 1, 0, None)
     count = np.array([number for _, number in directions])[bands]
     # Running means over columns: a band of few directions takes the first few.
@@ -129,34 +209,33 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
         return float((1 + np.sum(greatest >= value * (1 - 1e-9))) / (draws + 1))
 
     p = rank(top) if top >= MIN_HEIGHT else 1.0
-    rotations: list[Rotation] = []
+    lines: list[_Line] = []
     if p <= level:
         bar = max(float(np.quantile(greatest, 1 - level)), MIN_HEIGHT)
-        found = [int(k) for k in np.flatnonzero(summits & (height > bar))]
-        for group in _together(found, part, waves[kept], where):
-            line = _describe(points, group, where, part, background, waves[kept], total, rank)
+        peaks = [int(k) for k in np.flatnonzero(summits & (height > bar))]
+        seen = waves[kept]
+        for group in _together(peaks, part, seen, where):
+            plane = _plane(seen[group[0]])
+            if any(line.same(float(where[group[0]]), plane) for line in before):
+                continue
+            line = _describe(points, group, where, part, background, seen, total, rank)
+            low, high = float(where[group].min()), float(where[group].max())
             if n / line.period > MIN_TURNS:
-                rotations.append(line)
-        p = p if rotations else 1.0
-    if slow := find_slow_rotation(points, rotations, draws, seed, level):
-        rotations.append(slow)
-        p = min(p, slow.p)
-    least = float(needed * np.median(background) * 2 / max(total, np.finfo(np.float64).tiny))
-    return Lines(
-        where,
-        part / total,
-        background / total,
-        tuple(sorted(rotations, key=lambda line: line.period)),
-        top,
-        p,
-        needed,
-        least,
-    )
+                lines.append(_Line(line, low - 1, high + 1, float(where[group[0]]), plane))
+        p = p if lines else 1.0
+    return _Seen(where, part, background, lines, top, p, needed)
+
+
+def _band(taper: Floats, bands: list[tuple[float, float]]) -> Floats:
+    """Return an orthonormal basis of the tapered waves within bands of cycles: ``[n, k]``."""
+    each = [np.arange(low, high + 0.25, 0.5) for low, high in bands]
+    angle = 2 * np.pi * np.outer(np.arange(len(taper)), np.unique(np.concatenate(each))) / len(taper)
+    waves = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+    return np.asarray(np.linalg.qr(waves * taper[:, None])[0])
 
 
 def _background(power: NDArray[np.floating[Any]], cycles: Floats) -> Floats:
     """Return the background of spectra ``[s, f]``."""
-    tiny = np.finfo(np.float64).tiny
     low, high = float(cycles[0]), float(cycles[-1])
     centres = np.geomspace(low, high, max(2, round(PER_OCTAVE * np.log2(high / low))))
     half = np.maximum(NEIGHBOURHOOD * centres, MIN_CYCLES)
@@ -165,7 +244,7 @@ def _background(power: NDArray[np.floating[Any]], cycles: Floats) -> Floats:
     medians = np.stack(
         [np.median(power[:, a:b], axis=1) for a, b in zip(first, last, strict=True)], axis=1
     )
-    medians = np.log(np.maximum(medians, tiny))
+    medians = np.log(np.maximum(medians, TINY))
     place = np.clip(np.searchsorted(centres, cycles) - 1, 0, len(centres) - 2)
     ahead = (cycles - centres[place]) / (centres[place + 1] - centres[place])
     local = np.exp(medians[:, place] * (1 - ahead) + medians[:, place + 1] * ahead)
@@ -183,7 +262,7 @@ def _background(power: NDArray[np.floating[Any]], cycles: Floats) -> Floats:
         / count
     )
     falling = _falling(means, count)[:, member]
-    floor = 1e-12 * power.max(axis=1, keepdims=True) + tiny
+    floor = 1e-12 * power.max(axis=1, keepdims=True) + TINY
     return np.asarray(np.maximum(np.maximum(local, falling), floor))
 
 

@@ -48,6 +48,7 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
             "period": r.period, "turns": n / r.period, "share": r.share, "purity": r.purity,
             "circularity": r.circularity, "first_period": r.first_period,
             "last_period": r.last_period, "drift": r.drift, "p": r.p,
+            "skill": r.skill,
         }
         for r in lines.rotations
     ]  # fmt: skip

@@ -11,12 +11,14 @@ from posprobe.analyses.stationary import fit_kernel, leading
 
 #: Slowest rotation: fewer turns than this look like any slow curve.
 MIN_TURNS = 2.0
+#: The same beside faster ones, which show that the table has rotations.
+MIN_TURNS_BESIDE = 1.0
 #: The slow part of a table ends at so many turns, and at this share of the slowest rotation's.
 SLOW_TURNS, SLOW_SHARE = 8.0, 0.75
 #: Least share of the variance of a slow rotation.
 MIN_SHARE = 0.02
-#: Steps between the turns that are tried of the slow part's two sinusoids.
-TURN_STEP = 0.125
+#: Steps between the turns that are tried of the slow part's two sinusoids, alone and beside faster.
+TURN_STEP, TURN_STEP_BESIDE = 0.125, 0.25
 #: Rows of the slow part; it needs no more.
 SLOW_ROWS = 256
 
@@ -41,6 +43,8 @@ class Rotation:
         Power over the background's.
     p
         Rank among the greatest heights of the noise.
+    skill
+        Held-out, see `rotation_skill.with_skill`; NaN before it is measured.
     """
 
     period: float
@@ -51,6 +55,7 @@ class Rotation:
     last_period: float
     height: float
     p: float
+    skill: float = np.nan
 
     @property
     def drift(self) -> float:
@@ -58,14 +63,15 @@ class Rotation:
         return (self.last_period - self.first_period) / self.period
 
 
-def find_slow_rotation(
+def find_slow_rotations(
     points: Floats, found: list[Rotation], draws: int, seed: int, level: float
-) -> Rotation | None:
-    """Find a rotation of a few turns, which has no background on its slower side.
+) -> list[Rotation]:
+    """Find rotations of a few turns, which have no background on their slower side.
 
-    Two sinusoids of fixed frequencies, one of them of less than `MIN_TURNS`, are fitted to the slow
-    part of the table. The evidence is the share that they explain, beside that in draws of the
-    falling kernel that fits the same part.
+    Two sinusoids of fixed frequencies are fitted to the slow part of the table; one of them has
+    less than `MIN_TURNS` unless faster rotations were found, and is a rotation only then. The
+    evidence is the share that they explain, beside that in draws of the falling kernel that fits
+    the same part.
 
     Parameters
     ----------
@@ -87,8 +93,9 @@ def find_slow_rotation(
         points = points - basis @ (basis.T @ points)
     points = points - points.mean(axis=0)
     top = min([SLOW_TURNS, n / 4, *(SLOW_SHARE * f for f in turns)])
+    least = MIN_TURNS_BESIDE if found else MIN_TURNS
     if top < MIN_TURNS + 1.5:
-        return None
+        return []
     count = int(2 * top) + 1
     cosines = np.cos(np.pi * np.outer(t + 0.5, np.arange(count)) / n)
     cosines /= np.linalg.norm(cosines, axis=0)
@@ -96,7 +103,7 @@ def find_slow_rotation(
     left, singular, _ = np.linalg.svd(cosines.T @ points, full_matrices=False)
     part = left * singular
     if np.square(part).sum() <= 1e-3 * np.square(points).sum():
-        return None
+        return []
     thin = max(1, n // SLOW_ROWS)
     values = fit_kernel(points[::thin]).by_offset(len(points[::thin]))
     coarse = seen[::thin]
@@ -115,15 +122,16 @@ def find_slow_rotation(
     spread = np.square(inner).sum() / np.trace(inner) ** 2 - 1 / count  # of so few samples
     columns = int(np.clip(round(1 / max(float(spread), 1 / 32)), 1, 32))
 
-    slower = np.arange(0.25, MIN_TURNS - 0.2, TURN_STEP)
-    faster = np.arange(1.0, top - 0.75, TURN_STEP)
+    step = TURN_STEP_BESIDE if found else TURN_STEP
+    slower = np.arange(0.25, top - 1.25 if found else MIN_TURNS - 0.2, step)
+    faster = np.arange(1.0, top - 0.75, step)
     if len(faster) < 2:
-        return None
+        return []
     pairs, bases = _pairs(cosines, slower, faster)
     explained = _explained(bases, part)
     best = int(np.argmax(explained))
-    if pairs[best][1] <= MIN_TURNS:
-        return None
+    if pairs[best][1] <= least:
+        return []
     rng = np.random.default_rng([seed, n, 1])
     drawn = np.array(
         [_explained(bases, factor @ rng.standard_normal((count, columns))).max()
@@ -131,26 +139,31 @@ def find_slow_rotation(
     )  # fmt: skip
     p = float((1 + np.sum(drawn >= explained[best])) / (draws + 1))
     if p > level:
-        return None
-    cycles, share, sizes = _fitted(table, turns, *pairs[best])
-    if share < MIN_SHARE:
-        return None
-    return Rotation(
-        period=n / cycles,
-        share=share,
-        purity=float(explained[best]),
-        circularity=float(2 * sizes[0] * sizes[-1] / np.square(sizes).sum()),
-        first_period=n / cycles,
-        last_period=n / cycles,
-        height=float(explained.max() / np.median(drawn)),
-        p=p,
-    )
+        return []
+    rotations = []
+    for cycles, sizes in _fitted(table, cosines, turns, *pairs[best]):
+        share = float(np.square(sizes).sum() / np.square(table).sum())
+        if share < MIN_SHARE or cycles <= least:
+            continue
+        rotations.append(
+            Rotation(
+                period=n / cycles,
+                share=share,
+                purity=float(explained[best]),
+                circularity=float(2 * sizes[0] * sizes[-1] / np.square(sizes).sum()),
+                first_period=n / cycles,
+                last_period=n / cycles,
+                height=float(explained.max() / np.median(drawn)),
+                p=p,
+            )
+        )
+    return rotations
 
 
 def _fitted(
-    table: Floats, turns: list[float], slower: float, faster: float
-) -> tuple[float, float, Floats]:
-    """Fit the slow rotation together with all others: its turns, share and singular values."""
+    table: Floats, cosines: Floats, turns: list[float], slower: float, faster: float
+) -> list[tuple[float, Floats]]:
+    """Fit slow rotations together with all others: the turns and singular values of each."""
     n = len(table)
     others = [np.stack([np.ones(n), np.arange(n) / n], axis=1), *(_wave(f, n) for f in turns)]
 
@@ -159,19 +172,22 @@ def _fitted(
         return whole - float(np.square(basis.T @ short).sum())
 
     short = leading(table)
+    short = cosines @ (cosines.T @ short)  # else faster noise hides what a slow wave explains
     whole = float(np.square(short).sum())
     fine = np.arange(-0.24, 0.25, 0.04)
     alone = {f: left(f) for f in faster + fine}
     both = {(a, b): left(a, b) for a in slower + fine[::3] for b in faster + fine}
     # The slower wave is there only if it explains much of what is left.
     if min(both.values()) < 0.5 * min(alone.values()):
-        slower, faster = min(both, key=lambda pair: both[pair])
-        others.append(_wave(slower, n))
+        kept = list(min(both, key=lambda pair: both[pair]))
     else:
-        faster = min(alone, key=lambda f: alone[f])
-    basis, _ = np.linalg.qr(np.concatenate([*others, _wave(faster, n)], axis=1))
-    sizes = np.asarray(np.linalg.svd(basis[:, -2:].T @ table, compute_uv=False), np.float64)
-    return float(faster), float(np.square(sizes).sum() / np.square(table).sum()), sizes
+        kept = [min(alone, key=lambda f: alone[f])]
+    basis, _ = np.linalg.qr(np.concatenate([*others, *(_wave(f, n) for f in kept)], axis=1))
+    along = basis[:, -2 * len(kept) :].T @ table
+    return [
+        (float(f), np.asarray(np.linalg.svd(along[2 * k : 2 * k + 2], compute_uv=False)))
+        for k, f in enumerate(kept)
+    ]
 
 
 def _wave(cycles: float, n: int) -> Floats:

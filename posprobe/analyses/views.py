@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.base_fit import BaseFit, fit_base
 from posprobe.analyses.closeness import Floats, cloud
 from posprobe.analyses.lines import Lines, find_lines
+from posprobe.analyses.rotation_skill import with_skill
 from posprobe.analyses.stationary import Kernel, fit_kernel, leading
 
 #: A yes needs a p-value of at most this.
@@ -77,8 +78,12 @@ class View:
 
     @cached_property
     def lines(self) -> Lines:
-        """The rotations."""
-        return find_lines(self.points, draws=DRAWS, seed=self.seed, level=LEVEL)
+        """The rotations that predict rows left out."""
+        lines = find_lines(self.points, draws=DRAWS, seed=self.seed, level=LEVEL)
+        if not lines.rotations:
+            return lines
+        rotations = with_skill(self.points, self.coordinates, lines.rotations)
+        return replace(lines, rotations=rotations, p=lines.p if rotations else 1.0)
 
     def rng(self, question: int) -> np.random.Generator:
         """Return the source of randomness of one question."""
