@@ -29,7 +29,7 @@ from posprobe.cli.options import (
     scheme_length,
     set_up_logging,
 )
-from posprobe.cli.process import json_out
+from posprobe.cli.process import json_out, say
 from posprobe.cli.show import found, summary, written
 from posprobe.errors import UsageError
 
@@ -69,7 +69,7 @@ def analyze(
         check_place(out)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
-        typer.echo(found(loaded), err=True)
+        say(found(loaded))
     if out is None:
         records = loaded if isinstance(loaded, tuple) else (loaded,)
         out = default_place(bundle_name(loaded), sources_of(records))
@@ -100,4 +100,4 @@ def analyze(
     document = analysis.to_dict()
     typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
     if not quiet:
-        typer.echo(written(folder), err=True)
+        say(written(folder))

@@ -24,7 +24,7 @@ from posprobe.cli.options import (
     parse_rows,
     set_up_logging,
 )
-from posprobe.cli.process import json_out
+from posprobe.cli.process import json_out, say
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
 
@@ -149,7 +149,7 @@ def forward(
     document = analysis.to_dict()
     typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
     if not quiet:
-        typer.echo(written(folder), err=True)
+        say(written(folder))
 
 
 def _layers(text: str) -> list[int]:
