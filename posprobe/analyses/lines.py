@@ -229,7 +229,8 @@ def _look(
 def _band(taper: Floats, bands: list[tuple[float, float]]) -> Floats:
     """Return an orthonormal basis of the tapered waves within bands of cycles: ``[n, k]``."""
     each = [np.arange(low, high + 0.25, 0.5) for low, high in bands]
-    angle = 2 * np.pi * np.outer(np.arange(len(taper)), np.unique(np.concatenate(each))) / len(taper)
+    cycles = np.unique(np.concatenate(each))
+    angle = 2 * np.pi * np.outer(np.arange(len(taper)), cycles) / len(taper)
     waves = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
     return np.asarray(np.linalg.qr(waves * taper[:, None])[0])
 

@@ -126,7 +126,7 @@ def _inverse(covariance: Floats) -> Floats:
     ahead[0], left = 1.0, 1.0
     for k in range(1, n):
         reflection = -(by_offset[k:0:-1] @ ahead[:k]) / left
-        ahead[1 : k + 1] += reflection * ahead[k - 1 :: -1][: k]
+        ahead[1 : k + 1] += reflection * ahead[k - 1 :: -1][:k]
         left *= 1 - reflection**2
     ahead /= np.sqrt(left)
     behind = np.concatenate([[0.0], ahead[:0:-1]])

@@ -19,7 +19,7 @@ from posprobe.cli.figure import figure
 from posprobe.cli.forward import forward
 from posprobe.cli.inspect import inspect
 from posprobe.cli.lists import families, samples
-from posprobe.cli.process import drop, received, signals, streams
+from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.report import report
 from posprobe.errors import PosprobeError
 from posprobe.foreign import brief, plain
@@ -134,9 +134,9 @@ def _usage(error: Any) -> int:
         error.show()
         return int(error.exit_code)
     for line in context.get_usage().split("\n"):
-        typer.echo(plain(line), err=True)
-    typer.echo(f"Try '{context.command_path} -h' for help.\n", err=True)
-    typer.echo(f"Error: {brief(error.format_message())}", err=True)
+        say(plain(line))
+    say(f"Try '{context.command_path} -h' for help.\n")
+    say(f"Error: {brief(error.format_message())}")
     return int(error.exit_code)
 
 
@@ -145,6 +145,6 @@ def _failed(message: str, code: int, debug: bool) -> int:
         import traceback
 
         for line in traceback.format_exc().rstrip("\n").split("\n"):
-            typer.echo(plain(line), err=True)
-    typer.echo(f"posprobe: {brief(message)}", err=True)
+            say(plain(line))
+    say(f"posprobe: {brief(message)}")
     return code

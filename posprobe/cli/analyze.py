@@ -30,7 +30,7 @@ from posprobe.cli.options import (
     scheme_length,
     set_up_logging,
 )
-from posprobe.cli.process import json_out
+from posprobe.cli.process import json_out, say
 from posprobe.cli.show import found, summary, written
 from posprobe.errors import UsageError
 
@@ -70,7 +70,7 @@ def analyze(
         check_place(out)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
-        typer.echo(found(loaded), err=True)
+        say(found(loaded))
     if out is None:
         records = loaded if isinstance(loaded, tuple) else (loaded,)
         out = default_place(bundle_name(loaded), sources_of(records))
@@ -106,4 +106,4 @@ def analyze(
     said = json_out(document) if as_json else summary(document, verbose=verbose)
     typer.echo(said, nl=not as_json)
     if not quiet:
-        typer.echo(written(folder), err=True)
+        say(written(folder))

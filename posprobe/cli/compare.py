@@ -25,7 +25,7 @@ from posprobe.cli.options import (
     scheme_length,
     set_up_logging,
 )
-from posprobe.cli.process import json_out
+from posprobe.cli.process import json_out, say
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
 
@@ -97,4 +97,4 @@ def compare(
     said = json_out(document) if as_json else summary(document, verbose=verbose)
     typer.echo(said, nl=not as_json)
     if not quiet:
-        typer.echo(written(folder), err=True)
+        say(written(folder))

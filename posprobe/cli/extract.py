@@ -18,6 +18,7 @@ from posprobe.cli.options import (
     load_table,
     set_up_logging,
 )
+from posprobe.cli.process import say
 from posprobe.cli.show import as_typed
 from posprobe.foreign import plain
 
@@ -42,5 +43,5 @@ def extract(
     table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     write_table(table, output)
     if not quiet:
-        typer.echo(f"{len(table)} x {table.dim} {table.values.dtype}", err=True)
+        say(f"{len(table)} x {table.dim} {table.values.dtype}")
     typer.echo(as_typed(plain(str(output))))

@@ -24,7 +24,7 @@ from posprobe.cli.options import (
     scheme_length,
     set_up_logging,
 )
-from posprobe.cli.show import as_typed
+from posprobe.cli.process import say
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
 
@@ -112,4 +112,4 @@ def figure(
         width, height = made.figure.get_size_inches()
         size = f"{width:.2f} x {height:.2f} in"
         for line in (f"Figure  {output} ({size})", f"Caption {caption}"):
-            typer.echo(as_typed(plain(line)), err=True)
+            say(plain(line))

@@ -25,7 +25,7 @@ from posprobe.cli.options import (
     parse_rows,
     set_up_logging,
 )
-from posprobe.cli.process import json_out
+from posprobe.cli.process import json_out, say
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
 
@@ -152,7 +152,7 @@ def forward(
     said = json_out(document) if as_json else summary(document, verbose=verbose)
     typer.echo(said, nl=not as_json)
     if not quiet:
-        typer.echo(written(folder), err=True)
+        say(written(folder))
 
 
 def _layers(text: str) -> list[int]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
+from posprobe.cli.process import say
 from posprobe.cli.show import found
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
@@ -171,7 +172,7 @@ def load_records(
             ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
         )
         if not quiet:
-            typer.echo(found(loaded), err=True)
+            say(found(loaded))
         if isinstance(loaded, tuple) and len(refs) > 1 and len(loaded) > 1:
             whose = Path(ref).name
             loaded = tuple(replace(scheme, name=f"{whose}#{scheme.name}") for scheme in loaded)

@@ -72,10 +72,13 @@ def streams() -> Iterator[None]:
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="backslashreplace")
     buffer = getattr(sys.stderr, "buffer", None)
-    if not isinstance(buffer, io.BufferedWriter):
+    if not isinstance(buffer, (io.BufferedWriter, io.FileIO)):
         yield
         return
-    talk = _Talk(buffer, sys.stderr.encoding, "backslashreplace", line_buffering=True)
+    talk = _Talk(
+        buffer,  # type: ignore[arg-type] - a file of bytes alone where Python runs unbuffered
+        sys.stderr.encoding, "backslashreplace", line_buffering=True, write_through=True,
+    )  # fmt: skip
     try:
         with redirect_stderr(talk):
             yield
@@ -89,6 +92,11 @@ def drop(stream: TextIO) -> None:
     """Drop what a stream could not write, lest the interpreter try again at its end."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def say(text: str) -> None:
+    """Tell the user something beside the results."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def json_out(document: Mapping[str, Any]) -> str:
