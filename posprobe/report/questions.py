@@ -20,4 +20,7 @@ QUESTIONS: Mapping[str, str] = {
     "ladder": "Do its frequencies form a geometric series?",
 }
 #: Why a question has no answer on a grid.
-ON_A_LINE = "Cannot be told: this is asked of positions on a line, and these are patches on a grid."
+ON_A_LINE = (
+    "Cannot be told: this is asked of positions on a line, and these are patches on a grid; for "
+    "their rows and columns see whether the row and column codes contain rotations."
+)
