@@ -185,7 +185,8 @@ def test_every_question_has_an_answer_for_every_grid(shape: tuple[int, int]) -> 
     for values in (gaussian(shape[0] * shape[1], 8), np.ones((shape[0] * shape[1], 8))):
         found = ask_grid(values, *shape)
         assert [a.question for a in found] == [
-            "order", "rows_and_columns", "axis_rotations", "closed_form"
+            "order", "rows_and_columns", "axis_rotations", "smooth", "stationary",
+            "low_dimensional", "closed_form",
         ]  # fmt: skip
 
 

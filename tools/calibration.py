@@ -41,8 +41,11 @@ BEHIND = ("seams", "winding", "bridging", "axis_codes")
 #: Questions of sequences and of grids that have an answer there.
 COLUMNS = {
     False: tuple(q for q in QUESTIONS if q not in ("rows_and_columns", "axis_rotations")),
-    True: ("closed_form", "order", "rows_and_columns", "axis_rotations"),
-}
+    True: (
+        "closed_form", "order", "rows_and_columns", "axis_rotations",
+        "smooth", "stationary", "low_dimensional",
+    ),
+}  # fmt: skip
 #: Where counts are kept, and what the tables of the page stand after.
 COUNTED = Path(__file__).with_name("calibration.json")
 MARK = "<!-- Made by tools/calibration.py; not to be edited. -->"
@@ -250,6 +253,37 @@ def field_of(kind: str, length: float) -> Draw:
     return draw
 
 
+def low_rank_field(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw three independent smooth columns in random directions, in little noise."""
+    plane = np.linalg.qr(rng.standard_normal((d, 3)))[0]
+    surface = field_of("rbf", np.sqrt(n) / 6)(rng, n, 3)
+    return np.asarray(surface @ plane.T * np.sqrt(d / 3) + 0.1 * rng.standard_normal((n, d)))
+
+
+def growing_field(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw a smooth field whose norms grow threefold from the first row to the last."""
+    side = round(np.sqrt(n))
+    grown = np.geomspace(1, 3, side).repeat(side)
+    return np.asarray(grown[:, None] * field_of("rbf", 1.5)(rng, n, d))
+
+
+def rotating_codes(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw row and column codes of two rotations each, 0.8 and 1.7 turns, with a tenth of noise."""
+    side = round(np.sqrt(n))
+    place = np.arange(side) / (side - 1)
+    parts = []
+    for _ in range(2):
+        planes = np.linalg.qr(rng.standard_normal((d, 4)))[0]
+        angles = 2 * np.pi * (place[:, None] * np.array([0.8, 1.7]) + rng.random(2))
+        waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * [1, 0.4, 1, 0.4]
+        parts.append(waves @ planes.T)
+    codes = (parts[0][:, None] + parts[1][None]).reshape(n, d)
+    noise = rng.standard_normal((n, d))
+    return np.asarray(
+        codes + noise * np.sqrt(0.1 * np.square(codes).sum() / np.square(noise).sum())
+    )
+
+
 def additive(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a row code and a column code, each a smooth curve, with as much noise."""
     side = round(np.sqrt(n))
@@ -364,17 +398,30 @@ PROCESSES: Mapping[str, Process] = {
 }  # fmt: skip
 
 FIELDS: Mapping[str, Process] = {
-    "noise on a grid": Process(gaussian, grid=True),
+    "noise on a grid": Process(gaussian, either=S({"stationary"}), grid=True),
     **{
-        f"{kind} field {length:g}": Process(field_of(kind, length), ORDERED, grid=True)
+        f"{kind} field {length:g}": Process(
+            field_of(kind, length),
+            S({"order", "smooth"}) if kind == "rbf" and length > 2 else ORDERED,
+            S({"stationary"}) if kind != "rbf" else BOTH,
+            grid=True,
+        )
         for kind in ("rbf", "exponential", "separable")
         for length in (1.5, 3, 8)
     },
-    "row + column codes": Process(additive, S({"order", "rows_and_columns"}), grid=True),
-    "random row + column codes": Process(
-        additive_random, S({"rows_and_columns"}), ORDERED, grid=True
+    "low-rank field": Process(
+        low_rank_field, S({"order", "smooth", "low_dimensional"}), S({"stationary"}), grid=True
     ),
-}
+    "field with growing norms": Process(growing_field, ORDERED, S({"smooth"}), grid=True),
+    "row + column codes": Process(additive, S({"order", "rows_and_columns"}), BOTH, grid=True),
+    "random row + column codes": Process(
+        additive_random, S({"rows_and_columns"}), S({"order", "stationary"}), grid=True
+    ),
+    "rotating row + column codes": Process(
+        rotating_codes, S({"order", "rows_and_columns", "axis_rotations"}),
+        BOTH | {"low_dimensional"}, grid=True,
+    ),
+}  # fmt: skip
 
 
 def right_periods(wanted: tuple[float, ...], value: object) -> bool:

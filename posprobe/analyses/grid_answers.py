@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from posprobe.analyses.answer import Answer, Verdict, hundredths, rank, too_few, verdict_of
+from posprobe.analyses.answer import (
+    MIN_ROWS,
+    OPEN,
+    Answer,
+    Verdict,
+    hundredths,
+    rank,
+    too_few,
+    verdict_of,
+)
 from posprobe.analyses.answers import settle
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.code_rotations import code_rotation
+from posprobe.analyses.grid_fields import field_answers, parts
 from posprobe.analyses.rotation_answers import closed_form, rotations
 from posprobe.analyses.stationary import (
     fit_grid_kernel,
@@ -17,11 +28,15 @@ from posprobe.analyses.stationary import (
     toeplitz,
 )
 from posprobe.analyses.views import DRAWS, LEVEL, MAX_ROWS, View, units, view
+from posprobe.formatting import listed
 from posprobe.table import Grid
 
-#: Grids with a side shorter than this need codes that hold so much more than in smooth fields: of
-#: so few patches, the kernel of a separable field is too uncertain for its draws to decide.
-SMALL_SIDE, CLEARLY = 10, 0.1
+#: Draws of each null of row and column codes.
+CODE_DRAWS = 99
+#: Codes must hold more than in all but this share of the draws, however rough what is left is.
+SURELY_MORE = 0.3
+#: Share of a short code below which a rotation of it would not count, whatever else is there.
+LITTLE = 0.25
 
 
 def ask_grid(
@@ -40,11 +55,13 @@ def ask_grid(
     """
     shared = view(values, seed=seed)
     layout = Grid(height, width)
+    form = closed_form(shared, values, dtype, layout)
     answers = [
         grid_order(shared, height, width),
         rows_and_columns(shared, height, width),
-        axis_rotations(shared, height, width),
-        closed_form(shared, values, dtype, layout),
+        axis_rotations(shared, height, width, form),
+        *field_answers(shared, height, width),
+        form,
     ]
     return settle(answers)
 
@@ -90,8 +107,10 @@ def _neighbours(rows: Floats, height: int, width: int) -> float:
 def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     """Ask whether each patch is a row code plus a column code.
 
-    The nulls are the patches permuted, an isotropic field with the fitted kernel, and a separable
-    field, whose covariance is that of rows times that of columns.
+    Codes hold more than in fields, and what they leave is as rough as noise, where that of a smooth
+    field is smooth: the evidence is the sum of both, each in standard deviations of the draws. The
+    nulls are the patches permuted, an isotropic field with the fitted kernel, and a separable field
+    in noise, whose covariance is that of rows times that of columns.
     """
     keys = ("grid.row_share", "grid.column_share", "grid.interaction_share")
     if few := too_few("rows_and_columns", shared, keys):
@@ -104,19 +123,26 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     columns = np.sqrt(np.square(points).sum(axis=0))
     shape = (height, width)
     isotropic = root(fit_grid_kernel(points, height, width)(grid_distances(height, width)))
-    down, right = _axis_root(points, shape, 0), _axis_root(points, shape, 1)
-    drawn = np.empty((3, DRAWS))
-    for k in range(DRAWS):
-        white = rng.standard_normal(points.shape) * columns
-        apart = np.einsum("ab,bcr,dc->adr", down, white.reshape(height, width, -1), right)
-        fields = (rng.permutation(points, axis=0), isotropic @ white, apart)
-        drawn[:, k] = [1 - sum(_additive(field, shape)) for field in fields]
+    down, noise_down = _axis_root(points, shape, 0)
+    right, noise_right = _axis_root(points, shape, 1)
+    noise = (noise_down + noise_right) / 2
+    drawn = np.empty((3, CODE_DRAWS, 2))
+    for k in range(CODE_DRAWS):
+        white = rng.standard_normal((2, *points.shape)) * columns
+        apart = down @ white[0].reshape(height, -1)
+        apart = right @ apart.reshape(height, width, -1)
+        apart = np.sqrt(1 - noise) * apart.reshape(points.shape) + np.sqrt(noise) * white[1]
+        fields = (rng.permutation(points, axis=0), isotropic @ white[0], apart)
+        drawn[:, k] = [_apartness(field, shape) for field in fields]
     share = _additive(shared.points, shape)
-    rest = 1 - sum(_additive(points, shape))
-    p = max(rank(-rest, -null) for null in drawn)
-    nearest = max(float(np.median(1 - null)) for null in drawn)
+    found = np.array(_apartness(points, shape))
+    spread = np.maximum(drawn.std(axis=1), 1e-9)
+    both = (found / spread).sum(axis=1), (drawn / spread[:, None]).sum(axis=2)
+    p = max(rank(value, null) for value, null in zip(*both, strict=True))
+    more = max(rank(found[0], null[:, 0]) for null in drawn)
+    nearest = max(float(np.median(1 - np.exp(-null[:, 0]))) for null in drawn)
     answer = verdict_of(p)
-    if answer == "yes" and min(height, width) < SMALL_SIDE and sum(share) - nearest < CLEARLY:
+    if answer == "yes" and more > SURELY_MORE:
         answer = "cannot tell"
     told = (
         f"row codes hold {share[0]:.1%} and column codes {share[1]:.1%} of the variance, what is "
@@ -145,32 +171,112 @@ def _additive(points: Floats, shape: tuple[int, int]) -> tuple[float, float]:
     )
 
 
-def _axis_root(points: Floats, shape: tuple[int, int], axis: int) -> Floats:
-    """Return a root of the covariance along one axis, from pairs in the same row or column."""
+def _apartness(points: Floats, shape: tuple[int, int]) -> tuple[float, float]:
+    """Return how much more codes hold than they leave, in logarithms, and how rough that is."""
+    rest = parts(points, shape)[2]
+    left = max(float(np.square(rest).sum()), np.finfo(np.float64).tiny)
+    alike = float(np.vdot(rest[1:], rest[:-1]) + np.vdot(rest[:, 1:], rest[:, :-1]))
+    whole = float(np.square(points - points.mean(axis=0)).sum())
+    return float(np.log(max(whole, np.finfo(np.float64).tiny) / left)), -alike / left
+
+
+def _axis_root(points: Floats, shape: tuple[int, int], axis: int) -> tuple[Floats, float]:
+    """Return a root of the correlation along one axis but for noise, and the share of noise.
+
+    From pairs in the same row or column.
+    """
     cells = points.reshape(*shape, -1)
     lines = np.moveaxis(cells, axis, 0).reshape(shape[axis], -1)
     kernel = fit_kernel(lines - lines.mean(axis=0))
-    return root(toeplitz(kernel.by_offset(shape[axis])))
+    values = kernel.by_offset(shape[axis])
+    noise = float(kernel.weights[-1])
+    whole, smooth = float(values[0]), float(values[0]) - noise
+    if not smooth > 1e-9 * whole:
+        return np.eye(shape[axis]), 1.0 if whole > 0 else 0.0
+    correlation = values / smooth
+    correlation[0] = 1.0
+    return root(toeplitz(correlation)), noise / whole
 
 
-def axis_rotations(shared: View, height: int, width: int) -> Answer:
-    """Ask whether the row code or the column code rotates, each as a sequence of its own."""
+def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answer:
+    """Ask whether the row code or the column code rotates, each as a sequence of its own.
+
+    Lines in the spectrum show rotations of many turns; of few turns, a pair of directions that
+    goes round more evenly than smooth curves do, in one code or in both together.
+    """
     keys = ("grid.row_share", "grid.column_share")
     if few := too_few("axis_rotations", shared, keys):
         return few
     if height * width > MAX_ROWS:
         text = f"Cannot be told of a grid of {height} x {width}."
         return Answer("axis_rotations", "cannot tell", text, keys=keys)
-    cells = shared.points.reshape(height, width, -1)
-    parts = {"rows": cells.mean(axis=1), "columns": cells.mean(axis=0)}
-    found = {name: rotations(view(code, seed=shared.seed)) for name, code in parts.items()}
-    p = min((a.p for a in found.values() if a.p is not None), default=None)
-    p = None if p is None else min(1.0, 2 * p)
-    said = [f"{name}: {a.sentence}" for name, a in found.items()]
-    kinds = {a.answer for a in found.values()}
-    answer: Verdict = "yes" if "yes" in kinds and (p or 1) <= 2 * LEVEL else (
-        "no" if kinds == {"no"} else "cannot tell"
-    )  # fmt: skip
-    start = {"yes": "Yes: ", "no": "No: ", "cannot tell": "Cannot be told: "}[answer]
-    value = {name: a.value for name, a in found.items()}
-    return Answer("axis_rotations", answer, start + " ".join(said), value, None, p, None, keys)
+    if form.answer == "yes":
+        text = (
+            "Yes: the formula makes both codes of rotations, a plane for each of its frequencies."
+        )
+        return Answer("axis_rotations", "yes", text, keys=(*keys, *form.keys))
+    rows, columns, _ = parts(shared.points, (height, width))
+    least = 1e-9 * float(np.square(shared.points).sum())
+    codes = {
+        name: code
+        for name, code in (("rows", rows), ("columns", columns))
+        if len(code) >= MIN_ROWS and code.shape[1] > 1 and float(np.square(code).sum()) > least
+    }
+    if not codes:
+        text = (
+            f"Cannot be told: a code needs at least {MIN_ROWS} rows or columns and two directions "
+            "to show a rotation."
+        )
+        return Answer("axis_rotations", "cannot tell", text, keys=keys)
+    lined = {name: rotations(view(code, seed=shared.seed)) for name, code in codes.items()}
+    if any(answer.answer == "yes" for answer in lined.values()):
+        said = [
+            f"in the {name.removesuffix('s')} code "
+            f"{answer.sentence.removeprefix('Yes: ').rstrip('.')}"
+            for name, answer in lined.items()
+            if answer.answer == "yes"
+        ]
+        p = min(answer.p for answer in lined.values() if answer.p is not None)
+        value = {name: answer.value for name, answer in lined.items()}
+        text = f"Yes: {'; '.join(said)}."
+        return Answer("axis_rotations", "yes", text, value, None, p, None, keys)
+    rng = shared.rng(16)
+    found = {name: code_rotation(code, rng) for name, code in codes.items()}
+    together = sum(each.share for each in found.values())
+    drawn = np.sum([each.drawn for each in found.values()], axis=0)
+    ranks = {name: each.p for name, each in found.items()}
+    joint = max(rank(together, null) for null in drawn)
+    p = min(1.0, (len(found) + 1 if len(found) > 1 else 1) * min(joint, *ranks.values()))
+    turning = [name for name in found if joint <= LEVEL or ranks[name] <= LEVEL]
+    value = {
+        name: {"turns": each.turns, "share": each.share, "typical": each.typical, "p": each.p}
+        for name, each in found.items()
+    }
+    typical = float(np.mean([each.typical for each in found.values()]))
+    told = listed(
+        [f"{each.share:.0%} of the {name.removesuffix('s')} code" for name, each in found.items()]
+    )
+    told = f"{told} go round evenly in a pair of directions"
+    if p <= LEVEL and turning:
+        answer: Verdict = "yes"
+        names = listed([f"the {name.removesuffix('s')} code" for name in turning])
+        shares = listed([f"{found[name].share:.0%}" for name in turning])
+        one = len(turning) == 1
+        text = (
+            f"Yes: {names} go{'es' if one else ''} round {'its' if one else 'their'} centre at a "
+            f"more even distance than smooth curves do: {shares} of the variance "
+            f"{'is' if one else 'are'} in a pair of directions that goes round evenly, of smooth "
+            f"curves about {typical:.0%}."
+        )
+    elif p > OPEN and max(each.share for each in found.values()) < LITTLE:
+        answer = "no"
+        text = f"No sign of rotations: {told}, no more than in random curves."
+    else:
+        answer = "cannot tell"
+        text = (
+            f"Cannot be told from {listed([f'{len(code)} {n}' for n, code in codes.items()])}: "
+            f"{told}, and so do about {typical:.0%} of smooth curves of that length, whose "
+            "components look like sinusoids of about one turn anyway."
+        )
+    effect = float(np.mean([each.share for each in found.values()])) - typical
+    return Answer("axis_rotations", answer, text, value, typical, p, effect, keys)

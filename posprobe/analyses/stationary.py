@@ -105,11 +105,11 @@ def fit_offsets(sums: Floats) -> Kernel:
 
 @dataclass(frozen=True, eq=False)
 class _Design:
-    """What all sequences of one length share."""
+    """What all sequences of one length share, or all grids of one shape."""
 
-    atoms: Floats  # [n, a]: every kernel by offset
+    atoms: Floats  # [n, a]: every kernel by offset, or by distance
     offsets: NDArray[np.intp]  # [k] that are fitted
-    sums: Floats  # [k, a]: sums along those diagonals of the centred kernels
+    sums: Floats  # [k, a]: sums over those offsets of the centred kernels
     lengths: Floats
     pairs: Floats  # [k]
 
@@ -146,23 +146,24 @@ def fit_grid_kernel(points: Floats, height: int, width: int) -> Kernel:
     cells = points.reshape(height, width, -1)[::every, ::every]
     points = cells.reshape(-1, cells.shape[-1])
     points = points - points.mean(axis=0)
+    shared = _grid_design(height, width, every)
+    sums = np.bincount(shared.offsets, weights=(points @ points.T).ravel())
+    return _fit(np.asarray(sums, np.float64), shared.sums, shared.lengths, shared.pairs)
+
+
+@lru_cache(maxsize=8)
+def _grid_design(height: int, width: int, every: int) -> _Design:
+    """Return what all grids of a shape share; ``offsets`` are the ring of each pair ``[m * m]``."""
     lengths = _lengths(max(height, width))
-    distance = grid_distances(*cells.shape[:2]) * every
-    rings, member = np.unique(np.round(distance).astype(int), return_inverse=True)
-    member = member.reshape(distance.shape)
-    count = np.bincount(member.ravel()).astype(np.float64)
-
-    def sums(matrix: Floats) -> Floats:
-        return np.asarray(
-            np.bincount(member.ravel(), weights=matrix.ravel(), minlength=len(rings)), np.float64
-        )
-
+    distance = grid_distances(-(-height // every), -(-width // every)) * every
+    member = np.unique(np.round(distance).astype(int), return_inverse=True)[1].ravel()
     values, place = np.unique(distance, return_inverse=True)
-    table = atoms(values, lengths)[place.reshape(distance.shape)]
+    by_value = atoms(values, lengths)
+    table = by_value[place.reshape(distance.shape)]
     mean = table.mean(axis=0)
-    centred = table - mean[None] - mean[:, None] + mean.mean(axis=0)
-    design = np.stack([sums(centred[..., k]) for k in range(table.shape[-1])], axis=1)
-    return _fit(sums(points @ points.T), design, lengths, count)
+    centred = (table - mean[None] - mean[:, None] + mean.mean(axis=0)).reshape(len(member), -1)
+    sums = np.stack([np.bincount(member, weights=each) for each in centred.T], axis=1)
+    return _Design(by_value, member, sums, lengths, np.bincount(member).astype(np.float64))
 
 
 @dataclass(frozen=True, eq=False)

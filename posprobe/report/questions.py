@@ -46,4 +46,7 @@ MODEL_QUESTIONS: Mapping[str, str] = {
     "blank": "Do positions alone tell patches apart at the end?",
 }
 #: Why a question has no answer on a grid.
-ON_A_LINE = "Cannot be told: this is asked of positions on a line, and these are patches on a grid."
+ON_A_LINE = (
+    "Cannot be told: this is asked of positions on a line, and these are patches on a grid; for "
+    "their rows and columns see whether the row and column codes contain rotations."
+)

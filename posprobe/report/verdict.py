@@ -39,7 +39,7 @@ PART, MOST_PARTS = 32, 3
 LISTED = 8
 #: Questions whose yes says something of a table whose order does not matter.
 ANYWAY = ("closed_form", "special_rows", "seams")
-#: Share of both codes from which pairs that go round are worth a word.
+#: Share of both codes from which pairs that go round are all that there is to say of them.
 HELD = 0.95
 #: Held-out R² by which rotations must be ahead of any smooth curve.
 AHEAD = 0.2
@@ -67,9 +67,10 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     layout = inputs.table.layout
     values = np.asarray(to_numpy(inputs.kept.values), dtype=np.float64)
     found = inputs.seams
+    codes = inputs.result("axis_codes") if isinstance(layout, Grid) else None
     if isinstance(layout, Grid):
         asked = ask_grid(values, layout.height, layout.width, seed=inputs.seed, dtype=dtype)
-        asked = [_with_windings(answer, inputs.result("axis_codes")) for answer in asked]
+        asked = [_with_windings(answer, codes) for answer in asked]
         answers = {answer.question: answer for answer in asked}
     else:
         measured = inputs.result("winding"), inputs.result("bridging")
@@ -82,7 +83,7 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     start, stretch = inputs.table.start, inputs.stretch
     parts = _parts(inputs, dtype)
     return {
-        "summary": summary(answers, inputs.stretch, start, [part["summary"] for part in parts]),
+        "summary": summary(answers, stretch, start, [part["summary"] for part in parts], codes),
         "rows": [start + stretch.first, start + stretch.stop],
         "reasons": list(stretch.reasons),
         "parts": parts,
@@ -149,10 +150,8 @@ def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
     if answer.question != "axis_rotations" or codes is None or codes.undefined:
         return answer
     said = []
-    least = 1.0
     for name, code in codes.axes.items():
         pairs = [pair for pair in code.winding.pairs if pair.share >= PAIR_SHARE]
-        least = min(least, sum(pair.share for pair in pairs))
         if pairs:
             one = len(pairs) == 1
             said.append(
@@ -165,10 +164,29 @@ def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
     if not said:
         return answer
     text = "; ".join(said)
-    told = f"{answer.sentence} {text[0].upper()}{text[1:]}."
-    # Nearly all of both codes in pairs that go round is worth a word, though no proof.
-    effect = least if answer.effect is None and least >= HELD and len(said) == 2 else answer.effect
-    return replace(answer, sentence=told, effect=effect)
+    return replace(answer, sentence=f"{answer.sentence} {text[0].upper()}{text[1:]}.")
+
+
+def _rotating_codes(codes: AxisCodes | None) -> str:
+    """Say how often the pairs of components of both codes go round, of which they consist."""
+    turns = []
+    for code in () if codes is None else codes.axes.values():
+        pairs = [pair for pair in code.winding.pairs if pair.share >= PAIR_SHARE]
+        if sum(pair.share for pair in pairs) < HELD or not pairs:
+            return ", and the codes contain rotations"
+        turns.append(sorted(pair.turns for pair in pairs))
+    if not turns:
+        return ", and the codes contain rotations"
+    noun = {1: "one rotation", 2: "two rotations", 3: "three rotations"}
+    each = [
+        f"{noun.get(len(own), f'{len(own)} rotations')} of "
+        f"{listed([f'{number:.1f}' for number in own])} turns"
+        for own in turns
+    ]
+    alike = len(turns[0]) == len(turns[1]) and np.allclose(turns[0], turns[1], rtol=0, atol=0.05)
+    if alike:
+        return f", each code {each[0]}"
+    return f", the row code {each[0]}, the column code {each[1]}"
 
 
 def _special(found: Seams) -> Answer:
@@ -207,7 +225,11 @@ def _seams(found: Seams) -> Answer:
 
 
 def summary(
-    answers: Mapping[str, Answer], stretch: Stretch, start: int, others: Sequence[str] = ()
+    answers: Mapping[str, Answer],
+    stretch: Stretch,
+    start: int,
+    others: Sequence[str] = (),
+    codes: AxisCodes | None = None,
 ) -> str:
     """Sum the answers up in one sentence, with what is said of other parts of the table."""
 
@@ -222,7 +244,7 @@ def summary(
     if says("special_rows"):
         rows = answers["special_rows"].value
         breaks.append(f"{len(rows)} special row{'' if len(rows) == 1 else 's'}")
-    main = _main(answers, says)
+    main = _main(answers, says, codes)
     if not stretch.whole:
         main = f"positions {start + stretch.first} to {start + stretch.stop - 1}: {main}"
     tail = f"; the table has {' and '.join(breaks)}" if breaks else ""
@@ -230,7 +252,7 @@ def summary(
     return f"{text}."
 
 
-def _main(answers: Mapping[str, Answer], says: Any) -> str:
+def _main(answers: Mapping[str, Answer], says: Any, codes: AxisCodes | None = None) -> str:
     if says("closed_form"):
         return answers["closed_form"].sentence.removeprefix("Yes: ").rstrip(".")
     if says("rows_and_columns"):
@@ -238,11 +260,7 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         share = value["row_share"] + value["column_share"]
         text = "each patch is a code of its row plus a code of its column "
         text += f"({share:.0%} of the variance)"
-        if says("axis_rotations"):
-            text += ", and the codes contain rotations"
-        elif inside := answers["axis_rotations"].effect:
-            text += f"; pairs of directions that go round hold at least {inside:.0%} of each code"
-        return text
+        return text + (_rotating_codes(codes) if says("axis_rotations") else "")
     if answers["order"].answer == "no":
         return "no sign that the order of positions matters: the rows look independent"
     if answers["order"].answer == "cannot tell":
@@ -259,8 +277,13 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
     if says("winding"):
         wound = f" that winds {answers['winding'].value['turns']:.1f} times around a centre"
     where = "how alike two positions are depends on "
+    on_grid = "rows_and_columns" in answers
     if says("smooth"):
         length = answers["smooth"].value["length"]
+        if on_grid:
+            near = f"likeness falls to half within {length:.2g} patches"
+            held = "; displacement alone decides how alike two are" if says("stationary") else ""
+            return f"a smooth surface over the grid: {near}{few}{held}"
         near = f"likeness falls to half within {length:.2g} positions"
         held = ""
         if says("stationary"):
@@ -268,7 +291,10 @@ def _main(answers: Mapping[str, Answer], says: Any) -> str:
         elif answers["stationary"].answer == "no" and not _wanders(answers):
             held = f"; {where}where they stand, not on their distance alone"
         return f"a smooth curve{wound}: {near}{few}{held}"
-    if says("stationary"):
+    if on_grid:
+        text = f"neighbouring patches are alike (mean cosine {answers['order'].value:.2f})"
+        text += ", and displacement alone decides how alike two are" * says("stationary")
+    elif says("stationary"):
         text = f"neighbours are alike, and {where}their distance alone"
     elif answers["smooth"].answer == "no" and _wanders(answers):
         text = "like a random walk: no smoother than random steps added up, and no sign of bounds"
