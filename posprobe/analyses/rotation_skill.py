@@ -21,6 +21,8 @@ from posprobe.analyses.stationary import fit_kernel
 
 #: Times that blocks of each length are left out, at other places.
 ROUNDS = 3
+#: Rows that fast rotations are measured on, in the middle; slow ones are measured on every n-th row.
+ROWS = 512
 #: Least share of noise in the smooth part: below, its matrix cannot be inverted.
 LEAST_NOISE = 1e-4
 #: Skill that a rotation has at least: with less it is as good as not there.
@@ -55,7 +57,8 @@ def with_skill(
     turns = [n / rotation.period for rotation in rotations]
     every = set(range(len(waves)))
     slow = {k for k in every if turns[k] < SLOW_TURNS}
-    whole = _Model(coordinates, beyond, waves, every)
+    middle = slice(max(n - ROWS, 0) // 2, max(n - ROWS, 0) // 2 + ROWS)
+    window = _Model(coordinates[middle], beyond[middle], [w[middle] for w in waves], every)
     thin = max(1, n // SLOW_ROWS)
     fewer = coordinates[::thin], beyond[::thin], [wave[::thin] for wave in waves]
     kept = []
@@ -67,8 +70,8 @@ def with_skill(
             others = (every - {k}, every - slow)
             least = min(_Model(*fewer, left).error(period, left) for left in others)
         else:
-            error = whole.error(rotation.period, every)
-            least = whole.error(rotation.period, every - {k})
+            error = window.error(rotation.period, every)
+            least = window.error(rotation.period, every - {k})
         if error < (1 - LEAST_SKILL) * least:
             kept.append(replace(rotation, skill=1 - error / least))
     return tuple(kept)
