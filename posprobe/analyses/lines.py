@@ -117,8 +117,9 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
             break
         # Strong lines raise the median of their neighbourhood, which may have hidden others.
         basis = _band(taper, [(line.low, line.high) for line in found])
-        waves = np.fft.rfft(flat - basis @ (basis.T @ flat), 2 * n, axis=0)
-        seen = _look(points, waves, taper, noise, level, total, found)
+        taken = np.fft.rfft(basis.astype(np.float32), 2 * n, axis=0)
+        rest = waves - taken @ (basis.T @ flat).astype(np.float32)
+        seen = _look(points, rest, taper, noise, level, total, found)
         found += seen.found
     rotations = [line.rotation for line in found]
     p = first.p
@@ -193,6 +194,10 @@ def _look(
     background = _background(part[None], where)[0]
     eligible = (where >= LINE_TURNS) & ~hole[kept]
     height = part / np.maximum(background, _leakage(power, taper)[kept])
+    summits = _summits(height[None])[0] & eligible
+    top = float(height[summits].max(initial=0.0))
+    if before and top < MIN_HEIGHT:
+        return _Seen(where, part, background, [], top, 1.0, MIN_HEIGHT)
     directions = _directions(waves[~hole], cycles[~hole])
     bands = np.clip(np.searchsorted([edge for edge, _ in directions], where, "right") - 1, 0, None)
     count = np.array([number for _, number in directions])[bands]
@@ -202,8 +207,6 @@ def _look(
     beyond = surrogates / _background(surrogates, where)
     greatest = np.where(_summits(beyond) & eligible, beyond, 0.0).max(axis=1)
     needed = float(np.quantile(greatest, 0.95))
-    summits = _summits(height[None])[0] & eligible
-    top = float(height[summits].max(initial=0.0))
 
     def rank(value: float) -> float:
         return float((1 + np.sum(greatest >= value * (1 - 1e-9))) / (draws + 1))

@@ -12,16 +12,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.bridging import leave_out
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.slow_rotation import Rotation
+from posprobe.analyses.slow_rotation import SLOW_ROWS, SLOW_TURNS, Rotation
 from posprobe.analyses.stationary import fit_kernel
 
 #: Times that blocks of each length are left out, at other places.
 ROUNDS = 3
+#: Rows that fast rotations are measured on, in the middle; slow ones are measured on every n-th row.
+ROWS = 512
 #: Least share of noise in the smooth part: below, its matrix cannot be inverted.
 LEAST_NOISE = 1e-4
+#: Skill that a rotation has at least: with less it is as good as not there.
+LEAST_SKILL = 0.02
 #: Cycles by which a rotation's frequency is moved to where it explains most.
 MOVED = (0.0, -0.2, -0.1, 0.1, 0.2)
 
@@ -29,10 +34,11 @@ MOVED = (0.0, -0.2, -0.1, 0.1, 0.2)
 def with_skill(
     points: Floats, coordinates: Floats, rotations: Sequence[Rotation]
 ) -> tuple[Rotation, ...]:
-    """Measure the held-out skill of each rotation, and leave out those that have none.
+    """Measure the held-out skill of each rotation, and leave out those with next to none.
 
     Skill is ``1 - e / e0``: ``e`` is the squared error over the rows left out of the mean, the
-    smooth part and all rotations, ``e0`` that of all but this one.
+    smooth part and all rotations, ``e0`` that of all but this one. A slow rotation is left to the
+    smooth part too, alone and with all slow ones: ``e0`` is the least of these errors.
 
     Parameters
     ----------
@@ -46,49 +52,80 @@ def with_skill(
     if not rotations:
         return ()
     n = len(points)
-    waves = [_waves(n, rotation, coordinates) for rotation in rotations]
-    fixed = np.concatenate([np.full((n, 1), n**-0.5), *waves], axis=1)
-    basis, _ = np.linalg.qr(fixed)
-    rest = coordinates - basis @ (basis.T @ coordinates)
-    inverse = _inverse(fit_kernel(rest - rest.mean(axis=0)).by_offset(n))
     beyond = np.square(points).sum(axis=1) - np.square(coordinates).sum(axis=1)
-    columns = np.concatenate([fixed, coordinates], axis=1)
-    weighted = inverse @ columns
-    whole = columns.T @ weighted
-    gaps = [max(2, min(round(r.period / 2), n // 4)) for r in rotations]
-    errors = np.zeros((2, len(rotations)))
-    for gap in sorted(set(gaps)):
-        members = [k for k, each in enumerate(gaps) if each == gap]
+    waves = [_waves(n, rotation, coordinates) for rotation in rotations]
+    turns = [n / rotation.period for rotation in rotations]
+    every = set(range(len(waves)))
+    slow = {k for k in every if turns[k] < SLOW_TURNS}
+    middle = slice(max(n - ROWS, 0) // 2, max(n - ROWS, 0) // 2 + ROWS)
+    window = _Model(coordinates[middle], beyond[middle], [w[middle] for w in waves], every)
+    thin = max(1, n // SLOW_ROWS)
+    fewer = coordinates[::thin], beyond[::thin], [wave[::thin] for wave in waves]
+    kept = []
+    for k, rotation in enumerate(rotations):
+        if k in slow:
+            # Only with the wave left to it does the kernel say what a smooth curve can do.
+            period = rotation.period / thin
+            error = _Model(*fewer, every).error(period, every)
+            others = (every - {k}, every - slow)
+            least = min(_Model(*fewer, left).error(period, left) for left in others)
+        else:
+            error = window.error(rotation.period, every)
+            least = window.error(rotation.period, every - {k})
+        if error < (1 - LEAST_SKILL) * least:
+            kept.append(replace(rotation, skill=1 - error / least))
+    return tuple(kept)
+
+
+class _Model:
+    """The mean and waves as fixed columns beside a smooth process, for any rows left out."""
+
+    def __init__(
+        self, coordinates: Floats, beyond: Floats, waves: list[Floats], fitted: set[int]
+    ) -> None:
+        """Fit the smooth part to what some of the waves leave."""
+        n = len(coordinates)
+        self.beyond = np.maximum(beyond, 0.0)
+        self.fixed = 1 + 2 * len(waves)
+        columns = np.concatenate([np.full((n, 1), n**-0.5), *waves, coordinates], axis=1)
+        basis, _ = np.linalg.qr(columns[:, self.columns(fitted)])
+        rest = coordinates - basis @ (basis.T @ coordinates)
+        self.inverse = _inverse(fit_kernel(rest).by_offset(n))
+        self.weighted = self.inverse @ columns
+        self.gram = columns.T @ self.weighted
+        self.solved: dict[int, list[tuple[Floats, Floats, float]]] = {}
+
+    @staticmethod
+    def columns(waves: set[int]) -> NDArray[np.intp]:
+        """Return the places of the constant and of some waves."""
+        return np.array([0, *(c for k in sorted(waves) for c in (1 + 2 * k, 2 + 2 * k))])
+
+    def error(self, period: float, waves: set[int]) -> float:
+        """Return the squared error of rows left out, predicted with some of the waves."""
+        n = len(self.inverse)
+        gap = max(min(2, n // 4), min(round(period / 2), n // 4))
+        if gap not in self.solved:
+            self.solved[gap] = [self._left_out(gap, turn) for turn in range(ROUNDS)]
+        chosen = self.columns(waves)
+        total = 0.0
+        for there, known, noise in self.solved[gap]:
+            gram = known[np.ix_(chosen, chosen)]
+            gram = gram + 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
+            amplitudes = np.linalg.solve(gram, known[chosen, self.fixed :])
+            missed = there[:, self.fixed :] - there[:, chosen] @ amplitudes
+            total += float(np.square(missed).sum()) + noise
+        return total
+
+    def _left_out(self, gap: int, turn: int) -> tuple[Floats, Floats, float]:
+        n = len(self.inverse)
+        fold = np.full(n, -1)
         fits = max(n // (4 * gap), 1)
-        for turn in range(ROUNDS):
-            fold = np.full(n, -1)
-            leave_out(fold, 0, n, 0, gap, (turn + 0.5) / ROUNDS, fits == 1)
-            rows = np.flatnonzero(fold >= 0)
-            # What the known rows say of the missing: blocks of the inverse, as in `predictors`.
-            there = np.linalg.solve(inverse[np.ix_(rows, rows)], weighted[rows])
-            known = whole - weighted[rows].T @ there
-            noise = float(np.maximum(beyond[rows], 0.0).sum())
-            for k in members:
-                kept = np.ones(fixed.shape[1], dtype=bool)
-                errors[0, k] += _error(there, known, kept) + noise
-                kept[1 + 2 * k : 3 + 2 * k] = False
-                errors[1, k] += _error(there, known, kept) + noise
-    skills = 1 - errors[0] / np.maximum(errors[1], np.finfo(np.float64).tiny)
-    return tuple(
-        replace(rotation, skill=float(skill))
-        for rotation, skill in zip(rotations, skills, strict=True)
-        if skill > 0
-    )
-
-
-def _error(there: Floats, known: Floats, kept: np.ndarray) -> float:
-    """Return the squared error of the missing rows with some of the fixed columns."""
-    count = len(kept)
-    chosen = np.flatnonzero(kept)
-    gram = known[np.ix_(chosen, chosen)]
-    gram = gram + 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
-    amplitudes = np.linalg.solve(gram, known[chosen, count:])
-    return float(np.square(there[:, count:] - there[:, chosen] @ amplitudes).sum())
+        leave_out(fold, 0, n, 0, gap, (turn + 0.5) / ROUNDS, fits == 1)
+        rows = np.flatnonzero(fold >= 0)
+        # What the known rows say of the missing, by blocks of the inverse, as in `predictors`.
+        there = np.linalg.solve(self.inverse[np.ix_(rows, rows)], self.weighted[rows])
+        known = self.gram - self.weighted[rows].T @ there
+        return there, known, float(self.beyond[rows].sum())
 
 
 def _waves(n: int, rotation: Rotation, coordinates: Floats) -> Floats:
