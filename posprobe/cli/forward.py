@@ -25,7 +25,7 @@ from posprobe.cli.options import (
     parse_rows,
     set_up_logging,
 )
-from posprobe.cli.process import json_out, say
+from posprobe.cli.process import json_out, received, say
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
 
@@ -124,6 +124,7 @@ def forward(
     without positions, positions shifted, images without content. Without --text or --images it runs
     on seeded random tokens or pixels, and says so. Ctrl-C keeps what was measured until then.
     """
+    from posprobe.forward.streaming import INTERRUPTED
     from posprobe.measure import analyze_model
     from posprobe.measurements.model import Contexts
     from posprobe.report import check_place, default_place, forward_name
@@ -147,6 +148,8 @@ def forward(
         command=shlex.join(["posprobe", *sys.argv[1:]]),
         progress=not quiet,
     )
+    if any(INTERRUPTED in said for said in (*analysis.notes, *analysis.missing.values())):
+        received.clear()  # what was measured is kept, and says so
     analysis.save(folder)
     document = analysis.to_dict()
     said = json_out(document) if as_json else summary(document, verbose=verbose)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, suppress
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from posprobe.foreign import escaped
 
@@ -76,7 +76,7 @@ def streams() -> Iterator[None]:
         yield
         return
     talk = _Talk(
-        buffer,  # type: ignore[arg-type] - a file of bytes alone where Python runs unbuffered
+        cast("io.BufferedWriter", buffer),
         sys.stderr.encoding, "backslashreplace", line_buffering=True, write_through=True,
     )  # fmt: skip
     try:
