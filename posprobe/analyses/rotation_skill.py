@@ -27,6 +27,8 @@ ROWS = 512
 LEAST_NOISE = 1e-4
 #: Skill that a rotation has at least: with less it is as good as not there.
 LEAST_SKILL = 0.02
+#: Most slow waves by which a rotation's size and phase change along the table.
+MOST_BENDS = 16
 #: Cycles by which a rotation's frequency is moved to where it explains most.
 MOVED = (0.0, -0.2, -0.1, 0.1, 0.2)
 
@@ -53,8 +55,12 @@ def with_skill(
         return ()
     n = len(points)
     beyond = np.square(points).sum(axis=1) - np.square(coordinates).sum(axis=1)
-    waves = [_waves(n, rotation, coordinates) for rotation in rotations]
     turns = [n / rotation.period for rotation in rotations]
+    apart = [min((abs(a - b) for b in turns if b != a), default=a) for a in turns]
+    waves = [
+        _waves(n, rotation, coordinates, int(min(near, each / 4, MOST_BENDS)))
+        for rotation, each, near in zip(rotations, turns, apart, strict=True)
+    ]
     every = set(range(len(waves)))
     slow = {k for k in every if turns[k] < SLOW_TURNS}
     middle = slice(max(n - ROWS, 0) // 2, max(n - ROWS, 0) // 2 + ROWS)
@@ -86,7 +92,8 @@ class _Model:
         """Fit the smooth part to what some of the waves leave."""
         n = len(coordinates)
         self.beyond = np.maximum(beyond, 0.0)
-        self.fixed = 1 + 2 * len(waves)
+        self.edges = np.cumsum([1, *(wave.shape[1] for wave in waves)])
+        self.fixed = int(self.edges[-1])
         columns = np.concatenate([np.full((n, 1), n**-0.5), *waves, coordinates], axis=1)
         basis, _ = np.linalg.qr(columns[:, self.columns(fitted)])
         rest = coordinates - basis @ (basis.T @ coordinates)
@@ -95,10 +102,10 @@ class _Model:
         self.gram = columns.T @ self.weighted
         self.solved: dict[int, list[tuple[Floats, Floats, float]]] = {}
 
-    @staticmethod
-    def columns(waves: set[int]) -> NDArray[np.intp]:
+    def columns(self, waves: set[int]) -> NDArray[np.intp]:
         """Return the places of the constant and of some waves."""
-        return np.array([0, *(c for k in sorted(waves) for c in (1 + 2 * k, 2 + 2 * k))])
+        each = [np.arange(self.edges[k], self.edges[k + 1]) for k in sorted(waves)]
+        return np.concatenate([[0], *each])
 
     def error(self, period: float, waves: set[int]) -> float:
         """Return the squared error of rows left out, predicted with some of the waves."""
@@ -128,25 +135,30 @@ class _Model:
         return there, known, float(self.beyond[rows].sum())
 
 
-def _waves(n: int, rotation: Rotation, coordinates: Floats) -> Floats:
-    """Return cosine and sine of a rotation, with the drift of its period if that explains more."""
+def _waves(n: int, rotation: Rotation, coordinates: Floats, most: int) -> Floats:
+    """Return cosine and sine of a rotation, and with slow changes of size and phase if it has them.
+
+    ``[n, 2 + 2 j]``, times ``j`` slow cosines, at most ``most``: as many as explain three times
+    what they would of noise.
+    """
     t = (np.arange(n) + 0.5) / n
     turns = n / rotation.period
     paths = [(turns + moved) * t for moved in MOVED]
-    if rotation.first_period != rotation.last_period:
-        # The frequency as a parabola that has the means of the first and the last third and of all.
-        first, last = n / rotation.first_period - turns, n / rotation.last_period - turns
-        slope = (last - first) / (2 / 3)
-        bend = (first + last) / 2 / (13 / 108 - 1 / 12)
-        middle = t - 0.5
-        paths.append(turns * t + slope * middle**2 / 2 + bend * (middle**3 / 3 - middle / 12))
-        paths.append(turns * t + slope * middle**2 / 2)
+    # Growing or shrinking all along: from the mean of the first third to that of the last.
+    change = (n / rotation.last_period - n / rotation.first_period) / (2 / 3)
+    paths.append(turns * t + change * (t - 0.5) ** 2 / 2)
     found = [
         np.stack([np.cos(2 * np.pi * path), np.sin(2 * np.pi * path)], axis=1) / np.sqrt(n / 2)
         for path in paths
     ]
-    explained = [float(np.square(wave.T @ coordinates).sum()) for wave in found]
-    return found[int(np.argmax(explained))]
+    wave = max(found, key=lambda wave: float(np.square(wave.T @ coordinates).sum()))
+    slow = np.cos(np.pi * np.outer(t, np.arange(most + 1)))
+    bent = (slow[:, :, None] * wave[:, None, :]).reshape(n, -1)
+    basis, _ = np.linalg.qr(bent)
+    explained = np.cumsum(np.square(basis.T @ coordinates).sum(axis=1).reshape(-1, 2).sum(axis=1))
+    noise = (np.square(coordinates).sum() - explained[-1]) / n
+    bends = int(np.argmax(explained - 6 * noise * np.arange(most + 1)))
+    return np.asarray(bent[:, : 2 + 2 * bends])
 
 
 def _inverse(covariance: Floats) -> Floats:
