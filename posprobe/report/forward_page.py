@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from posprobe.formatting import Block, lookup
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.sentences import random_contexts
 from posprobe.page import Fact, Page, Section, Table, columns
 from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.table_page import told_table, versions
+
+#: Figures that carry the answers, shown first.
+LEADING = ("layers",)
 
 
 def forward_page(document: Block) -> Page:
@@ -17,7 +22,17 @@ def forward_page(document: Block) -> Page:
     bullets = tuple(finding["text"] for finding in document["findings"])
     nothing = () if bullets else ("Nothing can be said in a sentence.",)
     described = f"{model['class']}, {model['parameters']:,} parameters"
-    measured = [m for m in MODEL.values() if document.get(m.name) is not None]
+    measured = [m.section(document) for m in MODEL.values() if document.get(m.name) is not None]
+    told = "verdict" in document
+    if told:
+        measured = [
+            replace(
+                section,
+                pictures=tuple(p for p in section.pictures if p.name not in LEADING),
+                folded=True,
+            )
+            for section in measured
+        ]
     return Page(
         title=_title(document["name"]),
         subject="what position does inside it",
@@ -30,10 +45,10 @@ def forward_page(document: Block) -> Page:
                 "Findings",
                 paragraphs=nothing,
                 bullets=bullets,
-                folded="verdict" in document,
+                folded=told,
             ),
-            _contexts(document),
-            *(measurement.section(document) for measurement in measured),
+            replace(_contexts(document), folded=told),
+            *measured,
             *_missing(document),
         ),
         provenance=(
@@ -52,7 +67,16 @@ def _verdict(document: Block) -> tuple[Section, ...]:
     caption = "Questions and answers. Each names what it is compared with."
     tables = (told_table(told, MODEL_QUESTIONS, caption),) if told["answers"] else ()
     title = "What position does in this model"
-    return (Section("verdict", title, bullets=(told["summary"],), tables=tables),)
+    pictures = tuple(
+        picture
+        for measurement in MODEL.values()
+        if document.get(measurement.name) is not None
+        for picture in measurement.section(document).pictures
+        if picture.name in LEADING
+    )
+    return (
+        Section("verdict", title, bullets=(told["summary"],), pictures=pictures, tables=tables),
+    )
 
 
 def _title(reference: str) -> str:

@@ -322,8 +322,7 @@ def _stationary(seen: Seen) -> str:
     )  # fmt: skip
     panel.across(mean)
     panel.line((edges[:-1] + edges[1:] - 1 + apart) / 2, shown)
-    panel.axis(str(seen.first), "position", str(seen.first + n - 1))
-    panel.beside("mean", n - 1, mean, "end")
+    panel.axis(str(seen.first), "position; dashed: mean", str(seen.first + n - 1))
     return panel.svg(
         f"Cosine of rows {apart} apart along the table: {mean:.2f} on average, from {low:.2f} to "
         f"{high:.2f}."
@@ -391,7 +390,8 @@ def _rotations(seen: Seen) -> str:
     for at in periods:
         panel.upright(at)
         if len(periods) <= 5:
-            panel.beside(show(at), at, 2 * top, "middle", 1)
+            side = "end" if at > n / 4 else "start"
+            panel.beside(f" {show(at)} ", at, 2 * top, side, -8)
     panel.line(place, np.maximum(tall, least))
     panel.axis("2", "period, in positions", str(n))
     shown = ", ".join(show(at) for at in periods[:6])
