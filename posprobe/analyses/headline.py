@@ -152,7 +152,7 @@ class Products:
 
     def reordered(self, order: NDArray[np.intp]) -> Products:
         """Return those of the same rows in another order, without any multiplication."""
-        raw, gram = (matrix[order][:, order] for matrix in (self.raw, self.centred))
+        raw, gram = (np.take(matrix[order], order, axis=1) for matrix in (self.raw, self.centred))
         return Products(raw, gram, self.leading, self.vectors[order])
 
 

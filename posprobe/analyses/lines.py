@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.gram import fast_length
 from posprobe.analyses.slow_rotation import MIN_TURNS, Rotation, find_slow_rotations
 
 #: Slowest wave of the background: below, centring has taken power away.
@@ -221,10 +222,10 @@ def _look(
             plane = _plane(seen[group[0]])
             if any(line.same(float(where[group[0]]), plane) for line in before):
                 continue
-            line = _describe(points, group, where, part, background, seen, total, rank)
+            found = _describe(points, group, where, part, background, seen, total, rank)
             low, high = float(where[group].min()), float(where[group].max())
-            if n / line.period > MIN_TURNS:
-                lines.append(_Line(line, low - 1, high + 1, float(where[group[0]]), plane))
+            if n / found.period > MIN_TURNS:
+                lines.append(_Line(found, low - 1, high + 1, float(where[group[0]]), plane))
         p = p if lines else 1.0
     return _Seen(where, part, background, lines, top, p, needed)
 
@@ -293,12 +294,15 @@ def _falling(values: Floats, weight: Floats) -> Floats:
 def _noise(n: int, draws: int, seed: int) -> NDArray[np.float32]:
     """Spectra of white noise, mean 1, averaged over 1, 2, ... columns: ``[s, columns, f]``."""
     rng = np.random.default_rng([seed, n])
-    taper = (np.sqrt(2.0) * np.sin(np.pi * (np.arange(n) + 0.5) / n)).astype(np.float32)
+    # Transforms of a prime length take several times as long, and how the noise of neighbouring
+    # frequencies hangs together is the same for all lengths, in cycles of the table.
+    size = fast_length(n)
+    taper = (np.sqrt(2.0) * np.sin(np.pi * (np.arange(size) + 0.5) / size)).astype(np.float32)
     columns = np.arange(1, MAX_DIRECTIONS + 1, dtype=np.float32)[:, None]
     spectra = np.empty((draws, MAX_DIRECTIONS, n + 1), dtype=np.float32)
     for draw in range(draws):
-        white = rng.standard_normal((MAX_DIRECTIONS, n), dtype=np.float32) * taper
-        power = np.square(np.abs(np.fft.rfft(white, 2 * n, axis=1))) / n
+        white = rng.standard_normal((MAX_DIRECTIONS, size), dtype=np.float32) * taper
+        power = np.square(np.abs(np.fft.rfft(white, 2 * size, axis=1)[:, : n + 1])) / size
         spectra[draw] = np.cumsum(power, axis=0) / columns
     return spectra
 

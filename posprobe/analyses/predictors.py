@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.gram import fast_length
 from posprobe.analyses.ladder import ladder
 from posprobe.encodings.sinusoidal import frequencies
 
@@ -32,7 +33,8 @@ LEAST_RIDGE = 1e-13
 FITTING = 16
 #: Most sinusoids.
 MOST_SINUSOIDS = 8
-#: Grid steps per cycle in the table at which frequencies are tried before they are refined.
+#: Grid steps per cycle in the table, or a little more, at which frequencies are tried before they
+#: are refined.
 OVERSAMPLING = 2
 #: Share of the variance that the shift operator acts on, and its largest rank.
 SHIFT_SHARE, SHIFT_RANK = 0.98, 32
@@ -233,12 +235,19 @@ def _best_noise(kernel: Floats, known: Floats, least: float) -> tuple[float, flo
 
 
 def _toeplitz_inverse(first: Floats) -> Floats:
-    """Invert a symmetric Toeplitz matrix, given by its first column (Gohberg & Semencul 1972)."""
-    from scipy.linalg import solve_toeplitz
+    """Invert a symmetric Toeplitz matrix, given by its first column (Gohberg & Semencul 1972).
 
+    The inverse's first column by the Levinson-Durbin recursion (Golub & Van Loan 2013, section
+    4.7). SciPy has it too, but importing that takes longer than the recursion does.
+    """
     n = len(first)
-    column = solve_toeplitz(first, np.eye(n, 1)[:, 0])
-    ahead = column / np.sqrt(column[0])
+    column, error = np.zeros(n), float(first[0])
+    column[0] = 1.0
+    for k in range(1, n):
+        reflection = -float(first[k:0:-1] @ column[:k]) / error
+        column[1 : k + 1] += reflection * column[:k][::-1]
+        error *= 1 - reflection**2
+    ahead = column / np.sqrt(error)
     behind = np.concatenate([[0.0], ahead[:0:-1]])
     inverse = np.outer(ahead, ahead) - np.outer(behind, behind)
     for row in range(1, n):
@@ -323,24 +332,24 @@ class _Search:
     @classmethod
     def start(cls, target: Floats, known: Rows) -> _Search:
         n = len(target)
-        size = OVERSAMPLING * n
-        index = np.arange(OVERSAMPLING // 2, OVERSAMPLING * n // 2 - OVERSAMPLING // 2 + 1)
+        size = OVERSAMPLING * fast_length(n)
+        index = np.arange(OVERSAMPLING // 2, size // 2 - OVERSAMPLING // 2 + 1)
         transform = np.fft.rfft(target, size, axis=0)[index]
         there = np.zeros(n)
         there[known] = 1.0
         doubled = np.fft.fft(there, size)[2 * index % size]
+        grid = np.clip(index / size, 0.5 / n, 0.5 - 0.5 / n)
         made = cls(
-            known, n, target[known], index / size, transform, doubled, transform,
-            np.zeros(0), doubled,
-        )  # fmt: skip
+            known, n, target[known], grid, transform, doubled, transform, np.zeros(0), doubled
+        )
         return made.beside(np.full((len(known), 1), len(known) ** -0.5))
 
     def beside(self, basis: Floats) -> _Search:
         """Return the search for what is left beside an orthonormal basis."""
         spread = np.zeros((self.n, basis.shape[1]))
         spread[self.known] = basis
-        first, last = round(self.grid[0] * OVERSAMPLING * self.n), len(self.grid)
-        taken = np.fft.rfft(spread, OVERSAMPLING * self.n, axis=0)[first : first + last]
+        taken = np.fft.rfft(spread, OVERSAMPLING * fast_length(self.n), axis=0)
+        taken = taken[OVERSAMPLING // 2 :][: len(self.grid)]
         return replace(
             self,
             residual=self.transform - taken @ (basis.T @ self.target),

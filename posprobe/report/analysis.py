@@ -114,6 +114,9 @@ class Analysis:
         figures = report_figures({self.table.name: self.table}, ("table",))
         for name, result in self.results.items():
             figures |= TABLE[name].figures({self.table.name: result})
+        if "winding" in figures:
+            # It draws the path in space already, without special rows.
+            figures.pop("trajectory", None)
         return figures
 
     def save(self, folder: str | Path) -> Path:
