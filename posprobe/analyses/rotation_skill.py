@@ -21,7 +21,7 @@ from posprobe.analyses.stationary import fit_kernel
 
 #: Times that blocks of each length are left out, at other places.
 ROUNDS = 3
-#: Rows that fast rotations are measured on, in the middle; slow ones are measured on every n-th row.
+#: Rows that fast rotations are measured on, in the middle; slow ones on every n-th row.
 ROWS = 512
 #: Least share of noise in the smooth part: below, its matrix cannot be inverted.
 LEAST_NOISE = 1e-4
@@ -172,9 +172,10 @@ def _inverse(covariance: Floats) -> Floats:
     by_offset = by_offset * (1 - LEAST_NOISE)
     by_offset[0] = 1.0
     ahead = np.zeros(n)
-    ahead[0], left = 1.0, 1.0
+    ahead[0] = 1.0
+    left = 1.0
     for k in range(1, n):
-        reflection = -(by_offset[k:0:-1] @ ahead[:k]) / left
+        reflection = -float(by_offset[k:0:-1] @ ahead[:k]) / left
         ahead[1 : k + 1] += reflection * ahead[k - 1 :: -1][:k]
         left *= 1 - reflection**2
     ahead /= np.sqrt(left)

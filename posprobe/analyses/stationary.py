@@ -162,7 +162,8 @@ def _grid_design(height: int, width: int, every: int) -> _Design:
     table = by_value[place.reshape(distance.shape)]
     mean = table.mean(axis=0)
     centred = (table - mean[None] - mean[:, None] + mean.mean(axis=0)).reshape(len(member), -1)
-    sums = np.stack([np.bincount(member, weights=each) for each in centred.T], axis=1)
+    summed = [np.bincount(member, weights=each) for each in centred.T]
+    sums = np.asarray(np.stack(summed, axis=1), dtype=np.float64)
     return _Design(by_value, member, sums, lengths, np.bincount(member).astype(np.float64))
 
 
