@@ -219,7 +219,7 @@ def _look(
         seen = waves[kept]
         for group in _together(peaks, part, seen, where):
             plane = _plane(seen[group[0]])
-            if any(line.same(float(where[group[0]]), plane) for line in before):
+            if any(other.same(float(where[group[0]]), plane) for other in before):
                 continue
             line = _describe(points, group, where, part, background, seen, total, rank)
             low, high = float(where[group].min()), float(where[group].max())
@@ -232,7 +232,9 @@ def _look(
 def _band(taper: Floats, bands: list[tuple[float, float]]) -> Floats:
     """Return an orthonormal basis of the tapered waves within bands of cycles: ``[n, k]``."""
     each = [np.arange(low, high + 0.25, 0.5) for low, high in bands]
-    angle = 2 * np.pi * np.outer(np.arange(len(taper)), np.unique(np.concatenate(each))) / len(taper)
+    angle = (
+        2 * np.pi * np.outer(np.arange(len(taper)), np.unique(np.concatenate(each))) / len(taper)
+    )
     waves = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
     return np.asarray(np.linalg.qr(waves * taper[:, None])[0])
 

@@ -21,7 +21,7 @@ from posprobe.analyses.stationary import fit_kernel
 
 #: Times that blocks of each length are left out, at other places.
 ROUNDS = 3
-#: Rows that fast rotations are measured on, in the middle; slow ones are measured on every n-th row.
+#: Rows in the middle that fast rotations are measured on; slow ones are, on every n-th row.
 ROWS = 512
 #: Least share of noise in the smooth part: below, its matrix cannot be inverted.
 LEAST_NOISE = 1e-4
@@ -97,7 +97,7 @@ class _Model:
         columns = np.concatenate([np.full((n, 1), n**-0.5), *waves, coordinates], axis=1)
         basis, _ = np.linalg.qr(columns[:, self.columns(fitted)])
         rest = coordinates - basis @ (basis.T @ coordinates)
-        self.inverse = _inverse(fit_kernel(rest).by_offset(n))
+        self.inverse = toeplitz_inverse(fit_kernel(rest).by_offset(n))
         self.weighted = self.inverse @ columns
         self.gram = columns.T @ self.weighted
         self.solved: dict[int, list[tuple[Floats, Floats, float]]] = {}
@@ -161,7 +161,7 @@ def _waves(n: int, rotation: Rotation, coordinates: Floats, most: int) -> Floats
     return np.asarray(bent[:, : 2 + 2 * bends])
 
 
-def _inverse(covariance: Floats) -> Floats:
+def toeplitz_inverse(covariance: Floats) -> Floats:
     """Invert the matrix of a kernel given by offset, which is symmetric and Toeplitz: ``[n, n]``.
 
     Durbin's recursion gives its first column (Golub & Van Loan 2013, section 4.7.3), and that the
@@ -171,11 +171,11 @@ def _inverse(covariance: Floats) -> Floats:
     by_offset = covariance / (covariance[0] or 1.0)
     by_offset = by_offset * (1 - LEAST_NOISE)
     by_offset[0] = 1.0
-    ahead = np.zeros(n)
-    ahead[0], left = 1.0, 1.0
+    ahead = np.eye(1, n)[0]
+    left = 1.0
     for k in range(1, n):
         reflection = -(by_offset[k:0:-1] @ ahead[:k]) / left
-        ahead[1 : k + 1] += reflection * ahead[k - 1 :: -1][: k]
+        ahead[1 : k + 1] += reflection * ahead[k - 1 :: -1][:k]
         left *= 1 - reflection**2
     ahead /= np.sqrt(left)
     behind = np.concatenate([[0.0], ahead[:0:-1]])
