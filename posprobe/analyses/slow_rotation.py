@@ -179,7 +179,7 @@ def _fitted(
     both = {(a, b): left(a, b) for a in slower + fine[::3] for b in faster + fine}
     # The slower wave is there only if it explains much of what is left.
     if min(both.values()) < 0.5 * min(alone.values()):
-        kept = list(min(both, key=lambda pair: both[pair]))
+        kept = [*min(both.items(), key=lambda item: item[1])[0]]
     else:
         kept = [min(alone, key=lambda f: alone[f])]
     basis, _ = np.linalg.qr(np.concatenate([*others, *(_wave(f, n) for f in kept)], axis=1))
