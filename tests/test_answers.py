@@ -12,6 +12,7 @@ from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ask, half_length, settle
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.rotation_answers import closed_form
+from posprobe.analyses.rotation_skill import LEAST_NOISE, toeplitz_inverse
 from posprobe.analyses.views import view
 
 Floats = NDArray[np.float64]
@@ -142,6 +143,90 @@ def test_no_basis_scale_or_mean_row_matters(name: str) -> None:
             assert one.effect == pytest.approx(two.effect, rel=1e-3, abs=1e-4), one.question
 
 
+#: Questions whose answer is about the curve, whichever way it is run along.
+EITHER_WAY = ("rotations", "ladder", "smooth", "stationary", "low_dimensional")
+CLEAR = {
+    **TABLES,
+    "ladder": planted([3.0, 6.0, 12.0, 24.0], 128),
+    "few directions": smooth(128, 3, 4.0) @ rotation(16)[:3] + 0.02 * gaussian(128, 16),
+}
+
+
+@pytest.mark.parametrize("name", CLEAR)
+def test_changes_that_change_no_property_change_no_answer(name: str) -> None:
+    values = CLEAR[name]
+    plain = by_name(values)
+    width = values.shape[1]
+    changes = {
+        "turned": values @ rotation(width, seed=5),
+        "scaled": 250 * values,
+        "moved": values + 3 * gaussian(1, width, seed=6),
+        "reversed": values[::-1],
+    }
+    for change, changed in changes.items():
+        found = by_name(changed)
+        for question in EITHER_WAY:
+            yes = found[question].answer == "yes"
+            assert yes == (plain[question].answer == "yes"), (change, question)
+        assert len(found["rotations"].value) == len(plain["rotations"].value), change
+
+
+@pytest.mark.parametrize("name", ["planted", "walk"])
+def test_winding_does_not_depend_on_basis_scale_mean_or_direction(name: str) -> None:
+    values = TABLES[name]
+    changes = (values @ rotation(16, seed=5), 250 * values, values + 2.0, values[::-1])
+    turns = [
+        [pair["turns"] for pair in pp.winding(changed).summary()["pairs"] or []]
+        for changed in (values, *changes)
+    ]
+    for other in turns[1:]:
+        assert np.abs(other) == pytest.approx(np.abs(turns[0]), rel=0.05, abs=0.05)
+
+
+# --- each rotation ---
+
+
+@pytest.mark.parametrize("factor", [2.0, 3.0])
+def test_every_rung_of_a_ladder_is_listed_down_to_a_turn_and_a_half(factor: float) -> None:
+    periods = [3.0 * factor**k for k in range(5)]
+    found = by_name(planted(periods, 128, 64))["rotations"]
+    listed = [p for p in periods if 128 / p > 1.5]
+    assert [line["period"] for line in found.value] == pytest.approx(listed, rel=0.06)
+    assert all(0.02 < line["skill"] < 0.5 for line in found.value)
+
+
+def test_slow_curves_beside_rotations_are_no_rotations() -> None:
+    values = waves(128, [3.3, 5.3, 8.7])
+    values = np.hstack([values / np.linalg.norm(values), np.zeros((128, 26))]) @ rotation(32)
+    for background in (smooth(128, 32, 20.0), walk(128, 32)):
+        rest = background - background.mean(axis=0)
+        found = by_name(values + rest / np.linalg.norm(rest))["rotations"]
+        assert [line["period"] for line in found.value] == pytest.approx([3.3, 5.3, 8.7], rel=0.02)
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
+def test_skill_of_a_rotation_in_noise_is_its_share(noise: float) -> None:
+    values = np.hstack([waves(400, [7.3]), np.zeros((400, 14))]) @ rotation(16)
+    values = values + gaussian(400, 16) * np.sqrt(noise / 16)
+    (line,) = by_name(values)["rotations"].value
+    assert line["skill"] == pytest.approx(1 / (1 + noise), abs=0.05)
+
+
+def test_a_rotation_that_drifts_keeps_its_skill() -> None:
+    t = np.arange(512) / 512
+    angle = 2 * np.pi * 64 * (t - 0.05 * t**2)
+    values = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(32)[:2]
+    (line,) = by_name(values + gaussian(512, 32) / np.sqrt(32))["rotations"].value
+    assert line["skill"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_the_inverse_of_a_kernel_is_its_inverse() -> None:
+    kernel = np.exp(-np.arange(40) / 7)
+    matrix = kernel[np.abs(np.subtract.outer(np.arange(40), np.arange(40)))] * (1 - LEAST_NOISE)
+    np.fill_diagonal(matrix, 1.0)
+    np.testing.assert_allclose(toeplitz_inverse(3 * kernel), np.linalg.inv(matrix), atol=1e-9)
+
+
 def test_a_seed_gives_the_same_answers() -> None:
     assert ask(TABLES["planted"], seed=3) == ask(TABLES["planted"], seed=3)
 
@@ -161,6 +246,12 @@ LEAN = {
     "zeros": np.zeros((40, 4)),
     "one row differs": np.eye(40)[:, :1] * np.ones(3),
     "a straight line": np.outer(np.arange(60.0), [1.0, 2.0, 3.0]),
+    **{f"{n} x {d}": gaussian(n, d) for n in (2, 3, 8) for d in (1, 2)},
+    "rows twice": np.repeat(walk(30, 4), 2, axis=0),
+    "one row again and again": np.tile(gaussian(4, 3), (10, 1)),
+    "constant columns": np.hstack([walk(40, 2), np.ones((40, 3))]),
+    "one wave and nothing else": np.cos(np.arange(64) * 0.7)[:, None],
+    "a circle and nothing else": waves(64, [5.3]),
     "two values": np.tile([[0.0, 1], [1.0, 0]], (30, 1)),
 }
 

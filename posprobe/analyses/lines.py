@@ -183,8 +183,8 @@ def _look(
     power = np.square(np.abs(waves)).sum(axis=1, dtype=np.float64)
     cycles = np.arange(n + 1) / 2
     hole = np.zeros(n + 1, dtype=bool)
-    for line in before:
-        hole |= (cycles >= line.low - 1.5) & (cycles <= line.high + 1.5)
+    for other in before:
+        hole |= (cycles >= other.low - 1.5) & (cycles <= other.high + 1.5)
     if hole.all():
         hole[:] = False
     # What was taken out leaves holes, which would lower the background: the level beside them.
@@ -220,7 +220,7 @@ def _look(
         seen = waves[kept]
         for group in _together(peaks, part, seen, where):
             plane = _plane(seen[group[0]])
-            if any(line.same(float(where[group[0]]), plane) for line in before):
+            if any(other.same(float(where[group[0]]), plane) for other in before):
                 continue
             found = _describe(points, group, where, part, background, seen, total, rank)
             low, high = float(where[group].min()), float(where[group].max())

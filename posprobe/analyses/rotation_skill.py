@@ -97,7 +97,7 @@ class _Model:
         columns = np.concatenate([np.full((n, 1), n**-0.5), *waves, coordinates], axis=1)
         basis, _ = np.linalg.qr(columns[:, self.columns(fitted)])
         rest = coordinates - basis @ (basis.T @ coordinates)
-        self.inverse = _inverse(fit_kernel(rest).by_offset(n))
+        self.inverse = toeplitz_inverse(fit_kernel(rest).by_offset(n))
         self.weighted = self.inverse @ columns
         self.gram = columns.T @ self.weighted
         self.solved: dict[int, list[tuple[Floats, Floats, float]]] = {}
@@ -161,7 +161,7 @@ def _waves(n: int, rotation: Rotation, coordinates: Floats, most: int) -> Floats
     return np.asarray(bent[:, : 2 + 2 * bends])
 
 
-def _inverse(covariance: Floats) -> Floats:
+def toeplitz_inverse(covariance: Floats) -> Floats:
     """Invert the matrix of a kernel given by offset, which is symmetric and Toeplitz: ``[n, n]``.
 
     Durbin's recursion gives its first column (Golub & Van Loan 2013, section 4.7.3), and that the
