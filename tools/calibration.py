@@ -410,7 +410,7 @@ FIELDS: Mapping[str, Process] = {
         for length in (1.5, 3, 8)
     },
     "low-rank field": Process(
-        low_rank_field, S({"order", "smooth", "low_dimensional"}), S({"stationary"}), grid=True
+        low_rank_field, S({"order", "low_dimensional"}), BOTH, grid=True
     ),
     "field with growing norms": Process(growing_field, ORDERED, S({"smooth"}), grid=True),
     "row + column codes": Process(additive, S({"order", "rows_and_columns"}), BOTH, grid=True),
