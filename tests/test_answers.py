@@ -219,7 +219,7 @@ def of_grid(values: Floats, side: int) -> dict[str, Answer]:
 
 
 def test_codes_that_go_round_are_found_and_smooth_ones_are_not() -> None:
-    angle = 2 * np.pi * np.outer(np.arange(14) / 13, [0.8, 1.7])
+    angle = 2 * np.pi * np.outer(np.arange(14) / 13, [1.0, 2.0])
     circles = np.hstack([np.cos(angle), np.sin(angle)]) * [1, 0.4, 1, 0.4]
     down, right = circles @ rotation(32)[:4], circles @ rotation(32, 1)[:4]
     turning = (down[:, None] + right[None]).reshape(196, 32)
