@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,9 +88,11 @@ def _turn(rng: np.random.Generator, rank: int, most: int) -> Floats:
     return np.asarray(turned, dtype=np.float32)
 
 
-def parts(points: Floats, shape: tuple[int, int]) -> tuple[Floats, Floats, Floats]:
+def parts(
+    points: NDArray[np.floating[Any]], shape: tuple[int, int]
+) -> tuple[Floats, Floats, Floats]:
     """Split ``[h * w, d]`` into row code ``[h, d]``, column code ``[w, d]`` and the rest."""
-    cells = points.reshape(*shape, -1)
+    cells = points.astype(np.float64).reshape(*shape, -1)
     cells = cells - cells.mean(axis=(0, 1))
     rows, columns = cells.mean(axis=1), cells.mean(axis=0)
     return rows, columns, cells - rows[:, None] - columns
@@ -267,7 +270,7 @@ def stationary(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
     return Answer("stationary", answer, text, value, typical, None, misfit - typical, keys)
 
 
-def _unequal(points: Floats, shape: tuple[int, int]) -> tuple[float, float]:
+def _unequal(points: NDArray[np.floating[Any]], shape: tuple[int, int]) -> tuple[float, float]:
     """Return how unequal places are, by inner products and by norms.
 
     By inner products: the share of the Gram matrix's squares that its means over equal
@@ -332,7 +335,9 @@ def low_dimensional(shared: View, shape: tuple[int, int], keys: tuple[str, ...])
     return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
 
 
-def _participation(points: Floats) -> tuple[float, Floats]:
+def _participation(
+    points: NDArray[np.floating[Any]],
+) -> tuple[float, NDArray[np.floating[Any]]]:
     """Return the participation ratio, and the smaller of the two Gram matrices."""
     points = points - points.mean(axis=0)
     gram = points.T @ points if points.shape[1] <= len(points) else points @ points.T
