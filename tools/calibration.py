@@ -268,7 +268,7 @@ def growing_field(rng: np.random.Generator, n: int, d: int) -> Floats:
 
 
 def rotating_codes(rng: np.random.Generator, n: int, d: int) -> Floats:
-    """Draw row and column codes of two rotations each, of one and two turns, with a tenth of noise."""
+    """Draw row and column codes that go round once and twice, with a tenth of noise."""
     side = round(np.sqrt(n))
     place = np.arange(side) / (side - 1)
     parts = []
