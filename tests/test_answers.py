@@ -305,6 +305,51 @@ def test_the_two_dimensional_sinusoid_is_recognised() -> None:
     assert found["closed_form"].answer == "yes"
 
 
+def of_grid(values: Floats, side: int) -> dict[str, Answer]:
+    return {answer.question: answer for answer in ask_grid(values, side, side)}
+
+
+def test_codes_that_go_round_are_found_and_smooth_ones_are_not() -> None:
+    angle = 2 * np.pi * np.outer(np.arange(14) / 13, [1.0, 2.0])
+    circles = np.hstack([np.cos(angle), np.sin(angle)]) * [1, 0.4, 1, 0.4]
+    down, right = circles @ rotation(32)[:4], circles @ rotation(32, 1)[:4]
+    turning = (down[:, None] + right[None]).reshape(196, 32)
+    found = of_grid(turning + 0.05 * gaussian(196, 32), 14)
+    assert found["rows_and_columns"].answer == "yes"
+    assert found["axis_rotations"].answer == "yes"
+    for length in (2.0, 4.0, 8.0):
+        lines = smooth(14, 64, length)
+        curves = (lines[:, None, :32] + lines[None, :, 32:]).reshape(196, 32)
+        assert of_grid(curves, 14)["axis_rotations"].answer != "yes"
+
+
+def surface(side: int, d: int, power: float, length: float) -> Floats:
+    """An isotropic field: smooth with a power of 2, rough with 1."""
+    place = np.stack(np.divmod(np.arange(side * side), side), axis=1) / length
+    distance = np.sqrt(np.square(place[:, None] - place[None]).sum(axis=-1))
+    kernel = np.exp(-(distance**power) / power) + 1e-8 * np.eye(side * side)
+    return np.asarray(np.linalg.cholesky(kernel) @ gaussian(side * side, d))
+
+
+def test_a_smooth_surface_is_smooth_and_a_rough_one_is_not() -> None:
+    assert of_grid(surface(12, 48, 2, 3.0), 12)["smooth"].answer == "yes"
+    assert of_grid(surface(12, 48, 1, 3.0), 12)["smooth"].answer == "no"
+    assert of_grid(gaussian(144, 48), 12)["smooth"].answer == "no"
+
+
+def test_where_patches_stand_matters_if_their_norms_grow() -> None:
+    even = surface(12, 48, 2, 2.0)
+    assert of_grid(even, 12)["stationary"].answer == "yes"
+    grown = np.geomspace(1, 4, 12).repeat(12)[:, None] * even
+    assert of_grid(grown, 12)["stationary"].answer == "no"
+
+
+def test_a_surface_in_few_directions_has_few_directions() -> None:
+    flat = surface(12, 3, 2, 2.0) @ rotation(48)[:3] + 0.02 * gaussian(144, 48)
+    assert of_grid(flat, 12)["low_dimensional"].answer == "yes"
+    assert of_grid(surface(12, 48, 2, 2.0), 12)["low_dimensional"].answer == "no"
+
+
 # --- arithmetic ---
 
 

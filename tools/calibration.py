@@ -268,13 +268,13 @@ def growing_field(rng: np.random.Generator, n: int, d: int) -> Floats:
 
 
 def rotating_codes(rng: np.random.Generator, n: int, d: int) -> Floats:
-    """Draw row and column codes of two rotations each, 0.8 and 1.7 turns, with a tenth of noise."""
+    """Draw row and column codes that go round once and twice, with a tenth of noise."""
     side = round(np.sqrt(n))
     place = np.arange(side) / (side - 1)
     parts = []
     for _ in range(2):
         planes = np.linalg.qr(rng.standard_normal((d, 4)))[0]
-        angles = 2 * np.pi * (place[:, None] * np.array([0.8, 1.7]) + rng.random(2))
+        angles = 2 * np.pi * (place[:, None] * np.array([1.0, 2.0]) + rng.random(2))
         waves = np.concatenate([np.cos(angles), np.sin(angles)], axis=1) * [1, 0.4, 1, 0.4]
         parts.append(waves @ planes.T)
     codes = (parts[0][:, None] + parts[1][None]).reshape(n, d)
@@ -410,7 +410,7 @@ FIELDS: Mapping[str, Process] = {
         for length in (1.5, 3, 8)
     },
     "low-rank field": Process(
-        low_rank_field, S({"order", "smooth", "low_dimensional"}), S({"stationary"}), grid=True
+        low_rank_field, S({"order", "low_dimensional"}), BOTH, grid=True
     ),
     "field with growing norms": Process(growing_field, ORDERED, S({"smooth"}), grid=True),
     "row + column codes": Process(additive, S({"order", "rows_and_columns"}), BOTH, grid=True),

@@ -24,7 +24,7 @@ from posprobe.analyses.stationary import (
     root,
     toeplitz,
 )
-from posprobe.analyses.views import LEVEL, MAX_ROWS, View
+from posprobe.analyses.views import LEVEL, MAX_ROWS, View, units
 
 #: Draws of each null, and of the one that needs every column.
 DRAWS, WIDE_DRAWS = 99, 49
@@ -33,7 +33,7 @@ MIN_SIDE, LONG_SIDE = 4, 6
 #: Leading directions of draws, and the most independent columns.
 RANK, MOST_COLUMNS = 8, 192
 #: Directions are fewer if they spread over at most this share of what smoothness gives.
-FEWER = 0.75
+FEWER = 0.6
 #: Most patches of which draws are made.
 AREA = 1024
 #: Misfit above which displacements hardly decide anything, though chance makes it as large.
@@ -92,7 +92,7 @@ def parts(
     points: NDArray[np.floating[Any]], shape: tuple[int, int]
 ) -> tuple[Floats, Floats, Floats]:
     """Split ``[h * w, d]`` into row code ``[h, d]``, column code ``[w, d]`` and the rest."""
-    cells = points.reshape(*shape, -1)
+    cells = points.astype(np.float64).reshape(*shape, -1)
     cells = cells - cells.mean(axis=(0, 1))
     rows, columns = cells.mean(axis=1), cells.mean(axis=0)
     return rows, columns, cells - rows[:, None] - columns
@@ -142,7 +142,7 @@ def field_answers(shared: View, height: int, width: int) -> list[Answer]:
     return [
         smooth(shared, field, asked[0][1]),
         stationary(shared, field, asked[1][1]),
-        low_dimensional(shared, field, asked[2][1]),
+        low_dimensional(shared, shape, asked[2][1]),
     ]
 
 
@@ -155,11 +155,12 @@ def smooth(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
     as alike as can be without smoothness.
     """
     height, width = field.shape
-    cells = shared.coordinates[:, :RANK].reshape(height, width, -1)
+    # All columns: the leading directions of a rough field are smoother than it is.
+    cells = shared.points.reshape(height, width, -1)
     found = _bends(cells)
     rng = shared.rng(13)
     rough = _rough(height, width)
-    sizes = np.sqrt(np.square(cells).sum(axis=(0, 1)))
+    sizes = np.sqrt(np.square(shared.coordinates).sum(axis=0))
     drawn = np.empty((2, DRAWS, len(found)))
     for k in range(DRAWS):
         isotropic = rough @ (rng.standard_normal((height * width, len(sizes))) * sizes)
@@ -169,7 +170,7 @@ def smooth(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
         ]
         most = max(len(own) for own in field.columns[:2])
         turned = [walk @ _turn(rng, walk.shape[1], most) for walk in walks]
-        drawn[0, k] = _bends(isotropic.reshape(cells.shape))
+        drawn[0, k] = _bends(isotropic.reshape(height, width, -1))
         drawn[1, k] = _bends(turned[0][:, None] + turned[1][None])
     p = 0.0
     for null in drawn:
@@ -299,24 +300,25 @@ def _unequal(points: NDArray[np.floating[Any]], shape: tuple[int, int]) -> tuple
     return 1 - kept / max(whole, np.finfo(np.float64).tiny), float(slow.sum() / len(norms))
 
 
-def low_dimensional(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
+def low_dimensional(shared: View, shape: tuple[int, int], keys: tuple[str, ...]) -> Answer:
     """Ask whether there are fewer directions than in the fitted field with independent columns."""
-    height, width = field.shape
+    height, width = shape
     d = shared.points.shape[1]
     if d < 3:
         text = f"Cannot be told of {d} columns."
         return Answer("low_dimensional", "cannot tell", text, keys=keys)
     rng = shared.rng(15)
     count = min(d, MOST_COLUMNS)
-    spread, gram = _participation(shared.points)
+    unit = units(shared.points)  # so that no few long rows decide
+    unit = unit - unit.mean(axis=0)
+    field = fit_field(unit, shape)
+    spread, gram = _participation(unit)
     variances = np.cumsum(np.linalg.eigvalsh(gram)[::-1])
     held = int(np.searchsorted(variances, 0.9 * variances[-1] * (1 - 1e-6)) + 1)
     drawn = np.array([_participation(field.draw(rng, count))[0] for _ in range(WIDE_DRAWS)])
     expected = float(np.median(drawn))
     p = rank(-spread, -drawn)
-    answer = verdict_of(
-        p if spread <= FEWER * expected else 1.0, enough=min(field.shape) >= LONG_SIDE
-    )
+    answer = verdict_of(p if spread <= FEWER * expected else 1.0, enough=min(shape) >= LONG_SIDE)
     are = "1 direction holds" if held == 1 else f"{held} directions hold"
     told = (
         f"{are} nine tenths of the variance, which is spread as evenly as {spread:.3g} equal "
@@ -333,7 +335,9 @@ def low_dimensional(shared: View, field: Field, keys: tuple[str, ...]) -> Answer
     return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
 
 
-def _participation(points: NDArray[np.floating[Any]]) -> tuple[float, Floats]:
+def _participation(
+    points: NDArray[np.floating[Any]],
+) -> tuple[float, NDArray[np.floating[Any]]]:
     """Return the participation ratio, and the smaller of the two Gram matrices."""
     points = points - points.mean(axis=0)
     gram = points.T @ points if points.shape[1] <= len(points) else points @ points.T
