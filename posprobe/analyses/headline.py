@@ -11,7 +11,7 @@ skill looks at the `COMPONENTS` leading components only.
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,8 +236,11 @@ def sinusoid_headline(shared: ShapeConstants) -> dict[str, float | None]:
     """Compute the headline numbers of the sinusoid of a shape; empty where there is none."""
     if shared.sinusoid is None or not shared.blocks:
         return {}
-    numbers = headline(shared.sinusoid, shared)
+    numbers = headline(shared.sinusoid, replace(shared, ladder=None))
     on_line = not isinstance(shared.layout, Grid)
+    if shared.ladder is not None and "sinusoid" in shared.blocks:
+        near, share = shared.ladder.from_itself()
+        numbers |= {"sinusoid.cka": near, "sinusoid.ladder_share": share if on_line else None}
     if shared.ladder is not None and on_line and "shift" in shared.blocks:
         # Its exact shift needs every direction of the ladder, not the leading few.
         scores = shared.ladder.basis * shared.ladder.singular

@@ -117,6 +117,14 @@ class Ladder:
             eps=table.shape[1] * float(np.finfo(table.dtype).eps),
         )
 
+    def from_itself(self) -> tuple[float | None, float | None]:
+        """Return the same numbers of the sinusoid itself, which need no product."""
+        squared, power = self.cloud.squared_gram, self.cloud.power
+        eps = len(self.basis) * float(np.finfo(np.float64).eps)
+        return self._reduced(
+            power=power, squared=squared, cross=squared, inside=float(power.sum()), eps=eps
+        )
+
     def _reduced(
         self, *, power: Floats, squared: float, cross: float, inside: float, eps: float
     ) -> tuple[float | None, float | None]:
