@@ -389,9 +389,6 @@ def _rotations(seen: Seen) -> str:
     periods = [float(rotation["period"]) for rotation in answer["value"]]
     for at in periods:
         panel.upright(at)
-        if len(periods) <= 5:
-            side = "end" if at > n / 4 else "start"
-            panel.beside(f" {show(at)} ", at, 2 * top, side, -8)
     panel.line(place, np.maximum(tall, least))
     panel.axis("2", "period, in positions", str(n))
     shown = ", ".join(show(at) for at in periods[:6])
