@@ -9,7 +9,7 @@ in each band of frequencies. Lines at whole numbers of turns are found like any 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,6 +21,8 @@ from posprobe.analyses.closeness import Floats
 from posprobe.analyses.gram import fast_length
 from posprobe.analyses.slow_rotation import MIN_TURNS, Rotation, find_slow_rotations
 
+#: Turns over the table by which rotations of different periods differ.
+RESOLVED = 0.75
 #: Slowest wave of the background: below, centring has taken power away.
 SLOWEST_CYCLES = 1.5
 #: Fewest turns of a line: from here on the spectrum has a background on both sides. Rotations of
@@ -132,7 +134,7 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
         first.cycles,
         first.power / total,
         first.background / total,
-        tuple(sorted(rotations, key=lambda line: line.period)),
+        _resolved(rotations, n),
         first.height,
         p,
         first.needed,
@@ -154,6 +156,15 @@ class _Line:
         """Say whether a wave at another frequency is a part of this rotation, which drifts."""
         ratio = max(cycles, self.cycles) / min(cycles, self.cycles)
         return ratio < SAME_PERIOD and np.square(plane.T @ self.plane).sum() / 2 > SAME_PLANE
+
+
+def _resolved(rotations: Sequence[Rotation], n: int) -> tuple[Rotation, ...]:
+    """Order rotations by period; of those with one period, which drift, the largest stands."""
+    kept: list[Rotation] = []
+    for rotation in sorted(rotations, key=lambda line: -line.share):
+        if all(abs(n / rotation.period - n / other.period) >= RESOLVED for other in kept):
+            kept.append(rotation)
+    return tuple(sorted(kept, key=lambda line: line.period))
 
 
 @dataclass(frozen=True, eq=False)
