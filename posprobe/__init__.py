@@ -92,12 +92,13 @@ if TYPE_CHECKING:
         RelativeBias,
         Rotary,
     )
-    from posprobe.table import (
+    from posprobe.tables import (
         Grid,
         PositionTable,
         Sequence,
         Source,
         product,
+        table,
     )
 
 _HOMES = {
@@ -105,16 +106,16 @@ _HOMES = {
     "Comparison": "report",
     "Contexts": "measurements.model",
     "ForwardAnalysis": "report",
-    "Grid": "table",
+    "Grid": "tables",
     "LinearBias": "schemes",
     "PaperFigure": "report",
-    "PositionTable": "table",
+    "PositionTable": "tables",
     "PosprobeError": "errors",
     "RelativeBias": "schemes",
     "Rotary": "schemes",
     "SchemeAnalysis": "report",
-    "Sequence": "table",
-    "Source": "table",
+    "Sequence": "tables",
+    "Source": "tables",
     "against_sinusoid": "analyses",
     "alibi_slopes": "encodings",
     "analyze": "report",
@@ -148,7 +149,7 @@ _HOMES = {
     "permutation_effect": "forward",
     "phase_shift": "forward",
     "probes": "analyses",
-    "product": "table",
+    "product": "tables",
     "random_images": "forward",
     "random_tokens": "forward",
     "rotary_frequencies": "encodings",
@@ -166,6 +167,7 @@ _HOMES = {
     "style": "figures",
     "subspace_overlap": "analyses",
     "t5_buckets": "encodings",
+    "table": "tables",
     "translation_matrix": "encodings",
     "winding": "analyses",
 }
@@ -236,6 +238,7 @@ __all__ = [
     "style",
     "subspace_overlap",
     "t5_buckets",
+    "table",
     "translation_matrix",
     "winding",
 ]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidTable, MissingExtra, UsageError
-from posprobe.table import Layout, PositionTable, Sequence
+from posprobe.tables import Layout, PositionTable, Sequence
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -13,7 +13,7 @@ from posprobe.analyses.heads import HeadsBlock
 from posprobe.analyses.rotation import RotationBlock
 from posprobe.analyses.smoothness import SmoothnessBlock
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Text, limits
-from posprobe.table import LayoutBlock, SourceBlock
+from posprobe.tables import LayoutBlock, SourceBlock
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
 Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]

@@ -28,7 +28,7 @@ from posprobe.analyses.headline import (
 from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.analyses.stationary import Process, fit_process
 from posprobe.errors import UsageError
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 if TYPE_CHECKING:
     from posprobe.documents import BandBlock

@@ -1,6 +1,6 @@
 """Positional encodings that have no table of rows: relative biases, rotations, linear biases.
 
-They stand beside `posprobe.table.PositionTable`. Each offers ``kernel(n)``, the similarity of
+They stand beside `posprobe.tables.PositionTable`. Each offers ``kernel(n)``, the similarity of
 positions that the scheme induces, so that any scheme can stand beside any other.
 """
 
@@ -18,7 +18,7 @@ from posprobe.attention import look_up
 from posprobe.drawable import Drawable
 from posprobe.encodings.rotary import rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.table import Grid, Layout, Sequence, Source, describe_layout
+from posprobe.tables import Grid, Layout, Sequence, Source, describe_layout
 
 #: ``bias``: added to the attention logits; ``cosine``: of the vector of a distance with that of
 #: distance zero, where a distance has a vector that meets the query.

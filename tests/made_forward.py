@@ -26,7 +26,7 @@ from posprobe.analyses.mean_decomposition import (
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.measurements.model.states import with_numbers
 from posprobe.report.forward import ForwardAnalysis
-from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

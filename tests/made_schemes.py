@@ -8,7 +8,7 @@ import numpy as np
 
 from posprobe.encodings import alibi_slopes, t5_buckets
 from posprobe.schemes import LinearBias, RelativeBias, Rotary
-from posprobe.table import Grid, Sequence, Source
+from posprobe.tables import Grid, Sequence, Source
 
 
 def source(tensor: str | None = None) -> Source:

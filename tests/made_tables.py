@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
 
 Floats = NDArray[np.floating[Any]]
 

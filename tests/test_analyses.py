@@ -22,7 +22,7 @@ import posprobe as pp
 from posprobe.encodings.sinusoidal import frequencies
 from posprobe.errors import InvalidTable
 from posprobe.samples import samples
-from posprobe.table import Grid, PositionTable, Sequence
+from posprobe.tables import Grid, PositionTable, Sequence
 
 if TYPE_CHECKING:
     from posprobe.analyses import PCA, Similarity

@@ -43,7 +43,7 @@ from posprobe.forward import (
     random_tokens,
     repeated_tokens,
 )
-from posprobe.table import Grid, Sequence
+from posprobe.tables import Grid, Sequence
 
 
 @pytest.mark.parametrize("build", [gpt2, bert])

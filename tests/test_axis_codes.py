@@ -17,7 +17,7 @@ from posprobe.families import load
 from posprobe.figures import axis_codes as drawing
 from posprobe.figures.sheet import Sheet
 from posprobe.measurements.axis_codes import AXIS_CODES
-from posprobe.table import Grid, PositionTable
+from posprobe.tables import Grid, PositionTable
 
 
 def circles(height: int, width: int, turns: tuple[float, float]) -> PositionTable:

@@ -21,7 +21,7 @@ from posprobe.families import load
 from posprobe.figures import bridging as drawing
 from posprobe.figures.sheet import Sheet
 from posprobe.measurements.bridging import BRIDGING
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 
 def smooth_curve(n: int, d: int, length: float, seed: int = 0) -> Floats:

@@ -35,7 +35,7 @@ from posprobe.report import (
     write_table,
 )
 from posprobe.samples import samples
-from posprobe.table import DroppedRow, Grid, PrefixRow
+from posprobe.tables import DroppedRow, Grid, PrefixRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.report import Analysis
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
 MEMBERS = {"analysis.json", "arrays.npz", "figures", "report.html"}
 SEQUENCE_ARRAYS = {
@@ -780,7 +780,7 @@ def test_an_extracted_table_holds_the_same_values(suffix: str, dtype: Any, tmp_p
         case ".safetensors":
             with safe_open(path, "np") as file:
                 values = file.get_tensor("values")
-                assert json.loads(file.metadata()["posprobe.table"])["positions"] == 12
+                assert json.loads(file.metadata()["posprobe.tables"])["positions"] == 12
         case _:
             values = np.loadtxt(path, delimiter=",").astype(dtype)
     assert values.dtype == dtype

@@ -23,7 +23,7 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS
 from posprobe.report import compare, render_bundle, to_json
 from posprobe.report.published import published_for
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from posprobe.report import Comparison
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
     Floats = NDArray[np.floating[Any]]
 

@@ -15,13 +15,13 @@ import posprobe as pp
 from posprobe.arrays import GPU_PAYS, positions
 from posprobe.cli import main
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from posprobe.analyses import Result
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
 without_cuda = pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")

@@ -43,7 +43,7 @@ from posprobe.errors import (
 from posprobe.families import FAMILIES, find_encodings, load
 from posprobe.families.read import open_reference
 from posprobe.reference import parse_reference
-from posprobe.table import Grid, PositionTable, Sequence
+from posprobe.tables import Grid, PositionTable, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

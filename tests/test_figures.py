@@ -37,14 +37,14 @@ from posprobe.figures.sheet import REPORT, Sheet
 from posprobe.figures.similarity import heat_map, profile
 from posprobe.figures.spectrum import ladder
 from posprobe.measurements import TABLE
-from posprobe.table import Grid, Sequence
+from posprobe.tables import Grid, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from matplotlib.axes import Axes
 
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
 
 @pytest.fixture(autouse=True)

@@ -58,7 +58,7 @@ from posprobe.report.page import page_of as page_model
 from posprobe.report.page import render
 from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.terminal import text as printed
-from posprobe.table import Grid, Layout, Sequence, describe_layout
+from posprobe.tables import Grid, Layout, Sequence, describe_layout
 
 mpl.use("agg")
 

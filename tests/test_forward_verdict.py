@@ -20,7 +20,7 @@ from posprobe.formatting import lookup
 from posprobe.measurements.model import MODEL
 from posprobe.report.page import page_of
 from posprobe.report.questions import MODEL_QUESTIONS
-from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
 
 LAYOUTS: list[Layout] = [Sequence(24), Grid(4, 6)]
 

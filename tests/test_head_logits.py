@@ -31,7 +31,7 @@ from posprobe.families.weights import LayerHeads, load_heads, read_heads
 from posprobe.figures import draw
 from posprobe.forward import measure_heads
 from posprobe.reference import parse_reference
-from posprobe.table import Grid, PositionTable, Sequence, Source
+from posprobe.tables import Grid, PositionTable, Sequence, Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,12 +23,12 @@ from posprobe.analyses.headline import (
 from posprobe.analyses.shift import shift_rank, shift_skill
 from posprobe.measurements import compared_numbers
 from posprobe.samples import samples
-from posprobe.table import Grid, Sequence
+from posprobe.tables import Grid, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
     Floats = NDArray[np.floating[Any]]
 

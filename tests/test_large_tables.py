@@ -25,13 +25,13 @@ from posprobe.figures.common import MAX_POINTS, area, extremes
 from posprobe.figures.grid import MAX_TILES, mosaic, tile_block
 from posprobe.figures.similarity import heat_map
 from posprobe.report.embed import cosines
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from posprobe.analyses import Cosine
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
 # By name, as the functions of the package hide the modules that they stand in.
 SIMILARITY, TILES = (

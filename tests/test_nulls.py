@@ -15,12 +15,12 @@ from posprobe.analyses.headline import headline, headline_curves, shape_constant
 from posprobe.analyses.shift import shift_skill
 from posprobe.errors import UsageError
 from posprobe.nulls import NULLS, band, bands, curves, null_models, surrogate
-from posprobe.table import Grid, Layout, Sequence
+from posprobe.tables import Grid, Layout, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
     Floats = NDArray[np.floating[Any]]
 

@@ -24,7 +24,7 @@ from test_report_page import HOSTILE, named, with_special_rows
 import posprobe as pp
 from posprobe.report.index import write_index
 from posprobe.report.kernels import compare_kernels
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

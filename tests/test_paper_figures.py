@@ -26,7 +26,7 @@ from posprobe.figures.venues import VENUES, venue_rc
 from posprobe.measurements import compared_numbers
 from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.paper_kinds import kinds, kinds_of_several
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -34,7 +34,7 @@ from posprobe.analyses.probing import MIN_ROWS, counted_failures
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.figures import probes as drawing
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 # The package offers the function `probes` under the module's name.
 SOUND = sys.modules["posprobe.analyses.probes"]

@@ -18,7 +18,7 @@ from safetensors import safe_open
 
 from posprobe.errors import AmbiguousTable, InvalidCheckpoint
 from posprobe.families import load
-from posprobe.table import PositionTable, Sequence
+from posprobe.tables import PositionTable, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

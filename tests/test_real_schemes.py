@@ -24,7 +24,7 @@ from posprobe.analyses.smoothness import smoothness
 from posprobe.errors import NoPositionTable
 from posprobe.families import inspect
 from posprobe.schemes import RelativeBias, Rotary
-from posprobe.table import Grid, Sequence
+from posprobe.tables import Grid, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

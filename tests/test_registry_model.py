@@ -22,7 +22,7 @@ from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Table, columns
 from posprobe.report.page import page_of, render
 from posprobe.report.terminal import text
-from posprobe.table import Grid, Sequence
+from posprobe.tables import Grid, Sequence
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -34,7 +34,7 @@ from posprobe.report.embed import cosines
 from posprobe.report.index import write_index
 from posprobe.report.page import render
 from posprobe.report.svg import inline
-from posprobe.table import DroppedRow, Grid, PositionTable, PrefixRow, Source
+from posprobe.tables import DroppedRow, Grid, PositionTable, PrefixRow, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

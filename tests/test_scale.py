@@ -27,7 +27,7 @@ from posprobe.checkpoints import open_local
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families import load
 from posprobe.families.tokens import RUNS, SAMPLE, TokenSample, _blocks, sample_tokens
-from posprobe.table import Grid, PositionTable, Source
+from posprobe.tables import Grid, PositionTable, Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

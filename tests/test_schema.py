@@ -25,7 +25,7 @@ from posprobe.report.kernels import compare_kernels
 from posprobe.report.schemes import analyze_schemes
 from posprobe.samples import samples
 from posprobe.schema import TWO, Count, Reasons, json_schema, limits
-from posprobe.table import Grid, Sequence
+from posprobe.tables import Grid, Sequence
 
 ROOT = Path(__file__).parents[1]
 

@@ -25,7 +25,7 @@ from posprobe.figures.schemes import MAX_FIGURES, scheme_figures, short_names
 from posprobe.figures.sheet import REPORT
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Sequence
+from posprobe.tables import Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -34,7 +34,7 @@ from posprobe.report.scheme_page import SECTIONS, what_it_is
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Grid, PositionTable, Sequence, Source
+from posprobe.tables import Grid, PositionTable, Sequence, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from posprobe.report.page import page_of
 from posprobe.report.questions import SCHEME_QUESTIONS
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Grid, Sequence
+from posprobe.tables import Grid, Sequence
 
 
 def told(*records: Scheme) -> tuple[str, dict[str, dict[str, Any]]]:

@@ -23,7 +23,7 @@ from posprobe.errors import (
 )
 from posprobe.families import inspect
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, facts
-from posprobe.table import Grid, Sequence, Source
+from posprobe.tables import Grid, Sequence, Source
 
 SOURCE = Source(reference="made", resolved="made")
 

@@ -21,7 +21,7 @@ from posprobe.analyses.ladder import ladder
 from posprobe.analyses.pursuit import ENOUGH, choose_sinusoids
 from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
 from posprobe.errors import InvalidTable
-from posprobe.table import Grid, PositionTable
+from posprobe.tables import Grid, PositionTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

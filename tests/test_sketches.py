@@ -16,7 +16,7 @@ import posprobe as pp
 from posprobe.report.page import render
 from posprobe.report.panel import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Panel
 from posprobe.report.sketches import sketches
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 
 def drawn(table: pp.PositionTable) -> tuple[dict[str, Any], dict[str, str]]:

@@ -19,7 +19,7 @@ from posprobe.analyses.stationary import (
     root,
     toeplitz,
 )
-from posprobe.table import Grid, Sequence
+from posprobe.tables import Grid, Sequence
 
 Floats = NDArray[np.float64]
 

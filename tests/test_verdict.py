@@ -18,7 +18,7 @@ from posprobe.arrays import positions
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.verdict import shared, verdict
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 Floats = NDArray[np.float64]
 

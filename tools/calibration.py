@@ -28,7 +28,7 @@ from posprobe.arrays import positions
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.verdict import verdict
-from posprobe.table import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -19,7 +19,7 @@ from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import Result
 from posprobe.analyses.winding import Winding, WindingBlock, winding
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 #: Components whose variance is summed up.
 LEADING = 4

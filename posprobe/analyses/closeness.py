@@ -22,7 +22,7 @@ from posprobe.analyses.rounding import EPS, centred, centring_error
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.schema import Count, Reasons, Share, limits
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, TypedDict
 
 from posprobe.analyses.result import Result
 from posprobe.schema import Natural, Reasons, Text
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 
 class EffectiveBlock(TypedDict):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
 from posprobe.schema import Count, Natural, Reasons, Size, limits
-from posprobe.table import Grid, LayoutBlock, describe_layout
+from posprobe.tables import Grid, LayoutBlock, describe_layout
 
 #: Why numbers of permutations are unknown.
 _UNKNOWN = {

@@ -18,7 +18,7 @@ from posprobe.analyses.unit_rows import unit_rows
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.schema import Cosine, Natural, Reasons
-from posprobe.table import Grid, PositionTable
+from posprobe.tables import Grid, PositionTable
 
 #: Most tiles along a side of a mosaic.
 TILES = 16

@@ -29,7 +29,7 @@ from posprobe.analyses.stationary import (
 )
 from posprobe.analyses.views import DRAWS, LEVEL, MAX_ROWS, View, units, view
 from posprobe.formatting import listed
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 #: Draws of each null of row and column codes.
 CODE_DRAWS = 99

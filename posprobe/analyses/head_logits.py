@@ -21,7 +21,7 @@ from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, Positions, namespace, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
-from posprobe.table import Grid, Layout, LayoutBlock, PositionTable, describe_layout
+from posprobe.tables import Grid, Layout, LayoutBlock, PositionTable, describe_layout
 
 #: Largest number of positions whose n x n logits are formed, one head at a time.
 MAX_POSITIONS = 16_384

@@ -12,7 +12,7 @@ from posprobe.analyses.result import Result, numbers
 from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable
 from posprobe.schema import TWO, Reasons, Share, Size
-from posprobe.table import Grid, Layout, LayoutBlock, Sequence, describe_layout
+from posprobe.tables import Grid, Layout, LayoutBlock, Sequence, describe_layout
 
 
 class HeadsBlock(TypedDict):

@@ -18,7 +18,7 @@ from posprobe.analyses.result import Result
 from posprobe.arrays import Array, in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.schema import Count, Natural, Reasons, Share, limits
-from posprobe.table import Grid, Layout, LayoutBlock, PositionTable, Source, describe_layout
+from posprobe.tables import Grid, Layout, LayoutBlock, PositionTable, Source, describe_layout
 
 #: Hidden states of a layer whose products ``[d, d]`` are added up: enough to know the largest
 #: variance to a percent or so, and few beside those of a long run, in which they would cost more

@@ -19,7 +19,7 @@ from posprobe.analyses.unit_rows import sum_of_squares
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.schema import Natural, Reasons, Share, Size, limits
-from posprobe.table import Layout, PositionTable
+from posprobe.tables import Layout, PositionTable
 
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
 #: cores for 65,536 x 1,024, and four times the table's memory, which both double with the rows.

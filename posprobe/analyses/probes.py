@@ -37,7 +37,7 @@ from posprobe.analyses.probing import (
 from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.schema import Count, Natural, Reasons, Share, Size
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 #: Ridge penalty of the sound absolute probe, for rows whose mean square norm is 1.
 ALPHA = 1e-3

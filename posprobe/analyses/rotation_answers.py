@@ -14,8 +14,8 @@ from posprobe.analyses.stationary import root, toeplitz
 from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.sinusoidal import sincos2d
-from posprobe.table import Grid, Layout
-from posprobe.table import Sequence as Line
+from posprobe.tables import Grid, Layout
+from posprobe.tables import Sequence as Line
 
 #: CKA with the sinusoid from which a table is one.
 SAME = 0.99

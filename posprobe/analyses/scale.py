@@ -18,7 +18,7 @@ from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.schema import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 if TYPE_CHECKING:
     from types import ModuleType

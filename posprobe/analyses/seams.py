@@ -39,7 +39,7 @@ from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.schema import TWO, Reasons, Row, Text
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 #: Ratio of two levels from which the two sides of a special row differ.
 CHANGE = 1.1

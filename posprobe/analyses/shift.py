@@ -21,7 +21,7 @@ from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions
 from posprobe.schema import Count, Reasons
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 #: Fewest rows of which one half can teach what the other half tests.
 MIN_ROWS = 16

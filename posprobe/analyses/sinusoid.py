@@ -27,7 +27,7 @@ from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.schema import Natural, Reasons, Share, limits
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 #: Fewest positions that are set against a sinusoid.
 MIN_LENGTH = 8

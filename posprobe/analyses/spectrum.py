@@ -17,7 +17,7 @@ from posprobe.analyses.quantiles import chi_squared_quantile
 from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.schema import Count, Reasons, limits
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 Detrend: TypeAlias = Literal["constant", "linear"]
 Window: TypeAlias = Literal["hann", "none"]

@@ -17,7 +17,7 @@ from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import UsageError
 from posprobe.schema import TWO, Count, Natural, Reasons
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 #: Percentiles that a band of chance goes between.
 BAND = (5, 95)

@@ -9,7 +9,7 @@ from posprobe.analyses.closeness import Floats
 from posprobe.analyses.stationary import fit_process, leading
 from posprobe.analyses.views import LEVEL
 from posprobe.analyses.winding import Winding, kept_components, winding, winding_pairs
-from posprobe.table import Sequence
+from posprobe.tables import Sequence
 
 #: Draws of each null: the least p-value that they allow is 0.02.
 DRAWS = 49

@@ -67,7 +67,7 @@ def compare(
         sources_of,
     )
     from posprobe.report import compare as run
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
     set_up_logging(quiet=quiet)
     if nulls < 0:

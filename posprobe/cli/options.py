@@ -19,7 +19,7 @@ from posprobe.foreign import plain
 if TYPE_CHECKING:
     from posprobe.families import TokenSample
     from posprobe.schemes import Scheme
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
 
 class DeviceName(StrEnum):
@@ -156,7 +156,7 @@ def load_records(
     get the checkpoint's name before their own.
     """
     from posprobe.encodings import FORMULAS, of_shape
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
     formula = refs[0].partition(",")[0]
     if formula in FORMULAS and not Path(refs[0]).exists():

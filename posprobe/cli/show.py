@@ -11,7 +11,7 @@ from posprobe.foreign import plain
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme
-    from posprobe.table import DroppedRow, PositionTable, PrefixRow
+    from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
 #: Encodings of one checkpoint that are printed in full; the page has all.
 SHOWN = 12

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import UsageError
-from posprobe.table import Layout, PositionTable, Source
+from posprobe.tables import Layout, PositionTable, Source
 
 #: Largest table that a formula builds, in numbers: 4 GiB of float64.
 MAX_SIZE = 2**29

@@ -15,7 +15,7 @@ from posprobe.encodings.guesses import (
 )
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
-from posprobe.table import Grid, PositionTable
+from posprobe.tables import Grid, PositionTable
 
 
 class Option(NamedTuple):

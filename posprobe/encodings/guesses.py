@@ -14,7 +14,7 @@ import numpy as np
 
 from posprobe.encodings.build import canonical, check_base, check_sizes, formula_table
 from posprobe.encodings.sinusoidal import frequencies
-from posprobe.table import PositionTable, Sequence
+from posprobe.tables import PositionTable, Sequence
 
 
 def counting(length: int, dim: int) -> PositionTable:

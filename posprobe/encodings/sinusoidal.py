@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from posprobe.encodings.build import canonical, check_base, check_sizes, formula_table
 from posprobe.errors import UsageError
-from posprobe.table import Grid, PositionTable, Sequence
+from posprobe.tables import Grid, PositionTable, Sequence
 
 Order: TypeAlias = Literal["interleaved", "halves"]
 GridOrder: TypeAlias = Literal["mae", "timm"]

@@ -15,7 +15,7 @@ from posprobe.families.parts import parts_of
 from posprobe.families.relative_layout import read_relative
 from posprobe.families.rotary import LinearSpec, RotarySpec
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Sequence, Source
+from posprobe.tables import Sequence, Source
 
 #: Largest distance that buckets are laid out for.
 MOST_DISTANCES = 2**20

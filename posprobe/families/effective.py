@@ -23,7 +23,7 @@ from posprobe.families.parts import part_for, parts_of
 from posprobe.families.read import load, open_reference
 from posprobe.families.tokens import sample_tokens
 from posprobe.reference import parse_reference
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 #: What stands at every position beside its encoding.
 Content: TypeAlias = Literal["mean", "none"]

@@ -27,7 +27,7 @@ from posprobe.families.rows import Rows, resolve_rows
 from posprobe.families.values import is_long, order_note, read_some, rows_of
 from posprobe.reference import Reference, parse_reference
 from posprobe.schemes import Scheme
-from posprobe.table import Grid, PositionTable, Source, cut, describe_layout
+from posprobe.tables import Grid, PositionTable, Source, cut, describe_layout
 
 
 def load(

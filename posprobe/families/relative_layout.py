@@ -19,7 +19,7 @@ from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.relative import Relative
 from posprobe.schemes import RelativeBias
-from posprobe.table import Grid, Sequence, Source
+from posprobe.tables import Grid, Sequence, Source
 
 #: Largest distance, and widest window, that is laid out.
 _MOST, _WIDEST = 2**20, 64

@@ -13,7 +13,7 @@ from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.registry import TableRule
-from posprobe.table import DroppedRow, Grid, Layout, PrefixRow, Sequence
+from posprobe.tables import DroppedRow, Grid, Layout, PrefixRow, Sequence
 
 #: Embeddings of special tokens by the last part of their name.
 _TOKENS = {

@@ -15,7 +15,7 @@ from posprobe.errors import PosprobeError, UsageError
 from posprobe.families.parts import part_for, parts_of
 from posprobe.families.read import open_reference
 from posprobe.reference import parse_reference
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 Kind: TypeAlias = Literal["token", "white-noise patch"]
 

@@ -20,7 +20,7 @@ from posprobe.families.effective import (
     read_vector,
     table_at,
 )
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 #: Numbers of heads of timm's models by their size, which their configuration does not state.
 _TIMM_HEADS: Mapping[str, tuple[int, int]] = {

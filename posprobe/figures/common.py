@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import LINES, MUTED
 from posprobe.foreign import plain as as_seen
-from posprobe.table import Grid, Layout
+from posprobe.tables import Grid, Layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

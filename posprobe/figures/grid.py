@@ -12,7 +12,7 @@ from posprobe.analyses.grid import TILES
 from posprobe.figures.common import Builder, one_each
 from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels, opaque
 from posprobe.figures.styles import DIVERGING, INK, ONE_SIDED
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ from posprobe.figures.common import (
 )
 from posprobe.figures.sheet import Sheet, few_ticks, legend_above, legend_height
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from posprobe.figures.common import Builder, balanced, panels
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED
 from posprobe.schemes import MAX_KERNEL, RelativeBias
-from posprobe.table import Grid, Layout
-from posprobe.table import Sequence as Line
+from posprobe.tables import Grid, Layout
+from posprobe.tables import Sequence as Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

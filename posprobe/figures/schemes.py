@@ -17,7 +17,7 @@ from posprobe.figures.kernels import kernel_map
 from posprobe.figures.sheet import REPORT, Sheet
 from posprobe.figures.styles import printable
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

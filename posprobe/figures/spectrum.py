@@ -10,7 +10,7 @@ import numpy as np
 from posprobe.figures.common import BAND, Band, Builder, area, band_of, nothing, plain, styled
 from posprobe.figures.sheet import Sheet, legend_above, legend_height
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

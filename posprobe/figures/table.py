@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
 
 def plot(ax: Axes, table: PositionTable) -> None:

@@ -22,7 +22,7 @@ from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
 from posprobe.formatting import Block, lookup, reasons, show
 from posprobe.page import Picture, Reading, Section, Table, columns
-from posprobe.table import PositionTable, Sequence
+from posprobe.tables import PositionTable, Sequence
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

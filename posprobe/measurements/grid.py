@@ -9,7 +9,7 @@ from posprobe.analyses import Patches
 from posprobe.analyses.grid import GridBlock
 from posprobe.formatting import show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 
 def _mosaic_caption(results: Mapping[str, Patches]) -> str:

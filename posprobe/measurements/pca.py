@@ -16,7 +16,7 @@ from posprobe.measurements.base import (
     sentence,
     undefined,
 )
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 #: Components that a figure draws against position.
 DRAWN = 6

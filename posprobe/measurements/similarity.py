@@ -10,7 +10,7 @@ from posprobe.analyses.similarity import SimilarityBlock
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.formatting import Block, show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 
 def _coarse(block: Block) -> tuple[str, ...]:

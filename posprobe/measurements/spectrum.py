@@ -17,7 +17,7 @@ from posprobe.measurements.base import (
     undefined,
 )
 from posprobe.page import Table, columns
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 
 def _lines(document: Block) -> tuple[Table, ...]:

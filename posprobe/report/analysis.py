@@ -34,8 +34,8 @@ from posprobe.report.notebook import fragment
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
 from posprobe.report.verdict import findings, verdict
-from posprobe.table import PositionTable, describe_layout, describe_source
-from posprobe.table import table as as_table
+from posprobe.tables import PositionTable, describe_layout, describe_source
+from posprobe.tables import table as as_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

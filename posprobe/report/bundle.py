@@ -36,7 +36,7 @@ from posprobe.report.own import (
 from posprobe.report.page import page_of, render
 from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, stored_drawings
 from posprobe.report.svg import smaller_images
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

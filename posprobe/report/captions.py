@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from posprobe.foreign import plain
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Grid, PositionTable, Source
+from posprobe.tables import Grid, PositionTable, Source
 
 if TYPE_CHECKING:
     from posprobe.analyses import Heads, Rotation

@@ -25,8 +25,8 @@ from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
 from posprobe.report.stored import COMPARISON
 from posprobe.report.verdict import shared
-from posprobe.table import Grid, PositionTable
-from posprobe.table import table as as_table
+from posprobe.tables import Grid, PositionTable
+from posprobe.tables import table as as_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,7 +13,7 @@ from posprobe.report.analysis import describe
 from posprobe.report.files import expanded, whole_files
 
 if TYPE_CHECKING:
-    from posprobe.table import PositionTable
+    from posprobe.tables import PositionTable
 
 
 def write_table(table: PositionTable, path: Path) -> None:
@@ -52,7 +52,7 @@ def _write(table: PositionTable, path: Path) -> None:
             from safetensors.numpy import save
 
             # The package's own writer maps the file, which a full disk turns into a signal.
-            content = save({"values": values}, {"posprobe.table": json.dumps(describe(table))})
+            content = save({"values": values}, {"posprobe.tables": json.dumps(describe(table))})
             path.write_bytes(content)
         case _:
             digits = 17 if values.dtype == np.float64 else 9

@@ -21,8 +21,8 @@ from posprobe.report.kernel_page import kernel_page
 from posprobe.report.notebook import fragment
 from posprobe.report.stored import KERNELS
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Grid, Layout, PositionTable, describe_layout, describe_source
-from posprobe.table import Sequence as Line
+from posprobe.tables import Grid, Layout, PositionTable, describe_layout, describe_source
+from posprobe.tables import Sequence as Line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,7 @@ from posprobe.report.analysis import Analysis, analyze
 from posprobe.report.comparison import distinct
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.table import Grid, PositionTable
+from posprobe.tables import Grid, PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

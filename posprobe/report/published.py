@@ -22,7 +22,7 @@ from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 from posprobe.analyses.probes_published import PUBLISHED_ROWS
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 Match: TypeAlias = Literal["bytes", "hub", "formula", "name"]
 

@@ -21,7 +21,7 @@ from posprobe.report.scheme_page import scheme_page
 from posprobe.report.scheme_verdict import scheme_verdict, told_findings
 from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
-from posprobe.table import Grid, describe_source
+from posprobe.tables import Grid, describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,7 +23,7 @@ from posprobe.arrays import to_numpy
 from posprobe.formatting import Block, listed, show
 from posprobe.measurements import TABLE, Finding, TableInputs
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
-from posprobe.table import Grid
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from posprobe.documents import (

@@ -18,7 +18,7 @@ from posprobe.errors import UsageError
 from posprobe.forward.states import image_shape, is_timm
 from posprobe.forward.streaming import context_length
 from posprobe.measurements.base import Measurement
-from posprobe.table import PositionTable
+from posprobe.tables import PositionTable
 
 #: Tokens of a context unless stated; Song & Zhong take 512.
 LENGTH = 128

@@ -26,7 +26,7 @@ from posprobe.measurements.model.sentences import (
 )
 from posprobe.nulls import band, unexplained
 from posprobe.page import Table, columns
-from posprobe.table import Grid, Layout, PositionTable
+from posprobe.tables import Grid, Layout, PositionTable
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what their
 #: columns are called.

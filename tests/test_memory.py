@@ -1,0 +1,137 @@
+"""What lies in memory: arrays, parameters and lists become tables; references are loaded first."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
+import pytest
+import torch
+
+import posprobe as pp
+from posprobe import frames
+from posprobe.errors import InvalidTable, MissingExtra, UsageError
+from posprobe.tables import Grid
+
+VALUES = np.random.default_rng(0).normal(size=(24, 6))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        VALUES,
+        VALUES[None],
+        VALUES.tolist(),
+        torch.from_numpy(VALUES),
+        torch.nn.Parameter(torch.from_numpy(VALUES)),
+    ],
+    ids=["array", "leading axis", "lists", "tensor", "parameter"],
+)
+def test_every_form_of_the_same_numbers_is_the_same_table(given: Any) -> None:
+    table = pp.table(given, name="mine")
+    np.testing.assert_array_equal(np.asarray(table), VALUES)
+    assert table.shape == (24, 6)
+    assert table.source.dtype == "F64"
+    assert pp.table(table) is table
+
+
+def test_half_formats_are_widened_exactly_and_named() -> None:
+    for kind, name in ((torch.bfloat16, "BF16"), (torch.float16, "F16")):
+        stored = torch.from_numpy(VALUES).to(kind)
+        table = pp.table(stored)
+        assert table.source.dtype == name
+        np.testing.assert_array_equal(np.asarray(table), stored.float().numpy())
+
+
+def test_patches_lie_on_the_grid_that_is_named() -> None:
+    assert pp.table(VALUES, grid=(4, 6)).layout == Grid(4, 6)
+    with pytest.raises(InvalidTable, match="24 rows do not fill a grid of 5 x 5"):
+        pp.table(VALUES, grid=(5, 5))
+
+
+def test_a_parameter_that_changes_later_leaves_a_hashed_table_alone() -> None:
+    first, second = pp.table(VALUES), pp.table(VALUES + 1)
+    assert first.source.sha256 != second.source.sha256
+    assert first.source.sha256 == pp.table(VALUES.copy()).source.sha256
+
+
+def test_arrays_are_analysed_and_compared_as_their_tables_are() -> None:
+    by_array = pp.analyze(VALUES, only=("pca",), nulls=0).to_dict()
+    by_table = pp.analyze(pp.table(VALUES), only=("pca",), nulls=0).to_dict()
+    assert by_array["pca"] == by_table["pca"]
+    comparison = pp.compare(pp.sinusoidal(24, 6), VALUES, only=("pca",), nulls=0)
+    assert comparison.labels == ("sinusoidal:24x6", "table")
+
+
+@pytest.mark.parametrize("reference", ["gpt2", Path("a/model.safetensors")], ids=["text", "path"])
+@pytest.mark.parametrize(
+    "use",
+    [pp.table, pp.analyze, pp.similarity, pp.pca, lambda r: pp.compare(VALUES, r)],
+    ids=["table", "analyze", "similarity", "pca", "compare"],
+)
+def test_a_reference_is_told_to_be_loaded_first(use: Any, reference: Any) -> None:
+    with pytest.raises(UsageError, match=r"is a reference, not a table: .*load\("):
+        use(reference)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        torch.nn.Embedding(4, 2),
+        {"a": 1},
+        None,
+        3.0,
+        [[1.0, 2.0], [3.0]],
+        np.zeros((3, 24, 8)),
+        np.zeros((4, 2), dtype=int),
+        np.full((4, 2), np.nan),
+        np.zeros((0, 4)),
+    ],
+    ids=["module", "dict", "none", "number", "ragged", "3-d", "integers", "nan", "empty"],
+)
+def test_what_is_no_table_is_refused_in_words(given: Any) -> None:
+    with pytest.raises(InvalidTable, match=r"^table: "):
+        pp.table(given)
+
+
+def test_a_table_is_a_data_frame_of_either_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pp.table(VALUES)[4:10]
+    frame = table.to_frame()
+    assert isinstance(frame, pd.DataFrame)
+    assert list(frame["position"]) == list(range(4, 10))
+    np.testing.assert_array_equal(frame.drop(columns="position").to_numpy(), VALUES[4:10])
+    monkeypatch.setattr(frames, "find_spec", lambda name: name == "polars" and find_spec(name))
+    assert isinstance(table.to_frame(), pl.DataFrame)
+    monkeypatch.setattr(frames, "find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match="pip install pandas"):
+        table.to_frame()
+
+
+def test_headline_numbers_are_a_data_frame() -> None:
+    analysis = pp.analyze(VALUES, only=("pca",), nulls=3)
+    frame = analysis.to_frame().set_index("key")
+    entry = analysis.nulls["numbers"]["pca.stable_rank"]
+    assert frame.loc["pca.stable_rank", "table"] == analysis.to_dict()["pca"]["stable_rank"]
+    assert frame.loc["pca.stable_rank", "walk_p50"] == entry["walk"]["p50"]
+
+
+def test_a_repr_is_one_short_line_and_a_card_has_no_long_lists() -> None:
+    table = pp.sinusoidal(200, 16)
+    for measure in (pp.similarity, pp.pca, pp.norms, pp.spectrum, pp.seams, pp.shift, pp.winding):
+        result = measure(table)
+        assert repr(result).startswith(f"{type(result).__name__}(")
+        assert "\n" not in repr(result)
+        assert len(repr(result)) < 200
+        assert len(result._repr_html_()) < 5000
+
+
+def test_properties_are_handed_to_the_axes() -> None:
+    ax = pp.pca(VALUES).plot(title="mine", xlim=(1, 3))
+    assert ax.get_title() == "mine"
+    assert ax.get_xlim() == (1, 3)
+    with pytest.raises(AttributeError, match="no_such"):
+        pp.pca(VALUES).plot(no_such=1)
