@@ -116,7 +116,9 @@ def space(ax: Any, result: PCA) -> None:
     )
 
     steps, shade, colors = _steps(result, 3)
-    ax.add_collection3d(Line3DCollection(steps, colors=colors.to_rgba(shade), linewidths=1.1))
+    lines = Line3DCollection(steps, colors=colors.to_rgba(shade), linewidths=1.1)
+    # Pieces of unequal length: the first releases of matplotlib 3.10 cannot find their limits.
+    ax.add_collection3d(lines, autolim=False)
     for row, face, marker in ((0, "white", "o"), (-1, INK, "s")):
         _end(ax, result, row, 3, markerfacecolor=face, marker=marker)
     reach = 1.05 * np.abs(result.scores[:, :3]).max(axis=0)

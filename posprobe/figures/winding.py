@@ -76,7 +76,9 @@ def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
     steps, number = pieces(points)
     shown = colors.to_rgba(result.start + number)
     thin = 0.7 if pair.turns > MANY_TURNS else 1.5
-    ax.add_collection3d(Line3DCollection(steps, colors=shown, linewidths=thin))
+    lines = Line3DCollection(steps, colors=shown, linewidths=thin)
+    # Pieces of unequal length: the first releases of matplotlib 3.10 cannot find their limits.
+    ax.add_collection3d(lines, autolim=False)
     for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):
         ax.plot(
             *points[row, :, None], marker=mark, markersize=4, markerfacecolor=face,
