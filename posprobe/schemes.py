@@ -18,6 +18,7 @@ from posprobe.attention import look_up
 from posprobe.drawable import Drawable
 from posprobe.encodings.rotary import rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.foreign import plain
 from posprobe.tables import Grid, Layout, Sequence, Source, describe_layout
 
 #: ``bias``: added to the attention logits; ``cosine``: of the vector of a distance with that of
@@ -414,8 +415,8 @@ def _kernel(record: Scheme, n: int, grid: Grid) -> NDArray[np.float64]:
 def _card(record: Scheme) -> str:
     cells = "".join(
         f"<tr><th style='text-align:left'>{escape(key.replace('_', ' '))}</th>"
-        f"<td style='text-align:left'>{escape(str(value))}</td></tr>"
+        f"<td style='text-align:left'>{escape(plain(str(value)))}</td></tr>"
         for key, value in facts(record).items()
         if value not in (None, [], {})
     )
-    return f"<table><caption>{escape(record.name)}</caption>{cells}</table>"
+    return f"<table><caption>{escape(plain(record.name))}</caption>{cells}</table>"

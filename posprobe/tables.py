@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, 
 
 from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.foreign import plain
 from posprobe.frames import to_frame
 from posprobe.schema import Natural, limits
 
@@ -402,10 +403,10 @@ class PositionTable(Drawable):
         }
         cells = "".join(
             f"<tr><th style='text-align:left'>{escape(k)}</th>"
-            f"<td style='text-align:left'>{escape(str(v))}</td></tr>"
+            f"<td style='text-align:left'>{escape(plain(str(v)))}</td></tr>"
             for k, v in facts.items()
         )
-        return f"<table><caption>{escape(self.name)}</caption>{cells}</table>"
+        return f"<table><caption>{escape(plain(self.name))}</caption>{cells}</table>"
 
 
 def table(

@@ -27,7 +27,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "schema": set(),
     "drawable": set(),
     "frames": {"errors"},
-    "tables": {"drawable", "errors", "frames", "schema"},
+    "tables": {"drawable", "errors", "foreign", "frames", "schema"},
     "arrays": {"errors", "tables"},
     "reference": {"errors"},
     "settings": {"errors"},

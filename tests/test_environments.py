@@ -13,6 +13,7 @@ import pytest
 
 MAIN = [sys.executable, "-c", "from posprobe.cli import main; main()"]
 PATCHES = ["analyze", "sincos2d:4x4x16", "--only", "norms", "--nulls", "0"]
+ROWS = ["analyze", "sinusoidal:12x4", "--only", "norms", "--nulls", "0"]
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 
@@ -35,7 +36,7 @@ def run(
 def test_an_encoding_that_lacks_letters_gets_escapes(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    done = run(*PATCHES, cwd=tmp_path, **environment)
+    done = run("families", cwd=tmp_path, **environment)
     assert done.returncode == 0, done.stderr
     printed = run(*PATCHES, "--json", "--quiet", cwd=tmp_path, **environment)
     saved = (tmp_path / "reports" / "sincos2d-4x4x16" / "analysis.json").read_text("utf-8")
@@ -46,7 +47,7 @@ def test_an_encoding_that_lacks_letters_gets_escapes(
 
 
 def test_a_display_that_is_none_is_not_asked(tmp_path: Path) -> None:
-    done = run(*PATCHES, cwd=tmp_path, MPLBACKEND="nonsense")
+    done = run(*ROWS, cwd=tmp_path, MPLBACKEND="nonsense")
     assert done.returncode == 0, done.stderr
 
 
@@ -54,7 +55,7 @@ def test_a_display_that_is_none_is_not_asked(tmp_path: Path) -> None:
 def test_python_without_assertions_and_docstrings_does_the_same(
     option: str, tmp_path: Path
 ) -> None:
-    done = run(*PATCHES, cwd=tmp_path, python=option)
+    done = run(*ROWS, cwd=tmp_path, python=option)
     assert done.returncode == 0, done.stderr
 
 
@@ -65,7 +66,7 @@ def test_streams_on_a_full_disk(streams: str, tmp_path: Path) -> None:
         out, err = (full if streams in (name, "both") else subprocess.PIPE
                     for name in ("stdout", "stderr"))  # fmt: skip
         done = subprocess.run(
-            [*MAIN, *PATCHES], cwd=tmp_path, stdout=out, stderr=err, text=True, check=False
+            [*MAIN, *ROWS], cwd=tmp_path, stdout=out, stderr=err, text=True, check=False
         )
         failed = subprocess.run(
             [*MAIN, "analyze", "./none"], cwd=tmp_path, stdout=out, stderr=err, check=False
@@ -82,7 +83,7 @@ def test_streams_on_a_full_disk(streams: str, tmp_path: Path) -> None:
 def test_streams_that_are_closed(closed: str, tmp_path: Path) -> None:
     command = f'"$@" {closed}>&-'
     done = subprocess.run(
-        ["sh", "-c", command, "sh", *MAIN, *PATCHES, "--out", "b"], cwd=tmp_path,
+        ["sh", "-c", command, "sh", *MAIN, *ROWS, "--out", "b"], cwd=tmp_path,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -109,7 +110,7 @@ posprobe.families.load = loaded
 posprobe.cli.main()
 """
     done = subprocess.run(
-        [sys.executable, "-c", code, *PATCHES, "--out", "b"], cwd=tmp_path,
+        [sys.executable, "-c", code, *ROWS, "--out", "b"], cwd=tmp_path,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 128 + sign, done.stderr

@@ -33,7 +33,7 @@ _DRAWING = re.compile(
     rf"(?:\s++{_ATTRIBUTE})*+\s*+/?>)*+</svg>\s*+"
 )
 _USED = re.compile(r"<use\b[^>]*?href=\"#([^\"]*)\"")
-_NAMED = re.compile(r"<(\w+)[^>]*?\sid=\"([^\"]*)\"")
+_GROUPS = re.compile(r"<(?:g|use|defs|clipPath|pattern|text)\s[^>]*?\bid=\"([^\"]*)\"")
 #: Ink that must follow the page's theme, by the CSS variable that names it.
 _THEME = {
     INK: "var(--ink)",
@@ -111,8 +111,5 @@ def inline(svg: str, name: str, label: str) -> str:
 def _is_drawing(rest: str) -> bool:
     if not _DRAWING.fullmatch(rest):
         return False
-    # What is drawn again is a path: groups that draw each other again would never end.
-    kinds: dict[str, set[str]] = {}
-    for kind, name in _NAMED.findall(rest):
-        kinds.setdefault(name, set()).add(kind)
-    return all(kinds.get(name, {"path"}) == {"path"} for name in _USED.findall(rest))
+    # What is drawn again holds nothing that is: groups that draw each other would never end.
+    return set(_USED.findall(rest)).isdisjoint(_GROUPS.findall(rest))
