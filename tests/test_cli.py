@@ -199,7 +199,6 @@ def test_compare_takes_the_first_ones_shape_for_a_formula(cli: Cli, tmp_path: Pa
     ("refs", "said"),
     [
         (["sinusoidal:16x8"], "at least two tables"),
-        (["sinusoidal:16x8", "sincos2d:4x4x8"], "Nothing is resampled"),
         (["sinusoidal"], "sinusoidal"),
     ],
 )

@@ -6,14 +6,16 @@ import json
 import math
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, UnknownReference
+from posprobe.formatting import lookup
 from posprobe.report.files import expanded
 from posprobe.report.own import LARGEST, read_regular
 
@@ -27,6 +29,8 @@ SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD)
 AGAIN = "Analyse the table again."
 #: Arrays that the page carries.
 _SHOWN = ("similarity", "similarity_centered")
+#: Those that the small drawings beside the answers are made of.
+_DRAWN = ("values", "norms")
 #: Bytes that one of them may have.
 _LARGEST_ARRAY = 2**30
 
@@ -96,8 +100,8 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
     return drawings
 
 
-def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
-    """Read the arrays that the page carries: cosines, ``[n, n]`` each.
+def stored_arrays(path: Path, document: Mapping[str, Any], again: str) -> dict[str, NDArray[Any]]:
+    """Read what the page is made of: cosines ``[n, n]``, values ``[n, d]``, norms ``[n]``.
 
     Raises
     ------
@@ -111,19 +115,28 @@ def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
             arrays = {
-                name: _matrix(archive, members[f"{name}.npy"])
-                for name in _SHOWN
+                name: _floats(archive, members[f"{name}.npy"])
+                for name in (*_SHOWN, *_DRAWN)
                 if f"{name}.npy" in members
             }
+        for name in set(_SHOWN) & set(arrays):
+            _check_cosines(name, arrays[name])
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
-    if len({matrix.shape for matrix in arrays.values()}) > 1:
+    if len({arrays[name].shape for name in _SHOWN if name in arrays}) > 1:
         raise InvalidCheckpoint(f"{path}: its cosine matrices are of two sizes. {again}")
+    positions = lookup(document, "table.positions")
+    dimensions = {"values": 2, "norms": 1}
+    for name in set(_DRAWN) & set(arrays) if isinstance(positions, int) else ():
+        found = arrays[name]
+        fits = found.ndim == dimensions[name] and len(found) == positions
+        if not fits or not np.isfinite(found).all():
+            raise InvalidCheckpoint(f"{path}: {name} does not belong to this table. {again}")
     return arrays
 
 
-def _matrix(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """Read a square matrix of cosines, after its size was held against what is stored."""
+def _floats(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Read an array of floats, after its size was held against what is stored."""
     if member.file_size > _LARGEST_ARRAY:
         raise ValueError(f"{member.filename} has {member.file_size} bytes")
     with archive.open(member) as stream:
@@ -131,17 +144,14 @@ def _matrix(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, by_columns, dtype = read(stream)
         size = math.prod(shape) * dtype.itemsize
-        if (
-            dtype.kind != "f"
-            or len(shape) != 2
-            or shape[0] != shape[1]
-            or not size
-            or stream.tell() + size != member.file_size
-        ):
-            raise ValueError(f"{member.filename} is no matrix of cosines")
-        matrix = np.frombuffer(stream.read(size), dtype).reshape(
-            shape, order="F" if by_columns else "C"
-        )
+        if dtype.kind != "f" or not size or stream.tell() + size != member.file_size:
+            raise ValueError(f"{member.filename} is no array of numbers")
+        order: Literal["F", "C"] = "F" if by_columns else "C"
+        return np.frombuffer(stream.read(size), dtype).reshape(shape, order=order)
+
+
+def _check_cosines(name: str, matrix: NDArray[Any]) -> None:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"{name}.npy is no matrix of cosines")
     if (np.abs(matrix) > 1.001).any():
-        raise ValueError(f"{member.filename} holds what is no cosine")
-    return matrix
+        raise ValueError(f"{name}.npy holds what is no cosine")
