@@ -88,7 +88,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: tuple[Path, Path]) 
             stored = wheel.read(f"{info}/licenses/{licence}")
             assert stored == (REPOSITORY / licence).read_bytes()
         described = message_from_bytes(wheel.read(f"{info}/METADATA"))
-        assert b"posprobe = posprobe.cli:main" in wheel.read(f"{info}/entry_points.txt")
+        assert b"posprobe = posprobe.__main__:main" in wheel.read(f"{info}/entry_points.txt")
         sizes = {item.filename: item.file_size for item in wheel.infolist()}
     assert sum(size for name, size in sizes.items() if "/samples/" in name) < 2_000_000
     assert_described(described)
