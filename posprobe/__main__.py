@@ -17,6 +17,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, stop)
+    # What is drawn goes into files; a window's toolkit that is missing would end in an error.
+    os.environ["MPLBACKEND"] = "agg"
     from posprobe.cli import main as run
 
     run()

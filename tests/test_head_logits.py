@@ -695,9 +695,11 @@ def test_what_stands_before_the_first_layer_must_fit(
 def test_a_configuration_of_nonsense_is_no_crash(tmp_path: Path) -> None:
     folder = saved(albert(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    config |= {"layer_norm_eps": None, "num_hidden_layers": "many"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert load_heads(folder).layers == 1
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": "many"}))
+    with pytest.raises(InvalidCheckpoint, match="num_hidden_layers as 'many'; a whole number"):
+        load_heads(folder)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"layer_norm_eps": None}))
+    assert load_heads(folder).layers == config["num_hidden_layers"]
     for heads in (0, -2):
         with pytest.raises(UsageError, match="one or more"):
             load_heads(folder, heads=heads)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gc
 import logging
-import os
 import sys
 import warnings
 from typing import Any
@@ -87,8 +86,6 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
-    # What is drawn goes into files; a window's toolkit that is missing would end in an error.
-    os.environ["MPLBACKEND"] = "agg"
     if not debug:
         # Libraries warn of what our own messages explain, or of what no user can change.
         warnings.simplefilter("ignore")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 import random
+import re
 import struct
 import warnings
 import zipfile
@@ -54,7 +55,15 @@ def _saved(state: Any, *, legacy: bool = False) -> bytes:
 
     stream = io.BytesIO()
     torch.save(state, stream, _use_new_zipfile_serialization=not legacy)
-    return stream.getvalue()
+    if not legacy:
+        return stream.getvalue()
+    # The old layout names a storage by its address, which a seed does not make again.
+    names: dict[bytes, bytes] = {}
+
+    def named(found: re.Match[bytes]) -> bytes:
+        return b"X\x0e\0\0\0" + names.setdefault(found[1], b"%014d" % (10**13 + len(names)))
+
+    return re.sub(rb"X[\x0a-\x14]\0\0\0(\d{10,20})", named, stream.getvalue())
 
 
 def _state(rng: random.Random) -> dict[str, Any]:
@@ -192,7 +201,10 @@ def _evil(rng: random.Random) -> Case:
                 archive.writestr("archive/version", b"3\n")
             content = stream.getvalue()
     elif kind == "attribute":
-        content = _saved(torch.nn.Linear(2, 2))
+        layer = torch.nn.Linear(2, 2)
+        torch.nn.init.ones_(layer.weight)
+        torch.nn.init.ones_(layer.bias)
+        content = _saved(layer)
     else:
         content = _saved(state, legacy=True) + pickle.dumps(Evil())
     return _case(
