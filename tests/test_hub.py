@@ -972,6 +972,24 @@ def test_a_download_that_fails(
         read("someone/old")
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_download_is_compared_with_its_checksum(
+    damaged: bool, server: Hub, tmp_path: Path
+) -> None:
+    values = table(32, 16)
+    content = torch_file({WPE: values})
+    announced = hashlib.sha256(b"another file" if damaged else content).hexdigest()
+    server.add("someone/old", {"pytorch_model.bin": content})
+    server.fail("headers", "pytorch_model.bin", headers={"ETag": f'"{announced}"'})
+    if not damaged:
+        np.testing.assert_array_equal(read("someone/old"), values)
+        return
+    with pytest.raises(Unreachable, match=r"pytorch_model.bin: what came is not what the Hub an"):
+        read("someone/old")
+    assert not list((tmp_path / "hub").rglob("blobs/*"))
+    assert not list((tmp_path / "hub").rglob("pytorch_model.bin"))
+
+
 def test_a_download_that_does_not_fit_on_the_disk(server: Hub, tmp_path: Path) -> None:
     server.add("someone/old", {"pytorch_model.bin": torch_file({WPE: table(512, 768)})})
     with (

@@ -8,6 +8,7 @@ can be read in parts are downloaded whole, into the Hub's local cache.
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import logging
 import os
@@ -341,10 +342,31 @@ def _download_one(repo: _Repo, file: str) -> Path:
     where = f"{repo.id}/{file}"
     try:
         # A long file takes long: the client gives up where nothing comes at all.
-        return Path(transfer.patiently(where, attempt, lambda _: False))
+        path = Path(transfer.patiently(where, attempt, lambda _: False))
+        _check(path, where)
+        return path
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise Unreachable(
             f"{where}: the download failed ({reason}). Check the space left and the permissions of "
             f"the Hub's local cache (HF_HOME moves it), or try `hf download {repo.id} {file}`."
         ) from error
+
+
+def _check(path: Path, where: str) -> None:
+    """Compare a file that was downloaded with its checksum, where the Hub gives one.
+
+    The client names what it keeps of a large file by the file's SHA-256, and compares lengths alone.
+    """
+    kept = path.resolve()
+    if len(kept.name) != 64:
+        return
+    with kept.open("rb") as stream:
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if found != kept.name:
+        kept.unlink()
+        path.unlink(missing_ok=True)
+        raise Unreachable(
+            f"{where}: what came is not what the Hub announced (SHA-256 {found[:12]}..., announced "
+            f"{kept.name[:12]}...), and was removed. Run it again; a proxy may change files."
+        )
