@@ -356,7 +356,7 @@ def _download_one(repo: _Repo, file: str) -> Path:
 def _check(path: Path, where: str) -> None:
     """Compare a file that was downloaded with its checksum, where the Hub gives one.
 
-    The client names what it keeps of a large file by the file's SHA-256, and compares lengths alone.
+    The client names what it keeps of a large file by its SHA-256, and compares lengths alone.
     """
     kept = path.resolve()
     if len(kept.name) != 64:
