@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -49,6 +50,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what runs in the background with Ctrl-C ignored, and so would what tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Whoever names files or tests wants them; workers of xdist are told by who started them.
     if not hasattr(config, "workerinput"):
         config.option.all |= config.args_source is not config.ArgsSource.TESTPATHS
