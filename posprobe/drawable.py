@@ -35,5 +35,13 @@ class Drawable:
             If Axes have no such property.
         """
         axes: Axes = import_module("posprobe.figures").draw(self, ax)
-        axes.set(**properties)
+        try:
+            axes.set(**properties)
+        except Exception:
+            if ax is None:
+                from matplotlib.pyplot import close
+
+                # Nobody else has the figure that pyplot keeps.
+                close(axes.figure)  # type: ignore[arg-type]
+            raise
         return axes

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
@@ -133,5 +134,7 @@ def test_properties_are_handed_to_the_axes() -> None:
     ax = pp.pca(VALUES).plot(title="mine", xlim=(1, 3))
     assert ax.get_title() == "mine"
     assert ax.get_xlim() == (1, 3)
+    plt.close()
     with pytest.raises(AttributeError, match="no_such"):
         pp.pca(VALUES).plot(no_such=1)
+    assert not plt.get_fignums()
