@@ -30,6 +30,7 @@ from posprobe.forward.building import (
     unattended,
 )
 from posprobe.forward.states import image_shape, is_timm
+from posprobe.progress import importing
 from posprobe.reference import parse_reference
 
 if TYPE_CHECKING:
@@ -208,7 +209,8 @@ def required(package: str) -> Any:
             f"running a model needs {package}, which is not installed. "
             "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
         )
-    return __import__(package)
+    with importing(package):
+        return __import__(package)
 
 
 def load_tokenizer(
