@@ -36,6 +36,9 @@ def shown(wanted: bool = True) -> Iterator[None]:
         yield
     finally:
         _wanted = before
+        if not before:
+            # An error may still hold what would end its stages.
+            _clear()
 
 
 @contextmanager
@@ -65,7 +68,7 @@ def stage(name: str, total: int | None = None) -> Iterator[Callable[[int], None]
         finally:
             display.remove_task(task)
     finally:
-        _end()
+        _end(display)
 
 
 @contextmanager
@@ -79,16 +82,22 @@ def importing(package: str) -> Iterator[None]:
 
 
 @contextmanager
-def aside() -> Iterator[None]:
-    """Clear what is shown while another library shows by itself how far it is."""
+def aside() -> Iterator[bool]:
+    """Clear what is shown while another library shows by itself how far it is.
+
+    Yields
+    ------
+    bool
+        Whether anything was shown.
+    """
     with _lock:
         display = _display
     if display is None:
-        yield
+        yield False
         return
     display.stop()
     try:
-        yield
+        yield True
     finally:
         display.start()
 
@@ -106,14 +115,22 @@ def _begin() -> Progress | None:
         return _display
 
 
-def _end() -> None:
+def _end(display: Progress) -> None:
     """Clear the lines when the last stage is over."""
+    global _under_way
+    with _lock:
+        if display is _display:
+            _under_way -= 1
+            if _under_way == 0:
+                _clear()
+
+
+def _clear() -> None:
     global _display, _under_way
     with _lock:
-        _under_way -= 1
-        if _under_way == 0 and _display is not None:
+        if _display is not None:
             _display.stop()
-            _display = None
+        _display, _under_way = None, 0
 
 
 def _made() -> Progress:

@@ -61,7 +61,7 @@ ALLOWED: Mapping[str, set[str]] = {
         *BASE, "analyses", "documents", "encodings", "figures", "formatting", "measurements",
         "measurements.model", "nulls", "page", "schemes",
     },
-    "measure": {*BASE, "analyses", "forward", "measurements.model", "nulls", "report"},
+    "measure": {*BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report"},
     "cli": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "figures", "forward", "measure",
         "measurements.model", "nulls", "report", "samples", "schemes",
