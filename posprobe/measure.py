@@ -163,7 +163,9 @@ def _check(given: Contexts, nulls: int) -> None:
     if given.text and given.images:
         raise UsageError("--text and --images: a model takes one of them.")
     if given.text and not given.text.exists():
-        raise UnknownReference(f"{given.text}: there is no such text. Check the path.")
+        raise UnknownReference(
+            f"{given.text}: the text cannot be read (there is no such file). Check the path."
+        )
     if given.images and not given.images.is_dir():
         raise UnknownReference(f"{given.images}: there is no such folder. Check the path.")
     least = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}

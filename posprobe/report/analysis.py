@@ -267,7 +267,9 @@ def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> Non
         if name != "all" and name not in TABLE:
             raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
     if not 0 <= nulls <= MAX_DRAWS:
-        raise UsageError(f"--nulls {nulls}: the number of draws is from 0 to {MAX_DRAWS}.")
+        raise UsageError(
+            f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."
+        )
     check_device(device)
     _now()
 
