@@ -49,7 +49,7 @@ def test_each_stage_of_an_analysis_shows_itself_on_a_terminal(tmp_path: Path) ->
         assert name in seen
     # Results go elsewhere, and nothing of what was shown stays beside the last messages.
     assert "Starting" not in out
-    assert "Principal components" in out
+    assert "participation ratio" in out
     assert seen.rstrip().endswith("report.html")
     quiet, again = on_a_terminal(tmp_path, *command, "--quiet")
     assert quiet == ""
