@@ -56,6 +56,11 @@ def test_each_stage_of_an_analysis_shows_itself_on_a_terminal(tmp_path: Path) ->
     assert again == out
 
 
+def showing() -> list[str]:
+    display = progress._display
+    return [] if display is None else [task.description for task in display.tasks]
+
+
 def test_nobody_hears_of_stages_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     with shown(), stage("Reading", 3) as done, aside() as cleared:
         done(2)
@@ -66,16 +71,15 @@ def test_nobody_hears_of_stages_without_a_terminal(capfd: pytest.CaptureFixture[
 def test_stages_end_with_what_showed_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with stage("Unseen"):
-        assert progress._display is None
+        assert showing() == []
     begun = stage("Held by an error", 2)
     with shown():
         with stage("Outer"), stage("Inner"):
-            assert progress._display is not None
-            assert [task.description for task in progress._display.tasks] == ["Outer", "Inner"]
-        assert progress._display is None
+            assert showing() == ["Outer", "Inner"]
+        assert showing() == []
         done = begun.__enter__()
         done(1)
     # An error that is told afterwards keeps the stage open: the lines are gone all the same.
-    assert progress._display is None
+    assert showing() == []
     begun.__exit__(None, None, None)
     assert progress._under_way == 0
