@@ -7,6 +7,7 @@ string that is handed to ``import_module``.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -362,3 +363,11 @@ def test_the_public_face_names_what_exists() -> None:
     assert set(posprobe.__all__) <= set(dir(posprobe))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = posprobe.nonsense
+
+
+def test_the_architecture_document_names_modules_that_exist() -> None:
+    home = ROOT.parent
+    text = (home / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w./]+(?:\.py|/))`", text))
+    assert len(named) > 20
+    assert not {name for name in named if not any((p / name).exists() for p in (home, ROOT))}
