@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from types import FrameType
 
 
@@ -12,6 +13,8 @@ def main() -> None:
 
     def stop(number: int, _frame: FrameType | None) -> None:
         # Nothing has begun yet that would have to be removed.
+        with suppress(OSError):
+            os.write(2, b"posprobe: stopped.\n")
         os._exit(128 + number)
 
     for number in (signal.SIGINT, signal.SIGTERM):

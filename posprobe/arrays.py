@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidTable, MissingExtra, UsageError
+from posprobe.progress import importing
 from posprobe.tables import Layout, PositionTable, Sequence
 
 if TYPE_CHECKING:
@@ -142,15 +143,30 @@ def _choose(shape: tuple[int, int], device: Device) -> Device:
     n, d = shape
     if device == "cpu" or (device == "auto" and (n * n * d < GPU_PAYS or not find_spec("torch"))):
         return "cpu"
+    if device != "auto":
+        check_device(device)
+        return device
+    return "cuda" if "cuda" in find_devices() else "cpu"
+
+
+def check_device(device: Device) -> None:
+    """Refuse a device that is not there; the CPU always is.
+
+    Raises
+    ------
+    MissingExtra
+        If PyTorch, which would find it, is not installed.
+    UsageError
+        If it is not there.
+    """
+    if device in ("auto", "cpu"):
+        return
     if find_spec("torch") is None:
         raise MissingExtra(
             f"--device {device} needs PyTorch, which is not installed. "
             "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
         )
-    there = find_devices(device)
-    if device == "auto":
-        return "cuda" if "cuda" in there else "cpu"
-    return device
+    find_devices(device)
 
 
 def find_devices(wanted: Device = "auto") -> tuple[str, ...]:
@@ -161,7 +177,8 @@ def find_devices(wanted: Device = "auto") -> tuple[str, ...]:
     UsageError
         If the device that is wanted is not among them.
     """
-    import torch
+    with importing("torch"):
+        import torch
 
     found = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     there = (*(name for name, here in found.items() if here), "cpu")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from posprobe import forward
 from posprobe.analyses.result import Result
 from posprobe.arrays import Device, device_name
-from posprobe.errors import PosprobeError, UsageError
-from posprobe.forward.models import first_device
+from posprobe.errors import PosprobeError, UnknownReference, UsageError
+from posprobe.families.runnable import model_source
+from posprobe.forward.models import first_device, says_timm
 from posprobe.forward.streaming import INTERRUPTED
 from posprobe.measurements.model import MODEL, Contexts, ModelInputs
+from posprobe.measurements.model.base import TAKES_IMAGES, Material, read_material
 from posprobe.nulls import MAX_DRAWS
+from posprobe.progress import shown, stage
+from posprobe.reference import parse_reference
 from posprobe.report.analysis import DRAWS, environment
 from posprobe.report.forward import ForwardAnalysis
 
@@ -87,20 +91,37 @@ def analyze_model(
     given = contexts or Contexts()
     wanted = _wanted(only)
     _check(given, nulls)
-    model = forward.load_model(
-        reference, device=device, device_map=device_map, dtype=dtype,
-        trust_remote_code=trust_remote_code, revision=revision, offline=offline,
-        # A loss of random tokens says nothing; without a head a model is smaller.
-        head=given.text is not None,
-    )  # fmt: skip
-    inputs = ModelInputs(
-        reference, model, given, positions, layers, nulls, trust_remote_code=trust_remote_code,
-        revision=revision, offline=offline, progress=progress,
-    )  # fmt: skip
-    described = inputs.describe()
-    if only is None:
-        wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
-    results, missing = _measured(wanted, inputs)
+    where: dict[str, Any] = {"revision": revision, "offline": offline}
+    read: list[Material] = []
+
+    def inputs_of(model: Any) -> ModelInputs:
+        if not read:
+            read.append(
+                read_material(reference, model, given, trust_remote_code=trust_remote_code, **where)
+            )
+        return ModelInputs(reference, model, given, read[0], positions, layers, nulls, **where)
+
+    def check(model: Any) -> None:
+        inputs = inputs_of(model)
+        inputs.check()
+        lacking = [MODEL[name].needs(inputs) for name in wanted]
+        if all(lacking):
+            raise UsageError(f"{reference}: {wanted[0]} needs {lacking[0]}.")
+
+    with shown(progress):
+        if given.text and says_timm(model_source(parse_reference(reference))):
+            raise UsageError(f"{reference}: {TAKES_IMAGES}")
+        model = forward.load_model(
+            reference, device=device, device_map=device_map, dtype=dtype,
+            trust_remote_code=trust_remote_code,
+            # A loss of random tokens says nothing; without a head a model is smaller.
+            head=given.text is not None, check=check, **where,
+        )  # fmt: skip
+        inputs = inputs_of(model)
+        described = inputs.describe()
+        if only is None:
+            wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
+        results, missing = _measured(wanted, inputs)
     place = first_device(model)
     return ForwardAnalysis(
         name=reference,
@@ -139,6 +160,14 @@ def _check(given: Contexts, nulls: int) -> None:
         raise UsageError(
             f"--nulls {nulls}: the number of random walks to draw is from 0 to {MAX_DRAWS}."
         )
+    if given.text and given.images:
+        raise UsageError("--text and --images: a model takes one of them.")
+    if given.text and not given.text.exists():
+        raise UnknownReference(
+            f"{given.text}: the text cannot be read (there is no such file). Check the path."
+        )
+    if given.images and not given.images.is_dir():
+        raise UnknownReference(f"{given.images}: there is no such folder. Check the path.")
     least = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
     for name, number in least.items():
         value = getattr(given, name)
@@ -160,7 +189,8 @@ def _measured(
             missing[name] = INTERRUPTED
             continue
         try:
-            results[name] = MODEL[name].compute(inputs)
+            with stage(MODEL[name].title):
+                results[name] = MODEL[name].compute(inputs)
             stopped = any(INTERRUPTED in note for note in getattr(results[name], "notes", ()))
         except Exception as error:
             if name == _MAIN or len(names) == 1:

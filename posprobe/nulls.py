@@ -28,6 +28,7 @@ from posprobe.analyses.headline import (
 from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.analyses.stationary import Process, fit_process
 from posprobe.errors import UsageError
+from posprobe.progress import stage
 from posprobe.tables import Grid, Layout, PositionTable
 
 if TYPE_CHECKING:
@@ -156,13 +157,19 @@ def bands(
     tasks = list(_tasks(values, draws, table.layout))
     if not shared.blocks:
         tasks, draws = [], 0
-    process = fit_process(values, table.layout) if draws else None
-
-    whole = None
-    if draws and len(values) <= MAX_ROWS:
-        whole = products(values.astype(np.float32))
+    process, whole = None, None
+    with stage(f"{table.name}: null models"):
+        if draws:
+            process = fit_process(values, table.layout)
+        if draws and len(values) <= MAX_ROWS:
+            whole = products(values.astype(np.float32))
 
     def draw_one(task: tuple[str, int, int]) -> dict[str, float | None]:
+        found = measured(task)
+        done(1)
+        return found
+
+    def measured(task: tuple[str, int, int]) -> dict[str, float | None]:
         name, index, draw = task
         rng = np.random.default_rng([seed, index, draw])
         if name == "permuted" and whole is not None:
@@ -179,7 +186,10 @@ def bands(
     numbers = None if small else measure()
     pool = ThreadPoolExecutor(workers)
     try:
-        with threadpool_limits(1 if small or workers > 1 else None, "blas"):
+        with (
+            threadpool_limits(1 if small or workers > 1 else None, "blas"),
+            stage(f"{table.name}: null models", len(tasks)) as done,
+        ):
             pending = pool.submit(sinusoid_headline, shared)
             futures = [pool.submit(draw_one, task) for task in tasks]
             numbers = measure() if numbers is None else numbers

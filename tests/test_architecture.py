@@ -7,6 +7,7 @@ string that is handed to ``import_module``.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,10 @@ import pytest
 import posprobe
 
 ROOT = Path(posprobe.__file__).parent
-BASE = {"arrays", "drawable", "errors", "foreign", "frames", "reference", "schema", "tables"}
+BASE = {
+    "arrays", "drawable", "errors", "foreign", "frames", "progress", "reference", "schema",
+    "tables",
+}  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
 ALLOWED: Mapping[str, set[str]] = {
@@ -27,8 +31,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "schema": set(),
     "drawable": set(),
     "frames": {"errors"},
+    "progress": {"foreign"},
     "tables": {"drawable", "errors", "foreign", "frames", "schema"},
-    "arrays": {"errors", "tables"},
+    "arrays": {"errors", "progress", "tables"},
     "reference": {"errors"},
     "settings": {"errors"},
     "samples": {"errors"},
@@ -57,7 +62,7 @@ ALLOWED: Mapping[str, set[str]] = {
         *BASE, "analyses", "documents", "encodings", "figures", "formatting", "measurements",
         "measurements.model", "nulls", "page", "schemes",
     },
-    "measure": {*BASE, "analyses", "forward", "measurements.model", "nulls", "report"},
+    "measure": {*BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report"},
     "cli": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "figures", "forward", "measure",
         "measurements.model", "nulls", "report", "samples", "schemes",
@@ -358,3 +363,11 @@ def test_the_public_face_names_what_exists() -> None:
     assert set(posprobe.__all__) <= set(dir(posprobe))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = posprobe.nonsense
+
+
+def test_the_architecture_document_names_modules_that_exist() -> None:
+    home = ROOT.parent
+    text = (home / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w./]+(?:\.py|/))`", text))
+    assert len(named) > 20
+    assert not {name for name in named if not any((p / name).exists() for p in (home, ROOT))}

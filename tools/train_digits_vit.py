@@ -312,6 +312,18 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(folder)
+    # How a picture of grey pixels from 0 to 255, ink bright on black, becomes the ink of training.
+    preparation = {
+        "do_normalize": False,
+        "do_rescale": True,
+        "do_resize": True,
+        "image_processor_type": "ViTImageProcessor",
+        "rescale_factor": 1 / 255,
+        "resample": 2,
+        "size": {"height": SIDE, "width": SIDE},
+    }
+    text = json.dumps(preparation, indent=2) + "\n"
+    (folder / "preprocessor_config.json").write_text(text, encoding="utf-8")
     content = safetensors.numpy.save(weights, metadata={"format": "pt"})
     (folder / "model.safetensors").write_bytes(content)
     catalogue = options.samples / "samples.json"

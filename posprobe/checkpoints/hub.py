@@ -26,6 +26,7 @@ from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
 from posprobe.checkpoints.local import MAX_JSON, choose_weights, parse_json, read_index
 from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.errors import InvalidCheckpoint, Unreachable
+from posprobe.progress import aside
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
@@ -342,7 +343,9 @@ def _download_one(repo: _Repo, file: str) -> Path:
     where = f"{repo.id}/{file}"
     try:
         # A long file takes long: the client gives up where nothing comes at all.
-        path = Path(transfer.patiently(where, attempt, lambda _: False))
+        # It shows by itself how far it is.
+        with aside():
+            path = Path(transfer.patiently(where, attempt, lambda _: False))
         _check(path, where)
         return path
     except (OSError, RuntimeError, ValueError) as error:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ WEIGHTS = (
 )
 #: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
 MAX_JSON = 64 * 1024 * 1024
+#: Where checkpoints are looked for below a folder that is none, and how many are named.
+_LEVELS, MOST_FOLDERS, MOST_FILES, MOST_NAMED = 2, 1000, 1000, 20
 _FORMATS = (".safetensors", ".bin", ".pt", ".pth", ".npz", ".npy")
 
 
@@ -72,7 +75,10 @@ def open_local(path: Path) -> Checkpoint:
     try:
         path = path.expanduser()
         if path.is_dir():
-            files = [entry.name for entry in path.iterdir() if entry.is_file()]
+            entries = list(path.iterdir())
+            files = [entry.name for entry in entries if entry.is_file()]
+            if not any(name.endswith((*_FORMATS, ".index.json")) for name in files):
+                _refuse_shelf(path, entries)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
     except RuntimeError as error:  # ~USER, and there is no such user
@@ -90,6 +96,35 @@ def open_local(path: Path) -> Checkpoint:
         raise InvalidCheckpoint(
             f"{error.filename or path}: it cannot be read ({error.strerror or error})."
         ) from error
+
+
+def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
+    """Refuse a folder without weights that has checkpoints below it, and name them.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If there are any, one or two levels below.
+    """
+    found: list[str] = []
+    waiting = [(entry, 1) for entry in sorted(entries) if entry.is_dir()][:MOST_FOLDERS]
+    for number, (folder, level) in enumerate(waiting):  # it grows
+        if number == MOST_FOLDERS or len(found) > MOST_NAMED:
+            break
+        try:
+            inside = sorted(islice(folder.iterdir(), MOST_FILES))
+        except OSError:
+            continue
+        if any(entry.name.endswith(_FORMATS) and entry.is_file() for entry in inside):
+            found.append(str(folder))
+        elif level < _LEVELS:
+            waiting += [(entry, level + 1) for entry in inside if entry.is_dir()]
+    if found:
+        more = ", and more" if len(found) > MOST_NAMED else ""
+        raise InvalidCheckpoint(
+            f"{path}: it is no checkpoint but holds some. Name the one that you mean: "
+            f"{', '.join(found[:MOST_NAMED])}{more}."
+        )
 
 
 def _open_file(path: Path, location: Path) -> Checkpoint:
@@ -114,6 +149,10 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
             from posprobe.checkpoints.numpyfile import open_npy
 
             return replace(open_npy(path), config=config)
+        case ".csv":
+            from posprobe.checkpoints.csvfile import open_csv
+
+            return replace(open_csv(path), config=config)
         case ".npz":
             from posprobe.checkpoints.numpyfile import open_npz
 
@@ -121,7 +160,7 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
         case suffix:
             raise InvalidCheckpoint(
                 f"{name}: {suffix or 'a file without suffix'} is no checkpoint format. Known are "
-                f"{', '.join(_FORMATS)} and a folder that holds one of them."
+                f"{', '.join(_FORMATS)}, .csv and a folder that holds weights."
             )
 
 

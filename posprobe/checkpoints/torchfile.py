@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, ShardedTensors, TensorInfo
 from posprobe.errors import InvalidCheckpoint, MissingExtra
+from posprobe.progress import importing
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +54,8 @@ def open_torch(
             "Run `uv sync --extra models` or `pip install 'posprobe[models]'`, or use the "
             "checkpoint's safetensors file."
         )
+    with importing("torch"):
+        __import__("torch")
     values: dict[str, dict[str, torch.Tensor]] = {}
     settings: dict[str, Any] = {}
     for path in paths:

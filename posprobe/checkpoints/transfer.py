@@ -27,6 +27,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
 )
 
 from posprobe.errors import PosprobeError, UnknownReference, Unreachable
+from posprobe.progress import stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -83,7 +84,8 @@ def patiently(
     for number in range(ATTEMPTS):
         wait, asked = FIRST_WAIT * 2**number, 0.0
         try:
-            return _in_time(where, attempt, given_up)
+            with stage(f"Hub: {where}"):
+                return _in_time(where, attempt, given_up)
         except HfHubHTTPError as error:
             failure: HTTPError = error
             status, headers = error.response.status_code, error.response.headers

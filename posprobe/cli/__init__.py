@@ -22,6 +22,7 @@ from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.report import report
 from posprobe.errors import PosprobeError
 from posprobe.foreign import brief, plain
+from posprobe.progress import shown
 
 _EPILOG = (
     "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
@@ -81,7 +82,10 @@ def main() -> None:
             # The signal came while a failure was told.
             code = 130
     # A signal may come as another error, where a library was at work, or be lost in a callback.
-    sys.exit(128 + received[0] if received else code)
+    code = 128 + received[0] if received else code
+    if code in (130, 143):
+        say("posprobe: stopped.")
+    sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:
@@ -91,9 +95,10 @@ def _run(arguments: list[str]) -> int:
         warnings.simplefilter("ignore")
         logging.getLogger("matplotlib").setLevel(logging.ERROR)
         logging.raiseExceptions = False
+    given = [part for part in arguments if part != "--debug"]
     try:
-        given = [part for part in arguments if part != "--debug"]
-        code: int | None = app(given, prog_name="posprobe", standalone_mode=False)
+        with shown("--quiet" not in given):
+            code: int | None = app(given, prog_name="posprobe", standalone_mode=False)
         sys.stdout.flush()
     except PosprobeError as error:
         return _failed(str(error), error.exit_code, debug)

@@ -27,12 +27,14 @@ from posprobe.cli.options import (
     Verbose,
     load_any,
     load_sample,
+    names_of,
     scheme_length,
     set_up_logging,
 )
 from posprobe.cli.process import json_out, say
 from posprobe.cli.show import found, summary, written
 from posprobe.errors import UsageError
+from posprobe.progress import stage
 
 if TYPE_CHECKING:
     from posprobe.report import Analysis, SchemeAnalysis
@@ -63,11 +65,20 @@ def analyze(
     A table of positions is analysed where there is one, else the scheme that the model uses
     instead: rotary, relative or ALiBi.
     """
-    from posprobe.report import bundle_name, check_place, default_place, sources_of
-
     set_up_logging(quiet=quiet)
-    if out is not None:
-        check_place(out)
+    names = names_of(only)
+    with stage("Starting"):
+        from posprobe.report import (
+            bundle_name,
+            check_place,
+            check_request,
+            default_place,
+            sources_of,
+        )
+
+        if out is not None:
+            check_place(out)
+        check_request(names, nulls, device.value)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         say(found(loaded))
@@ -80,17 +91,12 @@ def analyze(
     if isinstance(loaded, tuple):
         from posprobe.report import analyze_schemes
 
-        if nulls < 0:
-            raise UsageError(
-                f"--nulls {nulls}: no encoding without a table has null models to draw."
-            )
         if only is not None:
             raise UsageError(f"{ref}: --only picks among the analyses of tables; it has no table.")
         analysis = analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)
     else:
         from posprobe.report import analyze as run
 
-        names = [name.strip() for name in only.split(",")] if only is not None else None
         analysis = run(
             loaded,
             only=names,

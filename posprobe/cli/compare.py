@@ -22,12 +22,14 @@ from posprobe.cli.options import (
     Seed,
     Verbose,
     load_records,
+    names_of,
     scheme_length,
     set_up_logging,
 )
 from posprobe.cli.process import json_out, say
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
+from posprobe.progress import stage
 
 if TYPE_CHECKING:
     from posprobe.report import Comparison
@@ -59,21 +61,23 @@ def compare(
     Where one of the encodings has no
     table (rotary, relative, ALiBi), all are compared by the similarity of positions they induce.
     """
-    from posprobe.report import (
-        bundle_name,
-        check_place,
-        compare_kernels,
-        default_place,
-        sources_of,
-    )
-    from posprobe.report import compare as run
-    from posprobe.tables import PositionTable
-
     set_up_logging(quiet=quiet)
-    if nulls < 0:
-        raise UsageError(f"--nulls {nulls}: the number of draws is 0 or more.")
-    if out is not None:
-        check_place(out)
+    names = names_of(only)
+    with stage("Starting"):
+        from posprobe.report import (
+            bundle_name,
+            check_place,
+            check_request,
+            compare_kernels,
+            default_place,
+            sources_of,
+        )
+        from posprobe.report import compare as run
+        from posprobe.tables import PositionTable
+
+        if out is not None:
+            check_place(out)
+        check_request(names, nulls, device.value)
     records = load_records(refs, rows=rows, offline=offline, quiet=quiet)
     if out is None:
         name = "-vs-".join(bundle_name(record) for record in records)
@@ -88,7 +92,6 @@ def compare(
             raise UsageError("--only picks among the analyses of tables, and not all have one.")
         result = compare_kernels(*records, length=length, seed=seed, command=command)
     else:
-        names = [name.strip() for name in only.split(",")] if only is not None else None
         result = run(
             *tables, only=names, nulls=nulls, device=device.value, seed=seed, command=command
         )

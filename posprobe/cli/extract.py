@@ -21,6 +21,7 @@ from posprobe.cli.options import (
 from posprobe.cli.process import say
 from posprobe.cli.show import as_typed
 from posprobe.foreign import plain
+from posprobe.progress import stage
 
 
 def extract(
@@ -37,9 +38,11 @@ def extract(
     quiet: Quiet = False,
 ) -> None:
     """Write a position table to a file: only the rows that are positions, in order."""
-    from posprobe.report import write_table
-
     set_up_logging(quiet=quiet)
+    with stage("Starting"):
+        from posprobe.report import table_path, write_table
+
+        table_path(output)
     table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     write_table(table, output)
     if not quiet:

@@ -27,6 +27,7 @@ from posprobe.cli.options import (
 from posprobe.cli.process import say
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
+from posprobe.progress import stage
 
 #: `posprobe.report.paper_kinds.kinds` and `posprobe.figures.venues.VENUES`, repeated so that help
 #: starts without NumPy; a test holds them.
@@ -83,11 +84,13 @@ def figure(
     similarity, profile, variance, spectrum and comparison take several tables; heads draws
     relative, rotary and linear encodings.
     """
-    from posprobe.report.paper import check_request, paper_figure
-
     set_up_logging(quiet=quiet)
-    # What was asked for is checked before anything is fetched.
-    check_request(kind, venue, output)
+    with stage("Starting"):
+        from posprobe.report import analysis, paper
+
+        # What was asked for is checked before anything is fetched.
+        paper.check_request(kind, venue, output)
+        analysis.check_request(None, nulls, device.value)
     if len(refs) > 1 and (tensor or grid or revision):
         raise UsageError(
             "--tensor, --grid and --revision are those of one reference. Write REF@REVISION for a "
@@ -96,7 +99,7 @@ def figure(
     records = load_records(
         refs, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline, quiet=quiet
     )
-    made = paper_figure(
+    made = paper.paper_figure(
         kind,
         *records,
         venue=venue,
@@ -106,7 +109,8 @@ def figure(
         device=device.value,
         length=scheme_length(rows) if kind == "heads" else None,
     )
-    caption = made.save(output)
+    with stage("Writing the figure"):
+        caption = made.save(output)
     typer.echo(made.caption, nl=False)
     if not quiet:
         width, height = made.figure.get_size_inches()

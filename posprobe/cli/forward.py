@@ -22,12 +22,14 @@ from posprobe.cli.options import (
     Ref,
     Revision,
     Verbose,
+    names_of,
     parse_rows,
     set_up_logging,
 )
 from posprobe.cli.process import json_out, received, say
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
+from posprobe.progress import stage
 
 
 class PrecisionName(StrEnum):
@@ -124,18 +126,19 @@ def forward(
     without positions, positions shifted, images without content. Without --text or --images it runs
     on seeded random tokens or pixels, and says so. Ctrl-C keeps what was measured until then.
     """
-    from posprobe.forward.streaming import INTERRUPTED
-    from posprobe.measure import analyze_model
-    from posprobe.measurements.model import Contexts
-    from posprobe.report import check_place, default_place, forward_name
-
     set_up_logging(quiet=quiet)
-    folder = out or default_place(forward_name(ref), {(ref, None)})
-    check_place(folder)
+    with stage("Starting"):
+        from posprobe.forward.streaming import INTERRUPTED
+        from posprobe.measure import analyze_model
+        from posprobe.measurements.model import Contexts
+        from posprobe.report import check_place, default_place, forward_name
+
+        folder = out or default_place(forward_name(ref), {(ref, None)})
+        check_place(folder)
     analysis = analyze_model(
         ref,
         Contexts(text, images, contexts, length, batch_size, seed),
-        only=None if only is None else [name.strip() for name in only.split(",")],
+        only=names_of(only),
         positions=None if rows is None else parse_rows(rows),
         layers=None if layers is None else _layers(layers),
         nulls=nulls,
@@ -146,7 +149,6 @@ def forward(
         revision=revision,
         offline=offline,
         command=shlex.join(["posprobe", *sys.argv[1:]]),
-        progress=not quiet,
     )
     if any(INTERRUPTED in said for said in (*analysis.notes, *analysis.missing.values())):
         received.clear()  # what was measured is kept, and says so

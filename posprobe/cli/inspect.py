@@ -9,6 +9,7 @@ import typer
 from posprobe.cli.options import AsJson, Offline, Quiet, Ref, Revision, set_up_logging
 from posprobe.cli.process import json_out
 from posprobe.foreign import plain
+from posprobe.progress import stage
 
 
 def inspect(
@@ -19,10 +20,11 @@ def inspect(
     quiet: Quiet = False,
 ) -> None:
     """List the positional encodings that a checkpoint holds; no tensor is read."""
-    from posprobe.families import inspect as look
-
     set_up_logging(quiet=quiet)
-    encodings = look(ref, revision=revision, offline=offline)
+    with stage(f"Looking into {ref}"):
+        from posprobe.families import inspect as look
+
+        encodings = look(ref, revision=revision, offline=offline)
     if as_json:
         typer.echo(json_out({"encodings": encodings}), nl=False)
     else:

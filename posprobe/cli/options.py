@@ -15,6 +15,7 @@ from posprobe.cli.process import say
 from posprobe.cli.show import found
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
+from posprobe.progress import stage
 
 if TYPE_CHECKING:
     from posprobe.families import TokenSample
@@ -105,16 +106,11 @@ def load_table(
     revision: str | None = None,
 ) -> PositionTable:
     """Load the table that a command's arguments name."""
-    from posprobe.families import load
+    kept, patches = None if rows is None else parse_rows(rows), parse_grid(grid)
+    with stage(f"Reading {ref}"):
+        from posprobe.families import load
 
-    return load(
-        ref,
-        rows=None if rows is None else parse_rows(rows),
-        tensor=tensor,
-        grid=parse_grid(grid),
-        revision=revision,
-        offline=offline,
-    )
+        return load(ref, rows=kept, tensor=tensor, grid=patches, revision=revision, offline=offline)
 
 
 def load_any(
@@ -128,7 +124,6 @@ def load_any(
 ) -> PositionTable | tuple[Scheme, ...]:
     """Load the table that a command's arguments name, or else the encodings without a table."""
     from posprobe.errors import NoPositionTable
-    from posprobe.families import load_schemes
 
     try:
         return load_table(
@@ -137,7 +132,10 @@ def load_any(
     except NoPositionTable:
         if tensor or grid:
             raise
-        return load_schemes(ref, revision=revision, offline=offline)
+        with stage(f"Reading {ref}"):
+            from posprobe.families import load_schemes
+
+            return load_schemes(ref, revision=revision, offline=offline)
 
 
 def load_records(
@@ -190,7 +188,8 @@ def load_sample(
     if remote if only is None else not {"scale", "all"} & set(only):
         return None
     try:
-        return load_tokens(table, seed=seed, offline=offline)
+        with stage("Reading tokens that positions are added to"):
+            return load_tokens(table, seed=seed, offline=offline)
     except UsageError:
         if only and "scale" in only:
             raise
@@ -214,6 +213,11 @@ def scheme_length(rows: str | None) -> int | None:
             "length of at least 2: --rows 0:N."
         )
     return int(kept.stop)
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """Parse ``NAME,NAME``; None stays None."""
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def parse_rows(text: str) -> slice:
@@ -247,6 +251,13 @@ def parse_grid(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
+class _Told(logging.Handler):
+    """Messages go where everything is said: above what shows how far the work is."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self.format(record))
+
+
 class _Plain(logging.Formatter):
     """Messages quote names and answers of others."""
 
@@ -257,7 +268,7 @@ class _Plain(logging.Formatter):
 def set_up_logging(*, quiet: bool) -> None:
     """Send the library's messages to stderr, or nowhere."""
     logger = logging.getLogger("posprobe")
-    handler = logging.NullHandler() if quiet else logging.StreamHandler()
+    handler = logging.NullHandler() if quiet else _Told()
     handler.setFormatter(_Plain())
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)

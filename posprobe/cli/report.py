@@ -9,6 +9,7 @@ import typer
 
 from posprobe.cli.show import as_typed
 from posprobe.foreign import plain
+from posprobe.progress import stage
 
 
 def report(
@@ -20,10 +21,11 @@ def report(
 
     Of a folder that is no bundle but holds some, write index.html, which lists them.
     """
-    from posprobe.report import render_bundle
-    from posprobe.report.files import expanded, there
-    from posprobe.report.index import write_index
+    with stage("Rendering"):
+        from posprobe.report import render_bundle
+        from posprobe.report.files import expanded, there
+        from posprobe.report.index import write_index
 
-    is_bundle = there(expanded(folder) / "analysis.json")
-    page = render_bundle(folder) if is_bundle else write_index(folder)
+        is_bundle = there(expanded(folder) / "analysis.json")
+        page = render_bundle(folder) if is_bundle else write_index(folder)
     typer.echo(as_typed(plain(str(page))))

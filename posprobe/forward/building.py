@@ -115,10 +115,15 @@ def unattended(*, kernels: bool = True, config: Mapping[str, Any] | None = None)
         dynamic.TIME_OUT_REMOTE_CODE = patience
 
 
-def refuse_inflated(transformers: Any, named: Any, config: Any, source: str) -> None:
-    """Refuse a configuration of which a library would allocate far more than the files hold.
+def without_weights(transformers: Any, named: Any, config: Any) -> Any:
+    """Build a model without memory for its numbers, which takes a tenth of a second."""
+    build = named._from_config if named else transformers.AutoModel.from_config
+    with __import__("torch").device("meta"):
+        return build(copy.deepcopy(config))
 
-    The model is built without memory for its numbers, which takes a tenth of a second.
+
+def refuse_inflated(empty: Any, source: str) -> None:
+    """Refuse a configuration of which a library would allocate far more than the files hold.
 
     Raises
     ------
@@ -126,13 +131,10 @@ def refuse_inflated(transformers: Any, named: Any, config: Any, source: str) -> 
         If it has more than `PER_BYTE` numbers for each byte of the folder.
     """
     folder = Path(source)
-    if not folder.is_dir() or not type(config).__module__.startswith("transformers."):
-        return  # on the Hub its weights are downloaded first; code of its own may be of any kind
+    if not folder.is_dir():
+        return  # on the Hub its weights are downloaded first
     stored = sum(entry.stat().st_size for entry in folder.iterdir() if entry.is_file())
-    build = named._from_config if named else transformers.AutoModel.from_config
-    with __import__("torch").device("meta"):
-        skeleton = build(copy.deepcopy(config))
-    size = sum(parameter.numel() for parameter in skeleton.parameters())
+    size = sum(parameter.numel() for parameter in empty.parameters())
     if size > PER_BYTE * stored + SMALL:
         raise InvalidCheckpoint(
             f"{source}: by its configuration the model has {size} numbers, and its files have "

@@ -101,7 +101,7 @@ def decompose(
             found[number] = moments(state[:, inside], sums.get(number))
 
         count = visit(model, batch, points[0], "hidden_states", look)
-        _check_layers(layers, count, title)
+        check_layers(layers, count, title)
         # One question for all layers, since a GPU has to be waited for.
         flags = [is_finite(sums).to(batch.device) for sums in found.values()]
         if not bool(required("torch").stack(flags).all()):
@@ -115,6 +115,13 @@ def decompose(
     return mean_decomposition(sums, layout=layout, start=start, name=title, notes=notes)
 
 
-def _check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:
+def check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:
+    """Refuse layers that a model with so many hidden states does not have.
+
+    Raises
+    ------
+    UsageError
+        If one is not among them, or none is named.
+    """
     if layers is not None and (not layers or not all(0 <= layer < count for layer in layers)):
         raise UsageError(f"{title}: layers {list(layers)}: choose some of 0 to {count - 1}.")

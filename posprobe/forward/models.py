@@ -28,8 +28,10 @@ from posprobe.forward.building import (
     refuse_lost,
     refuse_other_sizes,
     unattended,
+    without_weights,
 )
 from posprobe.forward.states import image_shape, is_timm
+from posprobe.progress import aside, importing, stage
 from posprobe.reference import parse_reference
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ def load_model(
     trust_remote_code: bool = False,
     revision: str | None = None,
     offline: bool = False,
+    check: Callable[[nn.Module], None] | None = None,
 ) -> nn.Module:
     """Build the model that a reference names, by transformers or timm, ready to be run.
 
@@ -74,6 +77,9 @@ def load_model(
         Branch, tag or commit of a Hub repository.
     offline
         Use local files only.
+    check
+        Called with the model of transformers before its weights are read, to refuse what it cannot
+        do; not where it needs code of its own.
 
     Raises
     ------
@@ -114,7 +120,7 @@ def load_model(
         raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
     kind = getattr(torch, dtype)
     try:
-        if _says_timm(source):
+        if says_timm(source):
             if device_map is not None:
                 raise UsageError(f"{reference}: a model of timm is run on one device.")
             built = _timm(source, revision or parsed.revision, offline=offline).to(dtype=kind)
@@ -127,6 +133,7 @@ def load_model(
                 revision=revision or parsed.revision or "main",
                 local_files_only=offline,
                 trust_remote_code=trust_remote_code,
+                check=lambda empty: _checked(empty, parsed.table, reference, check),
             )
         if parsed.table:
             built = _part(built, parsed.table, reference)
@@ -161,6 +168,28 @@ _PARTS: Mapping[str, str] = {
     "encoder": "get_encoder", "decoder": "get_decoder", "text": "text_model",
     "vision": "vision_model",
 }  # fmt: skip
+
+
+@contextmanager
+def _loading(source: str) -> Iterator[None]:
+    """Show that weights are read; those of the Hub are downloaded under bars of the libraries."""
+    if Path(source).is_dir():
+        with stage("Loading the model"):
+            yield
+        return
+    with stage("Loading the model"), aside() as cleared:
+        if cleared:
+            required("transformers").utils.logging.enable_progress_bar()
+        yield
+
+
+def _checked(
+    empty: Any, part: str | None, reference: str, check: Callable[[nn.Module], None] | None
+) -> None:
+    if part:
+        empty = _part(empty, part, reference)
+    if check:
+        check(empty)
 
 
 def _part(model: Any, name: str, reference: str) -> Any:
@@ -208,7 +237,8 @@ def required(package: str) -> Any:
             f"running a model needs {package}, which is not installed. "
             "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
         )
-    return __import__(package)
+    with importing(package):
+        return __import__(package)
 
 
 def load_tokenizer(
@@ -228,8 +258,9 @@ def load_tokenizer(
     parsed = parse_reference(reference)
     why = "it knows no words"
     try:
-        with unattended():
-            found = required("transformers").AutoTokenizer.from_pretrained(
+        transformers = required("transformers")
+        with unattended(), stage("Reading the tokenizer"):
+            found = transformers.AutoTokenizer.from_pretrained(
                 model_source(parsed),
                 revision=revision or parsed.revision or "main",
                 local_files_only=offline,
@@ -264,8 +295,9 @@ def load_preparation(
         return prepare
     parsed = parse_reference(reference)
     try:
-        with unattended():
-            processor = required("transformers").AutoImageProcessor.from_pretrained(
+        transformers = required("transformers")
+        with unattended(), stage("Reading how pictures are prepared"):
+            processor = transformers.AutoImageProcessor.from_pretrained(
                 model_source(parsed),
                 revision=revision or parsed.revision or "main",
                 local_files_only=offline,
@@ -277,7 +309,20 @@ def load_preparation(
             f"{reference}: nothing beside the model says how it takes pictures ({first}). Leave "
             "out --images to run it on random pixels."
         ) from error
-    return lambda picture: processor(picture, return_tensors="np")["pixel_values"][0]
+    grey = (image_shape(model) or (3,))[0] == 1
+
+    def prepared(picture: Any) -> Any:
+        picture = picture.convert("L") if grey else picture
+        try:
+            return processor(picture, return_tensors="np")["pixel_values"][0]
+        except Exception as error:  # of settings that make no sense whatever comes up first
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise UsageError(
+                f"{reference}: what is written beside the model cannot prepare a picture "
+                f"({first}). Mend preprocessor_config.json, or leave out --images."
+            ) from error
+
+    return prepared
 
 
 def first_device(model: nn.Module) -> torch.device:
@@ -301,7 +346,8 @@ def evaluation_mode(model: nn.Module) -> Iterator[torch.device]:
             module.training = mode
 
 
-def _says_timm(source: str) -> bool:
+def says_timm(source: str) -> bool:
+    """Tell whether a model is one of timm, as `model_source` gives it: they all take images."""
     config = Path(source) / "config.json"
     if not config.is_file():
         return source.startswith("timm/")
@@ -313,37 +359,50 @@ def _timm(source: str, revision: str | None, *, offline: bool) -> Any:
     if not Path(source).is_dir():
         from huggingface_hub import snapshot_download
 
-        source = snapshot_download(
-            source,
-            revision=revision,
-            local_files_only=offline,
-            allow_patterns=["config.json", "model.safetensors"],
-        )
+        with stage("Loading the model"), aside():
+            source = snapshot_download(
+                source,
+                revision=revision,
+                local_files_only=offline,
+                allow_patterns=["config.json", "model.safetensors"],
+            )
     config = Path(source) / "config.json"
     check_sizes(parse_json(read_small(config), str(config)), source)
-    model = create(f"local-dir:{Path(source).resolve()}", pretrained=True)
+    with stage("Loading the model"):
+        model = create(f"local-dir:{Path(source).resolve()}", pretrained=True)
     refuse_other_sizes(model, open_local(Path(source)))
     return model
 
 
 def _transformers(
-    source: str, *, dtype: object, head: bool, device_map: str | None, **options: Any
+    source: str,
+    *,
+    dtype: object,
+    head: bool,
+    device_map: str | None,
+    check: Callable[[nn.Module], None],
+    **options: Any,
 ) -> Any:
     transformers = required("transformers")
     logs = transformers.utils.logging
     level = logs.get_verbosity()
     logs.set_verbosity_error()
-    # Nothing is fetched while weights are put in place, so that bar is over at once.
     bars = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
     try:
-        where = {key: value for key, value in options.items() if key != "trust_remote_code"}
-        stated, _ = transformers.PreTrainedConfig.get_config_dict(source, **where)
-        check_sizes(stated, source)
-        with unattended(kernels=options["trust_remote_code"], config=stated):
-            config = transformers.AutoConfig.from_pretrained(source, **options)
-            named = model_class(transformers, config) if head else None
-            refuse_inflated(transformers, named, config, source)
+        with stage("Reading the configuration"):
+            where = {key: value for key, value in options.items() if key != "trust_remote_code"}
+            stated, _ = transformers.PreTrainedConfig.get_config_dict(source, **where)
+            check_sizes(stated, source)
+            with unattended(kernels=options["trust_remote_code"], config=stated):
+                config = transformers.AutoConfig.from_pretrained(source, **options)
+                named = model_class(transformers, config) if head else None
+                # Code of a checkpoint may be of any kind.
+                if type(config).__module__.startswith("transformers."):
+                    empty = without_weights(transformers, named, config)
+                    refuse_inflated(empty, source)
+                    check(empty)
+        with unattended(kernels=options["trust_remote_code"], config=stated), _loading(source):
             model, report = (named or transformers.AutoModel).from_pretrained(
                 source, **options, dtype=dtype, device_map=device_map, output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are refused below, by name

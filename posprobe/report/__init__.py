@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from posprobe.report.analysis import Analysis, analyze, describe
+    from posprobe.report.analysis import Analysis, analyze, check_request, describe
     from posprobe.report.bundle import (
         bundle_name,
         check_place,
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         write_bundle,
     )
     from posprobe.report.comparison import Comparison, compare
-    from posprobe.report.export import write_table
+    from posprobe.report.export import table_path, write_table
     from posprobe.report.forward import ForwardAnalysis
     from posprobe.report.kernels import compare_kernels
     from posprobe.report.paper import PaperFigure, paper_figure
@@ -34,6 +34,7 @@ _HOMES = {
     "analyze_schemes": "schemes",
     "bundle_name": "bundle",
     "check_place": "bundle",
+    "check_request": "analysis",
     "compare": "comparison",
     "compare_kernels": "kernels",
     "default_place": "bundle",
@@ -43,6 +44,7 @@ _HOMES = {
     "read_bundle": "stored",
     "render_bundle": "bundle",
     "sources_of": "bundle",
+    "table_path": "export",
     "to_json": "bundle",
     "write_bundle": "bundle",
     "write_table": "export",
@@ -58,6 +60,7 @@ __all__ = [
     "analyze_schemes",
     "bundle_name",
     "check_place",
+    "check_request",
     "compare",
     "compare_kernels",
     "default_place",
@@ -67,6 +70,7 @@ __all__ = [
     "read_bundle",
     "render_bundle",
     "sources_of",
+    "table_path",
     "to_json",
     "write_bundle",
     "write_table",

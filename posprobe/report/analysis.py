@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import Result
 from posprobe.analyses.similarity import within_reach
-from posprobe.arrays import Array, Device, positions
+from posprobe.arrays import Array, Device, check_device, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.formatting import lookup
 from posprobe.frames import to_frame
@@ -29,7 +29,8 @@ from posprobe.measurements import (
     Tokens,
     compared_numbers,
 )
-from posprobe.nulls import NULLS, bands
+from posprobe.nulls import MAX_DRAWS, NULLS, bands
+from posprobe.progress import stage
 from posprobe.report.notebook import fragment
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
@@ -213,6 +214,7 @@ def analyze(
     >>> print(f"{analysis.results['pca'].stable_rank:.2f}")
     4.53
     """
+    check_request(only, nulls, device)
     table = as_table(table)
     if len(table) < 2:
         raise InvalidTable(
@@ -235,10 +237,12 @@ def analyze(
 
     def measure() -> dict[str, float | None]:
         # All that needs no null table runs in one thread, while others draw.
-        for name in chosen:
-            inputs.result(name)
+        for name, measurement in chosen.items():
+            with stage(f"{table.name}: {measurement.title}"):
+                inputs.result(name)
         if _everything(only):
-            told.update(verdict(inputs, table.source.dtype or "F32"))
+            with stage(f"{table.name}: questions and answers"):
+                told.update(verdict(inputs, table.source.dtype or "F32"))
         return headline_numbers(_summaries(inputs.results))
 
     numbers = bands(table, measure, nulls, seed, chosen)
@@ -246,6 +250,28 @@ def analyze(
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
     made = environment(given.device, seed, command)
     return Analysis(table, results, block, made, tokens, told or None)
+
+
+def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> None:
+    """Refuse what can be asked of no table, before any is read.
+
+    Raises
+    ------
+    UsageError
+        If a name is unknown or none is given, there are too many draws, or the device is not there.
+    MissingExtra
+        If the device needs PyTorch, which is not installed.
+    """
+    names = (only,) if isinstance(only, str) else only
+    for name in names or ():
+        if name != "all" and name not in TABLE:
+            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
+    if not 0 <= nulls <= MAX_DRAWS:
+        raise UsageError(
+            f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."
+        )
+    check_device(device)
+    _now()
 
 
 def _everything(only: Iterable[str] | None) -> bool:
@@ -276,8 +302,6 @@ def _chosen(given: TableInputs, only: Iterable[str] | None) -> dict[str, TableMe
         return {name: found for name, found in applicable.items() if not found.slow}
     wanted = (only,) if isinstance(only, str) else tuple(only)
     for name in wanted:
-        if name != "all" and name not in TABLE:
-            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
         if lacking.get(name):
             raise UsageError(f"{given.table.name}: {name} needs {lacking[name]}.")
     if "all" in wanted:
@@ -306,15 +330,7 @@ def describe(table: PositionTable) -> TableBlock:
 
 def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock:
     """Return the ``environment`` block: versions, device, seed, command and time."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    now = datetime.now(UTC)
-    if epoch is not None:
-        try:
-            now = datetime.fromtimestamp(int(epoch), UTC)
-        except (ValueError, OverflowError, OSError) as error:
-            raise UsageError(
-                f"SOURCE_DATE_EPOCH={epoch!r} is no time in seconds. Set it to a whole number."
-            ) from error
+    now = _now()
     versions = {"posprobe": version("posprobe"), "python": platform.python_version()}
     versions["numpy"] = np.__version__
     used = [name for name in ("torch", "transformers", "timm") if name in sys.modules]
@@ -326,3 +342,15 @@ def environment(device: str, seed: int, command: str | None) -> EnvironmentBlock
         "created": now.isoformat(timespec="seconds"),
     }
     return cast("EnvironmentBlock", versions | run)
+
+
+def _now() -> datetime:
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
+    if epoch is None:
+        return datetime.now(UTC)
+    try:
+        return datetime.fromtimestamp(int(epoch), UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        raise UsageError(
+            f"SOURCE_DATE_EPOCH={epoch!r} is no time in seconds. Set it to a whole number."
+        ) from error

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.foreign import plain_json
 from posprobe.formatting import listed
+from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.files import expanded, put_in_place, recover, scratch, there
 from posprobe.report.own import (
@@ -185,7 +186,8 @@ def render_bundle(folder: Path) -> Path:
     drawings = stored_drawings(folder / "figures", again)
     arrays = stored_arrays(folder / "arrays.npz", document, again)
     try:
-        page = render(document, drawings, arrays)
+        with stage("Writing the page"):
+            page = render(document, drawings, arrays)
     except (
         LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
         TemplateError,
@@ -234,27 +236,32 @@ def to_json(document: Mapping[str, Any]) -> str:
 
 
 def _fill(content: Bundled, folder: Path) -> None:
-    from posprobe.figures import style
-    from posprobe.figures.common import shown_plainly
-
     figures = folder / "figures"
     figures.mkdir(parents=True)
-    document = content.to_dict()
-    text = to_json(document)
-    (folder / "analysis.json").write_text(text, encoding="utf-8")
-    arrays = content.arrays()
-    np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
+    with stage("Writing the data"):
+        document = content.to_dict()
+        text = to_json(document)
+        (folder / "analysis.json").write_text(text, encoding="utf-8")
+        arrays = content.arrays()
+        np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
+    with stage("Drawing figures"):
+        from posprobe.figures import style
+        from posprobe.figures.common import shown_plainly
     drawings = {}
     # To look through all texts of a figure takes a third of the time that drawing it does.
     escapes = re.search(r"\\[a-z]", text)
     with style(), warnings.catch_warnings():
         # A reader's browser has the letters that the figure's own font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        for name, make in content.figures().items():
-            if escapes:
-                make = partial(shown_plainly, make)
-            drawings[name] = _save_figure(make, name, figures)
-    page = seal(render(document, drawings, arrays), files_in(folder))
+        makers = content.figures()
+        with stage("Drawing figures", len(makers)) as done:
+            for name, make in makers.items():
+                if escapes:
+                    make = partial(shown_plainly, make)
+                drawings[name] = _save_figure(make, name, figures)
+                done(1)
+    with stage("Writing the page"):
+        page = seal(render(document, drawings, arrays), files_in(folder))
     (folder / PAGE).write_text(page, encoding="utf-8")
 
 
@@ -312,9 +319,11 @@ def _refuse_foreign(folder: Path, called: Path | None = None) -> None:
         ) from error
     if foreign:
         hint = f", or run `posprobe report {name}` first, if it is a bundle of an earlier release"
+        several = len(foreign) > 1
         raise OutputError(
-            f"{name}: it holds {listed(foreign)}, which posprobe did not write there, or which "
-            "changed since, and would be lost. Choose a folder of its own with --out DIR"
+            f"{name}: posprobe did not write {'all files' if several else 'a file'} in it, or "
+            f"{'some' if several else 'it'} changed since, and {'they' if several else 'it'} "
+            f"would be lost: {listed(foreign)}. Choose a folder of its own with --out DIR"
             f"{hint if {'analysis.json', PAGE} & set(foreign) else ''}."
         )
 

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -19,6 +19,7 @@ from posprobe.analyses.stationary import fit_process
 from posprobe.arrays import Array, Device
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
+from posprobe.progress import stage
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
 from posprobe.report.comparison_page import comparison_page
 from posprobe.report.notebook import fragment
@@ -239,22 +240,25 @@ def compare(
     cut = [t if isinstance(t.layout, Grid) or len(t) == line else t[:line] for t in tables]
     clouds = [cloud(np.asarray(table.values, dtype=np.float64)) for table in cut]
     pairs: dict[tuple[int, int], tuple[Closeness, PairBand | None]] = {}
-    for i in range(len(cut)):
-        for j in range(i + 1, len(cut)):
+    size = range(len(cut))
+    with stage("Distances", len(cut) * (len(cut) - 1) // 2) as done:
+        for i, j in combinations(size, 2):
             if cut[i].layout == cut[j].layout:
                 bands = _pair_band(cut[i], cut[j], nulls, seed)
                 pairs[i, j] = closeness(clouds[i], clouds[j]), bands
             else:
                 pairs[i, j] = _apart(cut[i], cut[j]), None
             pairs[j, i] = pairs[i, j]
-    size = range(len(cut))
+            done(1)
+    with stage("Random walks"):
+        walks = curves(tables[0], nulls, seed) if nulls else {}
     return Comparison(
         labels=distinct([table.name for table in tables]),
         analyses=analyses,
         length=length,
         distances=tuple(tuple(pairs[i, j][0] if i != j else None for j in size) for i in size),
         bands=tuple(tuple(pairs[i, j][1] if i != j else None for j in size) for i in size),
-        curve_bands=curves(tables[0], nulls, seed) if nulls else {},
+        curve_bands=walks,
         environment=environment(analyses[0].environment["device"], seed, command),
     )
 

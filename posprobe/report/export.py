@@ -10,7 +10,7 @@ import numpy as np
 
 from posprobe.errors import OutputError, UsageError
 from posprobe.report.analysis import describe
-from posprobe.report.files import expanded, whole_files
+from posprobe.report.files import expanded, there, whole_files
 
 if TYPE_CHECKING:
     from posprobe.tables import PositionTable
@@ -28,9 +28,7 @@ def write_table(table: PositionTable, path: Path) -> None:
     OutputError
         If the file cannot be written; an older one is then left as it was.
     """
-    path = expanded(path)
-    if path.suffix not in (".npy", ".npz", ".safetensors", ".csv"):
-        raise UsageError(f"{path}: the suffix must be .npy, .npz, .safetensors or .csv.")
+    path = table_path(path)
     try:
         with whole_files(path) as place:
             _write(table, place / path.name)
@@ -38,6 +36,26 @@ def write_table(table: PositionTable, path: Path) -> None:
         raise OutputError(
             f"{path}: it cannot be written ({error.strerror or error}). Choose another place."
         ) from error
+
+
+def table_path(path: Path) -> Path:
+    """Return where a table goes.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is no known one.
+    OutputError
+        If there is no such folder, or a folder of that name.
+    """
+    path = expanded(path)
+    if path.suffix not in (".npy", ".npz", ".safetensors", ".csv"):
+        raise UsageError(f"{path}: the suffix must be .npy, .npz, .safetensors or .csv.")
+    if not there(path.parent):
+        raise OutputError(f"{path}: there is no folder {path.parent}. Make it first.")
+    if path.is_dir():
+        raise OutputError(f"{path}: it is a folder. Choose another name.")
+    return path
 
 
 def _write(table: PositionTable, path: Path) -> None:

@@ -15,6 +15,7 @@ from posprobe.analyses import similarity
 from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.result import reasons
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.progress import stage
 from posprobe.report.analysis import environment
 from posprobe.report.comparison import distinct
 from posprobe.report.kernel_page import kernel_page
@@ -225,7 +226,11 @@ def compare_kernels(
     if len(records) < 2:
         raise UsageError("a comparison needs at least two encodings.")
     layout = _common(records, length)
-    found = [_measure(record, layout) for record in records]
+    with stage("Measuring encodings", len(records)) as done:
+        found = []
+        for record in records:
+            found.append(_measure(record, layout))
+            done(1)
     curves, kernels, invariance = zip(*found, strict=True)
     return KernelComparison(
         labels=distinct([record.name for record in records]),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from posprobe.arrays import Device
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.nulls import check_draws
+from posprobe.progress import stage
 from posprobe.report.analysis import DRAWS
 from posprobe.report.files import expanded, recover, there, whole_files
 from posprobe.report.own import read_regular
@@ -247,7 +248,7 @@ def paper_figure(
             tables = tables_for(kind, records)
             check_draws(tables[0].values, nulls)
             figure, text = of_tables(kind, tables, sheet, nulls, seed, device)
-        with warnings.catch_warnings():
+        with stage("Laying out the figure"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             drawn = figure
             if not all(record.name.isprintable() for record in records):

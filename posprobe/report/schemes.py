@@ -15,6 +15,7 @@ from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.rotation import Rotation, rotation
 from posprobe.analyses.smoothness import smoothness
 from posprobe.errors import UsageError
+from posprobe.progress import stage
 from posprobe.report.analysis import environment
 from posprobe.report.notebook import fragment
 from posprobe.report.scheme_page import scheme_page
@@ -172,8 +173,12 @@ def analyze_schemes(
         raise UsageError(
             f"a length of {length} positions has nothing to compare. Choose two or more."
         )
-    results = tuple(_measure(record, length, seed) for record in records)
-    return SchemeAnalysis(tuple(records), results, environment("cpu", seed, command))
+    with stage("Measuring encodings", len(records)) as done:
+        results = []
+        for record in records:
+            results.append(_measure(record, length, seed))
+            done(1)
+    return SchemeAnalysis(tuple(records), tuple(results), environment("cpu", seed, command))
 
 
 def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,21 @@ from posprobe import families, forward
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
+from posprobe.forward.decompose import check_layers
 from posprobe.forward.states import image_shape, is_timm
 from posprobe.forward.streaming import context_length
 from posprobe.measurements.base import Measurement
-from posprobe.tables import PositionTable
+from posprobe.progress import stage
+from posprobe.tables import PositionTable, cut
+from posprobe.tables import Sequence as Line
 
 #: Tokens of a context unless stated; Song & Zhong take 512.
 LENGTH = 128
 #: Contexts that the experiments take at most, which run each several times.
 FEW = 16
+
+#: Of a vision model that is given a text.
+TAKES_IMAGES = "this model takes images: use --images DIR, or neither."
 
 R = TypeVar("R", bound=Result)
 
@@ -63,6 +69,95 @@ class Contexts:
 
 
 @dataclass(frozen=True, eq=False)
+class Material:
+    """What the contexts of a run are made of, read before the model's weights are.
+
+    Parameters
+    ----------
+    kind
+        In words.
+    length
+        Tokens of a context; None of images.
+    tokenizer, windows
+        Of a text: what reads it, and ``[count, length]`` token ids, cut once.
+    prepare
+        Turns a picture of Pillow into pixels.
+    """
+
+    kind: str
+    length: int | None = None
+    tokenizer: Any = None
+    windows: NDArray[np.int64] | None = None
+    prepare: Callable[[Any], Any] | None = None
+
+
+def read_material(
+    reference: str,
+    model: Any,
+    given: Contexts,
+    *,
+    trust_remote_code: bool = False,
+    revision: str | None = None,
+    offline: bool = False,
+) -> Material:
+    """Read what a model is to be run on, and refuse what it does not take.
+
+    Parameters
+    ----------
+    reference, trust_remote_code, revision, offline
+        As for `posprobe.load_model`.
+    model
+        As that returns it, with or without weights.
+    given
+        What to run it on.
+
+    Raises
+    ------
+    UsageError
+        If the model takes no such contexts, or nothing beside it says how.
+    UnknownReference, InvalidCheckpoint
+        If the text or a picture cannot be read.
+    """
+    shape = image_shape(model)
+    if not hasattr(model, "config") and not is_timm(model):
+        raise UsageError(
+            f"{reference}: of timm only transformers that have blocks over patches can be "
+            f"looked into, and {type(model).__name__} is none."
+        )
+    if given.length and shape:
+        raise UsageError(f"{reference}: --length is for text, and this model takes images.")
+    if given.text and shape:
+        raise UsageError(f"{reference}: {TAKES_IMAGES}")
+    if given.images and not shape:
+        raise UsageError(f"{reference}: this model takes text: use --text FILE, or neither.")
+    if given.images and shape:
+        prepare = forward.load_preparation(reference, model, revision=revision, offline=offline)
+        first = next(forward.image_files(given.images, prepare, count=1))
+        if first.shape[1] != shape[0]:
+            raise UsageError(
+                f"{reference}: beside the model stands how pictures get {first.shape[1]} channels, "
+                f"and it takes {shape[0]}. Mend preprocessor_config.json, or leave out --images."
+            )
+        return Material(f"the pictures in {given.images}", prepare=prepare)
+    if shape:
+        return Material("random pixels, independent and normal")
+    longest = context_length(model)
+    length = given.length or min(LENGTH, longest or LENGTH)
+    if longest and length > longest:
+        raise UsageError(
+            f"{reference}: contexts of {length} tokens are longer than the {longest} positions of "
+            "the model. Use shorter ones: --length."
+        )
+    if not given.text:
+        return Material("random tokens, independent and equally likely", length)
+    tokenizer = forward.load_tokenizer(
+        reference, trust_remote_code=trust_remote_code, revision=revision, offline=offline
+    )
+    cut = forward.text_windows(given.text, tokenizer, length, count=given.count)
+    return Material(f"windows of {given.text}", length, tokenizer, np.concatenate(list(cut)))
+
+
+@dataclass(frozen=True, eq=False)
 class ModelInputs:
     """What a measurement inside a model takes.
 
@@ -74,26 +169,25 @@ class ModelInputs:
         As `posprobe.load_model` returns it.
     contexts
         What it is run on; their seed is that of everything that is drawn.
+    material
+        What they are made of.
     positions, layers
         Which positions and hidden states to look at; None stands for all.
     nulls
         Random walks that the numbers of a layer are compared with.
-    trust_remote_code, revision, offline
+    revision, offline
         How further files of the checkpoint are read, as for `posprobe.load_model`.
-    progress
-        Whether to show on stderr how far the runs are.
     """
 
     reference: str
     model: Any
     contexts: Contexts
+    material: Material
     positions: slice | None
     layers: Sequence[int] | None
     nulls: int
-    trust_remote_code: bool
     revision: str | None
     offline: bool
-    progress: bool
 
     @property
     def seed(self) -> int:
@@ -110,12 +204,6 @@ class ModelInputs:
         """Whether the model takes images, not text."""
         return image_shape(self.model) is not None
 
-    @property
-    def length(self) -> int:
-        """Tokens of a context."""
-        longest = context_length(self.model)
-        return self.contexts.length or min(LENGTH, longest or LENGTH)
-
     @cached_property
     def table(self) -> PositionTable:
         """The position table as stored, read once."""
@@ -123,58 +211,32 @@ class ModelInputs:
             self.reference, rows=self.positions, revision=self.revision, offline=self.offline
         )
 
-    @cached_property
-    def tokenizer(self) -> Any:
-        """Of the text that the model is run on, read once."""
-        return forward.load_tokenizer(
-            self.reference, trust_remote_code=self.trust_remote_code, revision=self.revision,
-            offline=self.offline,
-        )  # fmt: skip
-
-    @cached_property
-    def windows(self) -> NDArray[np.int64]:
-        """``[count, length]``: token ids of the text, cut once."""
-        text = cast(Path, self.contexts.text)
-        cut = forward.text_windows(text, self.tokenizer, self.length, count=self.contexts.count)
-        return np.concatenate(list(cut))
-
     @property
     def mask_token(self) -> int | None:
         """What masks a token, known only with a text's tokenizer."""
-        return self.tokenizer.mask_token_id if self.contexts.text else None
+        tokenizer = self.material.tokenizer
+        return None if tokenizer is None else tokenizer.mask_token_id
+
+    def check(self) -> None:
+        """Refuse positions and layers that the model is known not to have.
+
+        Raises
+        ------
+        UsageError
+            If there are no such positions or layers.
+        """
+        if self.positions is not None and self.material.length is not None:
+            cut(Line(self.material.length), self.positions, self.reference)
+        blocks = getattr(getattr(self.model, "config", None), "num_hidden_layers", None)
+        if isinstance(blocks, int) and not hasattr(self.model, "blocks"):
+            check_layers(self.layers, blocks + 1, self.reference)
 
     def describe(self) -> dict[str, Any]:
-        """Say what the model is run on, and refuse what it does not take."""
+        """Say what the model is run on."""
         given, shape = self.contexts, image_shape(self.model)
-        if not hasattr(self.model, "config") and not is_timm(self.model):
-            raise UsageError(
-                f"{self.reference}: of timm only transformers that have blocks over patches can be "
-                f"looked into, and {type(self.model).__name__} is none."
-            )
-        if given.length and shape:
-            raise UsageError(
-                f"{self.reference}: --length is for text, and this model takes images."
-            )
-        if given.text and given.images:
-            raise UsageError("--text and --images: a model takes one of them.")
-        if (given.text and shape) or (given.images and not shape):
-            takes = "images: use --images DIR" if shape else "text: use --text FILE"
-            raise UsageError(f"{self.reference}: this model takes {takes}, or neither.")
-        if shape:
-            kind = (
-                f"the pictures in {given.images}"
-                if given.images
-                else "random pixels, independent and normal"
-            )
-            seed = None if given.images else given.seed
-            return {"kind": kind, "shape": list(shape), "seed": seed}
-        kind = (
-            f"windows of {given.text}"
-            if given.text
-            else "random tokens, independent and equally likely"
-        )
-        seed = None if given.text else given.seed
-        return {"kind": kind, "length": self.length, "seed": seed}
+        seed = None if given.images or given.text else given.seed
+        size = {"length": self.material.length} if shape is None else {"shape": list(shape)}
+        return {"kind": self.material.kind, **size, "seed": seed}
 
     def batches(
         self, label: str, count: int | None = None, *, repeated: bool = False, room: bool = False
@@ -195,41 +257,35 @@ class ModelInputs:
         given = self.contexts
         count = given.count if count is None else count
         size = given.batch_size
-        shape = image_shape(self.model)
+        shape, length = image_shape(self.model), self.material.length or 0
+        prepare, windows = self.material.prepare, self.material.windows
         found: Iterator[Array]
         if repeated:
             found = forward.repeated_tokens(
-                self.model.config, self.length, count, seed=given.seed, batch_size=size
+                self.model.config, length, count, seed=given.seed, batch_size=size
             )
-        elif given.images:
-            prepare = forward.load_preparation(
-                self.reference, self.model, revision=self.revision, offline=self.offline
-            )
+        elif given.images and prepare:
             found = forward.image_files(given.images, prepare, count=count, batch_size=size)
         elif shape:
             found = forward.random_images(shape, count, seed=given.seed, batch_size=size)
-        elif given.text:
-            windows = self.windows[:count]
-            found = (windows[begin : begin + size] for begin in range(0, len(windows), size))
+        elif windows is not None:
+            kept = windows[:count]
+            found = (kept[begin : begin + size] for begin in range(0, len(kept), size))
         else:
             found = forward.random_tokens(
-                self.model.config, self.length, count, seed=given.seed, batch_size=size
+                self.model.config, length, count, seed=given.seed, batch_size=size
             )
         if room and (longest := context_length(self.model)):
             found = (batch[:, : max(1, longest // 2)] for batch in found)
-        return _shown(found, label, count) if self.progress else found
+        return _shown(found, label, count)
 
 
 def _shown(batches: Iterable[Array], label: str, count: int) -> Iterator[Array]:
-    """Yield batches under a bar with rate and time left; a batch counts when it was run."""
-    from tqdm import tqdm
-
-    with tqdm(total=count, desc=f"{label:>18}", unit=" contexts", disable=None) as bar:
+    """Yield batches and tell how many were run."""
+    with stage(f"Contexts: {label}", count) as done:
         for batch in batches:
             yield batch
-            bar.update(len(batch))
-        bar.total = bar.n  # there may be fewer than were asked for
-        bar.refresh()
+            done(len(batch))
 
 
 @dataclass(frozen=True)

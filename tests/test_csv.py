@@ -1,0 +1,89 @@
+"""A table as text: what `extract` writes is read again, and anything else is refused clearly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posprobe as pp
+from posprobe.checkpoints import csvfile
+from posprobe.errors import InvalidCheckpoint, InvalidTable, UnknownReference
+from posprobe.report import write_table
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_extract_writes_is_read_again_bit_for_bit(tmp_path: Path, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    values = (rng.standard_normal((50, 7)) * 10.0 ** rng.integers(-8, 8, (50, 7))).astype(dtype)
+    write_table(pp.table(values, name="made"), tmp_path / "made.csv")
+    table = pp.load(str(tmp_path / "made.csv"))
+    assert table.values.dtype == dtype
+    np.testing.assert_array_equal(table.values, values)
+    assert table.name == "made.csv"
+
+
+def test_a_grid_can_be_named_for_text(tmp_path: Path) -> None:
+    write_table(pp.load("sample:digits-vit"), tmp_path / "digits.csv")
+    table = pp.load(str(tmp_path / "digits.csv"), grid=(8, 8))
+    assert table.layout == pp.load("sample:digits-vit").layout
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1,2,3\n4,5\n", "number of columns changed from 3 to 2 at row 2"),
+        ("1,2\nthree,4\n", "could not convert string 'three' to float64 at row 2, column 1"),
+        ("a,b\n1,2\n", "no heading"),
+        ("", "no data"),
+        ("1;2\n3;4\n", "separated by commas"),
+        ("\xff\xfe", "no table of numbers"),
+        ("1,,2\n3,4,5\n", "could not convert"),
+    ],
+)
+def test_damaged_text_is_refused_with_the_place(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidCheckpoint, match=says):
+        pp.load(str(path))
+
+
+def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
+    for number in ("nan", "inf", "1e999"):
+        (tmp_path / "bad.csv").write_text(f"1,2\n{number},4\n5,6\n")
+        with pytest.raises(InvalidTable, match="NaN or infinity"):
+            pp.load(str(tmp_path / "bad.csv"))
+
+
+def test_text_too_long_for_memory_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csvfile, "MAX_TEXT", 10)
+    (tmp_path / "long.csv").write_text("1,2\n" * 3)
+    with pytest.raises(InvalidCheckpoint, match=r"12 bytes of text; up to 10 are read.*\.npy"):
+        pp.load(str(tmp_path / "long.csv"))
+    with pytest.raises(UnknownReference, match="no such file"):
+        pp.load(str(tmp_path / "none.csv"))
+
+
+def test_a_folder_of_checkpoints_names_them(tmp_path: Path) -> None:
+    for name in ("a", "b", "deep/c", "far/far/away"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        np.save(folder / "model.npy", np.eye(4))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidCheckpoint) as caught:
+        pp.load(str(tmp_path))
+    names = [str(tmp_path / name) for name in ("a", "b", "deep/c")]
+    assert f"Name the one that you mean: {', '.join(names)}." in str(caught.value)
+    with pytest.raises(InvalidCheckpoint, match="no files"):
+        pp.load(str(tmp_path / "empty"))
+
+
+def test_of_many_checkpoints_some_are_named(tmp_path: Path) -> None:
+    for number in range(25):
+        (tmp_path / f"{number:02}").mkdir()
+        np.save(tmp_path / f"{number:02}" / "model.npy", np.eye(4))
+    with pytest.raises(InvalidCheckpoint, match=r"/19, and more\.$"):
+        pp.load(str(tmp_path))

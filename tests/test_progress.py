@@ -1,0 +1,85 @@
+"""Stages of long work: on a terminal each shows itself, elsewhere nobody hears of them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from posprobe import progress
+from posprobe.progress import aside, shown, stage
+
+
+def on_a_terminal(folder: Path, *arguments: str) -> tuple[str, str]:
+    """What a command writes to a terminal on stderr, and to stdout."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "posprobe", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        cwd=folder,
+        env=os.environ | {"TERM": "xterm", "COLUMNS": "80", "OMP_NUM_THREADS": "1"},
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+    os.close(ours)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, seen.decode()
+    return seen.decode(), out.decode()
+
+
+@pytest.mark.slow
+def test_each_stage_of_an_analysis_shows_itself_on_a_terminal(tmp_path: Path) -> None:
+    command = ["analyze", "sinusoidal:32x8", "--only", "pca,norms", "--nulls", "2"]
+    seen, out = on_a_terminal(tmp_path, *command)
+    for name in (
+        "Starting", "Reading sinusoidal:32x8", "sinusoidal:32x8: Principal components",
+        "sinusoidal:32x8: Norms", "sinusoidal:32x8: null models", "0 of 8", "Writing the data",
+        "Drawing figures", "Writing the page",
+    ):  # fmt: skip
+        assert name in seen
+    # Results go elsewhere, and nothing of what was shown stays beside the last messages.
+    assert "Starting" not in out
+    assert "participation ratio" in out
+    assert seen.rstrip().endswith("report.html")
+    quiet, again = on_a_terminal(tmp_path, *command, "--quiet")
+    assert quiet == ""
+    assert again == out
+
+
+def showing() -> list[str]:
+    display = progress._display
+    return [] if display is None else [task.description for task in display.tasks]
+
+
+def test_nobody_hears_of_stages_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with shown(), stage("Reading", 3) as done, aside() as cleared:
+        done(2)
+        assert not cleared
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stages_end_with_what_showed_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with stage("Unseen"):
+        assert showing() == []
+    begun = stage("Held by an error", 2)
+    with shown():
+        with stage("Outer"), stage("Inner"):
+            assert showing() == ["Outer", "Inner"]
+        assert showing() == []
+        done = begun.__enter__()
+        done(1)
+    # An error that is told afterwards keeps the stage open: the lines are gone all the same.
+    assert showing() == []
+    begun.__exit__(None, None, None)
+    assert progress._under_way == 0
