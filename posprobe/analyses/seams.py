@@ -223,6 +223,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     centered, error = centred(values, xp)
     length = xp.linalg.vector_norm(centered, axis=1)
     rounding = error * values.shape[1] ** 0.5
+    eps = float(xp.finfo(values.dtype).eps)
     defined = to_numpy(length > rounding)
     units = centered / xp.where(length > rounding, length, 1.0)[:, None]
     cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
@@ -237,7 +238,8 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         norms=_host(norms),
         likeness=likeness,
         steps=np.where(steps > rounding, steps, 0.0),
-        chords=np.sqrt(2 - 2 * cosines),
+        # Below the rounding of a cosine, rows have one direction.
+        chords=np.sqrt(np.where(1 - cosines > 8 * eps, 2 - 2 * cosines, 0.0) + 0 * cosines),
         units=_host(units),
         rows=_host(centered),
     )
