@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from posprobe.analyses.answer import OPEN, Answer
@@ -19,7 +21,7 @@ DIRECTIONS = 6
 MIN_ROWS, MIN_TURNS = 24, 1.0
 #: Least share of the variance of a pair that speaks for the table.
 SHARE = 0.1
-#: Longest whole turn over the shortest from which the period changes.
+#: Ratio of slow whole turns to fast ones, the outer tenths aside, from which the period changes.
 DRIFT = 1.3
 
 
@@ -73,7 +75,7 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
     turns = _times(pair.turns)
     told = f"two components with {pair.share:.0%} of the variance go round {turns} times"
     period = pair.local_period[np.isfinite(pair.local_period)]
-    detail = {
+    detail: dict[str, Any] = {
         "turns": pair.turns,
         "share": pair.share,
         "radius_cv": pair.radius_cv,
@@ -82,11 +84,14 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
     if p <= LEVEL and pair.turns >= MIN_TURNS:
         drift = ""
         turn = turn_lengths(pair.phase)
-        if len(turn) and turn.max() > DRIFT * turn.min():
-            drift = (
-                "; their period changes along the table: a whole turn takes "
-                f"{turn.min():.3g} to {turn.max():.3g} positions"
-            )
+        if len(turn):
+            fast, slow = (float(q) for q in np.quantile(turn, (0.1, 0.9)))
+            detail["turn"] = [fast, slow]
+            if slow > DRIFT * fast:
+                drift = (
+                    "; their period changes along the table: most whole turns take between "
+                    f"{fast:.3g} and {slow:.3g} positions"
+                )
         text = f"Yes: {told}, more evenly than smooth curves and walks do{drift}."
         return Answer("winding", "yes", text, detail, typical, p, value - typical, keys)
     if p > OPEN or pair.turns < MIN_TURNS:

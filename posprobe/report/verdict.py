@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,7 +18,7 @@ from posprobe.analyses.copies import Copies, copies
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stretch import runs
-from posprobe.analyses.turning import winds
+from posprobe.analyses.turning import DRIFT, winds
 from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
 from posprobe.formatting import Block, listed
@@ -114,6 +114,7 @@ def _of_a_line(
     answers = {answer.question: answer for answer in asked}
     if answers["smooth"].answer == answers["rotations"].answer == "yes":
         answers["smooth"] = _beside_rotations(answers["smooth"], bridging)
+    answers["rotations"] = _beside_winding(answers["rotations"], answers["winding"])
     return answers
 
 
@@ -177,6 +178,19 @@ def _beside_rotations(answer: Answer, found: Bridging | None) -> Answer:
         f"{best[widest]:.2f} (1 is exact), the best smooth curve with {curve[widest]:.2f}.",
         keys=(*answer.keys, "bridging.r2"),
     )
+
+
+def _beside_winding(answer: Answer, winding: Answer) -> Answer:
+    """Say of what winds, at no steady pace, that no period is fixed where none stands out."""
+    turn = (winding.value or {}).get("turn") if winding.answer == "yes" else None
+    if answer.answer != "cannot tell" or turn is None or turn[1] <= DRIFT * turn[0]:
+        return answer
+    text = (
+        "No sign of rotations of fixed period: no period stands out clearly, and what winds does "
+        f"so at no steady pace: most whole turns take between {turn[0]:.3g} and {turn[1]:.3g} "
+        "positions."
+    )
+    return replace(answer, answer="no", sentence=text, keys=(*answer.keys, *winding.keys))
 
 
 def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
@@ -281,8 +295,19 @@ def capital(text: str) -> str:
     return text if first.endswith(":") else text[0].upper() + text[1:]
 
 
-def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlock:
-    """Compare the answers of several tables.
+def shared(
+    labels: Sequence[str],
+    verdicts: Sequence[Block],
+    questions: Mapping[str, str] = QUESTIONS,
+) -> SharedVerdictBlock:
+    """Compare the answers about several tables or encodings.
+
+    Parameters
+    ----------
+    labels, verdicts
+        Of each, its name and a block with its ``answers``.
+    questions
+        That are compared, in this order.
 
     Returns
     -------
@@ -291,7 +316,7 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
         is yes where another is no, and a sentence.
     """
     answers: list[SharedAnswerBlock] = []
-    for name, question in QUESTIONS.items():
+    for name, question in questions.items():
         found: list[Verdict] = [
             next((a["answer"] for a in block["answers"] if a["question"] == name), "cannot tell")
             for block in verdicts
@@ -318,7 +343,7 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
             }
         )
     alike = [a["sentence"] for a in answers if len(set(a["answers"].values())) == 1]
-    differ = [QUESTIONS[a["question"]] for a in answers if not a["same"]]
+    differ = [questions[a["question"]] for a in answers if not a["same"]]
     text = " ".join(alike) or "No question has the same answer for all."
     text += (
         f" They differ on: {' '.join(differ)}" if differ else " No answers contradict each other."
