@@ -10,6 +10,7 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import order, smooth
 from posprobe.analyses.copies import copies
 from posprobe.analyses.grid_answers import grid_order, rows_and_columns
@@ -18,6 +19,7 @@ from posprobe.analyses.views import view
 from posprobe.arrays import positions
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.report.kernels import compare_kernels
+from posprobe.report.summary import main_clause
 from posprobe.report.verdict import verdict
 
 Floats = NDArray[np.float64]
@@ -56,7 +58,10 @@ def curve(n: int, d: int, seed: int = 0) -> Floats:
             np.concatenate([gaussian(16, 4), gaussian(16, 4)[::-1]]),
             "its second half is the first in reverse order",
         ),
-        (gaussian(4, 4)[np.arange(48) ** 3 % 47 % 4], "44 of its 48 rows are copies of earlier ones"),
+        (
+            gaussian(4, 4)[np.arange(48) ** 3 % 47 % 4],
+            "44 of its 48 rows are copies of earlier ones",
+        ),
     ],
 )
 def test_copies_are_named(values: Floats, text: str) -> None:
@@ -145,9 +150,23 @@ def test_the_share_of_a_rotation_counts_the_straight_line_beside_it() -> None:
 
 
 def test_a_weak_rotation_is_not_the_main_thing() -> None:
-    values = np.repeat(curve(32, 8), 4, axis=0)
-    summary, _ = told(values)
-    assert summary.startswith("A smooth curve")
+    def said(share: float) -> str:
+        line = {"period": 4.1, "circularity": 1.0}
+        answers = {
+            "closed_form": Answer("closed_form", "no", "No."),
+            "order": Answer("order", "yes", "Yes.", 0.9),
+            "smooth": Answer("smooth", "yes", "Yes.", {"length": 27.0}),
+            "stationary": Answer("stationary", "cannot tell", "Cannot be told."),
+            "rotations": Answer("rotations", "yes", "Yes.", [line], effect=share),
+            "ladder": Answer("ladder", "no", "No."),
+        }
+        return main_clause(answers)
+
+    assert said(0.4) == "a rotation with a period of 4.1 positions, holding 40% of the variance"
+    assert said(0.002) == (
+        "a smooth curve: likeness falls to half within 27 positions; beside that, a rotation with "
+        "a period of 4.1 positions, holding less than 1% of the variance"
+    )
 
 
 def test_a_whole_turn_takes_its_period_however_phases_wobble_within() -> None:
