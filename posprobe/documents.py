@@ -362,6 +362,7 @@ class KernelsDocument(TypedDict):
     records: Annotated[list[RecordBlock], limits(minItems=2)]
     pairs: Annotated[list[KernelPairBlock], "Every pair of records, once.", limits(minItems=1)]
     walk: Annotated[WalkBlock | None, "Null on a grid."]
+    verdict: NotRequired[Annotated[SharedVerdictBlock, "Absent from bundles of 0.1.0."]]
     environment: EnvironmentBlock
 
 

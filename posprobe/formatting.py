@@ -24,6 +24,21 @@ def show(value: object, form: str = ".3g") -> str:
     return f"{value:{form}}"
 
 
+def hundredths(value: float) -> str:
+    """Return a number with two decimals, and no minus before zero."""
+    return f"{round(value, 2) + 0.0:.2f}"
+
+
+def rounded(value: float) -> str:
+    """Return a number with three figures, and commas between thousands: 12300 as ``12,300``."""
+    return f"{float(f'{value:.3g}'):,g}" if value < 1e6 else f"{value:.3g}"
+
+
+def percent(share: float) -> str:
+    """Return a share in whole per cent; next to nothing is less than one."""
+    return f"{share:.0%}" if not 0 < share < 0.005 else "less than 1%"
+
+
 def cell(value: object, form: str = ".3g") -> str:
     """Format a number for a table, where a dash says that there is none."""
     return "–" if value is None else show(value, form)

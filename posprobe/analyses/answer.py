@@ -73,8 +73,3 @@ def rank(value: float, drawn: Floats) -> float:
     """Return the rank p-value of a value that is large if there is something to find."""
     reached = np.sum(drawn >= value - 1e-9 * max(abs(value), 1e-300))
     return float((1 + reached) / (len(drawn) + 1))
-
-
-def hundredths(value: float) -> str:
-    """Return a number with two decimals, and no minus before zero."""
-    return f"{round(value, 2) + 0.0:.2f}"

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from posprobe.analyses.answer import OPEN, Answer, Verdict, hundredths, rank, too_few, verdict_of
+from posprobe.analyses.answer import OPEN, Answer, Verdict, rank, too_few, verdict_of
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.rotation_answers import closed_form, ladder, rotations
 from posprobe.analyses.stationary import (
@@ -27,6 +27,7 @@ from posprobe.analyses.stationary import (
     toeplitz,
 )
 from posprobe.analyses.views import DRAWS, LEVEL, View, signed, units, view
+from posprobe.formatting import hundredths
 
 #: False discovery rate over the questions of one table.
 DISCOVERY_RATE = 0.05
@@ -44,6 +45,14 @@ STRETCHES = 8
 SLIGHT = 0.1
 #: Steps over which successive differences are compared.
 STRIDES = (1, 2, 4, 8, 16, 32)
+#: Words of an order that is not one of directions.
+BY_DISTANCE = "from the mean row in one quarter of the table as in another"
+#: Permutations of the rows.
+ORDER_DRAWS = 10 * DRAWS
+#: Share of the variance along a straight line from which it is told of noise, and from which it is
+#: all that there is; fewest rows that are asked, and the likeness of neighbours beside the line
+#: that counts as none.
+LINE, ALL_LINE, LINE_ROWS, UNLIKE = 0.1, 0.99, 32, 0.1
 
 
 def ask(values: Floats, *, seed: int = 0, dtype: str = "F32") -> list[Answer]:
@@ -81,23 +90,27 @@ def settle(answers: Sequence[Answer]) -> list[Answer]:
         (p for k, p in enumerate(with_p, 1) if p <= DISCOVERY_RATE * k / len(with_p)), default=0.0
     )
     return [
-        replace(
-            a,
-            answer="cannot tell",
-            sentence=f"Cannot be told: {a.sentence.split(': ', 1)[-1]} But among "
-            f"{len(with_p)} questions, one such value is no surprise.",
-        )
+        replace(a, answer="cannot tell", sentence=_left_open(a.sentence, len(with_p)))
         if a.answer == "yes" and a.p is not None and a.p > bar
         else a
         for a in answers
     ]
 
 
+def _left_open(sentence: str, questions: int) -> str:
+    claim = sentence.removeprefix("Yes: ").rstrip(".")
+    return (
+        f"Cannot be told: it looks as if {claim}. But among {questions} questions, one such value "
+        "is no surprise."
+    )
+
+
 def order(shared: View) -> Answer:
     """Ask whether the order of the rows matters at all, against the same rows permuted.
 
-    Two numbers: the mean cosine of neighbouring centred rows, and the greatest share of the
-    spectrum in one frequency, which finds rotations whose neighbours are orthogonal.
+    Three numbers: the mean cosine of neighbouring centred rows; the greatest share of the spectrum
+    in one frequency, which finds rotations whose neighbours are orthogonal; and how much of the
+    distances from the mean row, as ranks, is in their slowest four waves.
     """
     keys = ("similarity.centered.neighbour_mean", "spectrum.entropy")
     if few := too_few("order", shared, keys):
@@ -105,22 +118,34 @@ def order(shared: View) -> Answer:
     unit_rows = units(shared.points)
     cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
     short = leading(unit_rows, 8).astype(np.float32)
+    away = np.linalg.norm(shared.points, axis=1)
+    ranks, waves = _ranks(away), _waves(len(away))
     rng = shared.rng(0)
     # So many that the least p-value stands alone among the questions of a table.
-    neighbours, peaks = np.empty(8 * DRAWS + 8), np.empty(8 * DRAWS + 8)
-    for k in range(len(peaks)):
-        rows = short if k == 0 else short[rng.permutation(len(short))]
-        neighbours[k] = np.vdot(rows[1:], rows[:-1])
-        peaks[k] = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1).max()
-    typical = np.median(neighbours[1:])
-    far = np.abs(neighbours - typical)
-    p = min(1.0, 2 * min(rank(far[0], far[1:]), rank(peaks[0], peaks[1:])))
+    found = np.empty((3, ORDER_DRAWS + 1))
+    for k in range(ORDER_DRAWS + 1):
+        places = np.arange(len(short)) if k == 0 else rng.permutation(len(short))
+        rows = short[places]
+        found[0, k] = np.vdot(rows[1:], rows[:-1])
+        found[1, k] = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1).max()
+        found[2, k] = np.square(waves @ ranks[places]).sum()
+    found[0] = np.abs(found[0] - np.median(found[0, 1:]))
+    ahead, turning, far = (rank(each[0], each[1:]) for each in found)
+    if _variation(away) <= SLIGHT:
+        far = 1.0
+    p = min(1.0, 3 * min(ahead, turning, far))
     answer = verdict_of(p, enough=len(shared) >= 16)
     chance = -1 / (len(shared) - 1)
     told = (
         f"neighbouring rows have a mean cosine of {hundredths(cosine)}, rows in random order "
         f"{hundredths(chance)}"
     )
+    if 3 * far <= LEVEL < 3 * min(ahead, turning):
+        quarters = [float(np.median(part)) for part in np.array_split(away, 4)]
+        told = (
+            f"rows lie {max(quarters) / max(min(quarters), 1e-9 * max(quarters)):.2g} times as far "
+            f"{BY_DISTANCE}, though their directions show no order: {told}"
+        )
     sentence = {
         "yes": f"Yes: the order of the rows matters: {told}.",
         "no": f"No sign that the order of the rows matters: {told}.",
@@ -159,6 +184,20 @@ def smooth(shared: View) -> Answer:
     best = int(np.argmax(cosines[:, 0]))
     length = half_length(shared.points)
     answer = verdict_of(p, enough=n >= 16)
+    value: dict[str, float] = {
+        "length": length, "cosine": float(cosines[best, 0]), "stride": STRIDES[best]
+    }  # fmt: skip
+    straight, p_straight = _straight(shared, noise=answer != "yes")
+    if straight > (ALL_LINE if answer == "yes" else LINE) and p_straight <= LEVEL:
+        value["straight"] = straight
+        text = (
+            f"Yes: it is a straight line: evenly spaced points on it hold {straight:.1%} of the "
+            "variance."
+            if answer == "yes"
+            else f"Yes: it is a straight line in noise: evenly spaced points on it hold "
+            f"{straight:.0%} of the variance, and what is left shows no order."
+        )
+        return Answer("smooth", "yes", text, value, 0.0, p_straight, straight, keys)
     stride = STRIDES[best]
     over = "successive steps" if stride == 1 else f"successive differences over {stride} positions"
     told = f"{over} have a mean cosine of {hundredths(float(cosines[best, 0]))}, those of a walk 0"
@@ -168,8 +207,43 @@ def smooth(shared: View) -> Answer:
         "no": f"No: it is not smoother than steps added up at random: {told}.",
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]
-    value = {"length": length, "cosine": float(cosines[best, 0]), "stride": stride}
     return Answer("smooth", answer, sentence, value, 0.0, p, float(cosines[best, 0]), keys)
+
+
+def _straight(shared: View, *, noise: bool) -> tuple[float, float]:
+    """Return the share of the variance along a straight line, and its rank among permuted rows.
+
+    The rank is 1 where something other than ``noise`` was asked of and what the line leaves has an
+    order of its own: a walk is no line.
+    """
+    n = len(shared)
+    if n < LINE_ROWS:
+        return 0.0, 1.0
+    place = np.arange(n) - (n - 1) / 2
+    place = place / np.linalg.norm(place)
+    along = place @ shared.points
+    share = float(along @ along) / n
+    if share <= LINE:
+        return share, 1.0
+    if noise:
+        rest = shared.points - np.outer(place, along)
+        left = units(rest)
+        short = leading(left, 8)
+        rng = shared.rng(8)
+        drawn = np.array(
+            [
+                np.vdot(rows[1:], rows[:-1])
+                for rows in (rng.permutation(short) for _ in range(DRAWS))
+            ]
+        )
+        found = float(np.vdot(short[1:], short[:-1]))
+        typical = float(np.median(drawn))
+        cosine = float(np.einsum("ij,ij->i", left[1:], left[:-1]).mean())
+        if abs(cosine) > UNLIKE or rank(abs(found - typical), np.abs(drawn - typical)) <= OPEN:
+            return share, 1.0
+    rng = shared.rng(9)
+    places = np.stack([rng.permutation(place) for _ in range(ORDER_DRAWS)])
+    return share, rank(share, np.square(places @ shared.points).sum(axis=1) / n)
 
 
 def half_length(points: Floats) -> float:
@@ -213,18 +287,18 @@ def stationary(shared: View) -> Answer:
     rng = shared.rng(2)
     found = _unequal(rows)
     drawn = np.array(
-        [_unequal(factor @ rng.standard_normal(rows.shape) * columns) for _ in range(4 * DRAWS + 3)]
+        [_unequal(factor @ rng.standard_normal(rows.shape) * columns) for _ in range(5 * DRAWS + 4)]
     )
-    each = [rank(found[k], drawn[:, k]) for k in range(3)]
+    each = [rank(found[k], drawn[:, k]) for k in range(4)]
     # Evidence for little: a norm or speed that hardly changes leaves the distance in charge.
     lengths = np.linalg.norm(rows, axis=1), np.linalg.norm(np.diff(rows, axis=0), axis=1)
     for k, values in enumerate(lengths, 1):
         each[k] = each[k] if _variation(values) > SLIGHT else 1.0
-    p_shift = min(1.0, 3 * min(each))
+    p_shift = min(1.0, 4 * min(each))
     misfit, typical = found[0], float(np.median(drawn[:, 0]))
     value = {"variance_ratio": ratio, "misfit": misfit, "p_walk": p_walk, "p_shift": p_shift}
-    times = f"{1 / max(ratio, 1e-6):.2g}"
-    much = "about as much" if times in ("0.9", "1", "1.1") else f"{times} times as much"
+    times = float(f"{1 / max(ratio, 1e-6):.2g}")
+    much = "about as much" if 0.9 <= times <= 1.1 else f"{times:,g} times as much"
     far = f"a random walk with its steps would vary {much}"
     if p_walk <= LEVEL and p_shift > OPEN and _long_share(shared) > LONG_SHARE:
         answer: Verdict = "cannot tell"
@@ -236,7 +310,8 @@ def stationary(shared: View) -> Answer:
         answer = "yes"
         sentence = (
             f"Yes: it stays in bounds, and the distance of two rows decides how alike they are: "
-            f"{far}, and inner products at one distance vary no more than chance makes them."
+            f"{far}, and inner products at one distance vary no more than in random tables of "
+            "which that is true."
         )
     elif p_walk > OPEN and n >= 8 * block:
         answer = "no"
@@ -250,6 +325,7 @@ def stationary(shared: View) -> Answer:
             ),
             "rows lie further from the mean in some parts of the table than in others",
             "it moves faster in some parts of the table than in others",
+            "rows at places that mirror each other are more alike than their distance explains",
         )[int(np.argmin(each))]
         sentence = (
             "No: the distance of two rows alone does not decide how alike they are, where they "
@@ -292,8 +368,8 @@ def _independent(shared: View) -> int:
     return found
 
 
-def _unequal(rows: Floats) -> tuple[float, float, float]:
-    """Return how unequal places are: by inner products, by norms and by speed.
+def _unequal(rows: Floats) -> tuple[float, float, float, float]:
+    """Return how unequal places are: by inner products, by norms, by speed, and by mirrored places.
 
     Norms and speeds as ranks, whose slowest four waves are looked at: single rows do not count.
     """
@@ -301,13 +377,30 @@ def _unequal(rows: Floats) -> tuple[float, float, float]:
         _misfit(rows),
         _slow(np.linalg.norm(rows, axis=1)),
         _slow(np.linalg.norm(np.diff(rows, axis=0), axis=1)),
+        _mirrored(rows),
     )
 
 
+def _mirrored(rows: Floats) -> float:
+    """Return the share of the Gram matrix's squares that means of mirrored places hold."""
+    n = len(rows)
+    rows = rows - rows.mean(axis=0)
+    transform = np.fft.rfft(rows, 2 * n, axis=0)
+    sums = np.fft.irfft(np.square(transform).sum(axis=1), 2 * n)[: 2 * n - 1]
+    count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
+    whole = float(np.square(rows.T @ rows).sum())
+    return float((np.square(sums) / count).sum()) / max(whole, np.finfo(np.float64).tiny)
+
+
 def _slow(values: Floats) -> float:
+    return float(np.square(_waves(len(values)) @ _ranks(values)).sum())
+
+
+def _ranks(values: Floats) -> Floats:
+    """Return ranks less their mean; equal values rank in order."""
     count = len(values)
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / count
-    return float(np.square(_waves(count) @ (ranks - ranks.mean())).sum() / count**2)
+    return np.asarray((ranks - ranks.mean()) / count)
 
 
 def _waves(count: int) -> Floats:
@@ -343,7 +436,10 @@ def low_dimensional(shared: View) -> Answer:
     n, d = shared.points.shape
     if d < 3:
         return Answer(
-            "low_dimensional", "cannot tell", f"Cannot be told of {d} columns.", keys=keys
+            "low_dimensional",
+            "cannot tell",
+            f"Cannot be told of {d} column{'s' if d > 1 else ''}.",
+            keys=keys,
         )
     unit_rows = units(shared.points)
     spread, expected = _participation(unit_rows), _expected(fit_kernel(unit_rows), n, d)
@@ -353,7 +449,8 @@ def low_dimensional(shared: View) -> Answer:
         f"{are} nine tenths of the variance; the effective number of directions (participation "
         f"ratio) is {spread:.3g}, that of independent columns as smooth {expected:.3g}"
     )
-    value = {"directions": ninety, "participation_ratio": spread}
+    most = min(n - 1, d)
+    value = {"directions": ninety, "participation_ratio": spread, "columns": most}
     if half_length(shared.points) > n / STRETCHES:
         # Few independent stretches: any slow curve has few directions.
         text = f"Cannot be told from {n} rows that change so slowly: {told}."
@@ -362,7 +459,7 @@ def low_dimensional(shared: View) -> Answer:
     # Evidence for hardly fewer is no yes.
     answer = verdict_of(p if ratio <= FEWER else 1.0)
     sentence = {
-        "yes": f"Yes: {told}.",
+        "yes": f"Yes: {told}, so they are unusually few.",
         "no": f"No, not clearly fewer than its smoothness gives: {told}.",
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]

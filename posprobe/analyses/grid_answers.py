@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from posprobe.analyses.answer import (
@@ -9,7 +11,6 @@ from posprobe.analyses.answer import (
     OPEN,
     Answer,
     Verdict,
-    hundredths,
     rank,
     too_few,
     verdict_of,
@@ -27,12 +28,16 @@ from posprobe.analyses.stationary import (
     root,
     toeplitz,
 )
-from posprobe.analyses.views import DRAWS, LEVEL, MAX_ROWS, View, units, view
-from posprobe.formatting import listed
+from posprobe.analyses.views import LEVEL, MAX_ROWS, View, units, view
+from posprobe.formatting import hundredths, listed
 from posprobe.tables import Grid
 
 #: Draws of each null of row and column codes.
 CODE_DRAWS = 99
+#: Permutations of the patches.
+ORDER_DRAWS = 199
+#: A code that holds less of the variance than this share of what both hold is none.
+ONE_CODE = 0.03
 #: Codes must hold more than in all but this share of the draws, however rough what is left is.
 SURELY_MORE = 0.3
 #: Share of a short code below which a rotation of it would not count, whatever else is there.
@@ -67,7 +72,7 @@ def ask_grid(
 
 
 def grid_order(shared: View, height: int, width: int) -> Answer:
-    """Ask whether neighbours right and below are more alike than the same patches permuted."""
+    """Ask whether neighbours right and below are more, or less, alike than patches permuted."""
     keys = ("grid.neighbour_right", "grid.neighbour_below")
     if few := too_few("order", shared, keys):
         return few
@@ -78,12 +83,14 @@ def grid_order(shared: View, height: int, width: int) -> Answer:
     short = leading(unit, 8)
     rng = shared.rng(12)
     value = _neighbours(unit, height, width)
-    drawn = np.empty(2 * DRAWS + 1)
+    # So many that the least p-value stands alone among the questions of a grid.
+    drawn = np.empty(ORDER_DRAWS + 1)
     for k in range(len(drawn)):
-        rows = short if k == 0 else rng.permutation(short, axis=0)
+        rows = short if k == 0 else short[rng.permutation(len(short))]
         drawn[k] = _neighbours(rows, height, width)
-    p = rank(drawn[0], drawn[1:])
     typical = float(np.median(drawn[1:]))
+    away = np.abs(drawn - typical)
+    p = rank(away[0], away[1:])
     answer = verdict_of(p, enough=len(shared) >= 16)
     told = (
         f"neighbouring patches have a mean cosine of {hundredths(value)}, "
@@ -149,8 +156,10 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
         f"left {max(1 - sum(share), 0):.1%}; together, smooth fields without such codes would have "
         f"{nearest:.1%}"
     )
+    lone = lone_code(*share)
+    summed = f"a code of its {lone} alone" if lone else "a code of its row plus one of its column"
     sentence = {
-        "yes": f"Yes: a patch is the sum of a code of its row and a code of its column: {told}.",
+        "yes": f"Yes: a patch is {summed}: {told}.",
         "no": f"No sign of separate codes of rows and columns: {told}.",
         "cannot tell": f"Cannot be told from {height} x {width} patches: {told}.",
     }[answer]
@@ -158,6 +167,13 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     return Answer(
         "rows_and_columns", answer, sentence, value, nearest, p, sum(share) - nearest, keys
     )
+
+
+def lone_code(row_share: float, column_share: float) -> str:
+    """Return ``row`` or ``column`` where the other code holds next to nothing, else nothing."""
+    if column_share <= ONE_CODE * row_share:
+        return "row"
+    return "column" if row_share <= ONE_CODE * column_share else ""
 
 
 def _additive(points: Floats, shape: tuple[int, int]) -> tuple[float, float]:
@@ -237,7 +253,8 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
             if answer.answer == "yes"
         ]
         p = min(answer.p for answer in lined.values() if answer.p is not None)
-        value = {name: answer.value for name, answer in lined.items()}
+        value: dict[str, Any] = {name: answer.value for name, answer in lined.items()}
+        value["rotating"] = [name for name, answer in lined.items() if answer.answer == "yes"]
         text = f"Yes: {'; '.join(said)}."
         return Answer("axis_rotations", "yes", text, value, None, p, None, keys)
     rng = shared.rng(16)
@@ -252,6 +269,7 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
         name: {"turns": each.turns, "share": each.share, "typical": each.typical, "p": each.p}
         for name, each in found.items()
     }
+    value["rotating"] = turning if p <= LEVEL else []
     typical = float(np.mean([each.typical for each in found.values()]))
     told = listed(
         [f"{each.share:.0%} of the {name.removesuffix('s')} code" for name, each in found.items()]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.answer import OPEN, Answer, Verdict, hundredths, rank, too_few, verdict_of
+from posprobe.analyses.answer import OPEN, Answer, Verdict, rank, too_few, verdict_of
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.stationary import (
     fit_grid_kernel,
@@ -25,6 +25,7 @@ from posprobe.analyses.stationary import (
     toeplitz,
 )
 from posprobe.analyses.views import LEVEL, MAX_ROWS, View, units
+from posprobe.formatting import hundredths
 
 #: Draws of each null, and of the one that needs every column.
 DRAWS, WIDE_DRAWS = 99, 49
@@ -38,6 +39,8 @@ FEWER = 0.6
 AREA = 1024
 #: Misfit above which displacements hardly decide anything, though chance makes it as large.
 TOO_SLOW = 0.35
+#: Mean cosine of neighbours from which patches are alike at all.
+ALIKE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +259,11 @@ def stationary(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
     )
     value = {"misfit": misfit, "p_shift": p}
     slow = misfit > TOO_SLOW
+    cells = units(shared.points).reshape(*shape, -1)
+    neighbours = max(
+        float(np.einsum("rcd,rcd->rc", near[1:], near[:-1]).mean())
+        for near in (cells, cells.swapaxes(0, 1))
+    )
     if p > OPEN and not slow and min(shape) >= LONG_SIDE:
         answer: Verdict = "yes"
         text = f"Yes: the displacement of two patches decides how alike they are: {told}."
@@ -265,7 +273,11 @@ def stationary(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
         text = f"No: where two patches stand decides how alike they are, too: {where}."
     else:
         answer = "cannot tell"
-        why = ", which change too slowly for so small a grid" if slow else ""
+        why = ""
+        if slow and neighbours < ALIKE:
+            why = ", as patches are hardly alike at any displacement"
+        elif slow:
+            why = ", which change too slowly for so small a grid"
         text = f"Cannot be told from {shape[0]} x {shape[1]} patches{why}: {told}."
     return Answer("stationary", answer, text, value, typical, None, misfit - typical, keys)
 
@@ -305,7 +317,7 @@ def low_dimensional(shared: View, shape: tuple[int, int], keys: tuple[str, ...])
     height, width = shape
     d = shared.points.shape[1]
     if d < 3:
-        text = f"Cannot be told of {d} columns."
+        text = f"Cannot be told of {d} column{'s' if d > 1 else ''}."
         return Answer("low_dimensional", "cannot tell", text, keys=keys)
     rng = shared.rng(15)
     count = min(d, MOST_COLUMNS)
@@ -325,12 +337,13 @@ def low_dimensional(shared: View, shape: tuple[int, int], keys: tuple[str, ...])
         f"directions would have it; independent columns as smooth would have {expected:.3g}"
     )
     sentence = {
-        "yes": f"Yes: {told}.",
+        "yes": f"Yes: {told}, so they are unusually few.",
         "no": f"No{' or hardly' if p <= OPEN else ''} fewer directions than its smoothness gives: "
         f"{told}.",
         "cannot tell": f"Cannot be told from {height} x {width} patches: {told}.",
     }[answer]
-    value = {"directions": held, "participation_ratio": spread}
+    most = min(height * width - 1, d)
+    value = {"directions": held, "participation_ratio": spread, "columns": most}
     ratio = spread / expected
     return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
 

@@ -109,9 +109,12 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
     flat = points - straight @ (straight.T @ points)
     if np.square(flat).sum() <= 1e-20 * np.square(points).sum():
         flat = np.zeros_like(flat)  # a straight line leaves rounding
+    # Shares are of the variance of the table, its straight line among it.
+    whole = float(np.square(points).sum())
+    whole /= float(np.square(flat).sum()) or whole or 1.0
     flat = flat * taper[:, None]
     waves = np.fft.rfft(flat.astype(np.float32), 2 * n, axis=0)
-    total = float(np.square(np.abs(waves)).sum(dtype=np.float64)) or 1.0
+    total = float(np.square(np.abs(waves)).sum(dtype=np.float64)) * whole or 1.0
     noise = _noise(n, draws, seed)
     first = seen = _look(points, waves, taper, noise, level, total, [])
     found = list(first.found)

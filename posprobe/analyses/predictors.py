@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.gram import fast_length
 from posprobe.analyses.ladder import ladder
+from posprobe.analyses.toeplitz import toeplitz_inverse
 from posprobe.encodings.sinusoidal import frequencies
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -149,7 +150,7 @@ def smooth(curve: Floats, kernel: str) -> Smooth:
                 break
     first = (1 - noise) * shape(np.arange(n) / length)
     first[0] += noise
-    inverse = _toeplitz_inverse(first)
+    inverse = toeplitz_inverse(first)
     return Smooth(length, noise, score, inverse, inverse @ curve, inverse.sum(axis=1))
 
 
@@ -232,27 +233,6 @@ def _best_noise(kernel: Floats, known: Floats, least: float) -> tuple[float, flo
     score = -0.5 * (np.log(scale) + np.log(spectrum).mean(axis=1))
     best = int(np.argmax(score))
     return float(score[best]), float(shares[best])
-
-
-def _toeplitz_inverse(first: Floats) -> Floats:
-    """Invert a symmetric Toeplitz matrix, given by its first column (Gohberg & Semencul 1972).
-
-    The inverse's first column by the Levinson-Durbin recursion (Golub & Van Loan 2013, section
-    4.7). SciPy has it too, but importing that takes longer than the recursion does.
-    """
-    n = len(first)
-    column, error = np.zeros(n), float(first[0])
-    column[0] = 1.0
-    for k in range(1, n):
-        reflection = -float(first[k:0:-1] @ column[:k]) / error
-        column[1 : k + 1] += reflection * column[:k][::-1]
-        error *= 1 - reflection**2
-    ahead = column / np.sqrt(error)
-    behind = np.concatenate([[0.0], ahead[:0:-1]])
-    inverse = np.outer(ahead, ahead) - np.outer(behind, behind)
-    for row in range(1, n):
-        inverse[row, 1:] += inverse[row - 1, :-1]
-    return inverse
 
 
 def _parity_blocks(matrix: Floats) -> tuple[Floats, Floats]:

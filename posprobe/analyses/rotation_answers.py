@@ -14,6 +14,8 @@ from posprobe.analyses.stationary import root, toeplitz
 from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.errors import InvalidTable
+from posprobe.formatting import hundredths, percent, rounded
 from posprobe.tables import Grid, Layout
 from posprobe.tables import Sequence as Line
 
@@ -23,6 +25,8 @@ SAME = 0.99
 EXACT = 5e-4
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
 UNEVEN = 0.2
+#: Circularity (1 for a circle, 0 for a line) from which a line of the spectrum is a rotation.
+ROUND = 0.5
 
 
 def rotations(shared: View, known: Answer | None = None) -> Answer:
@@ -40,7 +44,8 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
         return few
     n = len(shared)
     if n < LINE_ROWS or shared.points.shape[1] < 2:
-        text = f"Cannot be told from {n} rows of {shared.points.shape[1]} columns."
+        d = shared.points.shape[1]
+        text = f"Cannot be told from {n} rows of {d} column{'s' if d > 1 else ''}."
         return Answer("rotations", "cannot tell", text, [], keys=keys)
     lines = shared.lines
     value = [
@@ -55,10 +60,17 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
     share = sum(r.share for r in lines.rotations)
     if lines.rotations:
         answer: Verdict = "yes"
+        count = len(value)
+        noun = noun_of([r.circularity for r in lines.rotations])
+        along = {
+            "rotation": "",
+            "wave": ", to and fro rather than round in a plane",
+            "rotation or wave": "",
+        }[noun]
         sentence = (
-            f"Yes: {_count(len(value), 'rotation')} out of any smooth background, with "
-            f"{_periods([r.period for r in lines.rotations])}, and {_hold(len(value))} "
-            f"{share:.0%} of the variance."
+            f"Yes: {_count(count, noun)} out of any smooth background, with "
+            f"{_periods([r.period for r in lines.rotations])}{along}, and "
+            f"{'holds' if count == 1 else 'together hold'} {percent(share)} of the variance."
         )
     elif known is not None and known.answer == "yes":
         answer = "yes"
@@ -90,13 +102,20 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
+def noun_of(circularities: Sequence[float]) -> str:
+    """Return what to call lines of a spectrum: only some of them go round in a plane."""
+    round_ = [value >= ROUND for value in circularities]
+    return "rotation" if all(round_) else "rotation or wave" if any(round_) else "wave"
+
+
+def plural(noun: str) -> str:
+    """Return the plural of what `noun_of` returns."""
+    return " and ".join(f"{word}s" for word in noun.split(" or "))
+
+
 def _count(count: int, noun: str) -> str:
     word = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
-    return f"{word} {noun} stands" if count == 1 else f"{word} {noun}s stand"
-
-
-def _hold(count: int) -> str:
-    return "holds" if count == 1 else "together hold"
+    return f"{word} {noun} stands" if count == 1 else f"{word} {plural(noun)} stand"
 
 
 def _periods(periods: Sequence[float]) -> str:
@@ -126,8 +145,8 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
             return Answer(
                 "ladder", "yes",
                 "Yes: its frequencies are those of a geometric series, which each time fall by the "
-                f"same factor, as the sinusoid's do: base {fit.base:.3g} fits, and series between "
-                "its frequencies do not.",
+                f"same factor, as the sinusoid's do: base {rounded(fit.base)} fits, and series "
+                "between its frequencies do not.",
                 {"base": fit.base, "cka": fit.best}, None, p, fit.best, keys,
             )  # fmt: skip
     periods = [r.period for r in shared.lines.rotations] if n >= LINE_ROWS and d > 1 else []
@@ -135,7 +154,8 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
         return Answer(
             "ladder", "no" if not periods and n >= 64 else "cannot tell",
             "No sign of a geometric series of frequencies." if not periods and n >= 64 else
-            f"Cannot be told: a series needs three rotations, and {len(periods)} stand out.",
+            "Cannot be told: a series needs three rotations, and "
+            f"{('none stands', 'one stands', 'two stand')[len(periods)]} out.",
             None, None, 1.0, None, keys,
         )  # fmt: skip
     place = np.log(np.sort(periods))
@@ -199,7 +219,8 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
             else None
         )
         if alike is None or alike < SAME:
-            told = "" if alike is None else f"; its CKA with the 2-D sin-cos table is {alike:.2f}"
+            beside = "; its CKA with the 2-D sin-cos table is "
+            told = "" if alike is None else beside + hundredths(alike)
             return Answer(
                 "closed_form",
                 "no",
@@ -216,12 +237,13 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
         )
     if fit.best is not None and fit.base is not None and fit.best >= SAME:
         text = (
-            f"Yes: up to rotation, it is the sinusoid of base {fit.base:.4g} (CKA {fit.best:.4f})."
+            f"Yes: up to rotation, it is the sinusoid of base {rounded(fit.base)} (CKA "
+            f"{fit.best:.4f})."
         )
         return Answer("closed_form", "yes", text, {"base": fit.base, "cka": fit.best}, keys=keys)
     told = "" if fit.best is None else (
-        f"; the sinusoid that resembles it most has a CKA of {fit.best:.2f} with it, 1 being the "
-        "same"
+        f"; the sinusoid that resembles it most has a CKA of {hundredths(fit.best)} with it, 1 "
+        "being the same"
     )  # fmt: skip
     return Answer(
         "closed_form",
@@ -235,5 +257,5 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
 def _alike(first: Cloud, second: Cloud) -> float | None:
     try:
         return cka(first, second)
-    except ValueError:
+    except (InvalidTable, ValueError):
         return None

@@ -9,15 +9,16 @@ smooth curve knows where it has turned to.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from posprobe.analyses.bridging import leave_out
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.slow_rotation import SLOW_ROWS, SLOW_TURNS, Rotation
 from posprobe.analyses.stationary import fit_kernel
+from posprobe.analyses.toeplitz import toeplitz_inverse
 
 #: Times that blocks of each length are left out, at other places.
 ROUNDS = 3
@@ -40,7 +41,8 @@ def with_skill(
 
     Skill is ``1 - e / e0``: ``e`` is the squared error over the rows left out of the mean, the
     smooth part and all rotations, ``e0`` that of all but this one. A slow rotation is left to the
-    smooth part too, alone and with all slow ones: ``e0`` is the least of these errors.
+    smooth part too, alone and with all slow ones: ``e0`` is the least of these errors. Rotations of
+    many turns are measured on the middle `ROWS` rows, slow ones on every n-th row of all.
 
     Parameters
     ----------
@@ -64,75 +66,92 @@ def with_skill(
     every = set(range(len(waves)))
     slow = {k for k in every if turns[k] < SLOW_TURNS}
     middle = slice(max(n - ROWS, 0) // 2, max(n - ROWS, 0) // 2 + ROWS)
-    window = _Model(coordinates[middle], beyond[middle], [w[middle] for w in waves], every)
+    window = _fit(coordinates[middle], beyond[middle], [w[middle] for w in waves], every)
     thin = max(1, n // SLOW_ROWS)
     fewer = coordinates[::thin], beyond[::thin], [wave[::thin] for wave in waves]
     kept = []
     for k, rotation in enumerate(rotations):
+        others = every - {k}
         if k in slow:
             # Only with the wave left to it does the kernel say what a smooth curve can do.
-            period = rotation.period / thin
-            error = _Model(*fewer, every).error(period, every)
-            others = (every - {k}, every - slow)
-            least = min(_Model(*fewer, left).error(period, left) for left in others)
+            error, *without = (
+                _errors(_fit(*fewer, left), rotation.period / thin, left)[0]
+                for left in (every, others, every - slow)
+            )
+            least = min(without)
         else:
-            error = window.error(rotation.period, every)
-            least = window.error(rotation.period, every - {k})
+            error, least = _errors(window, rotation.period, every, others)
         if error < (1 - LEAST_SKILL) * least:
             kept.append(replace(rotation, skill=1 - error / least))
     return tuple(kept)
 
 
+@dataclass(frozen=True, eq=False)
 class _Model:
-    """The mean and waves as fixed columns beside a smooth process, for any rows left out."""
+    """The mean and waves as fixed columns beside a smooth process.
 
-    def __init__(
-        self, coordinates: Floats, beyond: Floats, waves: list[Floats], fitted: set[int]
-    ) -> None:
-        """Fit the smooth part to what some of the waves leave."""
-        n = len(coordinates)
-        self.beyond = np.maximum(beyond, 0.0)
-        self.edges = np.cumsum([1, *(wave.shape[1] for wave in waves)])
-        self.fixed = int(self.edges[-1])
-        columns = np.concatenate([np.full((n, 1), n**-0.5), *waves, coordinates], axis=1)
-        basis, _ = np.linalg.qr(columns[:, self.columns(fitted)])
-        rest = coordinates - basis @ (basis.T @ coordinates)
-        self.inverse = toeplitz_inverse(fit_kernel(rest).by_offset(n))
-        self.weighted = self.inverse @ columns
-        self.gram = columns.T @ self.weighted
-        self.solved: dict[int, list[tuple[Floats, Floats, float]]] = {}
+    Parameters
+    ----------
+    inverse
+        ``[n, n]`` of the smooth process's matrix.
+    weighted, gram
+        The inverse times all columns (constant, waves, coordinates), ``[n, k + r]``, and their
+        products under it, ``[k + r, k + r]``.
+    beyond
+        ``[n]``: squares that lie beyond the coordinates.
+    places
+        Columns of the constant, and of each wave.
+    """
 
-    def columns(self, waves: set[int]) -> NDArray[np.intp]:
-        """Return the places of the constant and of some waves."""
-        each = [np.arange(self.edges[k], self.edges[k + 1]) for k in sorted(waves)]
-        return np.concatenate([[0], *each])
+    inverse: Floats
+    weighted: Floats
+    gram: Floats
+    beyond: Floats
+    places: list[list[int]]
 
-    def error(self, period: float, waves: set[int]) -> float:
-        """Return the squared error of rows left out, predicted with some of the waves."""
-        n = len(self.inverse)
-        gap = max(min(2, n // 4), min(round(period / 2), n // 4))
-        if gap not in self.solved:
-            self.solved[gap] = [self._left_out(gap, turn) for turn in range(ROUNDS)]
-        chosen = self.columns(waves)
-        total = 0.0
-        for there, known, noise in self.solved[gap]:
-            gram = known[np.ix_(chosen, chosen)]
-            gram = gram + 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
-            amplitudes = np.linalg.solve(gram, known[chosen, self.fixed :])
-            missed = there[:, self.fixed :] - there[:, chosen] @ amplitudes
-            total += float(np.square(missed).sum()) + noise
-        return total
 
-    def _left_out(self, gap: int, turn: int) -> tuple[Floats, Floats, float]:
-        n = len(self.inverse)
+def _fit(coordinates: Floats, beyond: Floats, waves: list[Floats], fitted: set[int]) -> _Model:
+    """Fit the smooth part to what some of the waves leave."""
+    n = len(coordinates)
+    edges = [1, *(1 + np.cumsum([wave.shape[1] for wave in waves])).tolist()]
+    places = [[0], *(list(range(first, stop)) for first, stop in pairwise(edges))]
+    columns = np.concatenate([np.full((n, 1), n**-0.5), *waves, coordinates], axis=1)
+    basis, _ = np.linalg.qr(columns[:, _chosen(places, fitted)])
+    rest = coordinates - basis @ (basis.T @ coordinates)
+    kernel = fit_kernel(rest).by_offset(n)
+    first = kernel / (kernel[0] or 1.0) * (1 - LEAST_NOISE)
+    first[0] = 1.0
+    inverse = toeplitz_inverse(first)
+    weighted = inverse @ columns
+    return _Model(inverse, weighted, columns.T @ weighted, np.maximum(beyond, 0.0), places)
+
+
+def _chosen(places: list[list[int]], waves: set[int]) -> list[int]:
+    """Return the columns of the constant and of some waves."""
+    return [*places[0], *(place for k in sorted(waves) for place in places[k + 1])]
+
+
+def _errors(model: _Model, period: float, *sets: set[int]) -> list[float]:
+    """Return the squared errors of rows left out, predicted with each of some sets of waves."""
+    n = len(model.inverse)
+    gap = max(min(2, n // 4), min(round(period / 2), n // 4))
+    fixed = 1 + model.places[-1][-1]
+    totals = [0.0] * len(sets)
+    for turn in range(ROUNDS):
         fold = np.full(n, -1)
-        fits = max(n // (4 * gap), 1)
-        leave_out(fold, 0, n, 0, gap, (turn + 0.5) / ROUNDS, fits == 1)
+        leave_out(fold, 0, n, 0, gap, (turn + 0.5) / ROUNDS, max(n // (4 * gap), 1) == 1)
         rows = np.flatnonzero(fold >= 0)
         # What the known rows say of the missing, by blocks of the inverse, as in `predictors`.
-        there = np.linalg.solve(self.inverse[np.ix_(rows, rows)], self.weighted[rows])
-        known = self.gram - self.weighted[rows].T @ there
-        return there, known, float(self.beyond[rows].sum())
+        there = np.linalg.solve(model.inverse[np.ix_(rows, rows)], model.weighted[rows])
+        known = model.gram - model.weighted[rows].T @ there
+        for k, waves in enumerate(sets):
+            chosen = _chosen(model.places, waves)
+            gram = known[np.ix_(chosen, chosen)]
+            gram = gram + 1e-9 * np.trace(gram) / len(gram) * np.eye(len(gram))
+            amplitudes = np.linalg.solve(gram, known[chosen, fixed:])
+            missed = there[:, fixed:] - there[:, chosen] @ amplitudes
+            totals[k] += float(np.square(missed).sum() + model.beyond[rows].sum())
+    return totals
 
 
 def _waves(n: int, rotation: Rotation, coordinates: Floats, most: int) -> Floats:
@@ -159,28 +178,3 @@ def _waves(n: int, rotation: Rotation, coordinates: Floats, most: int) -> Floats
     noise = (np.square(coordinates).sum() - explained[-1]) / n
     bends = int(np.argmax(explained - 6 * noise * np.arange(most + 1)))
     return np.asarray(bent[:, : 2 + 2 * bends])
-
-
-def toeplitz_inverse(covariance: Floats) -> Floats:
-    """Invert the matrix of a kernel given by offset, which is symmetric and Toeplitz: ``[n, n]``.
-
-    Durbin's recursion gives its first column (Golub & Van Loan 2013, section 4.7.3), and that the
-    rest (Gohberg & Semencul 1972).
-    """
-    n = len(covariance)
-    by_offset = covariance / (covariance[0] or 1.0)
-    by_offset = by_offset * (1 - LEAST_NOISE)
-    by_offset[0] = 1.0
-    ahead = np.zeros(n)
-    ahead[0] = 1.0
-    left = 1.0
-    for k in range(1, n):
-        reflection = -float(by_offset[k:0:-1] @ ahead[:k]) / left
-        ahead[1 : k + 1] += reflection * ahead[k - 1 :: -1][:k]
-        left *= 1 - reflection**2
-    ahead /= np.sqrt(left)
-    behind = np.concatenate([[0.0], ahead[:0:-1]])
-    inverse = np.outer(ahead, ahead) - np.outer(behind, behind)
-    for row in range(1, n):
-        inverse[row, 1:] += inverse[row - 1, :-1]
-    return inverse

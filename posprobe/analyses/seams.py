@@ -14,7 +14,6 @@ order: null models that keep the table's row norms or step lengths keep such row
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 import numpy as np
@@ -27,7 +26,6 @@ from posprobe.analyses.outliers import (
     TAIL_ALARM,
     WINDOW,
     Floats,
-    beyond_tail,
     deviations,
     level_of,
     sides,
@@ -37,16 +35,20 @@ from posprobe.analyses.outliers import (
 from posprobe.analyses.pace import pace_changes
 from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
+from posprobe.analyses.special_rows import (
+    AWAY,
+    NORM_RATIO,
+    Found,
+    Series,
+    odd_directions,
+    odd_norms,
+)
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.schema import TWO, Reasons, Row, Text
 from posprobe.tables import Grid, Layout, PositionTable
 
 #: Ratio of two levels from which the two sides of a special row differ.
 CHANGE = 1.1
-#: Ratio of the norms of neighbouring rows that matters: a random walk from 0 begins with 1.41.
-NORM_RATIO = 1.5
-#: Ratio to the usual of the distance, 1 - cosine, of a row from all others.
-AWAY = 1.5
 
 
 @dataclass(frozen=True)
@@ -223,6 +225,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     centered, error = centred(values, xp)
     length = xp.linalg.vector_norm(centered, axis=1)
     rounding = error * values.shape[1] ** 0.5
+    eps = float(xp.finfo(values.dtype).eps)
     defined = to_numpy(length > rounding)
     units = centered / xp.where(length > rounding, length, 1.0)[:, None]
     cosines = _host(xp.clip(xp.sum(units[1:] * units[:-1], axis=1), -1.0, 1.0))
@@ -233,11 +236,12 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     there = max(int(xp.sum(norms > 0)), 2)
     likeness = _host((directions @ xp.sum(directions, axis=0) - 1.0) / (there - 1))
     likeness[to_numpy(norms == 0)] = np.nan
-    series = _Series(
+    series = Series(
         norms=_host(norms),
         likeness=likeness,
         steps=np.where(steps > rounding, steps, 0.0),
-        chords=np.sqrt(2 - 2 * cosines),
+        # Below the rounding of a cosine, rows have one direction.
+        chords=np.sqrt(np.where(1 - cosines > 8 * eps, 2 - 2 * cosines, 0.0) + 0 * cosines),
         units=_host(units),
         rows=_host(centered),
     )
@@ -250,7 +254,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         why = "a single column has no directions"
     elif not defined.any():
         why = "all rows are equal"
-    found = _Found() if why else _find(series)
+    found = Found() if why else _find(series)
     between = sorted(found.between)
     return Seams(
         between=tuple((left, left + 1) for left in between),
@@ -271,54 +275,13 @@ def _host(array: Array) -> Floats:
     return np.array(to_numpy(array), dtype=np.float64)
 
 
-@dataclass(frozen=True)
-class _Series:
-    norms: Floats
-    likeness: Floats  # mean cosine of each row as stored with all others; NaN of a zero row
-    steps: Floats
-    chords: Floats
-    units: Floats
-    rows: Floats
-
-    @cached_property
-    def torn(self) -> NDArray[np.bool_]:
-        """``[n - 1]``: whether a step is outside what the steps' own distribution makes likely."""
-        return beyond_tail(self.steps, usual_values(self.steps))
-
-    @property
-    def may_change(self) -> NDArray[np.bool_]:
-        """``[n - 1]``: whether one row can differ from the next without being a mere long step.
-
-        Where neighbours are alike, nothing changes without a step: one of a few long steps, as
-        heavy tails have them, is no change. Where they are not, steps say nothing.
-        """
-        smooth = np.median(self.steps) < np.median(np.linalg.norm(self.rows, axis=1))
-        return self.torn if smooth else np.ones_like(self.torn)
-
-
-class _Found:
-    """Seams by their left row, and special rows, with the reasons."""
-
-    def __init__(self) -> None:
-        self.between: dict[int, str] = {}
-        self.special: dict[int, list[str]] = {}
-
-    def seam(self, left: int, reason: str) -> None:
-        """Add a seam unless there is one close by: a change is seen in more than one way."""
-        if all(abs(left - other) >= MIN_SIDE for other in self.between):
-            self.between[left] = reason
-
-    def row(self, row: int, reason: str) -> None:
-        self.special.setdefault(row, []).append(reason)
-
-
-def _find(series: _Series) -> _Found:
-    found = _Found()
+def _find(series: Series) -> Found:
+    found = Found()
     for row in np.flatnonzero(series.norms == 0).tolist():
         found.row(row, "zero: it has no direction")
     _breaks(series, found)
-    _norms(series, found)
-    _directions(series, found)
+    odd_norms(series, found)
+    odd_directions(series, found)
     _levels(series, found)
     _blocks(series, found)
     for row, factor in pace_changes(series.steps):
@@ -327,7 +290,7 @@ def _find(series: _Series) -> _Found:
     return found
 
 
-def _breaks(series: _Series, found: _Found) -> None:
+def _breaks(series: Series, found: Found) -> None:
     last = len(series.steps) - 1
     usual = usual_values(series.steps)
     broken = stands_out(series.steps) & stands_out(series.chords)
@@ -365,7 +328,7 @@ def _breaks(series: _Series, found: _Found) -> None:
                 found.seam((first + end + 1) // 2, change)
 
 
-def _change(series: _Series, first: int, end: int) -> str:
+def _change(series: Series, first: int, end: int) -> str:
     """Say what differs between the rows up to ``first`` and those from ``end + 1``, if anything."""
     span = end + 1 - first
     parts = {
@@ -397,62 +360,7 @@ def _change(series: _Series, first: int, end: int) -> str:
     )
 
 
-def _norms(series: _Series, found: _Found) -> None:
-    norms = series.norms
-    n = len(norms)
-    change = np.diff(norms)
-    jumps = np.maximum(norms[1:], norms[:-1]) > NORM_RATIO * np.minimum(norms[1:], norms[:-1])
-    for side in sides(np.abs(change)):
-        # Changes scatter about 0, so the median of their sizes is their deviation already.
-        limit = deviations(side.count, 2 * n) * 1.4826 * side.median
-        jumps &= (np.abs(change) > limit) | (side.count < MIN_SIDE)
-    usual = usual_values(norms)
-    apart = np.maximum(norms, usual) > NORM_RATIO * np.minimum(norms, usual)
-    odd_norm = beyond_tail(norms, usual) | beyond_tail(usual, norms)
-    jumps &= odd_norm[1:] | odd_norm[:-1]
-    jumps &= series.may_change
-    turning = change[:-1] * change[1:] < 0
-    peaks = {pair + 1 for pair in np.flatnonzero(jumps[:-1] & jumps[1:] & turning).tolist()}
-    odd = set(peaks)
-    for pair in np.flatnonzero(jumps).tolist():
-        if {pair, pair + 1} & peaks:
-            continue
-        for end in (slice(0, pair + 1), slice(pair + 1, n)):
-            if len(norms[end]) < MIN_SIDE and apart[end].all():
-                odd.update(range(n)[end])
-    for row in sorted(odd):
-        found.row(row, f"norm {norms[row]:.3g}, usually {usual[row]:.3g}")
-
-
-def _directions(series: _Series, found: _Found) -> None:
-    """Look for rows that are less like all the others than the rows around them are."""
-    likeness, beside = series.likeness, series.may_change
-    away = 1 - likeness
-    usual = usual_values(away)
-    odd = stands_out(away) & beyond_tail(away, usual, gap=True) & (away > AWAY * usual)
-    odd &= np.append(beside, False) | np.append(False, beside) | _off_the_path(series.rows)
-    for row in np.flatnonzero(odd).tolist():
-        found.row(
-            row,
-            f"mean cosine {likeness[row]:.2f} with all other rows, usually {1 - usual[row]:.2f}",
-        )
-
-
-def _off_the_path(rows: Floats) -> NDArray[np.bool_]:
-    """Where a row is further from the middle of two rows around it than these are apart.
-
-    Long steps of a walk lead away and not back, however heavy their tails.
-    """
-    off = np.zeros(len(rows), dtype=bool)
-    for far in (1, 2, 4):
-        before, row, after = rows[: -2 * far], rows[far:-far], rows[2 * far :]
-        away = np.linalg.norm(row - (before + after) / 2, axis=1)
-        off[far:-far] |= away > np.linalg.norm(after - before, axis=1)
-    off[:MIN_SIDE] = off[-MIN_SIDE:] = False  # compared with one side only
-    return off
-
-
-def _levels(series: _Series, found: _Found) -> None:
+def _levels(series: Series, found: Found) -> None:
     """Look for levels that change at once and for good, between rows i and i + 1."""
     for name, values, crossing in (
         ("norms", series.norms, 0),
@@ -492,7 +400,7 @@ def _levels(series: _Series, found: _Found) -> None:
             )
 
 
-def _blocks(series: _Series, found: _Found) -> None:
+def _blocks(series: Series, found: Found) -> None:
     """Look for means of `MIN_SIDE` rows further from the next than the means beside them are."""
     m, n = MIN_SIDE, len(series.norms)
     between = np.arange(2 * m - 1, n - 2 * m)  # left row of boundaries with two blocks each side

@@ -12,6 +12,9 @@ from itertools import pairwise
 
 from posprobe.analyses.seams import Seams
 
+#: Fewest rows of a stretch: of fewer, nothing can be told.
+LEAST = 8
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -59,7 +62,7 @@ def stretch(found: Seams) -> Stretch:
     ----------
     found
         The table's seams. Where they are undefined, on a grid or in a short table, and where no run
-        is left, all rows are taken. Of runs of one length the first is.
+        of `LEAST` rows is left, all rows are taken. Of runs of one length the first is.
     """
     n = len(found.norms)
     if found.undefined:
@@ -70,6 +73,9 @@ def stretch(found: Seams) -> Stretch:
     if not whole:
         return Stretch(0, n, True, ("every row is special",))
     first, stop = max(whole, key=lambda run: run[1] - run[0])
+    if stop - first < LEAST:
+        why = f"no {LEAST} rows in succession are without a seam and a special row"
+        return Stretch(0, n, True, (why,))
     if (first, stop) == (0, n):
         return Stretch(0, n, True, ("no seam and no special row was found",))
     reasons = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from posprobe.analyses.answer import OPEN, Answer
@@ -19,6 +21,8 @@ DIRECTIONS = 6
 MIN_ROWS, MIN_TURNS = 24, 1.0
 #: Least share of the variance of a pair that speaks for the table.
 SHARE = 0.1
+#: Ratio of slow whole turns to fast ones, the outer tenths aside, from which the period changes.
+DRIFT = 1.3
 
 
 def _times(turns: float) -> str:
@@ -48,7 +52,8 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
     points = values - values.mean(axis=0)
     flat = not np.abs(points).max(initial=0.0) > 1e-12 * np.abs(values).max(initial=0.0)
     if n < MIN_ROWS or values.shape[1] < 2 or flat:
-        text = f"Cannot be told from {n} rows of {values.shape[1]} columns."
+        d = values.shape[1]
+        text = f"Cannot be told from {n} rows of {d} column{'s' if d > 1 else ''}."
         return Answer("winding", "cannot tell", text, keys=keys)
     points = points / np.abs(points).max()
     here = found if found is not None and not found.undefined else winding(points)
@@ -70,7 +75,7 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
     turns = _times(pair.turns)
     told = f"two components with {pair.share:.0%} of the variance go round {turns} times"
     period = pair.local_period[np.isfinite(pair.local_period)]
-    detail = {
+    detail: dict[str, Any] = {
         "turns": pair.turns,
         "share": pair.share,
         "radius_cv": pair.radius_cv,
@@ -78,11 +83,15 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
     }
     if p <= LEVEL and pair.turns >= MIN_TURNS:
         drift = ""
-        if len(period) and period.max() > 1.5 * period.min():
-            drift = (
-                f"; their period changes along the table, from {period.min():.3g} to "
-                f"{period.max():.3g} positions"
-            )
+        turn = turn_lengths(pair.phase)
+        if len(turn):
+            fast, slow = (float(q) for q in np.quantile(turn, (0.1, 0.9)))
+            detail["turn"] = [fast, slow]
+            if slow > DRIFT * fast:
+                drift = (
+                    "; their period changes along the table: most whole turns take between "
+                    f"{fast:.3g} and {slow:.3g} positions"
+                )
         text = f"Yes: {told}, more evenly than smooth curves and walks do{drift}."
         return Answer("winding", "yes", text, detail, typical, p, value - typical, keys)
     if p > OPEN or pair.turns < MIN_TURNS:
@@ -92,6 +101,22 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
         return Answer("winding", "no", text, detail, typical, p, value - typical, keys)
     text = f"Cannot be told: {told}, and smooth curves seldom do so as evenly."
     return Answer("winding", "cannot tell", text, detail, typical, p, value - typical, keys)
+
+
+def turn_lengths(phase: Floats) -> Floats:
+    """Return how many positions a whole turn takes from each position that one begins at.
+
+    Over whole turns: within one, components that share a slow trend seem to go round unevenly.
+
+    Parameters
+    ----------
+    phase
+        ``[n]``, radians, unwrapped.
+    """
+    ahead = np.maximum.accumulate(phase) + 1e-9 * np.arange(len(phase))
+    begins = np.flatnonzero(ahead + 2 * np.pi <= ahead[-1])
+    ends = np.interp(ahead[begins] + 2 * np.pi, ahead, np.arange(len(phase)))
+    return np.asarray(ends - begins)
 
 
 def _strength(points: Floats) -> float:

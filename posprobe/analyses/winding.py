@@ -9,7 +9,7 @@ whether the period stays the same along the table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, TypedDict
 
 import numpy as np
@@ -230,6 +230,9 @@ def kept_components(ratio: Floats) -> int:
 
 def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
     """Pair components ``[n, k]`` that go round each other; ``ratio`` are their shares ``[k]``."""
+    # By a power of two, which changes no digit, so that no square leaves the range of the numbers.
+    unit = float(np.ldexp(1.0, np.frexp(np.abs(scores).max())[1]))
+    scores = scores / unit
     scaled = scores / np.sqrt((scores**2).mean(axis=0))
     coherence = _coherence(scaled)
     free = np.ones(scores.shape[1], dtype=bool)
@@ -240,7 +243,8 @@ def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
             break
         if free[first] and free[second]:
             free[[first, second]] = False
-            pairs.append(_pair(scores, ratio, (first, second), coherence[first, second]))
+            pair = _pair(scores, ratio, (first, second), coherence[first, second])
+            pairs.append(replace(pair, radius=pair.radius * unit, pitch=pair.pitch * unit))
     return pairs
 
 

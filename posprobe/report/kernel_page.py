@@ -5,6 +5,7 @@ from __future__ import annotations
 from posprobe.formatting import Block, between, cell, show
 from posprobe.measurements import Number
 from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table, columns
+from posprobe.report.questions import KERNEL_QUESTIONS
 from posprobe.report.table_page import versions
 
 #: Alternative texts of the figures.
@@ -51,6 +52,7 @@ def kernel_page(document: Block) -> Page:
         f"{where}.",
         notes=tuple(notes),
         sections=(
+            *_verdict(document),
             Section(
                 "figures",
                 "Figures",
@@ -74,6 +76,27 @@ def kernel_page(document: Block) -> Page:
         provenance=(
             *(Fact(record["label"], _whence(record["source"]), code=True) for record in records),
             *versions(document["environment"]),
+        ),
+    )
+
+
+def _verdict(document: Block) -> tuple[Section, ...]:
+    """Say what the encodings share and where they differ; bundles of 0.1.0 say nothing."""
+    if "verdict" not in document:
+        return ()
+    told = document["verdict"]
+    rows = tuple(
+        (KERNEL_QUESTIONS.get(answer["question"], answer["question"]), *answer["answers"].values())
+        for answer in told["answers"]
+    )
+    headings = columns("question", *(record["label"] for record in document["records"]))
+    caption = "Questions and answers, of the mean over heads."
+    return (
+        Section(
+            "verdict",
+            "What they share and where they differ",
+            bullets=(told["summary"],),
+            tables=(Table(caption, headings, rows, brief=True),) if rows else (),
         ),
     )
 

@@ -19,6 +19,7 @@ from posprobe.progress import stage
 from posprobe.report.analysis import environment
 from posprobe.report.comparison import distinct
 from posprobe.report.kernel_page import kernel_page
+from posprobe.report.kernel_verdict import kernel_verdict
 from posprobe.report.notebook import fragment
 from posprobe.report.stored import KERNELS
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
@@ -93,13 +94,16 @@ class KernelComparison:
     def to_dict(self) -> KernelsDocument:
         """Return the content of ``analysis.json`` (schema `posprobe.kernels/1`)."""
         size = len(self.labels)
+        records = [self._record(i) for i in range(size)]
+        pairs = [self._pair(i, j) for i in range(size) for j in range(i + 1, size)]
         return {
             "schema": KERNELS,
             "length": self.layout.size,
             "layout": describe_layout(self.layout),
-            "records": [self._record(i) for i in range(size)],
-            "pairs": [self._pair(i, j) for i in range(size) for j in range(i + 1, size)],
+            "records": records,
+            "pairs": pairs,
             "walk": self.walk,
+            "verdict": kernel_verdict(records, pairs, self.walk),
             "environment": self.environment,
         }
 

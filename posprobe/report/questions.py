@@ -34,6 +34,12 @@ SCHEME_QUESTIONS: Mapping[str, str] = {
     "cosine_near": "Are vectors of near distances most like that of distance 0?",
     "cosine_limit": "Do far distances share one vector?",
 }
+#: Questions of encodings of any scheme, side by side.
+KERNEL_QUESTIONS: Mapping[str, str] = {
+    "kernel_falls": "Do nearer positions always count for more?",
+    "kernel_offset": "Does the offset alone decide what two positions are to each other?",
+    "kernel_sides": "Do positions before and after count alike?",
+}
 #: Questions of a run of a model.
 MODEL_QUESTIONS: Mapping[str, str] = {
     "kept": "Do positions still show in the last hidden states?",

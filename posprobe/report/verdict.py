@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from posprobe.analyses.answer import OPEN, Answer, Verdict
+from posprobe.analyses.answer import Answer, Verdict
 from posprobe.analyses.answers import ask
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.copies import Copies, copies
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.seams import Seams
-from posprobe.analyses.stretch import Stretch, runs
-from posprobe.analyses.turning import winds
+from posprobe.analyses.stretch import runs
+from posprobe.analyses.turning import DRIFT, winds
 from posprobe.analyses.winding import Winding, winding
-from posprobe.arrays import to_numpy
-from posprobe.formatting import Block, listed, show
+from posprobe.arrays import Array, to_numpy
+from posprobe.formatting import Block, listed
 from posprobe.measurements import TABLE, Finding, TableInputs
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
+from posprobe.report.summary import MOST_PARTS, PAIR_SHARE, main_clause, summary
 from posprobe.tables import Grid
 
 if TYPE_CHECKING:
@@ -33,18 +35,18 @@ if TYPE_CHECKING:
         SharedVerdictBlock,
     )
 
-#: Fewest rows of another part that is summed up by itself, and how many of them are.
-PART, MOST_PARTS = 32, 3
+#: Fewest rows of another part that is summed up by itself.
+PART = 32
 #: Rows that a sentence lists.
 LISTED = 8
 #: Questions whose yes says something of a table whose order does not matter.
 ANYWAY = ("closed_form", "special_rows", "seams")
-#: Share of both codes from which pairs that go round are all that there is to say of them.
-HELD = 0.95
 #: Held-out R² by which rotations must be ahead of any smooth curve.
 AHEAD = 0.2
-#: Least share of an axis code's variance of a pair of components that a sentence tells of.
-PAIR_SHARE = 0.05
+#: Most pairs of components of one code that a sentence tells of.
+MOST_PAIRS = 2
+#: Shortest run of rows that a sentence names by its ends.
+RUN = 3
 
 
 def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
@@ -65,13 +67,14 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
         and ``answers``.
     """
     layout = inputs.table.layout
-    values = np.asarray(to_numpy(inputs.kept.values), dtype=np.float64)
+    values = _host(inputs.kept.values)
     found = inputs.seams
     codes = inputs.result("axis_codes") if isinstance(layout, Grid) else None
     if isinstance(layout, Grid):
         asked = ask_grid(values, layout.height, layout.width, seed=inputs.seed, dtype=dtype)
-        asked = [_with_windings(answer, codes) for answer in asked]
         answers = {answer.question: answer for answer in asked}
+        if answers["rows_and_columns"].answer == "yes":
+            answers["axis_rotations"] = _with_windings(answers["axis_rotations"], codes)
     else:
         measured = inputs.result("winding"), inputs.result("bridging")
         answers = _of_a_line(values, *measured, inputs.seed, dtype)
@@ -79,16 +82,28 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     if isinstance(layout, Grid):
         for name in QUESTIONS:
             answers.setdefault(name, Answer(name, "cannot tell", ON_A_LINE))
-    ordered = [answers[name] for name in QUESTIONS if name in answers]
     start, stretch = inputs.table.start, inputs.stretch
     parts = _parts(inputs, dtype)
+    others = [part["summary"] for part in parts]
+    alike = None if isinstance(layout, Grid) else copies(_host(inputs.positions.values))
+    zero = found.norms == 0
+    if not isinstance(layout, Grid):
+        among = 0 < int(np.count_nonzero(zero[stretch.rows])) < stretch.stop - stretch.first
+        answers = _with_copies(answers, alike, zeros=among)
+    ordered = [answers[name] for name in QUESTIONS if name in answers]
+    zeros = int(np.count_nonzero(zero)) if found.special else 0
+    copied = alike.text if alike else ""
     return {
-        "summary": summary(answers, stretch, start, [part["summary"] for part in parts], codes),
+        "summary": summary(answers, stretch, start, others, codes, copied, zeros),
         "rows": [start + stretch.first, start + stretch.stop],
         "reasons": list(stretch.reasons),
         "parts": parts,
         "answers": [answer_block(answer) for answer in ordered],
     }
+
+
+def _host(values: Array) -> Floats:
+    return np.asarray(to_numpy(values), dtype=np.float64)
 
 
 def _of_a_line(
@@ -99,6 +114,26 @@ def _of_a_line(
     answers = {answer.question: answer for answer in asked}
     if answers["smooth"].answer == answers["rotations"].answer == "yes":
         answers["smooth"] = _beside_rotations(answers["smooth"], bridging)
+    answers["rotations"] = _beside_winding(answers["rotations"], answers["winding"])
+    return answers
+
+
+def _with_copies(
+    answers: dict[str, Answer], found: Copies | None, *, zeros: bool
+) -> dict[str, Answer]:
+    """Correct what exact copies of rows, and zeros among the others, show to be otherwise."""
+    answers = dict(answers)
+    order, stationary = answers["order"], answers["stationary"]
+    if found and found.kind != "any" and order.answer != "yes" and order.value is not None:
+        text = f"Yes: the order of the rows matters: {found.text}, though "
+        told = re.sub(r"^(No|Cannot)[^:]*: ", "", order.sentence)
+        answers["order"] = replace(order, answer="yes", sentence=text + told, p=None)
+    why = "rows of zeros stand among others" if zeros else ""
+    if found and found.kind in ("blocks", "mirror"):
+        why = found.text
+    if why and stationary.answer == "yes":
+        text = "No: the distance of two rows alone does not decide how alike they are: "
+        answers["stationary"] = replace(stationary, answer="no", sentence=f"{text}{why}.")
     return answers
 
 
@@ -111,10 +146,10 @@ def _parts(inputs: TableInputs, dtype: str) -> list[PartBlock]:
     longest = sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]
     parts: list[PartBlock] = []
     for first, stop in sorted(run for run in longest if run[1] - run[0] >= PART):
-        values = np.asarray(to_numpy(inputs.positions.values[first:stop]), dtype=np.float64)
+        values = _host(inputs.positions.values[first:stop])
         measured = winding(values), bridging(values)
         answers = _of_a_line(values, *measured, inputs.seed, dtype)
-        text = _main(answers, lambda name, of=answers: name in of and of[name].answer == "yes")
+        text = main_clause(answers)
         rows = [inputs.table.start + first, inputs.table.start + stop]
         parts.append({"rows": rows, "summary": f"positions {rows[0]} to {rows[1] - 1}: {text}"})
     return parts
@@ -145,13 +180,26 @@ def _beside_rotations(answer: Answer, found: Bridging | None) -> Answer:
     )
 
 
+def _beside_winding(answer: Answer, winding: Answer) -> Answer:
+    """Say of what winds, at no steady pace, that no period is fixed where none stands out."""
+    turn = (winding.value or {}).get("turn") if winding.answer == "yes" else None
+    if answer.answer != "cannot tell" or turn is None or turn[1] <= DRIFT * turn[0]:
+        return answer
+    text = (
+        "No sign of rotations of fixed period: no period stands out clearly, and what winds does "
+        f"so at no steady pace: most whole turns take between {turn[0]:.3g} and {turn[1]:.3g} "
+        "positions."
+    )
+    return replace(answer, answer="no", sentence=text, keys=(*answer.keys, *winding.keys))
+
+
 def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
     """Add what the codes' components look like, whether or not a dozen points can prove it."""
-    if answer.question != "axis_rotations" or codes is None or codes.undefined:
+    if answer.answer == "no" or codes is None or codes.undefined:
         return answer
     said = []
     for name, code in codes.axes.items():
-        pairs = [pair for pair in code.winding.pairs if pair.share >= PAIR_SHARE]
+        pairs = [pair for pair in code.winding.pairs if pair.share >= PAIR_SHARE][:MOST_PAIRS]
         if pairs:
             one = len(pairs) == 1
             said.append(
@@ -167,28 +215,6 @@ def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
     return replace(answer, sentence=f"{answer.sentence} {text[0].upper()}{text[1:]}.")
 
 
-def _rotating_codes(codes: AxisCodes | None) -> str:
-    """Say how often the pairs of components of both codes go round, of which they consist."""
-    turns = []
-    for code in () if codes is None else codes.axes.values():
-        pairs = [pair for pair in code.winding.pairs if pair.share >= PAIR_SHARE]
-        if sum(pair.share for pair in pairs) < HELD or not pairs:
-            return ", and the codes contain rotations"
-        turns.append(sorted(pair.turns for pair in pairs))
-    if not turns:
-        return ", and the codes contain rotations"
-    noun = {1: "one rotation", 2: "two rotations", 3: "three rotations"}
-    each = [
-        f"{noun.get(len(own), f'{len(own)} rotations')} of "
-        f"{listed([f'{number:.1f}' for number in own])} turns"
-        for own in turns
-    ]
-    alike = len(turns[0]) == len(turns[1]) and np.allclose(turns[0], turns[1], rtol=0, atol=0.05)
-    if alike:
-        return f", each code {each[0]}"
-    return f", the row code {each[0]}, the column code {each[1]}"
-
-
 def _special(found: Seams) -> Answer:
     keys = ("seams.special",)
     if found.undefined:
@@ -198,14 +224,28 @@ def _special(found: Seams) -> Answer:
     if not rows:
         text = "No: no row is further from its neighbours than the table's own steps make likely."
         return Answer("special_rows", "no", text, value=[], keys=keys)
-    names = listed([str(row) for row in rows], LISTED)
-    one = len(rows) == 1
-    first = found.special[0]
-    text = (
-        f"Yes: position{'' if one else 's'} {names} {'is' if one else 'are'} unlike "
-        f"{'its' if one else 'their'} neighbours; position {rows[0]}: {first.reason}."
-    )
-    return Answer("special_rows", "yes", text, value=rows, keys=keys)
+    zero = [row for row in rows if not found.norms[row - found.start]]
+    other = [row for row in found.special if row.row + found.start not in zero]
+    parts = []
+    if other:
+        names = [row.row + found.start for row in other]
+        own = "is unlike its" if len(names) == 1 else "are unlike their"
+        text = f"{_positions(names)} {own} neighbours; position {names[0]}: {other[0].reason}"
+        parts.append(text)
+    if zero:
+        many = "holds only zeros and has" if len(zero) == 1 else "hold only zeros and have"
+        parts.append(f"{_positions(zero)} {many} no direction")
+    return Answer("special_rows", "yes", f"Yes: {'; '.join(parts)}.", value=rows, keys=keys)
+
+
+def _positions(rows: Sequence[int]) -> str:
+    """Name positions, which rise, runs of them by their ends."""
+    edges = np.flatnonzero(np.diff(rows) != 1) + 1
+    names: list[str] = []
+    for run in np.split(np.asarray(rows), edges):
+        first, last = int(run[0]), int(run[-1])
+        names += [f"{first} to {last}"] if len(run) >= RUN else [str(row) for row in run]
+    return f"position{'' if len(rows) == 1 else 's'} {listed(names, LISTED)}"
 
 
 def _seams(found: Seams) -> Answer:
@@ -222,112 +262,6 @@ def _seams(found: Seams) -> Answer:
     ]
     text = f"Yes: there is a seam {listed(places, LISTED)}."
     return Answer("seams", "yes", text, value=pairs, keys=keys)
-
-
-def summary(
-    answers: Mapping[str, Answer],
-    stretch: Stretch,
-    start: int,
-    others: Sequence[str] = (),
-    codes: AxisCodes | None = None,
-) -> str:
-    """Sum the answers up in one sentence, with what is said of other parts of the table."""
-
-    def says(name: str) -> bool:
-        return name in answers and answers[name].answer == "yes"
-
-    breaks = []
-    if says("seams"):
-        pairs = answers["seams"].value
-        noun = "a seam" if len(pairs) == 1 else "seams"
-        breaks.append(f"{noun} between {listed([f'{a} and {b}' for a, b in pairs], 4)}")
-    if says("special_rows"):
-        rows = answers["special_rows"].value
-        breaks.append(f"{len(rows)} special row{'' if len(rows) == 1 else 's'}")
-    main = _main(answers, says, codes)
-    if not stretch.whole:
-        main = f"positions {start + stretch.first} to {start + stretch.stop - 1}: {main}"
-    tail = f"; the table has {' and '.join(breaks)}" if breaks else ""
-    text = ". ".join(f"{each[0].upper()}{each[1:]}" for each in (f"{main}{tail}", *others))
-    return f"{text}."
-
-
-def _main(answers: Mapping[str, Answer], says: Any, codes: AxisCodes | None = None) -> str:
-    if says("closed_form"):
-        return answers["closed_form"].sentence.removeprefix("Yes: ").rstrip(".")
-    if says("rows_and_columns"):
-        value = answers["rows_and_columns"].value
-        share = value["row_share"] + value["column_share"]
-        text = "each patch is a code of its row plus a code of its column "
-        text += f"({share:.0%} of the variance)"
-        return text + (_rotating_codes(codes) if says("axis_rotations") else "")
-    if answers["order"].answer == "no":
-        return "no sign that the order of positions matters: the rows look independent"
-    if answers["order"].answer == "cannot tell":
-        return "too little to tell whether the order of positions matters"
-    few = ""
-    if says("low_dimensional"):
-        count = answers["low_dimensional"].value["directions"]
-        few = (
-            f"; {count} direction{' holds' if count == 1 else 's hold'} nine tenths of the variance"
-        )
-    if says("rotations"):
-        return _rotations(answers["rotations"], answers["ladder"]) + few
-    wound = ""
-    if says("winding"):
-        wound = f" that winds {answers['winding'].value['turns']:.1f} times around a centre"
-    where = "how alike two positions are depends on "
-    on_grid = "rows_and_columns" in answers
-    if says("smooth"):
-        length = answers["smooth"].value["length"]
-        if on_grid:
-            near = f"likeness falls to half within {length:.2g} patches"
-            held = "; displacement alone decides how alike two are" if says("stationary") else ""
-            return f"a smooth surface over the grid: {near}{few}{held}"
-        near = f"likeness falls to half within {length:.2g} positions"
-        held = ""
-        if says("stationary"):
-            held = f"; {where}their distance alone"
-        elif answers["stationary"].answer == "no" and not _wanders(answers):
-            held = f"; {where}where they stand, not on their distance alone"
-        return f"a smooth curve{wound}: {near}{few}{held}"
-    if on_grid:
-        text = f"neighbouring patches are alike (mean cosine {answers['order'].value:.2f})"
-        text += ", and displacement alone decides how alike two are" * says("stationary")
-    elif says("stationary"):
-        text = f"neighbours are alike, and {where}their distance alone"
-    elif answers["smooth"].answer == "no" and _wanders(answers):
-        text = "like a random walk: no smoother than random steps added up, and no sign of bounds"
-    else:
-        alike = f"neighbours are alike (mean cosine {answers['order'].value:.2f})"
-        text = f"{alike}, and nothing else stands out"
-    return f"{text}{f'; it is a path{wound}' if wound else ''}{few}"
-
-
-def _wanders(answers: Mapping[str, Answer]) -> bool:
-    """Whether the table is no better bounded than its steps added up at random."""
-    bounded = answers["stationary"]
-    return bounded.answer == "no" and bounded.p is not None and bounded.p > OPEN
-
-
-def _rounded(value: float) -> str:
-    return f"{float(f'{value:.3g}'):,g}"
-
-
-def _rotations(answer: Answer, ladder: Answer) -> str:
-    series = ladder.answer == "yes"
-    base = (ladder.value or {}).get("base") if series else None
-    if base is not None:
-        return f"a geometric series of rotations, like the sinusoid of base {_rounded(base)}"
-    periods = [show(rotation["period"]) for rotation in answer.value or ()]
-    if not periods:
-        return "a sum of many rotations"
-    kind = "a geometric series of rotations" if series else "rotations"
-    if len(periods) == 1:
-        kind = "a rotation"
-    held = "" if answer.effect is None else f", holding {answer.effect:.0%} of the variance"
-    noun = "a period" if len(periods) == 1 else "periods"
-    return f"{kind} with {noun} of {listed(periods)} positions{held}"
 
 
 def findings(document: Block) -> tuple[Finding, ...]:
@@ -361,8 +295,19 @@ def capital(text: str) -> str:
     return text if first.endswith(":") else text[0].upper() + text[1:]
 
 
-def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlock:
-    """Compare the answers of several tables.
+def shared(
+    labels: Sequence[str],
+    verdicts: Sequence[Block],
+    questions: Mapping[str, str] = QUESTIONS,
+) -> SharedVerdictBlock:
+    """Compare the answers about several tables or encodings.
+
+    Parameters
+    ----------
+    labels, verdicts
+        Of each, its name and a block with its ``answers``.
+    questions
+        That are compared, in this order.
 
     Returns
     -------
@@ -371,7 +316,7 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
         is yes where another is no, and a sentence.
     """
     answers: list[SharedAnswerBlock] = []
-    for name, question in QUESTIONS.items():
+    for name, question in questions.items():
         found: list[Verdict] = [
             next((a["answer"] for a in block["answers"] if a["question"] == name), "cannot tell")
             for block in verdicts
@@ -398,7 +343,7 @@ def shared(labels: Sequence[str], verdicts: Sequence[Block]) -> SharedVerdictBlo
             }
         )
     alike = [a["sentence"] for a in answers if len(set(a["answers"].values())) == 1]
-    differ = [QUESTIONS[a["question"]] for a in answers if not a["same"]]
+    differ = [questions[a["question"]] for a in answers if not a["same"]]
     text = " ".join(alike) or "No question has the same answer for all."
     text += (
         f" They differ on: {' '.join(differ)}" if differ else " No answers contradict each other."

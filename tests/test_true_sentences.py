@@ -1,0 +1,235 @@
+"""What the verdict says of tables whose truth is planted is true of them, as worded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import as_table, gaussian, rotation, walk, waves
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.analyses.answer import Answer
+from posprobe.analyses.answers import order, smooth
+from posprobe.analyses.copies import copies
+from posprobe.analyses.grid_answers import grid_order, rows_and_columns
+from posprobe.analyses.turning import turn_lengths
+from posprobe.analyses.views import view
+from posprobe.arrays import positions
+from posprobe.measurements import TABLE, TableInputs
+from posprobe.report.kernels import compare_kernels
+from posprobe.report.summary import main_clause
+from posprobe.report.verdict import verdict
+
+Floats = NDArray[np.float64]
+
+
+def told(values: Floats, grid: tuple[int, int] | None = None) -> tuple[str, dict[str, Any]]:
+    """Return the summary, and the answers by question."""
+    table = pp.table(values, name="made", grid=grid)
+    given = positions(table)
+    bare = TableInputs(table, given, 0, None, {})
+    chosen = {
+        name: TABLE[name]
+        for name in ("seams", "winding", "bridging", "axis_codes")
+        if not TABLE[name].needs(bare)
+    }
+    found = verdict(TableInputs(table, given, 0, None, chosen), "F64")
+    return found["summary"], {answer["question"]: answer for answer in found["answers"]}
+
+
+def curve(n: int, d: int, seed: int = 0) -> Floats:
+    """A smooth curve: noise, averaged."""
+    window = np.hanning(17)
+    noise = gaussian(n + 16, d, seed=seed)
+    return np.stack([np.convolve(column, window, "valid") for column in noise.T], axis=1)
+
+
+# --- copies and zeros ---
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (np.repeat(gaussian(16, 4), 3, axis=0), "each row stands 3 times in succession"),
+        (np.tile(gaussian(16, 4), (3, 1)), "it repeats itself every 16 positions"),
+        (
+            np.concatenate([gaussian(16, 4), gaussian(16, 4)[::-1]]),
+            "its second half is the first in reverse order",
+        ),
+        (
+            gaussian(4, 4)[np.arange(48) ** 3 % 47 % 4],
+            "44 of its 48 rows are copies of earlier ones",
+        ),
+    ],
+)
+def test_copies_are_named(values: Floats, text: str) -> None:
+    found = copies(values)
+    assert found
+    assert found.text == text
+
+
+def test_rows_of_their_own_equal_rows_and_zeros_are_no_copies() -> None:
+    padded = gaussian(40, 4)
+    padded[20:] = 0.0
+    for values in (gaussian(40, 4), np.ones((40, 4)), padded):
+        assert copies(values) is None
+
+
+def test_a_mirrored_table_has_an_order_and_no_distance_decides() -> None:
+    half = gaussian(32, 16)
+    summary, answers = told(np.concatenate([half, half[::-1]]))
+    assert answers["order"]["answer"] == "yes"
+    assert answers["stationary"]["answer"] != "yes"
+    assert "no sign" not in summary.lower()
+    assert summary.endswith("its second half is the first in reverse order.")
+
+
+def test_zeros_in_every_second_row_are_told_and_no_distance_decides() -> None:
+    values = gaussian(64, 8)
+    values[::2] = 0.0
+    summary, answers = told(values)
+    assert "32 rows of zeros" in summary
+    assert answers["stationary"]["answer"] != "yes"
+
+
+def test_padding_is_told_as_a_range() -> None:
+    values = gaussian(64, 8)
+    values[40:] = 0.0
+    _, answers = told(values)
+    assert "positions 40 to 63 hold only zeros" in answers["special_rows"]["sentence"]
+
+
+def test_where_all_other_rows_are_equal_that_is_said() -> None:
+    values = np.ones((64, 8))
+    values[20] = 4.0
+    assert "all rows are equal; the table has 1 special row" in told(values)[0]
+
+
+# --- what kind of table ---
+
+
+def test_a_table_that_alternates_is_not_called_alike() -> None:
+    values = np.tile(gaussian(2, 16), (32, 1)) + 0.1 * gaussian(64, 16)
+    summary, _ = told(values)
+    assert summary.startswith("Neighbours point away from each other (mean cosine -0.9")
+
+
+def test_lengths_that_grow_are_an_order_of_lengths_only() -> None:
+    values = np.linspace(0.4, 2, 128)[:, None] * gaussian(128, 32)
+    answer = order(view(values))
+    assert answer.answer == "yes"
+    assert "though their directions show no order" in answer.sentence
+    assert order(view(gaussian(128, 32))).answer != "yes"
+
+
+def test_a_straight_line_and_one_in_noise_are_told_from_a_walk() -> None:
+    place = np.linspace(-1, 1, 96)[:, None]
+    noisy = np.sqrt(3) * place * np.ones(16) + gaussian(96, 16)
+    answer = smooth(view(noisy))
+    assert answer.answer == "yes"
+    assert answer.value["straight"] == pytest.approx(0.5, abs=0.08)
+    assert smooth(view(place * np.arange(1.0, 9))).value["straight"] == pytest.approx(1.0)
+    assert "straight" not in smooth(view(walk(96, 16))).value
+
+
+def test_a_wave_along_one_direction_is_no_rotation() -> None:
+    t = np.arange(128)
+    wave = np.outer(np.cos(2 * np.pi * t / 8), np.ones(16)) + 0.3 * gaussian(128, 16)
+    _, answers = told(wave)
+    assert answers["rotations"]["sentence"].startswith("Yes: one wave stands out")
+    assert "to and fro" in answers["rotations"]["sentence"]
+
+
+def test_the_share_of_a_rotation_counts_the_straight_line_beside_it() -> None:
+    both = np.hstack([waves(256, [20.0]), np.linspace(-2, 2, 256)[:, None]])  # 1 and 4 / 3
+    values = np.hstack([both, np.zeros((256, 13))]) @ rotation(16)
+    _, answers = told(values + 0.02 * gaussian(256, 16))
+    assert answers["rotations"]["effect"] == pytest.approx(1 / (1 + 4 / 3), abs=0.03)
+
+
+def test_a_weak_rotation_is_not_the_main_thing() -> None:
+    def said(share: float) -> str:
+        line = {"period": 4.1, "circularity": 1.0}
+        answers = {
+            "closed_form": Answer("closed_form", "no", "No."),
+            "order": Answer("order", "yes", "Yes.", 0.9),
+            "smooth": Answer("smooth", "yes", "Yes.", {"length": 27.0}),
+            "stationary": Answer("stationary", "cannot tell", "Cannot be told."),
+            "rotations": Answer("rotations", "yes", "Yes.", [line], effect=share),
+            "ladder": Answer("ladder", "no", "No."),
+        }
+        return main_clause(answers)
+
+    assert said(0.4) == "a rotation with a period of 4.1 positions, holding 40% of the variance"
+    assert said(0.002) == (
+        "a smooth curve: likeness falls to half within 27 positions; beside that, a rotation with "
+        "a period of 4.1 positions, holding less than 1% of the variance"
+    )
+
+
+def test_a_whole_turn_takes_its_period_however_phases_wobble_within() -> None:
+    t = np.arange(300)
+    wobbling = 2 * np.pi * t / 100 + 0.5 * np.sin(2 * np.pi * t / 100)
+    np.testing.assert_allclose(turn_lengths(wobbling), 100, atol=1e-3)
+    slowing = turn_lengths(2 * np.pi * np.sqrt(t / 10))
+    assert slowing.max() > 2 * slowing.min()
+
+
+def test_an_exact_line_has_no_seams() -> None:
+    values = -np.outer(np.arange(256.0), 2.0 ** -np.arange(1, 9))
+    assert pp.seams(values).between == ()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e150])
+def test_no_scale_leaves_the_range_of_numbers(scale: float) -> None:
+    assert told(scale * curve(32, 8))[0].startswith("A smooth curve")
+
+
+# --- patches ---
+
+
+def test_a_checkerboard_has_an_order() -> None:
+    board = (-1.0) ** np.add.outer(np.arange(8), np.arange(8)).ravel()
+    values = np.outer(board, np.ones(8)) + 0.3 * gaussian(64, 8)
+    assert grid_order(view(values), 8, 8).answer == "yes"
+    summary, _ = told(values, (8, 8))
+    assert summary.startswith("Neighbouring patches are opposed")
+
+
+def test_a_code_of_rows_alone_is_not_called_both() -> None:
+    values = np.repeat(gaussian(10, 16), 10, axis=0) + 0.05 * gaussian(100, 16)
+    answer = rows_and_columns(view(values), 10, 10)
+    assert answer.sentence.startswith("Yes: a patch is a code of its row alone")
+
+
+def test_a_rough_field_has_an_order_among_all_questions() -> None:
+    y, x = np.divmod(np.arange(64), 8)
+    near = np.exp(-np.hypot(y[:, None] - y, x[:, None] - x) / 8)
+    values = np.linalg.cholesky(near) @ gaussian(64, 16)
+    assert told(values, (8, 8))[1]["order"]["answer"] == "yes"
+
+
+def test_patches_of_noise_do_not_change_slowly() -> None:
+    _, answers = told(gaussian(64, 16), (8, 8))
+    assert "slowly" not in answers["stationary"]["sentence"]
+    assert "Pairs of components" not in answers["axis_rotations"]["sentence"]
+
+
+def test_one_hot_patches_have_answers() -> None:
+    assert told(np.eye(36), (6, 6))[1]["closed_form"]["answer"] == "no"
+
+
+# --- several encodings ---
+
+
+def test_kernels_share_and_differ_in_words() -> None:
+    (alibi,) = pp.load_schemes("alibi:48x4")
+    told = compare_kernels(alibi, pp.sinusoidal(48, 16), as_table(walk(48, 4))).to_dict()["verdict"]
+    answers = {answer["question"]: answer["answers"] for answer in told["answers"]}
+    name, table, random = answers["kernel_falls"]
+    assert answers["kernel_falls"][name] == "yes"
+    assert answers["kernel_falls"][table] == "no"
+    assert answers["kernel_offset"] == {name: "yes", table: "yes", random: "no"}
+    assert "correlation" in told["summary"]
