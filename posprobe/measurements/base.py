@@ -99,15 +99,22 @@ class Drawing(Generic[R]):
         Whether it shows several tables in one figure.
     band
         The curve of which a band of random walks is drawn beside several tables, if any.
+    centring
+        Whether rows can be drawn as stored or less their mean, as asked for; its caption is then
+        told which by ``centred``, None where nothing was asked for.
+    columns
+        Whether it has panels of which so many as asked for stand side by side.
     """
 
     name: str
     alt: Callable[[Block], str]
     about: str = ""
-    caption: Callable[[Mapping[str, R]], str] = lambda _: ""
+    caption: Callable[..., str] = lambda _: ""
     lacks: Callable[[R], str] = lambda _: ""
     several: bool = False
     band: str = ""
+    centring: bool = False
+    columns: bool = False
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.result import reasons
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.report.analysis import environment
-from posprobe.report.comparison import distinct
+from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.kernel_page import kernel_page
 from posprobe.report.notebook import fragment
 from posprobe.report.stored import KERNELS
@@ -184,7 +184,11 @@ class KernelComparison:
 
 
 def compare_kernels(
-    *records: Record, length: int | None = None, seed: int = 0, command: str | None = None
+    *records: Record,
+    labels: Sequence[str] | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    command: str | None = None,
 ) -> KernelComparison:
     """Compare encodings of any scheme by the kernel between positions that each induces.
 
@@ -197,6 +201,8 @@ def compare_kernels(
     ----------
     records
         Two or more: tables and encodings without one, on a line, or all on the same grid.
+    labels
+        What they are called, one for each; None for their names.
     length
         Positions; where None, those of the shortest, up to 1,024. A grid has its own.
     seed
@@ -207,8 +213,8 @@ def compare_kernels(
     Raises
     ------
     UsageError
-        If there are fewer than two records, they have no length in common, or the length is below
-        three or longer than a table.
+        If there are fewer than two records or not as many labels, they have no length in common,
+        or the length is below three or longer than a table.
     InvalidTable
         If a table has a zero row, whose cosines are undefined.
 
@@ -224,6 +230,7 @@ def compare_kernels(
     """
     if len(records) < 2:
         raise UsageError("a comparison needs at least two encodings.")
+    records = relabelled(records, labels)
     layout = _common(records, length)
     found = [_measure(record, layout) for record in records]
     curves, kernels, invariance = zip(*found, strict=True)
