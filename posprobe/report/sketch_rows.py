@@ -81,7 +81,7 @@ def closed_form(seen: Seen) -> str:
     panel = Panel("cosine of two rows, by distance", (0, len(profile) - 1), (-0.6, 1.05))
     panel.across(0, "null")
     panel.line(distance, formula, "named")
-    panel.line(np.arange(len(profile)), [np.nan if v is None else v for v in profile])
+    panel.line(np.arange(len(profile)), profile)
     panel.axis("0", "red: sinusoid", str(len(profile) - 1))
     return panel.svg(
         "Mean cosine of two rows by their distance, of the table as a blue line and of the "
@@ -100,6 +100,12 @@ def _cka(answer: Block) -> str:
     panel.label(show(float(value)), LEFT, panel.row(0) + 24)
     panel.axis("0: unrelated", "", "1: the same")
     return panel.svg(f"CKA with the formula: {show(float(value))}, where 1 is the same.")
+
+
+def _blocks(count: int, most: int) -> tuple[NDArray[np.intp], Numbers]:
+    """Cut rows into at most so many blocks: their edges, and the middle of each."""
+    edges = np.unique(np.linspace(0, count, min(count, most) + 1).astype(np.intp))
+    return edges, (edges[:-1] + edges[1:] - 1) / 2
 
 
 def _steps(values: NDArray[Any]) -> Numbers:
@@ -131,9 +137,8 @@ def special_rows(seen: Seen) -> str:
     panel = Panel(title, (0, len(shown) - 1), (min(low, 0.5), high * 1.2), log_y=True)
     panel.across(1.0)
     columns = np.arange(len(shown))
-    edges = np.unique(np.linspace(0, len(shown), min(len(shown), 120) + 1).astype(int))
-    tops = np.maximum.reduceat(shown, edges[:-1])
-    panel.line((edges[:-1] + edges[1:] - 1) / 2, tops)
+    edges, middles = _blocks(len(shown), 120)
+    panel.line(middles, np.maximum.reduceat(shown, edges[:-1]))
     panel.dots(columns[named], shown[named], "named")
     last = start + len(shown) - 1
     panel.axis(str(start), "position", str(last))
@@ -153,9 +158,9 @@ def seams(seen: Seen) -> str:
     middle = float(np.median(norms)) or 1.0
     panel = Panel("norms of rows, over the median", (0, count - 1), (0, 2))
     panel.across(1.0)
-    edges = np.unique(np.linspace(0, count, min(count, 90) + 1).astype(int))
-    sums = np.add.reduceat(norms, edges[:-1]) / np.diff(edges)
-    panel.line((edges[:-1] + edges[1:] - 1) / 2, np.minimum(sums / middle, 2))
+    edges, middles = _blocks(count, 90)
+    means = np.add.reduceat(norms, edges[:-1]) / np.diff(edges)
+    panel.line(middles, np.minimum(means / middle, 2))
     for left, right in pairs:
         panel.upright((left + right) / 2 - start)
         panel.beside(f"{left} | {right}", (left + right) / 2 - start, 2, _side(left, count), -6)
@@ -193,8 +198,7 @@ def order(seen: Seen) -> str:
     panel.band(float(low), float(high))
     kinds: tuple[Kind, ...] = ("own", "named")
     for kind, line in zip(kinds, lines, strict=False):
-        values = [np.nan if v is None else v for v in line]
-        panel.line(np.arange(len(values)), values, kind)
+        panel.line(np.arange(len(line)), line, kind)
     which = "blue: right, red: down" if len(lines) > 1 else "grey: random order"
     panel.axis("0", which, str(longest - 1))
     return panel.svg(
@@ -224,8 +228,7 @@ def smooth(seen: Seen) -> str:
     panel = Panel("do successive steps point alike?", (1, strides[-1]), (-1.05, 1.05), log_x=True)
     panel.across(0.0)
     panel.label("a walk: 0", RIGHT, (BOTTOM + 19) / 2 + 10, "end")
-    panel.line(strides, cosines)
-    panel.dots(strides, cosines)
+    panel.dotted(strides, cosines)
     panel.axis("1", "steps over so many rows", str(strides[-1]))
     best = int(np.argmax(cosines))
     return panel.svg(
@@ -249,8 +252,7 @@ def _gaps(seen: Seen) -> str:
 
     panel = Panel("missing rows predicted (R²)", (1, gaps[-1]), (-0.1, 1.05), log_x=True)
     panel.across(0.0)
-    panel.line(gaps, best(waves))
-    panel.dots(gaps, best(waves))
+    panel.dotted(gaps, best(waves))
     panel.line(gaps, best(smooth), "named")
     panel.axis("1", "blue: sinusoids, red: curve", str(gaps[-1]))
     return panel.svg(
@@ -274,8 +276,7 @@ def stationary(seen: Seen) -> str:
     inner = np.einsum("ij,ij->i", rows[apart:], rows[:-apart])
     size = norms[apart:] * norms[:-apart]
     cosines = inner / np.where(size > 0, size, np.nan)
-    count = len(cosines)
-    edges = np.unique(np.linspace(0, count, min(count, 100) + 1).astype(int))
+    edges, middles = _blocks(len(cosines), 100)
     shown = np.add.reduceat(cosines, edges[:-1]) / np.diff(edges)
     if not np.isfinite(shown).any():
         return ""
@@ -289,7 +290,7 @@ def stationary(seen: Seen) -> str:
         (low - room, high + room),
     )  # fmt: skip
     panel.across(mean)
-    panel.line((edges[:-1] + edges[1:] - 1 + apart) / 2, shown)
+    panel.line(middles + apart / 2, shown)
     panel.axis(str(seen.first), "position; dashed: mean", str(seen.first + n - 1))
     return panel.svg(
         f"Cosine of rows {apart} apart along the table: {mean:.2f} on average, from {low:.2f} to "
@@ -309,8 +310,7 @@ def _wandering(rows: NDArray[np.float32]) -> str:
         "squared distance of two rows", (1, lags[-1]), (0.8, high * 1.1), log_x=True, log_y=True
     )
     panel.line(lags, lags, "null")
-    panel.line(lags, squares)
-    panel.dots(lags, squares)
+    panel.dotted(lags, squares)
     panel.axis("1", "rows apart; grey: a walk", str(lags[-1]))
     return panel.svg(
         "Mean squared distance of two rows by how many positions they are apart, over that of "
