@@ -110,6 +110,8 @@ def distances(*, signed: bool) -> Builder:
         for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
             title, same = TITLES[name]
             _cells(ax, matrix, labels, signed=signed, reverse=same == 0)
+            for text in ax.texts:
+                text.set_fontsize(min(7, 20 * side / len(labels)))
             ax.set_title(f"{title}\n({same}: the same)", fontsize="medium")
             if ax is not axes[0]:
                 ax.set_yticklabels([])

@@ -89,7 +89,7 @@ def score(ax: Axes, result: PCA, component: int) -> None:
     if len(crossings) > MANY:
         shown = crossings[SHOWN] + 1
         position, values = position[:shown], values[:shown]
-        ax.set_title(f"component {component + 1}: {share:.1%}, first {shown} rows")
+        ax.set_title(f"{component + 1}: {share:.1%}, first {shown} rows")
     ax.plot(*extremes(position, values), color=BLUE, linewidth=0.9)
     ax.margins(x=0.01)
 

@@ -96,10 +96,7 @@ def ladder(ax: Axes, result: Spectrum) -> None:
     lowest = result.frequency[1]
     sinusoid = 10_000.0 ** (-rank) / (2 * np.pi)
     ax.plot(rank, sinusoid, color=RED, linestyle=(0, (4, 1.5)), label="sinusoid's frequencies")
-    ax.axhline(lowest, color=MUTED, linewidth=0.5)
-    # At the left: the line of the sinusoid crosses on the right.
-    ax.annotate("one cycle in the table", (0, lowest), (0, -7), textcoords="offset points",
-                color=MUTED)  # fmt: skip
+    ax.axhline(lowest, color=MUTED, linewidth=0.5, label="one cycle in the table")
     ax.set(yscale="log", xlabel="dimensions, fastest first (share)")
     ax.set_ylabel("dominant frequency\n(cycles per position)")
     ax.set_ylim(lowest / 2.5, 0.7)

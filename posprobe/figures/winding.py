@@ -88,7 +88,6 @@ def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
         )  # fmt: skip
     reach = 1.05 * max(float(np.abs(points[:, :2]).max()), np.finfo(float).tiny)
     low, high = float(up.min()), float(up.max())
-    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(low, high if high > low else low + 1))
     ax.set_box_aspect((1, 1, 1.15), zoom=1.05)
     ax.view_init(elev=18, azim=-60)
     first, second = pair.components
@@ -101,6 +100,8 @@ def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
         axis._axinfo["grid"].update({"linewidth": 0.5, "color": GRID})
         axis.set_label_text(name)
         axis.labelpad = -14
+    # After the ticks, which would widen them.
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(low, high if high > low else low + 1))
     return colors
 
 

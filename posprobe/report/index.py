@@ -24,7 +24,6 @@ _NAME = "index.html"
 #: The numbers of a table that are listed.
 HEADLINE = (
     "similarity.centered.neighbour_mean",
-    "similarity.centered.translation_invariance",
     "pca.participation_ratio",
     "sinusoid.cka",
 )
@@ -160,8 +159,11 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
             bundle["summary"] or "–",
             cell(bundle["positions"]),
             *(cell(bundle["numbers"][key]) for key in HEADLINE),
-            str(bundle["created"])[:10],
-            Cell(f"{bundle['folder']}/analysis.json", href=f"{bundle['href']}/analysis.json"),
+            Cell(
+                "analysis.json",
+                note=f"{bundle['folder']}, made {str(bundle['created'])[:10]}",
+                href=f"{bundle['href']}/analysis.json",
+            ),
         )
         for bundle in bundles
     )
@@ -170,7 +172,7 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
         Column("name", notes=("kind",)),
         *columns("drawn", "what it says", "=positions"),
         *(Column(labels[key].label, numeric=True) for key in HEADLINE),
-        *columns("made", "folder and data"),
+        Column("data", notes=("folder",)),
     )
     caption = "What each says of itself; the name leads to its page."
     drawn = {bundle["folder"]: _thumbnail(folder / bundle["folder"]) for bundle in bundles}
