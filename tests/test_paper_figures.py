@@ -473,7 +473,8 @@ def test_in_grey_the_sign_of_the_smallest_cosine_stays_visible() -> None:
     made = paper_figure("similarity", *records("several")[:2], cmap="grey")
     assert "Dark is below 0, light above." in made.caption
     for image in drawn_in(made.figure):
-        colors = image.get_cmap()(image.norm(np.array([-1, -0.3, -0.01, 0.01, 0.3, 1])))
+        values = np.array([-1, -0.3, -0.01, 0.01, 0.3, 1])
+        colors = np.asarray(image.get_cmap()(image.norm(values)))
         light = colors[:, 0]
         assert (colors[:, :3] == light[:, None]).all()
         assert (np.diff(light) > 0).all()
