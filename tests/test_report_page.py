@@ -629,7 +629,7 @@ def test_a_drawing_that_cannot_be_read_leaves_its_bundle_in_the_list(tmp_path: P
     (folder / "figures" / "norms.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
     page = Page(write_index(tmp_path).read_text(encoding="utf-8"))
     assert not page.values("src")
-    assert [bundle["name"] for bundle in page.embedded("analysis")["bundles"]] == ["a table"]
+    assert [bundle["name"] for bundle in page.embedded("analysis")["bundles"]] == ["made"]
 
 
 def test_a_page_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.common import Builder, balanced, band_of
-from posprobe.figures.sheet import LETTER, Sheet, columns_of, legend_height, shortened
+from posprobe.figures.sheet import LETTER, Sheet, columns_of, legend_height
 from posprobe.figures.similarity import matrices, profiles
 from posprobe.figures.spectrum import shares
 from posprobe.figures.styles import DIVERGING, INK
@@ -100,7 +100,7 @@ def distances(*, signed: bool) -> Builder:
 
     def build(sheet: Sheet, results: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
         matrices = references["distances"]
-        labels = [shortened(label, 20) for label in results]
+        labels = list(results)
         beside = LETTER * max(map(len, labels)) + 0.3
         side = min(0.42 * len(labels), (sheet.width - beside) / len(matrices) - 0.1)
         figure = sheet.figure(

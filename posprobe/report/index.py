@@ -160,7 +160,7 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
             cell(bundle["positions"]),
             *(cell(bundle["numbers"][key]) for key in HEADLINE),
             Cell(
-                "analysis.json",
+                "JSON",
                 note=f"{bundle['folder']}, made {str(bundle['created'])[:10]}",
                 href=f"{bundle['href']}/analysis.json",
             ),
