@@ -34,14 +34,5 @@ class Drawable:
         AttributeError
             If Axes have no such property.
         """
-        axes: Axes = import_module("posprobe.figures").draw(self, ax)
-        try:
-            axes.set(**properties)
-        except Exception:
-            if ax is None:
-                from matplotlib.pyplot import close
-
-                # Nobody else has the figure that pyplot keeps.
-                close(axes.figure)  # type: ignore[arg-type]
-            raise
+        axes: Axes = import_module("posprobe.figures").draw(self, ax, properties)
         return axes

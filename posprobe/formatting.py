@@ -21,6 +21,8 @@ def show(value: object, form: str = ".3g") -> str:
         return f"{value:d}"
     if value and abs(value) < 5e-4:
         return f"{value:.1e}" if abs(value) > 1e-12 else "0"
+    if form == ".3g" and 999.5 <= abs(value) < 1e6:
+        return f"{float(f'{value:.3g}'):.0f}"
     return f"{value:{form}}"
 
 

@@ -14,10 +14,22 @@ from typing import Any, TypeAlias
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its heading, and whether it holds numbers."""
+    """A column of a table.
+
+    Parameters
+    ----------
+    label
+        Heading.
+    numeric
+        Whether it holds numbers.
+    notes
+        What the notes of its cells are, for a spreadsheet, where they have columns of their own:
+        one name, or those of both ends of a range.
+    """
 
     label: str
     numeric: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,6 +62,8 @@ class Cell:
         return self.marks is not None or bool(self.sketch)
 
 
+#: Columns of a table beside which something else fits.
+WIDE = 4
 #: Cells of a row; the first names the row.
 Row: TypeAlias = tuple[str | Cell, ...]
 
@@ -84,6 +98,11 @@ class Table:
     stacked: bool = False
     brief: bool = False
     brief_rows: tuple[int, ...] | None = None
+
+    @property
+    def wide(self) -> bool:
+        """Whether nothing fits beside it."""
+        return len(self.columns) > WIDE and not self.folded
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,25 @@ def test_several_tables_and_a_formula_that_takes_the_first_ones_shape(
     assert float(box) / 72 == pytest.approx(16 / 2.54, abs=1e-3)
 
 
+def test_references_are_called_by_their_labels(cli: Cli, tmp_path: Path) -> None:
+    np.save(tmp_path / "a=b.npy", walk(50, 8))
+    refs = ("a=b.npy", "sinusoidal", "rotary:64x8,base=500")
+    labels = ("--label", "a=b.npy=Ours = 1", "--label", "sinusoidal=sinusoid")
+    code, out, err = cli("similarity", *refs[:2], *labels, "-o", "f.svg", "--cmap", "grey", "--raw")
+    assert code == 0, err
+    assert "Ours = 1: learned table" in out
+    assert "sinusoid: fixed table" in out
+    drawn = (tmp_path / "f.svg").read_text(encoding="utf-8")
+    assert ">Ours = 1<" in drawn
+    code, out, err = cli("heads", refs[2], "--label", f"{refs[2]}=RoPE", "-o", "g.svg")
+    assert code == 0, err
+    assert "RoPE: " in out
+    for wrong in ("b=Ours", "a=b.npy=", "a=b.npy"):
+        code, _, err = cli("similarity", "a=b.npy", "--label", wrong, "-o", "h.svg")
+        assert code == 2
+        assert "a label reads REF=LABEL" in err
+
+
 @pytest.mark.parametrize(("ref", "said"), [("rotary:256x32", "rotary"), ("alibi:128x4", "4 heads")])
 def test_encodings_without_a_table_are_drawn_as_heads(ref: str, said: str, cli: Cli) -> None:
     code, out, err = cli("heads", ref, "-o", "f.png", "--rows", "0:64")

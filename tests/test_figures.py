@@ -29,7 +29,7 @@ from posprobe.analyses import Result
 from posprobe.analyses.mean_decomposition import mean_decomposition, moments
 from posprobe.drawable import Drawable
 from posprobe.encodings.sinusoidal import frequencies
-from posprobe.figures import builders, draw, report_figures, style
+from posprobe.figures import builders, report_figures, style
 from posprobe.figures.common import MAX_CELLS, one_each, pooled
 from posprobe.figures.grid import MAX_TILES, mosaic
 from posprobe.figures.pca import score
@@ -381,7 +381,7 @@ def test_every_result_has_a_drawing(
     for result in examples.values():
         axes = Figure().add_subplot()
         assert result.plot(axes) is axes
-        assert draw(result, Figure().add_subplot()).has_data()
+        assert result.plot(Figure().add_subplot()).has_data()
 
 
 def test_a_result_without_a_drawing_says_so(ax: Axes) -> None:

@@ -28,7 +28,6 @@ from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.families import effective_table, load, open_reference
 from posprobe.families.weights import LayerHeads, load_heads, read_heads
-from posprobe.figures import draw
 from posprobe.forward import measure_heads
 from posprobe.reference import parse_reference
 from posprobe.tables import Grid, PositionTable, Sequence, Source
@@ -719,7 +718,7 @@ def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path)
     assert [layer["layer"] for layer in summary["layers"]] == [0, 1]
     assert sum(summary["peaks"].values()) == summary["heads"] == 2 * HEADS
     assert any("direct path" in note for note in summary["notes"])
-    assert draw(found, Figure().add_subplot()).has_data()
+    assert found.plot(Figure().add_subplot()).has_data()
 
 
 def test_what_all_layers_share_is_read_once_and_layers_one_after_the_other(

@@ -429,8 +429,16 @@ def test_files_can_be_saved_from_the_page_alone(bundles: Path, show: Callable[..
         page.get_by_role("button", name=re.compile("Save CSV: Each number")).click()
     assert saved.value.suggested_filename.endswith(".csv")
     rows = list(csv.reader(StringIO(saved.value.path().read_text(encoding="utf-8"))))
-    assert {len(row) for row in rows} == {7}
-    assert rows[0] == ["number", "table", "sinusoid", "gaussian", "permuted", "walk", "stationary"]
+    models = ["gaussian", "permuted", "walk", "stationary"]
+    bands = [f"{model}{end}" for model in models for end in ("", ", 5 %", ", 95 %")]
+    assert rows[0] == ["number", "number, meaning", "table", "sinusoid", *bands]
+    # Every cell of a band is a number by itself, and the median lies between its ends.
+    known = [row[4:] for row in rows[1:] if "–" not in row]
+    assert known
+    for row in known:
+        numbers = np.array(row, dtype=float).reshape(len(models), 3)
+        assert (numbers[:, 1] <= numbers[:, 0]).all()
+        assert (numbers[:, 0] <= numbers[:, 2]).all()
 
 
 # Names come from strangers.
@@ -490,6 +498,6 @@ def test_names_in_the_list_are_text(tmp_path: Path, show: Callable[..., Page]) -
     write_index(tmp_path)
     page = show((tmp_path / "index.html").as_uri())
     assert page.locator("tbody tr").count() == len(HOSTILE)
-    assert page.locator("b, img").count() == 0
+    assert page.locator("b, img:not([src^='data:image/png;base64,'])").count() == 0
     page.locator("tbody th a").nth(1).click()
     assert page.locator("h1").count() == 1

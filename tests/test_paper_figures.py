@@ -424,6 +424,96 @@ def test_a_broken_run_leaves_the_old_files(
     assert {path.name for path in tmp_path.iterdir()} == {"f.pdf", "f.caption.txt"}
 
 
+# What an author can ask for.
+
+
+def drawn_in(figure: Figure) -> list[AxesImage]:
+    return [image for ax in figure.axes for image in ax.images]
+
+
+def test_labels_name_tables_in_figure_and_caption() -> None:
+    one, two = sequence("one"), sequence("two", 5)
+    made = paper_figure("similarity", one, two, labels=("GPT-2", "BERT"))
+    titles = {ax.get_title(loc="left") for ax in made.figure.axes}
+    assert {"GPT-2", "BERT"} <= titles
+    assert "GPT-2: learned table" in made.caption
+    assert not {"one", "two"} & titles
+    with pytest.raises(UsageError, match="as many labels"):
+        paper_figure("similarity", one, two, labels=("GPT-2",))
+
+
+def test_rows_are_drawn_as_stored_or_centred_as_asked() -> None:
+    table = pp.table(sequence().values + 2.0, name="shifted")
+    found = pp.similarity(table)
+    for centred, cosine in ((True, found.centered), (False, found.raw)):
+        (image, *others) = drawn_in(paper_figure("similarity", table, centred=centred).figure)
+        assert not others
+        np.testing.assert_allclose(np.asarray(image.get_array()), cosine.matrix)
+        made = paper_figure("profile", table, centred=centred)
+        curve = made.figure.axes[0].lines[0].get_ydata()
+        np.testing.assert_allclose(np.asarray(curve), cosine.offset_mean)
+        assert ("after subtracting the mean row" in made.caption) == centred
+    with pytest.raises(UsageError, match="no choice of raw or centred"):
+        paper_figure("variance", table, centred=True)
+
+
+def test_no_more_panels_stand_side_by_side_than_asked() -> None:
+    six = [sequence(f"table {k}", k) for k in range(6)]
+    for columns in (1, 2, 3):
+        made = paper_figure("similarity", *six, columns=columns, span="page")
+        left = {round(ax.get_position().x0, 2) for ax in made.figure.axes if ax.images}
+        assert len(left) == columns
+    with pytest.raises(UsageError, match="no panels"):
+        paper_figure("norms", six[0], columns=2)
+    with pytest.raises(UsageError, match="--columns 0"):
+        paper_figure("similarity", *six, columns=0)
+
+
+def test_in_grey_the_sign_of_the_smallest_cosine_stays_visible() -> None:
+    made = paper_figure("similarity", *records("several")[:2], cmap="grey")
+    assert "Dark is below 0, light above." in made.caption
+    for image in drawn_in(made.figure):
+        values = np.array([-1, -0.3, -0.01, 0.01, 0.3, 1])
+        colors = np.asarray(image.get_cmap()(image.norm(values)))
+        light = colors[:, 0]
+        assert (colors[:, :3] == light[:, None]).all()
+        assert (np.diff(light) > 0).all()
+        # A step that printers keep, between what is just below and just above 0.
+        assert light[3] - light[2] > 0.1
+
+
+def test_colours_that_a_figure_has_not_are_refused() -> None:
+    with pytest.raises(UsageError, match="no colours for a sign"):
+        paper_figure("norms", sequence(), cmap="grey")
+    for name in ("viridis", "grey_r", "RdBu_r_r", ""):
+        with pytest.raises(UsageError, match="no colour map"):
+            paper_figure("similarity", sequence(), cmap=name)
+    image, *_ = drawn_in(paper_figure("similarity", sequence(), cmap="PuOr").figure)
+    assert image.get_cmap().name == "PuOr"
+
+
+def test_papers_are_set_in_serif_and_slides_are_not() -> None:
+    for venue, face in (("acl", "STIXGeneral"), ("slides", "DejaVu Sans")):
+        figure = paper_figure("norms", sequence(), venue=venue, nulls=0).figure
+        texts = [text for text in figure.findobj(Text) if text.get_text()]
+        assert {text.get_fontname() for text in texts} == {face}
+
+
+def test_decades_of_an_axis_are_written_in_one_way() -> None:
+    from posprobe.figures.common import plain
+
+    for low, high, texts in (
+        (1e-4, 1.0, ["0.0001", "0.001", "0.01", "0.1", "1"]),
+        (1e-6, 1e-2, ["1e-6", "1e-5", "1e-4", "1e-3", "1e-2"]),
+        (1e3, 1e6, ["1e3", "1e4", "1e5", "1e6"]),
+    ):
+        ax = Figure().subplots()
+        ax.set(yscale="log", ylim=(low, high))
+        plain(ax.yaxis)
+        ticks = [t for t in ax.get_yticks() if low <= t * 1.001 and t <= high * 1.001]
+        assert [ax.yaxis.get_major_formatter()(tick) for tick in ticks] == texts
+
+
 # Captions.
 
 

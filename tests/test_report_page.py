@@ -11,6 +11,7 @@ import xml.etree.ElementTree as ET  # our own drawings are parsed here, nothing 
 import zlib
 from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
+from PIL import Image
 
 import posprobe
 import posprobe as pp
@@ -578,6 +580,9 @@ def test_drawings_inlined_twice_do_not_share_ids() -> None:
         (-0.00012, "-1.2e-04"),
         (0.12345, "0.123"),
         (19.59592, "19.6"),
+        (3581.4, "3580"),
+        (123456.0, "123000"),
+        (1.5e7, "1.5e+07"),
         (7, "7"),
         ("word", "word"),
     ],
@@ -602,6 +607,13 @@ def test_a_folder_of_bundles_is_listed_and_damaged_ones_are_named(tmp_path: Path
     links = [link for link in page.values("href") if link.endswith("report.html")]
     assert links == ["one/report.html", "two/report.html"]
     assert [bundle["positions"] for bundle in page.embedded("analysis")["bundles"]] == [12, 9]
+    shown = [base64.b64decode(source.partition(",")[2]) for source in page.values("src")]
+    assert len(shown) == 2
+    for name, drawn in zip(("one", "two"), shown, strict=True):
+        with Image.open(tmp_path / name / "figures" / "norms.png") as whole:
+            small = Image.open(BytesIO(drawn))
+            assert small.width < whole.width
+            assert small.width / small.height == pytest.approx(whole.width / whole.height, rel=0.02)
     notes = [e.text for e in page.all("p") if e.attributes.get("class") == "note"]
     assert [note.split()[:5] for note in notes] == [
         ["Note:", name, "is", "left", "out:"] for name in ("hollow", "torn")
@@ -610,6 +622,14 @@ def test_a_folder_of_bundles_is_listed_and_damaged_ones_are_named(tmp_path: Path
     before = (tmp_path / "index.html").read_bytes()
     write_index(tmp_path)
     assert (tmp_path / "index.html").read_bytes() == before
+
+
+def test_a_drawing_that_cannot_be_read_leaves_its_bundle_in_the_list(tmp_path: Path) -> None:
+    folder = pp.analyze(as_table(walk(12, 4)), only=["norms"], nulls=0).save(tmp_path / "one")
+    (folder / "figures" / "norms.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
+    page = Page(write_index(tmp_path).read_text(encoding="utf-8"))
+    assert not page.values("src")
+    assert [bundle["name"] for bundle in page.embedded("analysis")["bundles"]] == ["made"]
 
 
 def test_a_page_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from posprobe.cli.options import (
     DEFAULT_NULLS,
     AsJson,
     DeviceName,
+    Labels,
     Nulls,
     Offline,
     OnDevice,
@@ -45,6 +46,7 @@ def compare(
         ),
     ],
     out: Out = None,
+    label: Labels = None,
     rows: Rows = None,
     only: Only = None,
     nulls: Nulls = DEFAULT_NULLS,
@@ -78,7 +80,7 @@ def compare(
         if out is not None:
             check_place(out)
         check_request(names, nulls, device.value)
-    records = load_records(refs, rows=rows, offline=offline, quiet=quiet)
+    records = load_records(refs, rows=rows, offline=offline, quiet=quiet, labels=label)
     if out is None:
         name = "-vs-".join(bundle_name(record) for record in records)
         out = default_place(name[:200], sources_of(records))

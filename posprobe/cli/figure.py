@@ -12,6 +12,7 @@ from posprobe.cli.options import (
     DEFAULT_NULLS,
     DeviceName,
     GridSize,
+    Labels,
     Nulls,
     Offline,
     OnDevice,
@@ -29,11 +30,15 @@ from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
 
-#: `posprobe.report.paper_kinds.kinds` and `posprobe.figures.venues.VENUES`, repeated so that help
-#: starts without NumPy; a test holds them.
+#: `posprobe.report.paper_kinds.kinds`, `posprobe.figures.styles.SIGNED` and
+#: `posprobe.figures.venues.VENUES`, repeated so that help starts without NumPy; a test holds them.
 KINDS = (
     "mosaic, similarity, profile, axis_codes, winding, bridging, variance, components, trajectory, "
     "spectrum, spectrogram, shift, norms, table, nulls, heads or comparison"
+)
+MAPS = (
+    "RdBu, PuOr, PRGn, BrBG, PiYG or coolwarm, with _r reversed, or grey, which keeps the sign in "
+    "black and white"
 )
 VENUES = "acl, neurips, iclr, icml, cvpr, aaai, jmlr, tmlr, slides or web"
 
@@ -69,6 +74,28 @@ def figure(
     span: Annotated[
         Span, typer.Option("--span", help="Width of one column of text, or of the whole page.")
     ] = Span.column,
+    label: Labels = None,
+    centred: Annotated[
+        bool | None,
+        typer.Option(
+            "--centred/--raw",
+            help="Cosines after subtracting the mean row, or of rows as stored: similarity, "
+            "profile, comparison.",
+            show_default=False,
+        ),
+    ] = None,
+    columns: Annotated[
+        int | None,
+        typer.Option(
+            "--columns",
+            metavar="N",
+            help="Most panels side by side: similarity, components, comparison.",
+        ),
+    ] = None,
+    cmap: Annotated[
+        str | None,
+        typer.Option("--cmap", metavar="NAME", help=f"Colours of what has a sign: {MAPS}."),
+    ] = None,
     rows: Rows = None,
     nulls: Nulls = DEFAULT_NULLS,
     seed: Seed = 0,
@@ -89,7 +116,7 @@ def figure(
         from posprobe.report import analysis, paper
 
         # What was asked for is checked before anything is fetched.
-        paper.check_request(kind, venue, output)
+        paper.check_request(kind, venue, output, cmap=cmap, centred=centred, columns=columns)
         analysis.check_request(None, nulls, device.value)
     if len(refs) > 1 and (tensor or grid or revision):
         raise UsageError(
@@ -97,13 +124,23 @@ def figure(
             "revision, or make files with `posprobe extract` and draw those."
         )
     records = load_records(
-        refs, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline, quiet=quiet
+        refs,
+        rows=rows,
+        tensor=tensor,
+        grid=grid,
+        revision=revision,
+        offline=offline,
+        quiet=quiet,
+        labels=label,
     )
     made = paper.paper_figure(
         kind,
         *records,
         venue=venue,
         span=span.value,
+        centred=centred,
+        columns=columns,
+        cmap=cmap,
         nulls=nulls,
         seed=seed,
         device=device.value,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -42,6 +43,14 @@ Ref: TypeAlias = Annotated[
 Out: TypeAlias = Annotated[
     Path | None,
     typer.Option("--out", metavar="DIR", help="Folder of the bundle [default: reports/NAME]."),
+]
+Labels: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="REF=LABEL",
+        help="What a reference is called, such as gpt2=GPT-2; once for each.",
+    ),
 ]
 Rows: TypeAlias = Annotated[
     str | None,
@@ -147,15 +156,17 @@ def load_records(
     tensor: str | None = None,
     grid: str | None = None,
     revision: str | None = None,
+    labels: Sequence[str] | None = None,
 ) -> list[PositionTable | Scheme]:
     """Load what several references name, and say what was found.
 
     A formula without sizes takes the shape of the first table. Several encodings of one checkpoint
-    get the checkpoint's name before their own.
+    get the checkpoint's name before their own. ``labels`` (``REF=LABEL``) are their names instead.
     """
     from posprobe.encodings import FORMULAS, of_shape
     from posprobe.tables import PositionTable
 
+    called = _called(refs, labels or ())
     formula = refs[0].partition(",")[0]
     if formula in FORMULAS and not Path(refs[0]).exists():
         raise UsageError(
@@ -171,11 +182,36 @@ def load_records(
         )
         if not quiet:
             say(found(loaded))
-        if isinstance(loaded, tuple) and len(refs) > 1 and len(loaded) > 1:
-            whose = Path(ref).name
-            loaded = tuple(replace(scheme, name=f"{whose}#{scheme.name}") for scheme in loaded)
-        records += loaded if isinstance(loaded, tuple) else (loaded,)
+        several: tuple[PositionTable | Scheme, ...]
+        several = loaded if isinstance(loaded, tuple) else (loaded,)
+        if len(several) > 1 and (len(refs) > 1 or ref in called):
+            whose = called.get(ref, Path(ref).name)
+            several = tuple(replace(scheme, name=f"{whose}#{scheme.name}") for scheme in several)
+        elif ref in called:
+            several = (replace(several[0], name=called[ref]),)
+        records += several
     return records
+
+
+def _called(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
+    """Read ``REF=LABEL``, where either may hold the sign itself.
+
+    Raises
+    ------
+    UsageError
+        If a label has no reference among those given, or is empty.
+    """
+    found = {}
+    for text in labels:
+        whose = max((ref for ref in refs if text.startswith(f"{ref}=")), key=len, default=None)
+        label = "" if whose is None else text[len(whose) + 1 :].strip()
+        if whose is None or not label:
+            raise UsageError(
+                f"--label {text}: a label reads REF=LABEL, with one of the references as given: "
+                f"{', '.join(refs)}."
+            )
+        found[whose] = label
+    return found
 
 
 def load_sample(

@@ -26,22 +26,31 @@ if TYPE_CHECKING:
     from posprobe.figures.common import Builder
 
 
-def draw(result: Drawable, ax: Axes | None = None) -> Axes:
+def draw(result: Drawable, ax: Axes | None, properties: Mapping[str, Any]) -> Axes:
     """Draw a result or an encoding into ``ax``, or into a new pyplot figure, and return the Axes.
 
     Raises
     ------
     TypeError
         If there is no drawing for this kind of result.
+    AttributeError
+        If Axes have no such property.
     """
     module = _module_of(result)
     with style():
-        if ax is None:
-            import matplotlib.pyplot as plt
+        if ax is not None:
+            module.plot(ax, result)
+            ax.set(**properties)
+            return ax
+        import matplotlib.pyplot as plt
 
-            _, ax = plt.subplots(layout="constrained")
-        module.plot(ax, result)
-    return ax
+        figure, axes = plt.subplots(layout="constrained")
+        try:
+            return draw(result, axes, properties)
+        except Exception:
+            # Nobody else has the figure that pyplot keeps.
+            plt.close(figure)
+            raise
 
 
 def builders(result: Drawable) -> Mapping[str, Builder]:

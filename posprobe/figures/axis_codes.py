@@ -65,7 +65,7 @@ def _axis_codes(sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, 
         (name, axis, code) for name, result in results.items() for axis, code in result.axes.items()
     ]
     wide = not sheet.narrow
-    room = legend_height([""] * 4, sheet)
+    room = legend_height([""] * 4, sheet.width)
     figure = sheet.figure((2.3 if wide else 4.6) * len(codes) + room)
     parts = figure.subfigures(len(codes), 1, squeeze=False)[:, 0]
     for part, (name, axis, code) in zip(parts, codes, strict=True):

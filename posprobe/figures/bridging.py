@@ -74,7 +74,7 @@ def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any
     across = 1 if sheet.narrow else min(2, len(shown))
     down = -(-len(shown) // across)
     labels = list(LABELS.values())
-    figure = sheet.figure(2.2 * down + legend_height(labels, sheet))
+    figure = sheet.figure(2.2 * down + legend_height(labels, sheet.width))
     axes = figure.subplots(down, across, squeeze=False, sharey=True)
     for ax, (name, result) in zip(axes.flat, shown.items(), strict=False):
         plot(ax, result)
@@ -90,7 +90,7 @@ def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any
     if drawn:
         figure.legend(
             *drawn[0].get_legend_handles_labels(), loc="outside upper center",
-            ncols=columns_of(labels, sheet), columnspacing=1.0, handlelength=2.8,
+            ncols=columns_of(labels, sheet.width), columnspacing=1.0, handlelength=2.8,
         )  # fmt: skip
     return figure
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -35,6 +36,8 @@ MAX_PIECES = 256
 #: Decibels below the peak at which the colours end.
 FLOOR = -40.0
 BAND = "random walk, 5 to 95 %"
+#: Ends of axes whose decades are written as plain numbers.
+LEAST, MOST = 5e-5, 2e5
 
 
 def shown_plainly(make: Callable[[], Figure]) -> Figure:
@@ -190,12 +193,26 @@ def position_label(layout: Layout) -> str:
 
 
 def plain(*axes: Axis) -> None:
-    """Label decades as plain numbers: superscripts cost a parser and read no better."""
+    """Label decades as plain numbers, or all of an axis as powers where some would be long.
+
+    Superscripts would cost a parser and read no better.
+    """
     from matplotlib.ticker import FuncFormatter, NullLocator
 
     for axis in axes:
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_major_formatter(FuncFormatter(partial(_decade, axis)))
         axis.set_minor_locator(NullLocator())
+
+
+def _decade(axis: Axis, value: float, _: object) -> str:
+    low, high = sorted(axis.get_view_interval())
+    if low >= LEAST and high <= MOST:
+        return f"{value:g}"
+    if value in (0, 1):
+        return f"{value:g}"
+    power = math.floor(math.log10(abs(value)) + 1e-9)
+    times = value / 10.0**power
+    return f"{times:g}e{power}"
 
 
 def whole() -> MaxNLocator:

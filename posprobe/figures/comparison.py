@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.figures.common import Builder, balanced, band_of
-from posprobe.figures.sheet import Sheet, columns_of, legend_height
+from posprobe.figures.sheet import LETTER, Sheet, columns_of, legend_height
 from posprobe.figures.similarity import matrices, profiles
 from posprobe.figures.spectrum import shares
-from posprobe.figures.styles import DIVERGING
+from posprobe.figures.styles import DIVERGING, INK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,27 +20,41 @@ if TYPE_CHECKING:
 
     from posprobe.analyses import Similarity
 
+#: What is written above pairwise numbers, and what encodings that are the same have.
+TITLES = {
+    "cka": ("CKA", 1),
+    "procrustes": ("Procrustes distance", 0),
+    "subspace_overlap": ("subspace overlap", 1),
+    "correlation": ("correlation", 1),
+    "alignment": ("alignment", 1),
+}
+
 
 def _comparison(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the matrices above the curves by offset and by frequency: a paper's first figure.
 
-    ``references`` holds ``spectra`` of the same labels and, where there are any, null ``bands``.
+    ``references`` holds ``spectra`` of the same labels and, where there are any, null ``bands``;
+    with ``centred``, the matrices are of centred rows.
     """
-    most = 3 if sheet.narrow else 6
+    most = sheet.columns or (3 if sheet.narrow else 6)
     rows, columns = balanced(len(results), most)
     side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
     side = min(side, 0.4 * sheet.width)
     top = rows * (side + 0.2) + (0.95 if sheet.narrow else 0.5)
     below = (2 * sheet.plain if sheet.narrow else sheet.plain) + legend_height(
-        [*results, ""], sheet
+        [*results, ""], sheet.width
     )
     # On a low sheet the curves keep more than half of the height.
     top = min(top, max(sheet.limit - below, 0.45 * sheet.limit))
     figure = sheet.figure(top + below)
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(top, below))[:, 0]
-    panels = [(name, result, result.raw) for name, result in results.items()]
+    centred = references.get("centred")
+    panels = [
+        (name, result, result.centered if centred else result.raw)
+        for name, result in results.items()
+    ]
     matrices(upper, panels, most, sheet)
     _both_curves(lower, sheet, results, references, stacked=sheet.narrow)
     return figure
@@ -50,7 +64,7 @@ def _curves(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the curves by offset above those by frequency, of ``spectra`` of the references."""
-    figure = sheet.figure(5.0 + legend_height([*results, ""], sheet))
+    figure = sheet.figure(5.0 + legend_height([*results, ""], sheet.width))
     _both_curves(figure, sheet, results, references, stacked=True)
     return figure
 
@@ -70,7 +84,7 @@ def _both_curves(
     for ax in (left, right):
         ax.get_legend().remove()
     figure.legend(
-        handles, labels, loc="outside upper center", ncols=columns_of(labels, sheet),
+        handles, labels, loc="outside upper center", ncols=columns_of(labels, sheet.width),
         borderaxespad=0.1, columnspacing=1.0, handlelength=2.4, labelspacing=0.3,
     )  # fmt: skip
 
@@ -86,12 +100,19 @@ def distances(*, signed: bool) -> Builder:
 
     def build(sheet: Sheet, results: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
         matrices = references["distances"]
-        size = 1.0 + 0.38 * len(results)
-        figure = sheet.figure(0.9 + size, width=1.2 + 1.15 * size * len(matrices))
+        labels = list(results)
+        beside = LETTER * max(map(len, labels)) + 0.3
+        side = min(0.42 * len(labels), (sheet.width - beside) / len(matrices) - 0.1)
+        figure = sheet.figure(
+            side + 0.5 + 0.5 * beside, width=beside + (side + 0.1) * len(matrices), compressed=True
+        )
         axes = figure.subplots(1, len(matrices), squeeze=False)[0]
         for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
-            _cells(ax, matrix, list(results), signed=signed)
-            ax.set_title(name.replace("_", " "))
+            title, same = TITLES[name]
+            _cells(ax, matrix, labels, signed=signed, reverse=same == 0)
+            for text in ax.texts:
+                text.set_fontsize(min(7, 20 * side / len(labels)))
+            ax.set_title(f"{title}\n({same}: the same)", fontsize="medium")
             if ax is not axes[0]:
                 ax.set_yticklabels([])
         return figure
@@ -99,15 +120,19 @@ def distances(*, signed: bool) -> Builder:
     return build
 
 
-def _cells(ax: Axes, matrix: NDArray[np.float64], labels: Sequence[str], *, signed: bool) -> None:
-    """Draw a matrix of pairwise numbers, each in its cell."""
+def _cells(
+    ax: Axes, matrix: NDArray[np.float64], labels: Sequence[str], *, signed: bool, reverse: bool
+) -> None:
+    """Draw a matrix of pairwise numbers, each in its cell: the more alike, the brighter."""
     shown = np.ma.masked_invalid(matrix)
-    ax.imshow(shown, cmap=DIVERGING if signed else "cividis", vmin=-1 if signed else 0, vmax=1)
+    colors = DIVERGING if signed else "cividis_r" if reverse else "cividis"
+    ax.imshow(shown, cmap=colors, vmin=-1 if signed else 0, vmax=1)
     for row, column in np.ndindex(matrix.shape):
         value = matrix[row, column]
         text = "–" if np.isnan(value) else f"{value:.2f}"
-        dark = abs(value) > 0.65 if signed else np.isnan(value) or value < 0.55
-        color = "white" if dark else "black"
+        alike = 1 - value if reverse else value
+        dark = abs(value) > 0.65 if signed else not np.isnan(value) and alike < 0.55
+        color = INK if np.isnan(value) else "white" if dark else "black"
         ax.text(column, row, text, ha="center", va="center", color=color)
     ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
     ax.set_yticks(range(len(labels)), labels)

@@ -10,8 +10,8 @@ import numpy as np
 
 from posprobe.analyses.grid import TILES
 from posprobe.figures.common import Builder, one_each
-from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels, opaque
-from posprobe.figures.styles import DIVERGING, INK, ONE_SIDED
+from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels
+from posprobe.figures.styles import GAP, INK, ONE_SIDED, signed
 from posprobe.tables import Grid
 
 if TYPE_CHECKING:
@@ -48,10 +48,11 @@ def mosaic(ax: Axes, result: Patches) -> AxesImage:
             np.diff(np.append(down, height)), np.diff(np.append(right, width))
         )  # fmt: skip
     down, across, height, width = tiles.shape
+    # Gaps are grey, since white is a cosine of 0 and what is transparent a second raster.
     canvas = np.full((down, height + 1, across, width + 1), np.nan)
     canvas[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
     canvas = canvas.reshape(down * (height + 1), across * (width + 1))[:-1, :-1]
-    image = ax.imshow(canvas, cmap=DIVERGING, vmin=-1, vmax=1)
+    image = ax.imshow(canvas, cmap=signed().with_extremes(bad=GAP), vmin=-1, vmax=1)
     for axis, count, side in ((ax.xaxis, across, width), (ax.yaxis, down, height)):
         at = np.arange(count)
         axis.set_ticks(at * (side + 1) + (side - 1) / 2, [str(k * every) for k in range(count)])
@@ -79,7 +80,7 @@ def _plane_power(ax: Axes, result: Patches) -> None:
     extent = (left, left + 1, top + 1, top)
     image = ax.imshow(level, cmap=ONE_SIDED, vmin=-40, vmax=0, extent=extent)
     ax.set(xlabel="cycles per patch, along rows", ylabel="cycles per patch, along columns")
-    ax.figure.colorbar(image, ax=ax, label="power (dB below peak)", shrink=0.85)
+    ax.figure.colorbar(image, ax=ax, label="power (dB below peak)")
 
 
 def _mosaic(sheet: Sheet, results: Mapping[str, Patches], _: Mapping[str, Any]) -> Figure:
@@ -108,7 +109,6 @@ def _mosaic(sheet: Sheet, results: Mapping[str, Patches], _: Mapping[str, Any]) 
             image, cax=spots["bar"], label="cosine", ticks=[-1, 0, 1], orientation="horizontal"
         )
     if sheet.exact:
-        opaque(image)
         fewer_labels(ax)
         ax.set_title("a tile: cosine of one patch with all", pad=4)
     return figure
@@ -125,7 +125,7 @@ def _one_tile(ax: Axes, whole: Axes, result: Patches, every: int) -> None:
     left, top = (cell // every * (size + 1) - 1 for cell, size in ((column, wide), (row, tall)))
     whole.add_patch(Rectangle((left, top), wide + 1, tall + 1, **frame))
     tile = result.mosaic[row // result.every, column // result.every]
-    ax.imshow(tile, cmap=DIVERGING, vmin=-1, vmax=1)
+    ax.imshow(tile, cmap=signed(), vmin=-1, vmax=1)
     ax.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **frame))
     ax.set(xlabel="column of the other patch", ylabel="row of the other patch")
     ax.set_title(f"the tile of row {row}, column {column}\n(framed cell: itself)", pad=4)

@@ -38,7 +38,7 @@ def _strip(ax: Axes, entry: Mapping[str, Any], title: str) -> None:
             ax.plot([band["p5"], band["p95"]], [y, y], color=MUTED, linewidth=2.2,
                     solid_capstyle="butt", label="_band")  # fmt: skip
             ax.plot([band["p50"]], [y], marker, color=INK, markerfacecolor="white", markersize=3.2,
-                    markeredgewidth=0.7, label=name)  # fmt: skip
+                    markeredgewidth=0.7, zorder=3, label=name)  # fmt: skip
     if entry["sinusoid"] is not None:
         ax.axvline(entry["sinusoid"], color=RED, linewidth=1.1, linestyle=(0, (3, 1.2)),
                    label="sinusoid")  # fmt: skip

@@ -20,8 +20,8 @@ from posprobe.figures.common import (
     plain,
     styled,
 )
-from posprobe.figures.sheet import Sheet, few_ticks, legend_above, legend_height
-from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED
+from posprobe.figures.sheet import PLAIN, Sheet, few_ticks, legend_above, legend_height
+from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, signed
 from posprobe.tables import Grid
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Components that are drawn against position.
 COMPONENTS = 6
+#: Changes of sign from which on a component is drawn up to the second of these.
+MANY, SHOWN = 80, 40
 
 
 def plot(ax: Axes, result: PCA) -> None:
@@ -76,12 +78,18 @@ def score(ax: Axes, result: PCA, component: int) -> None:
     if isinstance(result.layout, Grid):
         limit = np.abs(values).max() or 1.0
         shown = values.reshape(result.layout.height, result.layout.width)
-        ax.imshow(shown, cmap="PuOr_r", vmin=-limit, vmax=limit)
+        ax.imshow(shown, cmap=signed("PuOr_r"), vmin=-limit, vmax=limit)
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
         return
     ax.axhline(0, color=GRID, linewidth=0.6)
     position = result.start + np.arange(len(values))
+    # A path that crosses 0 so often would fill the drawing: the first crossings are shown.
+    crossings = np.flatnonzero(np.diff(np.signbit(values)))
+    if len(crossings) > MANY:
+        shown = crossings[SHOWN] + 1
+        position, values = position[:shown], values[:shown]
+        ax.set_title(f"{component + 1}: {share:.1%}, first {shown} rows")
     ax.plot(*extremes(position, values), color=BLUE, linewidth=0.9)
     ax.margins(x=0.01)
 
@@ -167,13 +175,14 @@ def _end(ax: Any, result: PCA, row: int, components: int, **look: Any) -> None:
 
 def _variance(sheet: Sheet, results: Mapping[str, PCA], references: Mapping[str, Any]) -> Figure:
     """Draw the explained variance by component."""
-    figure = sheet.figure(sheet.plain + 0.2 + legend_height([*results, ""], sheet), width=4.6)
+    width = min(sheet.width, PLAIN)
+    figure = sheet.figure(sheet.plain + 0.2 + legend_height([*results, ""], width), width=width)
     ax = figure.subplots()
     if len(results) == 1:
         plot(ax, next(iter(results.values())))
     else:
         variances(ax, results, band_of(references, "variance"))
-    legend_above(ax, sheet)
+    legend_above(ax)
     return figure
 
 
@@ -182,7 +191,7 @@ def _components(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) 
     (result,) = results.values()
     on_grid = isinstance(result.layout, Grid)
     count = min(COMPONENTS, result.scores.shape[1])
-    columns = min(count, 3 if on_grid or not sheet.narrow else 2)
+    columns = min(count, sheet.columns or (3 if on_grid or not sheet.narrow else 2))
     rows = -(-count // columns)
     if isinstance(result.layout, Grid):
         side = (sheet.width - 0.1) / columns * result.layout.height / result.layout.width
@@ -192,8 +201,9 @@ def _components(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) 
     axes = panels(figure, count, columns)
     for number, ax in enumerate(axes.flat[:count]):
         score(ax, result, number)
-        share = result.explained_variance_ratio[number]
-        title = f"{number + 1}: {share:.1%}" if sheet.narrow else ax.get_title(loc="left")
+        title = ax.get_title(loc="left")
+        if sheet.narrow:
+            title = title.removeprefix("component ").removesuffix(" rows")
         ax.set_title(title, pad=3)
         if not on_grid:
             ax.locator_params(axis="y", nbins=3)
@@ -201,7 +211,8 @@ def _components(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) 
                 few_ticks(ax, axis="x")
             else:
                 ax.locator_params(axis="x", nbins=4, integer=True)
-            ax.tick_params(labelbottom=number + columns >= count)
+            cut = ax.get_xlim()[1] < result.start + len(result.scores) - 1
+            ax.tick_params(labelbottom=cut or number + columns >= count)
     if not on_grid:
         figure.supxlabel("position")
         figure.supylabel("score")
@@ -224,7 +235,7 @@ def _trajectory(sheet: Sheet, results: Mapping[str, PCA], _: Mapping[str, Any]) 
         if sheet.low:
             axes[1].set_box_aspect((1, 1, 0.9), zoom=0.85)
     flat.locator_params(nbins=5)
-    legend_above(flat, sheet)
+    legend_above(flat)
     label = "row" if isinstance(result.layout, Grid) else "position"
     figure.colorbar(colors, ax=axes, label=label, aspect=30, shrink=0.9, pad=0.02)
     return figure

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from posprobe.figures.common import Builder, balanced, panels
 from posprobe.figures.sheet import Sheet
-from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED
+from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED, signed
 from posprobe.schemes import MAX_KERNEL, RelativeBias
 from posprobe.tables import Grid, Layout
 from posprobe.tables import Sequence as Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
@@ -314,9 +315,9 @@ def _stripes_of(ax: Axes, layers: Mapping[str, Heads]) -> None:
     ax.figure.colorbar(image, ax=ax, label=CENTRED[first.quantity], extend=extend, aspect=30)
 
 
-def color_map(quantity: str) -> str:
+def color_map(quantity: str) -> Colormap:
     """Return the colours of biases (``"bias"``) or cosines."""
-    return DIVERGING if quantity == "cosine" else "PuOr_r"
+    return signed(DIVERGING if quantity == "cosine" else "PuOr_r")
 
 
 def suited(results: Mapping[str, Heads], sheet: Sheet) -> str:

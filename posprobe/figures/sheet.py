@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
 #: Inches below which panels stand below each other rather than side by side.
 NARROW = 4.5
 #: Inches of height below which little stands above each other.
 LOW = 4.0
+#: Width in inches of a drawing with a single pair of axes, where it may be narrower than the sheet.
+PLAIN = 4.6
 #: Width in inches of a letter of a legend or a panel's title, and height of their lines.
 LETTER, LINE = 0.06, 0.13
 
@@ -36,11 +37,14 @@ class Sheet:
         Largest height in inches.
     exact
         Whether every figure is as wide, as a page of a paper asks for, rather than at most.
+    columns
+        Most panels side by side; None for as many as suit the width.
     """
 
     width: float
     limit: float
     exact: bool = True
+    columns: int | None = None
 
     @property
     def narrow(self) -> bool:
@@ -114,37 +118,36 @@ def lay_out(figure: Figure) -> None:
     figure.set_layout_engine(None)  # "none" would be an engine that saving draws once more for
 
 
-def legend_above(ax: Axes, sheet: Sheet, *, top: bool = False) -> None:
+def legend_above(ax: Axes, *, top: bool = False) -> None:
     """Move a legend above the axes, in as many columns as fit.
 
     Parameters
     ----------
     ax
         With or without a legend.
-    sheet
-        The figure's.
     top
         Whether the axes have an axis of their own at the top.
     """
     handles, labels = ax.get_legend_handles_labels()
     if not handles or (ax.get_legend() is None and len(handles) < 2):
         return
+    width = ax.figure.bbox.width / ax.figure.dpi
     ax.legend(
         handles, labels, loc="lower left", bbox_to_anchor=(0, 1.24 if top else 1.0),
-        ncols=columns_of(labels, sheet), borderaxespad=0.2, columnspacing=1.0,
+        ncols=columns_of(labels, width), borderaxespad=0.2, columnspacing=1.0,
         handlelength=2.4, labelspacing=0.3,
     )  # fmt: skip
 
 
-def columns_of(labels: Sequence[str], sheet: Sheet) -> int:
-    """Return how many columns of a legend fit, samples and gaps included."""
+def columns_of(labels: Sequence[str], width: float) -> int:
+    """Return how many columns of a legend fit into a width, samples and gaps included."""
     widest = LETTER * max(map(len, labels)) + 0.45
-    return min(max(int((sheet.width - 0.4) / widest), 1), len(labels))
+    return min(max(int((width - 0.4) / widest), 1), len(labels))
 
 
-def legend_height(labels: Sequence[str], sheet: Sheet) -> float:
-    """Return the height in inches that a legend above the axes takes."""
-    return LINE * math.ceil(len(labels) / columns_of(labels, sheet))
+def legend_height(labels: Sequence[str], width: float) -> float:
+    """Return the height in inches that a legend above axes of this width takes."""
+    return LINE * math.ceil(len(labels) / columns_of(labels, width))
 
 
 def few_ticks(ax: Axes, axis: str = "both") -> None:
@@ -162,11 +165,6 @@ def fewer_labels(ax: Axes) -> None:
         every = math.ceil(len(labels) / 8)
         shown = [text if k % every == 0 else "" for k, text in enumerate(labels)]
         axis.set_ticks(axis.get_ticklocs(), shown)
-
-
-def opaque(image: ScalarMappable) -> None:
-    """Draw gaps white rather than transparent: a mask is a second raster in the file."""
-    image.set_cmap(image.cmap.with_extremes(bad="white"))
 
 
 def shortened(text: str, most: int) -> str:

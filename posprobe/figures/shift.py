@@ -23,6 +23,8 @@ LABELS = 8
 APART = 0.17
 #: Share of the variance from which a mode is labelled even close to another.
 STRONG = 0.05
+#: Distance from 1 within which all modes lie where the drawing is enlarged.
+SLOW = 0.3
 
 
 def plot(ax: Axes, result: Shift) -> None:
@@ -49,25 +51,38 @@ def plot(ax: Axes, result: Shift) -> None:
                 both.real, both.imag, "o", color=BLUE, markerfacecolor=fill, markersize=4,
                 label=label, zorder=3,
             )  # fmt: skip
-    labelled = _labelled(result, angle)
-    places = _spread(angle[labelled])
-    for place, mode in zip(places, labelled, strict=True):
+    reach = float(np.abs(modes - 1).max(initial=0.0))
+    # Modes that are all slow are one blob at 1 unless drawn larger.
+    slow = 0 < reach < SLOW
+    if slow:
+        limit = 1.3 * reach
+        chosen = np.argsort(-result.shares)[:LABELS]
+        chosen = chosen[np.argsort(modes[chosen].imag)]
+        heights = _spread(modes[chosen].imag, 0.2 * limit, limit)
+        places = [(1 + 0.75 * limit, y) for y in heights]
+        ax.set(xlim=(1 - limit, 1 + 1.2 * limit), ylim=(-1.1 * limit, 1.1 * limit))
+        ax.locator_params(nbins=5)
+    else:
+        # A single stray eigenvalue must not shrink the circle.
+        limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
+        chosen = _labelled(result, angle)
+        turns = _spread(angle[chosen], APART, np.pi)
+        places = [(1.16 * np.cos(place), 1.16 * np.sin(place)) for place in turns]
+        room = 1.45 if turns and turns[-1] > 0.6 * np.pi else 1.1
+        ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit))
+    for (x, y), mode in zip(places, chosen, strict=True):
         period = result.periods[mode]
-        x, y = 1.16 * np.cos(place), 1.16 * np.sin(place)
         ax.annotate(
             f"{period:.0f}" if period >= 100 else f"{period:.1f}",
             (modes[mode].real, modes[mode].imag), (x, y), color=INK,
             ha="left" if x > 0.1 else "right" if x < -0.1 else "center", va="center",
             arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED, "shrinkA": 0},
         )  # fmt: skip
-    # A single stray eigenvalue must not shrink the circle.
-    limit = min(1.2, max(1.05, float(np.abs(every).max()) * 1.05))
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)", aspect="equal")
-    room = 1.45 if places and places[-1] > 0.6 * np.pi else 1.1
-    ax.set(xlim=(-room * limit, 1.45 * limit), ylim=(-1.1 * limit, 1.3 * limit))
-    beyond = int((np.abs(every) > 1.45 * limit).sum())
+    beyond = int((np.abs(every - slow) > 1.45 * limit).sum())
     ax.set_title(
         f"skill {result.skill:.3g}, rank {result.rank}"
+        + (", enlarged around 1" if slow else "")
         + (f", {beyond} beyond the frame" if beyond else "")
     )
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
@@ -89,12 +104,12 @@ def _labelled(result: Shift, angle: NDArray[np.float64]) -> NDArray[np.intp]:
     return np.sort(np.array(chosen[:LABELS], dtype=np.intp))[::-1]  # periods rise, angles fall
 
 
-def _spread(angles: NDArray[np.float64]) -> list[float]:
-    """Move rising angles upwards until no label covers the one before, and back into the half."""
+def _spread(rising: NDArray[np.float64], apart: float, most: float) -> list[float]:
+    """Move rising places upwards until no label covers the one before, and back below ``most``."""
     places: list[float] = []
-    for angle in angles.tolist():
-        places.append(max(angle, places[-1] + APART) if places else angle)
-    excess = max(places[-1] - np.pi, 0.0) if places else 0.0
+    for place in rising.tolist():
+        places.append(max(place, places[-1] + apart) if places else place)
+    excess = max(places[-1] - most, 0.0) if places else 0.0
     return [place - excess for place in places]
 
 

@@ -21,7 +21,7 @@ from posprobe.figures.common import (
     styled,
 )
 from posprobe.figures.sheet import LETTER, Sheet, legend_above, legend_height, shortened
-from posprobe.figures.styles import BLUE, DIVERGING, MUTED, RED
+from posprobe.figures.styles import BLUE, MUTED, RED, signed
 from posprobe.tables import Grid
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Positions from which on the numbers of an axis need room.
 WIDE_NUMBERS = 10_000
+#: Largest side of a matrix, in inches.
+LARGEST = 3.4
 #: Marks of a colour bar of cosines.
 MARKS = (-1, -0.5, 0, 0.5, 1)
 
@@ -48,7 +50,7 @@ def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
     matrix, block = pooled(cosine.matrix)
     n, block = cosine.positions, block * cosine.pooled
     extent = (start - 0.5, start + n - 0.5, start + n - 0.5, start - 0.5)
-    image = ax.imshow(matrix, cmap=DIVERGING, vmin=-1, vmax=1, extent=extent)
+    image = ax.imshow(matrix, cmap=signed(), vmin=-1, vmax=1, extent=extent)
     ax.set(xlabel="position", ylabel="position")
     if block > 1:
         ax.set_xlabel(f"position (means of {block} x {block} pairs)")
@@ -58,12 +60,16 @@ def heat_map(ax: Axes, cosine: Cosine, start: int = 0) -> AxesImage:
     return image
 
 
-def profile(ax: Axes, result: Similarity) -> None:
-    """Draw mean cosine against offset, or against displacement on a grid."""
+def profile(ax: Axes, result: Similarity, centred: bool | None = None) -> None:
+    """Draw mean cosine against offset, or against displacement on a grid.
+
+    Where ``centred`` does not say which, the curves are of both, and the map is of centred rows.
+    """
     if isinstance(result.layout, Grid):
         right, down = result.layout.width - 1, result.layout.height - 1
+        cosine = result.raw if centred is False else result.centered
         ax.imshow(
-            result.centered.offset_mean, cmap=DIVERGING, vmin=-1, vmax=1,
+            cosine.offset_mean, cmap=signed(), vmin=-1, vmax=1,
             extent=(-right - 0.5, right + 0.5, down + 0.5, -down - 0.5),
         )  # fmt: skip
         ax.set(xlabel="columns apart", ylabel="rows apart")
@@ -73,10 +79,12 @@ def profile(ax: Axes, result: Similarity) -> None:
         (result.centered, "centred", BLUE, "-"),
     )
     for cosine, label, color, dash in drawn:
+        if centred is not None and centred != (cosine is result.centered):
+            continue
         offset = np.arange(len(cosine.offset_mean))
         curve = extremes(offset, cosine.offset_mean)
         ax.plot(*curve, color=color, linestyle=dash, label=label)
-        if label == "centred":
+        if label == "centred" or centred is False:
             low, high = (cosine.offset_mean + sign * cosine.offset_std for sign in (-1, 1))
             area(ax, (offset, low, high), color=color, alpha=0.15, label="± 1 sd")
     ax.axhline(0, color=MUTED, linewidth=0.5)
@@ -86,11 +94,17 @@ def profile(ax: Axes, result: Similarity) -> None:
     ax.legend(loc="upper right", ncols=3)
 
 
-def profiles(ax: Axes, results: Mapping[str, Similarity], band: Band | None) -> None:
-    """Draw each table's mean centred cosine against offset, on a grid along its rows."""
-    null_band(ax, band, first=0)
+def profiles(
+    ax: Axes, results: Mapping[str, Similarity], band: Band | None, *, centred: bool = True
+) -> None:
+    """Draw each table's mean cosine against offset, on a grid along its rows.
+
+    The ``band`` is of centred rows.
+    """
+    if centred:
+        null_band(ax, band, first=0)
     for _, result, look in styled(results):
-        mean = result.centered.offset_mean
+        mean = (result.centered if centred else result.raw).offset_mean
         if isinstance(result.layout, Grid):
             height, width = mean.shape
             mean = mean[height // 2, width // 2 :]
@@ -98,7 +112,7 @@ def profiles(ax: Axes, results: Mapping[str, Similarity], band: Band | None) -> 
     on_grid = isinstance(next(iter(results.values())).layout, Grid)
     ax.axhline(0, color=MUTED, linewidth=0.5)
     ax.set_xlabel("columns apart, same row" if on_grid else "offset (positions)")
-    ax.set(ylabel="mean centred cosine", ylim=(-1.02, 1.02))
+    ax.set(ylabel=f"mean {'centred' if centred else 'raw'} cosine", ylim=(-1.02, 1.02))
     ax.margins(x=0)
     ax.legend(loc="best")
 
@@ -134,7 +148,10 @@ def matrices(
         first = number % columns == 0
         if sheet.narrow or columns > 2:
             ends = [result.start, result.start + cosine.positions - 1]
-            ax.set(xticks=ends, yticks=ends, yticklabels=ends if first else ["", ""])
+            # The first number would touch the last of the panel to the left.
+            begin = ends[0] if first or ends[0] != shown[0][1].start else ""
+            ax.set_xticks(ends, [begin, ends[1]])
+            ax.set(yticks=ends, yticklabels=ends if first else ["", ""])
             for label, side in zip(ax.get_xticklabels(), ("left", "right"), strict=True):
                 label.set_ha(side)
             pairs = ""
@@ -147,20 +164,28 @@ def matrices(
     figure.colorbar(image, ax=axes, label="cosine", ticks=MARKS, pad=0.03, **place)
 
 
-def _similarity(sheet: Sheet, results: Mapping[str, Similarity], _: Mapping[str, Any]) -> Figure:
+def _similarity(
+    sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
+) -> Figure:
     """Draw a cosine matrix per table on one range (Wang & Chen 2020, figure 1).
 
-    A single table is drawn as stored and with its mean row subtracted.
+    Unless ``centred`` of the references says which, a single table is drawn as stored and with its
+    mean row subtracted, and several as stored.
     """
-    if len(results) == 1:
+    centred = references.get("centred")
+    if len(results) == 1 and centred is None:
         (only,) = results.values()
         cosines = {"rows as stored": only.raw, "mean row subtracted": only.centered}
         shown = [(title, only, cosine) for title, cosine in cosines.items()]
     else:
-        shown = [(name, result, result.raw) for name, result in results.items()]
-    most = 3 if sheet.narrow else 4
+        shown = [
+            (name, result, result.centered if centred else result.raw)
+            for name, result in results.items()
+        ]
+    most = sheet.columns or (3 if sheet.narrow else 4)
     rows, columns = balanced(len(shown), most)
     side = (sheet.width - (0.6 if sheet.narrow else 1.2)) / columns
+    side = min(side, LARGEST)
     figure = sheet.figure(rows * (side + 0.2) + (0.85 if sheet.narrow else 0.4), compressed=True)
     matrices(figure, shown, most, sheet)
     return figure
@@ -170,20 +195,20 @@ def _profile(
     sheet: Sheet, results: Mapping[str, Similarity], references: Mapping[str, Any]
 ) -> Figure:
     """Draw the mean cosine by offset; on a grid, a map by displacement per table."""
-    first = next(iter(results.values()))
+    first, centred = next(iter(results.values())), references.get("centred")
     if isinstance(first.layout, Grid):
-        return _displacements(sheet, results)
-    figure = sheet.figure(sheet.plain + legend_height([*results, ""], sheet))
+        return _displacements(sheet, results, centred)
+    figure = sheet.figure(sheet.plain + legend_height([*results, ""], sheet.width))
     ax = figure.subplots()
     if len(results) == 1:
-        profile(ax, first)
+        profile(ax, first, centred)
     else:
-        profiles(ax, results, band_of(references, "profile"))
-    legend_above(ax, sheet)
+        profiles(ax, results, band_of(references, "profile"), centred=centred is not False)
+    legend_above(ax)
     return figure
 
 
-def _displacements(sheet: Sheet, results: Mapping[str, Similarity]) -> Figure:
+def _displacements(sheet: Sheet, results: Mapping[str, Similarity], centred: bool | None) -> Figure:
     most = 2 if sheet.narrow else 3
     rows, columns = balanced(len(results), most)
     side = min((sheet.width - 1.3) / columns, 2.4)
@@ -191,7 +216,7 @@ def _displacements(sheet: Sheet, results: Mapping[str, Similarity]) -> Figure:
     axes = panels(figure, len(results), most)
     for number, (name, result) in enumerate(results.items()):
         ax = axes.flat[number]
-        profile(ax, result)
+        profile(ax, result, centred)
         if len(results) > 1 or sheet.exact:
             ax.set_title(shortened(name, int(side / LETTER)), fontsize="medium")
         if number % columns:
@@ -200,10 +225,8 @@ def _displacements(sheet: Sheet, results: Mapping[str, Similarity]) -> Figure:
             ax.set_xlabel("")
         ax.spines[:].set_visible(False)
         ax.locator_params(nbins=5, integer=True)
-    figure.colorbar(
-        axes.flat[0].images[0], ax=axes, label="mean centred cosine", ticks=MARKS, aspect=25,
-        pad=0.03,
-    )  # fmt: skip
+    label = f"mean {'raw' if centred is False else 'centred'} cosine"
+    figure.colorbar(axes.flat[0].images[0], ax=axes, label=label, ticks=MARKS, aspect=25, pad=0.03)
     return figure
 
 

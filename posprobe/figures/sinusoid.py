@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: A sinusoid's period is written out where it adds at least this share.
 LABELLED = 0.03
+#: Sinusoids and shares of the variance between two labels that do not touch.
+WIDE, TALL = 3, 0.09
 
 
 def plot(ax: Axes, result: SinusoidFit) -> None:
@@ -35,8 +37,11 @@ def plot(ax: Axes, result: SinusoidFit) -> None:
     )  # fmt: skip
     ax.plot(count, lines.share, "o-", color=BLUE, markersize=3, label="sinusoids")
     gained = np.diff(lines.share, prepend=0.0)
+    last = (-WIDE, -TALL)
     for k, period in enumerate(lines.periods):
-        if gained[k] >= LABELLED:
+        room = k - last[0] >= WIDE or lines.share[k] - last[1] >= TALL
+        if gained[k] >= LABELLED and room:
+            last = (k, lines.share[k])
             ax.annotate(
                 f"{period:.0f}" if period >= 100 else f"{period:.1f}", (k + 1, lines.share[k]),
                 (3, -3), textcoords="offset points", va="top",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from posprobe.figures.common import BAND, Band, Builder, area, band_of, nothing, plain, styled
-from posprobe.figures.sheet import Sheet, legend_above, legend_height
+from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 from posprobe.tables import Grid
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.analyses import Spectrum
+
+#: Logarithm of the ratio of two frequencies whose labels do not touch.
+APART = 0.45
 
 
 def plot(ax: Axes, result: Spectrum) -> None:
@@ -29,23 +33,28 @@ def plot(ax: Axes, result: Spectrum) -> None:
     frequency = result.frequency[shown]
     ax.plot(frequency, result.power[shown], color=BLUE, label="table")
     noise = ((result.background, "red noise", (4, 1.5)), (result.threshold, "1 % level", (1, 1.2)))
+    curves = [curve for curve in (result.power, *(n[0] for n in noise)) if curve is not None]
     for values, label, dash in noise:
         if values is not None:
             ax.plot(frequency, values[shown], color=MUTED, linestyle=(0, dash), label=label)
+    floor = result.power[shown][result.power[shown] > 0]
+    # Labels stand above everything that is drawn, so that no curve strikes them through.
+    above = 2.5 * max(float(curve[shown].max()) for curve in curves)
+    labelled: list[float] = []
     for line in result.lines[:6]:
         height = result.power[np.argmin(np.abs(result.frequency - line.frequency))]
         ax.plot([line.frequency], [height], "o", color=RED, markersize=3)
-        ax.annotate(
-            f"{line.period:.1f}", (line.frequency, height), (0, 3), textcoords="offset points",
-            ha="center",
-        )  # fmt: skip
-    floor = result.power[shown][result.power[shown] > 0]
+        if all(abs(math.log(line.frequency / other)) > APART for other in labelled):
+            labelled.append(line.frequency)
+            ax.plot([line.frequency] * 2, [height, above], color=RED, linewidth=0.5)
+            ax.annotate(f"{line.period:.1f}", (line.frequency, above), ha="center", va="bottom")
     on_grid = isinstance(result.layout, Grid)
     # A grid has too few rings for decades.
     ax.set(xscale="linear" if on_grid else "log", yscale="log")
     ax.set_ylabel("power (sum over dimensions)")
     if floor.size:
-        ax.set_ylim(max(floor.min() / 2, floor.max() * 1e-9), floor.max() * 4)
+        top = 5 * above if labelled else floor.max() * 4
+        ax.set_ylim(max(floor.min() / 2, floor.max() * 1e-9), top)
     ax.set_xlabel(_frequency(result))
     ax.set_xlim(frequency[0] * 0.9, frequency[-1] * 1.05)
     if on_grid:
@@ -87,9 +96,7 @@ def ladder(ax: Axes, result: Spectrum) -> None:
     lowest = result.frequency[1]
     sinusoid = 10_000.0 ** (-rank) / (2 * np.pi)
     ax.plot(rank, sinusoid, color=RED, linestyle=(0, (4, 1.5)), label="sinusoid's frequencies")
-    ax.axhline(lowest, color=MUTED, linewidth=0.5)
-    ax.annotate("one cycle in the table", (1, lowest), (0, -7), textcoords="offset points",
-                ha="right", color=MUTED)  # fmt: skip
+    ax.axhline(lowest, color=MUTED, linewidth=0.5, label="one cycle in the table")
     ax.set(yscale="log", xlabel="dimensions, fastest first (share)")
     ax.set_ylabel("dominant frequency\n(cycles per position)")
     ax.set_ylim(lowest / 2.5, 0.7)
@@ -118,13 +125,14 @@ def _spectrum(
     first = next(iter(results.values()))
     if len(results) > 1 or isinstance(first.layout, Grid):
         # The label of the vertical axis needs the height.
-        figure = sheet.figure(sheet.plain + 0.3 + legend_height([*results, ""], sheet), width=4.6)
+        width = min(sheet.width, PLAIN)
+        figure = sheet.figure(sheet.plain + 0.3 + legend_height([*results, ""], width), width=width)
         ax = figure.subplots()
         if len(results) > 1:
             shares(ax, results, band_of(references, "spectrum"))
         else:
             plot(ax, first)
-        legend_above(ax, sheet)
+        legend_above(ax)
         return figure
     figure = sheet.figure(4.4 if sheet.narrow else 2.8)
     shape, ratios = ((2, 1), (1.0,)) if sheet.narrow else ((1, 2), (1.2, 1.0))
@@ -133,7 +141,7 @@ def _spectrum(
     ladder(axes[1], first)
     if sheet.narrow:
         for ax in axes:
-            legend_above(ax, sheet, top=ax is axes[0])
+            legend_above(ax, top=ax is axes[0])
     return figure
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from posprobe.errors import UsageError
 from posprobe.figures.venues import Span, venue_rc
+
+if TYPE_CHECKING:
+    from matplotlib.colors import Colormap
 
 _Drawn = TypeVar("_Drawn")
 
@@ -27,6 +32,12 @@ LINES = (
 DIVERGING = "RdBu_r"
 #: One-sided quantities.
 ONE_SIDED = "viridis"
+#: Diverging maps that a figure can have instead; each but the last also reversed, with ``_r``.
+SIGNED = ("RdBu", "PuOr", "PRGn", "BrBG", "PiYG", "coolwarm", "grey")
+#: Lightness of `grey` on both sides of 0: the step shows the sign of what is nearly 0.
+STEP = (0.42, 0.58)
+#: Between panels of numbers: no map here has this colour.
+GAP = "#808080"
 
 _RC: dict[str, Any] = {
     "figure.dpi": 100,
@@ -73,10 +84,48 @@ _RC: dict[str, Any] = {
 
 #: Whether a style is in force already.
 _IN_FORCE: ContextVar[bool] = ContextVar("posprobe style", default=False)
+#: The diverging map that was asked for, if any.
+_CHOSEN: ContextVar[str | None] = ContextVar("posprobe colour map", default=None)
+
+
+def signed(usual: str = DIVERGING) -> Colormap:
+    """Return the map of numbers with a sign: what `style` was asked for, else the usual one."""
+    from matplotlib import colormaps
+
+    name = _CHOSEN.get() or usual
+    return _grey() if name == "grey" else colormaps[name]
+
+
+@cache
+def _grey() -> Colormap:
+    """Make a map that keeps the sign in black and white: dark below 0, light above."""
+    import numpy as np
+    from matplotlib.colors import ListedColormap
+
+    below, above = STEP
+    levels = np.concatenate([np.linspace(0, below, 128), np.linspace(above, 1, 128)])
+    return ListedColormap(np.repeat(levels[:, None], 3, axis=1), name="grey")
+
+
+def check_map(name: str | None) -> None:
+    """Refuse a colour map that is none for numbers with a sign.
+
+    Raises
+    ------
+    UsageError
+        If it is not one of `SIGNED`.
+    """
+    if name is not None and name not in SIGNED and name.removesuffix("_r") not in SIGNED[:-1]:
+        raise UsageError(
+            f"no colour map is called {name!r}. There are {', '.join(SIGNED)}; all but grey also "
+            "reversed, as RdBu_r."
+        )
 
 
 @contextmanager
-def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
+def style(
+    venue: str | None = None, *, span: Span = "column", cmap: str | None = None
+) -> Iterator[None]:
     """Apply posprobe's look within a ``with`` block; new figures get the venue's width.
 
     Within another such block, ``style()`` changes nothing: the drawings of results, which apply it
@@ -88,11 +137,15 @@ def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
         Key of `posprobe.figures.venues.VENUES`; where None, the look of the report.
     span
         The width of a column of text, or of the page.
+    cmap
+        Diverging colour map of numbers with a sign, as matplotlib names it: RdBu, PuOr, PRGn,
+        BrBG, PiYG or coolwarm, with ``_r`` reversed; or ``grey``, in which what is below 0 is dark
+        and what is above is light. Where None, RdBu_r for cosines and PuOr_r for other numbers.
 
     Raises
     ------
     UsageError
-        If there is no such venue or span.
+        If there is no such venue, span or colour map.
 
     Examples
     --------
@@ -106,16 +159,18 @@ def style(venue: str | None = None, *, span: Span = "column") -> Iterator[None]:
     """
     import matplotlib as mpl
 
-    if venue is None and _IN_FORCE.get():
+    if venue is None and cmap is None and _IN_FORCE.get():
         yield
         return
+    check_map(cmap)
     settings = _RC if venue is None else _RC | venue_rc(venue, span=span)
-    token = _IN_FORCE.set(True)
+    token, chosen = _IN_FORCE.set(True), _CHOSEN.set(cmap)
     try:
         with mpl.rc_context(settings):  # type: ignore[arg-type]  # its keys are a closed list
             yield
     finally:
         _IN_FORCE.reset(token)
+        _CHOSEN.reset(chosen)
 
 
 def printable(results: Mapping[str, _Drawn]) -> dict[str, _Drawn]:

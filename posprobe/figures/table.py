@@ -10,6 +10,7 @@ import numpy as np
 
 from posprobe.figures.common import MAX_CELLS, Builder, one_each, position_label
 from posprobe.figures.sheet import Sheet
+from posprobe.figures.styles import signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +29,7 @@ def plot(ax: Axes, table: PositionTable) -> None:
 
     values = np.asarray(table.values, dtype=np.float32)
     limit = float(np.percentile(np.abs(values), 99, overwrite_input=True)) or 1.0
-    colors = ScalarMappable(Normalize(-limit, limit), "PuOr_r")
+    colors = ScalarMappable(Normalize(-limit, limit), signed("PuOr_r"))
     rows, columns = (math.ceil(size / MAX_CELLS) for size in values.shape)
     # Colouring here rather than in imshow, which would need twenty times the table's memory.
     shown = values[::rows, ::columns].T

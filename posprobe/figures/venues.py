@@ -34,6 +34,8 @@ class Venue:
     dpi
         Pixels per inch of a PNG, and of the few parts of a vector file that are rasters without a
         resolution of their own, such as colour bars.
+    serif
+        Whether its text is set in a face like Times, and so is what stands in its figures.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Venue:
     source: str
     text: float = 8.0
     dpi: int = 300
+    serif: bool = True
 
     def width(self, span: Span) -> float:
         """Return the width in inches."""
@@ -117,6 +120,7 @@ VENUES: Mapping[str, Venue] = {
         source="beamer user guide: aspectratio=169 is 16 cm by 9 cm with text margins of 1 cm; a "
         "column is half of the text less a gap of 4 mm. Other programs enlarge it to their slide: "
         "on one 13.33 inches wide, 8 points become 17",
+        serif=False,
     ),
     "web": Venue(
         name="web",
@@ -127,6 +131,7 @@ VENUES: Mapping[str, Venue] = {
         "text of a README on GitHub; a PNG has two pixels for each",
         text=9.0,
         dpi=192,
+        serif=False,
     ),
 }
 
@@ -145,7 +150,7 @@ def venue_of(name: str) -> Venue:
 
 
 def venue_rc(name: str, *, span: Span = "column") -> dict[str, Any]:
-    """Return the matplotlib settings that depend on a venue: width, text sizes, resolution.
+    """Return the matplotlib settings that depend on a venue: width, face, text sizes, resolution.
 
     Raises
     ------
@@ -157,6 +162,8 @@ def venue_rc(name: str, *, span: Span = "column") -> dict[str, Any]:
         raise UsageError(f"no span is called {span!r}. There are {', '.join(get_args(Span))}.")
     width, small = venue.width(span), venue.text - 1
     return {
+        # Both come with matplotlib; the second has the letters that the first lacks.
+        "font.family": ["STIXGeneral", "DejaVu Sans"] if venue.serif else ["DejaVu Sans"],
         "figure.figsize": (width, RATIO * width),
         "savefig.dpi": venue.dpi,
         "font.size": small,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 #: R² of a component against the phase from which it is drawn as the axis of a helix.
 CARRIES = 0.5
-#: Turns beyond which a path is drawn as points: a line would fill the circle.
+#: Turns beyond which a path in its plane is drawn as points, and a helix ends: more fill both.
 MANY_TURNS = 12
 
 
@@ -63,20 +63,22 @@ def plane(ax: Axes, result: Winding, pair: WindingPair) -> ScalarMappable:
 
 
 def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
-    """Draw a pair into 3-D Axes, upwards the component that rises with its phase, or position."""
+    """Draw a pair into 3-D Axes, upwards the component that rises with its phase, or position.
+
+    Of more than `MANY_TURNS` turns the first are drawn.
+    """
     from mpl_toolkits.mplot3d.art3d import (  # type: ignore[import-untyped]
         Line3DCollection,
     )
 
-    x, y = _circle(pair)
+    shown = _drawn(pair)
+    x, y = (coordinate[:shown] for coordinate in _circle(pair))
     colors, shade = _colors(result)
     carried = pair.axis is not None and pair.axis_r2 >= CARRIES and pair.turns <= MANY_TURNS
-    up = result.scores[:, pair.axis] if carried and pair.axis is not None else shade
+    up = (result.scores[:, pair.axis] if carried and pair.axis is not None else shade)[:shown]
     points = np.stack([x, y, up], axis=1)
     steps, number = pieces(points)
-    shown = colors.to_rgba(result.start + number)
-    thin = 0.7 if pair.turns > MANY_TURNS else 1.5
-    lines = Line3DCollection(steps, colors=shown, linewidths=thin)
+    lines = Line3DCollection(steps, colors=colors.to_rgba(result.start + number), linewidths=1.5)
     # Pieces of unequal length: the first releases of matplotlib 3.10 cannot find their limits.
     ax.add_collection3d(lines, autolim=False)
     for row, face, mark in ((0, "white", "o"), (-1, INK, "s")):
@@ -86,7 +88,6 @@ def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
         )  # fmt: skip
     reach = 1.05 * max(float(np.abs(points[:, :2]).max()), np.finfo(float).tiny)
     low, high = float(up.min()), float(up.max())
-    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(low, high if high > low else low + 1))
     ax.set_box_aspect((1, 1, 1.15), zoom=1.05)
     ax.view_init(elev=18, azim=-60)
     first, second = pair.components
@@ -99,6 +100,8 @@ def helix(ax: Any, result: Winding, pair: WindingPair) -> ScalarMappable:
         axis._axinfo["grid"].update({"linewidth": 0.5, "color": GRID})
         axis.set_label_text(name)
         axis.labelpad = -14
+    # After the ticks, which would widen them.
+    ax.set(xlim=(-reach, reach), ylim=(-reach, reach), zlim=(low, high if high > low else low + 1))
     return colors
 
 
@@ -132,6 +135,12 @@ def period(ax: Axes, result: Winding, pair: WindingPair) -> None:
     ax.margins(x=0.02)
 
 
+def _drawn(pair: WindingPair) -> int:
+    """Return how many rows a helix shows: of many turns the first ones, which can be told apart."""
+    turns = np.abs(pair.phase - pair.phase[0]) / (2 * np.pi)
+    return int(np.argmax(turns > MANY_TURNS)) if turns.max() > MANY_TURNS else len(turns)
+
+
 def _circle(pair: WindingPair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return pair.radius * np.cos(pair.phase), pair.radius * np.sin(pair.phase)
 
@@ -157,12 +166,15 @@ def _winding(sheet: Sheet, results: Mapping[str, Winding], _: Mapping[str, Any])
         left, right = part.subfigures(*shape, **ratios)
         space = left.add_subplot(projection="3d")
         colors = helix(space, result, pair)
-        bar = left.colorbar(colors, ax=space, shrink=0.6, pad=0.02, label="position")
-        bar.outline.set_visible(False)
+        if space.get_zlabel() != "position":
+            bar = left.colorbar(colors, ax=space, shrink=0.6, pad=0.02, label="position")
+            bar.outline.set_visible(False)
         named = f"{name}: " if len(wound) > 1 else ""
         title = f"{named}{pair.turns:.2f} turns, {pair.share:.0%} of the variance"
         if not sheet.narrow:
             title += f", radius varies by {pair.radius_cv:.0%}"
+        if _drawn(pair) < len(pair.phase):
+            title += f"; drawn: the first {MANY_TURNS}"
         part.suptitle(title, x=0.01, ha="left")
         above, below = right.subplots(2, 1, sharex=True)
         phase(above, result, pair)

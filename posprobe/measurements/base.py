@@ -99,15 +99,22 @@ class Drawing(Generic[R]):
         Whether it shows several tables in one figure.
     band
         The curve of which a band of random walks is drawn beside several tables, if any.
+    centring
+        Whether rows can be drawn as stored or less their mean, as asked for; its caption is then
+        told which by ``centred``, None where nothing was asked for.
+    columns
+        Whether it has panels of which so many as asked for stand side by side.
     """
 
     name: str
     alt: Callable[[Block], str]
     about: str = ""
-    caption: Callable[[Mapping[str, R]], str] = lambda _: ""
+    caption: Callable[..., str] = lambda _: ""
     lacks: Callable[[R], str] = lambda _: ""
     several: bool = False
     band: str = ""
+    centring: bool = False
+    columns: bool = False
 
 
 @dataclass(frozen=True)
@@ -200,10 +207,25 @@ class Measurement(Generic[I, R]):
             title=self.title,
             paragraphs=(self.shows, *self.facts(block)),
             pictures=tuple(Picture(drawing.name, drawing.alt(block)) for drawing in self.drawings),
-            notes=_undefined(block),
+            notes=self._undefined(block),
             tables=tables,
             reading=Reading(self.reading, self.limits, self.source),
         )
+
+    def _undefined(self, block: Block) -> tuple[str, ...]:
+        """Collect why numbers of the section are undefined, by their labels."""
+        labels = {number.key: number.label for number in self.numbers}
+        parts = {"": block} | {
+            f"{name}.": part for name, part in block.items() if isinstance(part, Mapping)
+        }
+        found = (
+            (labels.get(f"{place}{key}", key), reason)
+            for place, part in parts.items()
+            if isinstance(part.get("undefined"), Mapping)
+            for key, reason in part["undefined"].items()
+            if not labels or f"{place}{key}" in labels
+        )
+        return reasons(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,10 +303,3 @@ def sentence(text: str, *keys: str) -> Callable[[Block], str]:
 def undefined(result: Any) -> str:
     """Return why a result is undefined; empty where it is not."""
     return str(result.undefined)
-
-
-def _undefined(block: Block) -> tuple[str, ...]:
-    """Collect why numbers of a block and its parts are undefined."""
-    parts = (block, *(value for value in block.values() if isinstance(value, Mapping)))
-    found = [part["undefined"] for part in parts if isinstance(part.get("undefined"), Mapping)]
-    return reasons(pair for undefined in found for pair in undefined.items())

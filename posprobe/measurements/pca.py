@@ -133,6 +133,7 @@ PRINCIPAL = Measurement[TableInputs, PCA](
             "scores of the first components against position",
             _components_caption,
             lacks=undefined,
+            columns=True,
         ),
         Drawing(
             "trajectory",

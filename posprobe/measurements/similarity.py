@@ -26,7 +26,7 @@ def _coarse(block: Block) -> tuple[str, ...]:
     )
 
 
-def matrices_caption(results: Mapping[str, Similarity]) -> str:
+def matrices_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
     """Say how to read cosine matrices."""
     from posprobe.figures.common import MAX_CELLS
 
@@ -38,7 +38,9 @@ def matrices_caption(results: Mapping[str, Similarity]) -> str:
         f"those of {name} means of {side} × {side}" for name, side in sides.items() if side > 1
     )
     text = "Cosine similarity of every pair of position embeddings, on one range from -1 to 1"
-    if len(results) == 1:
+    if centred:
+        text += "; the mean row subtracted"
+    elif len(results) == 1 and centred is None:
         text += ": rows as stored, and after subtracting the mean row"
     else:
         text += "; rows as stored, not centred"
@@ -51,19 +53,19 @@ def matrices_caption(results: Mapping[str, Similarity]) -> str:
     return f"{text}. Mean cosine of neighbouring positions: {numbers}.{cells}"
 
 
-def _profile_caption(results: Mapping[str, Similarity]) -> str:
+def _profile_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
     first = next(iter(results.values()))
+    treated = "as stored" if centred is False else "after subtracting the mean row"
     if isinstance(first.layout, Grid):
         return (
-            "Mean cosine of position embeddings by the rows and columns between them, after "
-            "subtracting the mean row; no displacement is in the middle."
+            "Mean cosine of position embeddings by the rows and columns between them, "
+            f"{treated}; no displacement is in the middle."
         )
-    which = (
-        "as stored (raw) and after subtracting the mean row (centred; shaded: one standard "
-        "deviation over pairs)"
-        if len(results) == 1
-        else "after subtracting the mean row"
-    )
+    shaded = "shaded: one standard deviation over pairs"
+    which = treated
+    if len(results) == 1:
+        both = f"as stored (raw) and after subtracting the mean row (centred; {shaded})"
+        which = both if centred is None else f"{treated} ({shaded})"
     falls = "; ".join(
         f"{name} {'undefined' if (share := r.raw.monotone_fraction) is None else f'{share:.1%}'}"
         for name, r in results.items()
@@ -74,14 +76,14 @@ def _profile_caption(results: Mapping[str, Similarity]) -> str:
     )
 
 
-def comparison_caption(results: Mapping[str, Similarity]) -> str:
+def comparison_caption(results: Mapping[str, Similarity], centred: bool | None = None) -> str:
     """Say how to read matrices, profiles and spectra together."""
     on_grid = isinstance(next(iter(results.values())).layout, Grid)
     by = "by columns apart in a row" if on_grid else "by offset"
     treated = "less the mean" if on_grid else "each dimension less its line, Hann window"
     return (
-        f"{matrices_caption(results)} Below: mean cosine {by} after subtracting the mean row, and "
-        f"the share of power by frequency ({treated})."
+        f"{matrices_caption(results, centred)} Below: mean cosine {by} after subtracting the "
+        f"mean row, and the share of power by frequency ({treated})."
     )
 
 
@@ -142,6 +144,8 @@ SIMILARITY = Measurement[TableInputs, Similarity](
             "cosine matrices, a panel per table",
             matrices_caption,
             several=True,
+            centring=True,
+            columns=True,
         ),
         Drawing(
             "profile",
@@ -153,6 +157,7 @@ SIMILARITY = Measurement[TableInputs, Similarity](
             _profile_caption,
             several=True,
             band="profile",
+            centring=True,
         ),
     ),
     arrays=lambda result: {

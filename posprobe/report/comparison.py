@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
 from pathlib import Path
@@ -39,8 +39,10 @@ if TYPE_CHECKING:
         EnvironmentBlock,
         PairBlock,
     )
+    from posprobe.schemes import Scheme
 
 _R = TypeVar("_R", bound=Result)
+_Record = TypeVar("_Record", bound="PositionTable | Scheme")
 
 #: By null model, 5, 50 and 95 % of a number.
 PairBand: TypeAlias = "dict[str, BandBlock | None]"
@@ -191,6 +193,7 @@ class Comparison:
 
 def compare(
     *tables: PositionTable | Array,
+    labels: Sequence[str] | None = None,
     only: Iterable[str] | None = None,
     nulls: int = DRAWS,
     device: Device = "auto",
@@ -207,6 +210,8 @@ def compare(
     ----------
     tables
         Two or more tables, arrays or torch parameters, as `posprobe.table` takes them.
+    labels
+        What they are called, one for each; None for their names.
     only
         As for `analyze`.
     nulls
@@ -217,7 +222,7 @@ def compare(
     Raises
     ------
     UsageError
-        If there are fewer than two tables.
+        If there are fewer than two tables, or not as many labels.
 
     Examples
     --------
@@ -230,7 +235,7 @@ def compare(
     """
     if len(tables) < 2:
         raise UsageError("a comparison needs at least two tables.")
-    tables = tuple(map(as_table, tables))
+    tables = relabelled(tuple(map(as_table, tables)), labels)
     analyses = tuple(
         analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)
         for table in tables
@@ -268,6 +273,21 @@ def _apart(x: PositionTable, y: PositionTable) -> Closeness:
     why = f"a {x.layout} and a {y.layout}: no positions in common"
     numbers = ("cka", "cka_biased", "procrustes", "subspace_overlap")
     return Closeness(None, None, None, None, 0, dict.fromkeys(numbers, why))
+
+
+def relabelled(records: Sequence[_Record], labels: Sequence[str] | None) -> tuple[_Record, ...]:
+    """Call records by labels, one for each; without labels they keep their names.
+
+    Raises
+    ------
+    UsageError
+        If there are more or fewer labels than records, or one of them is empty.
+    """
+    if labels is None:
+        return tuple(records)
+    if len(labels) != len(records) or not all(labels):
+        raise UsageError(f"{len(records)} encodings need as many labels, none of them empty.")
+    return tuple(replace(r, name=label) for r, label in zip(records, labels, strict=True))
 
 
 def distinct(names: Sequence[str]) -> tuple[str, ...]:

@@ -110,6 +110,8 @@ def _inline(svg: str, picture: Picture) -> Markup:
 def marks(entry: Mapping[str, Any]) -> Markup:
     """Draw a number on one axis with the bands of the null models and the sinusoid's value.
 
+    Each null model has a line of its own, which its first letter names.
+
     Parameters
     ----------
     entry
@@ -124,20 +126,24 @@ def marks(entry: Mapping[str, Any]) -> Markup:
     span = (high - low) or 1.0
 
     def x(number: float) -> float:
-        return float(6 + 128 * (number - low) / span)
+        return float(18 + 126 * (number - low) / span)
 
-    height = 7 + 5 * len(bands)
+    height = 10 + 9 * len(bands)
     parts = []
-    for row, band in enumerate(bands):
+    for row, (name, band) in enumerate(entry["bands"].items()):
         if band:
-            width = max(x(band["p95"]) - x(band["p5"]), 2.0)
+            middle = (x(band["p5"]) + x(band["p95"])) / 2
+            width = max(x(band["p95"]) - x(band["p5"]), 5.0)
             parts.append(
-                f'<rect x="{x(band["p5"]):.1f}" y="{4 + 5 * row}" width="{width:.1f}" height="3"/>'
+                f'<text x="2" y="{8.5 + 9 * row}">{escape(name[:1])}</text>'
+                f'<path class="track" d="M12 {6 + 9 * row}H150"/>'
+                f'<rect x="{middle - width / 2:.1f}" y="{3 + 9 * row}" width="{width:.1f}" '
+                'height="6"/>'
             )
     if sinusoid is not None:
         at = x(sinusoid)
         parts.append(f'<path class="sinusoid" d="M{at - 3.5:.1f} {height - 2}l3.5 -5l3.5 5z"/>')
     parts.append(f'<path class="value" d="M{x(value):.1f} 2v{height - 4}"/>')
-    size = f'viewBox="0 0 140 {height}"'
+    size = f'viewBox="0 0 152 {height}" style="height:{height}px"'
     drawn = f'<svg class="range" {size} aria-hidden="true">{"".join(parts)}</svg>'
     return Markup(drawn)  # noqa: S704 - numbers alone

@@ -1,23 +1,37 @@
-"""A folder of bundles: one page that lists them and leads to theirs."""
+"""A folder of bundles: one page that shows what each says, and leads to theirs."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from contextlib import suppress
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
-from posprobe.formatting import cell
-from posprobe.page import Cell, Page, Section, Table, columns
+from posprobe.formatting import cell, lookup
+from posprobe.measurements import compared_numbers
+from posprobe.page import Cell, Column, Page, Section, Table, columns
 from posprobe.report.files import expanded, recover
 from posprobe.report.html import html
 from posprobe.report.own import read_regular, seal, unsealed, write_page
 from posprobe.report.stored import read_bundle
 
 _NAME = "index.html"
+#: The numbers of a table that are listed.
+HEADLINE = (
+    "similarity.centered.neighbour_mean",
+    "pca.participation_ratio",
+    "sinusoid.cka",
+)
+#: Figures of which one stands for a bundle, the first that there is; else the first by name.
+SHOWN = ("mosaic", "similarity", "layers", "rotation", "slopes", "heads", "kernels")
+#: Width and height within which it is shown, in pixels, and what its file may have.
+THUMBNAIL = (360, 220)
+MAX_BYTES, MAX_PIXELS = 2**23, 2**24
 
 
 def write_index(folder: Path) -> Path:
@@ -66,16 +80,14 @@ def _bundles(folder: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]
 
 def _entry(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
     positions: int | None = None
-    findings: int | None = len(document.get("findings", ()))
     if "tables" in document:
         name = " · ".join(table["label"] for table in document["tables"])
         kind = f"comparison of {len(document['tables'])} tables"
         positions = document["length"]
-        findings = sum(len(table.get("findings", ())) for table in document["tables"])
     elif "records" in document:
         name = " · ".join(record["label"] for record in document["records"])
         kind = f"comparison of {len(document['records'])} encodings"
-        positions, findings = document["length"], None
+        positions = document["length"]
     elif "schemes" in document:
         name = document["name"]
         schemes = dict.fromkeys(scheme["scheme"] for scheme in document["schemes"])
@@ -96,7 +108,8 @@ def _entry(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
         "name": name,
         "kind": kind,
         "positions": positions,
-        "findings": findings,
+        "summary": str(lookup(document, "verdict.summary") or ""),
+        "numbers": {key: _number(lookup(document, key)) for key in HEADLINE},
         "created": document["environment"]["created"],
         "folder": path.name,
         "href": quote(path.name.encode(errors="surrogateescape")),
@@ -104,19 +117,65 @@ def _entry(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _thumbnail(folder: Path) -> str:
+    """Return a small copy of the figure that stands for a bundle, as an element of a page.
+
+    It is empty where there is none that can be read.
+    """
+    from PIL import Image
+
+    there = {path.stem: path for path in sorted((folder / "figures").glob("*.png"))}
+    name = next((name for name in (*SHOWN, *there) if name in there), None)
+    if name is None:
+        return ""
+    try:
+        with Image.open(BytesIO(read_regular(there[name], MAX_BYTES)), formats=["PNG"]) as image:
+            if image.width * image.height > MAX_PIXELS:
+                return ""
+            small = image.convert("RGB")
+    except (InvalidCheckpoint, OSError, ValueError, SyntaxError):
+        return ""
+    small.thumbnail(THUMBNAIL)
+    wide, high = (-(-side // 2) for side in small.size)
+    buffer = BytesIO()
+    small.quantize(128).save(buffer, "PNG", optimize=True)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{data}" alt="" width="{wide}" height="{high}">'
+
+
 def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple[str, str]]) -> str:
     rows = tuple(
         (
-            Cell(bundle["name"], href=f"{bundle['href']}/report.html" if bundle["page"] else ""),
-            bundle["kind"],
+            Cell(
+                bundle["name"],
+                note=bundle["kind"],
+                href=f"{bundle['href']}/report.html" if bundle["page"] else "",
+            ),
+            Cell("", sketch=bundle["folder"]),
+            bundle["summary"] or "–",
             cell(bundle["positions"]),
-            cell(bundle["findings"]),
-            bundle["created"],
-            Cell(f"{bundle['folder']}/analysis.json", href=f"{bundle['href']}/analysis.json"),
+            *(cell(bundle["numbers"][key]) for key in HEADLINE),
+            Cell(
+                "JSON",
+                note=f"{bundle['folder']}, made {str(bundle['created'])[:10]}",
+                href=f"{bundle['href']}/analysis.json",
+            ),
         )
         for bundle in bundles
     )
-    headings = columns("name", "kind", "=positions", "=findings", "made", "folder and data")
+    labels = compared_numbers()
+    headings = (
+        Column("name", notes=("kind",)),
+        *columns("drawn", "what it says", "=positions"),
+        *(Column(labels[key].label, numeric=True) for key in HEADLINE),
+        Column("data", notes=("folder",)),
+    )
+    caption = "What each says of itself; the name leads to its page."
+    drawn = {bundle["folder"]: _thumbnail(folder / bundle["folder"]) for bundle in bundles}
     page = Page(
         title=folder.resolve().name or "bundles",
         subject=f"{len(bundles)} bundles",
@@ -126,9 +185,9 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
             Section(
                 "bundles",
                 "Bundles",
-                tables=(Table("What each holds; the name leads to its page.", headings, rows),),
+                tables=(Table(caption, headings, rows, stacked=True),),
             ),
         ),
         provenance=(),
     )
-    return html(page, {"bundles": bundles}, version("posprobe"))
+    return html(page, {"bundles": bundles}, version("posprobe"), sketches=drawn)

@@ -121,7 +121,10 @@ def _numbers(document: Block) -> Table:
     for number in NUMBERS:
         values = (cell(record[number.key]) for record in records)
         rows.append((Cell(number.label, note=number.meaning), *values))
-    headings = (Column("number"), *(Column(record["label"], numeric=True) for record in records))
+    headings = (
+        Column("number", notes=("meaning",)),
+        *(Column(record["label"], numeric=True) for record in records),
+    )
     return Table(
         f"Kernels between {document['length']} positions, the mean over heads; distances in "
         "positions.",

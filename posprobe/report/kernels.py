@@ -17,7 +17,7 @@ from posprobe.analyses.result import reasons
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.progress import stage
 from posprobe.report.analysis import environment
-from posprobe.report.comparison import distinct
+from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.kernel_page import kernel_page
 from posprobe.report.kernel_verdict import kernel_verdict
 from posprobe.report.notebook import fragment
@@ -189,7 +189,11 @@ class KernelComparison:
 
 
 def compare_kernels(
-    *records: Record, length: int | None = None, seed: int = 0, command: str | None = None
+    *records: Record,
+    labels: Sequence[str] | None = None,
+    length: int | None = None,
+    seed: int = 0,
+    command: str | None = None,
 ) -> KernelComparison:
     """Compare encodings of any scheme by the kernel between positions that each induces.
 
@@ -202,6 +206,8 @@ def compare_kernels(
     ----------
     records
         Two or more: tables and encodings without one, on a line, or all on the same grid.
+    labels
+        What they are called, one for each; None for their names.
     length
         Positions; where None, those of the shortest, up to 1,024. A grid has its own.
     seed
@@ -212,8 +218,8 @@ def compare_kernels(
     Raises
     ------
     UsageError
-        If there are fewer than two records, they have no length in common, or the length is below
-        three or longer than a table.
+        If there are fewer than two records or not as many labels, they have no length in common,
+        or the length is below three or longer than a table.
     InvalidTable
         If a table has a zero row, whose cosines are undefined.
 
@@ -229,6 +235,7 @@ def compare_kernels(
     """
     if len(records) < 2:
         raise UsageError("a comparison needs at least two encodings.")
+    records = relabelled(records, labels)
     layout = _common(records, length)
     with stage("Measuring encodings", len(records)) as done:
         found = []

@@ -78,7 +78,7 @@ class Panel:
         return found[0], found[1]
 
     def line(self, x: Any, y: Any, kind: Kind = "own") -> None:
-        """Draw a line through points; of many, some. What is not finite is left out."""
+        """Draw a line through points; of many, some. None and what is not finite is left out."""
         x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
         known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
         known = known[np.unique(np.linspace(0, len(known) - 1, POINTS).astype(int))] if len(
@@ -96,6 +96,11 @@ class Panel:
                 self.parts.append(
                     f'<circle class="{kind}" cx="{a:.1f}" cy="{b:.1f}" r="{radius:g}"/>'
                 )
+
+    def dotted(self, x: Any, y: Any) -> None:
+        """Draw a line with a dot at every point."""
+        self.line(x, y)
+        self.dots(x, y)
 
     def across(self, y: float, kind: Kind = "null") -> None:
         """Draw a horizontal line from end to end."""

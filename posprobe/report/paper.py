@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
@@ -15,10 +16,13 @@ from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
 from posprobe.nulls import check_draws
 from posprobe.progress import stage
 from posprobe.report.analysis import DRAWS
+from posprobe.report.captions import caption
+from posprobe.report.comparison import relabelled
 from posprobe.report.files import expanded, recover, there, whole_files
 from posprobe.report.own import read_regular
 from posprobe.report.paper_kinds import (
     Record,
+    check_look,
     kinds,
     of_schemes,
     of_tables,
@@ -168,21 +172,58 @@ def _own_caption(path: Path, beside: Path) -> bool:
     return False
 
 
-def check_request(kind: str, venue: str, path: Path) -> None:
+def check_kind(kind: str) -> None:
+    """Refuse a kind of figure that there is not.
+
+    Raises
+    ------
+    UsageError
+        If it is not one of `posprobe.report.paper_kinds.kinds`.
+    """
+    if kind not in kinds():
+        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(kinds())}.")
+
+
+def _colours(kind: str, figure: Figure, cmap: str) -> str:
+    """Say how to read the colours that were asked for, which must be there.
+
+    Raises
+    ------
+    UsageError
+        If nothing is drawn in the colour map that was asked for.
+    """
+    maps = {part.get_cmap().name for part in figure.findobj() if hasattr(part, "get_cmap")}
+    if cmap not in maps:
+        raise UsageError(f"this figure of {kind} has no colours for a sign, which --cmap is for.")
+    return "Dark is below 0, light above." if cmap == "grey" else ""
+
+
+def check_request(
+    kind: str,
+    venue: str,
+    path: Path,
+    *,
+    cmap: str | None,
+    centred: bool | None,
+    columns: int | None,
+) -> None:
     """Refuse what cannot be drawn or written, before anything is loaded.
 
     Raises
     ------
     UsageError
-        If the kind, the venue or the suffix is unknown.
+        If the kind, the venue, the colour map or the suffix is unknown, or the kind has not what
+        was asked for.
     OutputError
         If the path cannot be written to.
     """
+    from posprobe.figures.styles import check_map
     from posprobe.figures.venues import venue_of
 
-    if kind not in kinds():
-        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(kinds())}.")
+    check_kind(kind)
     venue_of(venue)
+    check_map(cmap)
+    check_look(kind, centred, columns)
     figure_paths(path)
 
 
@@ -191,6 +232,10 @@ def paper_figure(
     *records: Record,
     venue: str = "acl",
     span: Span = "column",
+    labels: Sequence[str] | None = None,
+    centred: bool | None = None,
+    columns: int | None = None,
+    cmap: str | None = None,
     nulls: int = DRAWS,
     seed: int = 0,
     device: Device = "auto",
@@ -209,6 +254,16 @@ def paper_figure(
         Key of `posprobe.figures.venues.VENUES`.
     span
         ``"column"`` or ``"page"``; a text of one column has no narrower one.
+    labels
+        What the records are called in figure and caption, one for each; None for their names.
+    centred
+        Whether cosines are drawn after subtracting the mean row, or as stored; None for what suits
+        the kind. ``similarity``, ``profile`` and ``comparison`` have the choice.
+    columns
+        Most panels side by side, in ``similarity``, ``components`` and ``comparison``.
+    cmap
+        Colours of numbers with a sign, as for `posprobe.style`; ``"grey"`` keeps the sign in black
+        and white.
     nulls
         Draws of null models, where the kind shows any; 0 for none.
     seed, device
@@ -219,7 +274,8 @@ def paper_figure(
     Raises
     ------
     UsageError
-        If the kind, venue or span is unknown, or the kind does not apply to these records.
+        If the kind, venue, span or colour map is unknown, the kind does not apply to these records
+        or has not what was asked for, or there are more or fewer labels than records.
     InvalidTable
         If a table has a single row.
 
@@ -235,23 +291,27 @@ def paper_figure(
     from posprobe.figures.sheet import Sheet, lay_out
     from posprobe.figures.venues import venue_of
 
-    if kind not in kinds():
-        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(kinds())}.")
+    check_kind(kind)
+    check_look(kind, centred, columns)
+    records = relabelled(records, labels)
     if nulls < 0:
         raise UsageError(f"--nulls {nulls}: the number of draws is 0 or more.")
     place = venue_of(venue)
-    with style(venue, span=span):
-        sheet = Sheet(place.width(span), place.height)
+    with style(venue, span=span, cmap=cmap):
+        sheet = Sheet(place.width(span), place.height, columns=columns)
         if kind == "heads":
-            figure, text = of_schemes(schemes_for(records), sheet, length, seed)
+            figure, (text, *whence) = of_schemes(schemes_for(records), sheet, length, seed)
         else:
             tables = tables_for(kind, records)
             check_draws(tables[0].values, nulls)
-            figure, text = of_tables(kind, tables, sheet, nulls, seed, device)
+            figure, (text, *whence) = of_tables(
+                kind, tables, sheet, nulls, seed, device, centred=centred
+            )
+        colours = _colours(kind, figure, cmap) if cmap else ""
         with stage("Laying out the figure"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Glyph .* missing from font")
             drawn = figure
             if not all(record.name.isprintable() for record in records):
                 figure = shown_plainly(lambda: drawn)
             lay_out(figure)
-    return PaperFigure(figure, text, venue, span)
+    return PaperFigure(figure, caption(text, colours, *whence), venue, span)

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from posprobe.figures.sheet import Sheet
 
 Record: TypeAlias = PositionTable | Scheme
+#: A figure and what its caption says of it.
 Drawn: TypeAlias = "tuple[Figure, str]"
+#: The same with where it comes from, in sentences of their own.
+Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 
 #: Kinds that are not the figure of one measurement.
 OTHERS: Mapping[str, str] = {
@@ -58,7 +61,27 @@ def kinds() -> dict[str, str]:
 
 def kinds_of_several() -> list[str]:
     """Return the kinds that take several tables."""
-    return [name for name, (_, drawing) in drawings().items() if drawing.several] + ["comparison"]
+    return _kinds_with("several")
+
+
+def _kinds_with(what: str) -> list[str]:
+    return [name for name, (_, d) in drawings().items() if getattr(d, what)] + ["comparison"]
+
+
+def check_look(kind: str, centred: bool | None, columns: int | None) -> None:
+    """Refuse what a kind of figure has not.
+
+    Raises
+    ------
+    UsageError
+        If rows cannot be drawn as stored and centred, or there are no panels to arrange.
+    """
+    if centred is not None and kind not in (able := _kinds_with("centring")):
+        raise UsageError(f"{kind} has no choice of raw or centred rows; {', '.join(able)} have.")
+    if columns is not None and kind not in (able := _kinds_with("columns")):
+        raise UsageError(f"{kind} has no panels to arrange in columns; {', '.join(able)} have.")
+    if columns is not None and not 1 <= columns <= MOST:
+        raise UsageError(f"--columns {columns}: 1 to {MOST} panels stand side by side.")
 
 
 def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
@@ -110,9 +133,16 @@ def common(tables: Sequence[PositionTable]) -> list[PositionTable]:
 
 
 def of_tables(
-    kind: str, tables: list[PositionTable], sheet: Sheet, nulls: int, seed: int, device: Device
-) -> Drawn:
-    """Draw a kind of figure of tables, and write its caption.
+    kind: str,
+    tables: list[PositionTable],
+    sheet: Sheet,
+    nulls: int,
+    seed: int,
+    device: Device,
+    *,
+    centred: bool | None,
+) -> Told:
+    """Draw a kind of figure of tables, and write the sentences of its caption.
 
     Raises
     ------
@@ -135,7 +165,7 @@ def of_tables(
             only = ("similarity", "spectrum")
             found = [analyze(table, only=only, nulls=0, **run) for table in tables]  # type: ignore[arg-type]
             bands = curves(tables[0], nulls, seed) if nulls else {}
-            figure, text = _comparison(dict(zip(names, found, strict=True)), bands, sheet)
+            figure, text = _comparison(dict(zip(names, found, strict=True)), bands, sheet, centred)
         case _:
             measurement, drawing = drawings()[kind]
             results = {}
@@ -144,32 +174,43 @@ def of_tables(
                 results[name] = one.results[measurement.name]
                 if why := drawing.lacks(results[name]):
                     raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")
-            if drawing.band and len(tables) > 1 and nulls:
+            if drawing.band and len(tables) > 1 and nulls and centred is not False:
                 bands = curves(tables[0], nulls, seed)
-            figure, text = _measured(drawing, results, bands, sheet)
+            figure, text = _measured(drawing, results, bands, sheet, centred)
     about = captions.walk_band(names[0], nulls, seed) if bands else ""
-    return figure, captions.caption(text, about, captions.provenance(names, tables))
+    return figure, (text, about, captions.provenance(names, tables))
 
 
 def _measured(
-    drawing: Drawing[Any], results: Mapping[str, Any], bands: Mapping[str, Any], sheet: Sheet
+    drawing: Drawing[Any],
+    results: Mapping[str, Any],
+    bands: Mapping[str, Any],
+    sheet: Sheet,
+    centred: bool | None,
 ) -> Drawn:
     from posprobe.figures import builders
     from posprobe.figures.styles import printable
 
     build = builders(next(iter(results.values())))[drawing.name]
-    return build(sheet, printable(results), {"bands": bands}), drawing.caption(results)
+    figure = build(sheet, printable(results), {"bands": bands, "centred": centred})
+    asked = {"centred": centred} if drawing.centring else {}
+    return figure, drawing.caption(results, **asked)
 
 
-def _comparison(analyses: Mapping[str, Analysis], bands: Mapping[str, Any], sheet: Sheet) -> Drawn:
+def _comparison(
+    analyses: Mapping[str, Analysis],
+    bands: Mapping[str, Any],
+    sheet: Sheet,
+    centred: bool | None,
+) -> Drawn:
     from posprobe.figures.comparison import FIGURES
     from posprobe.figures.styles import printable
 
     alike = {name: analysis.results["similarity"] for name, analysis in analyses.items()}
     spectra = {name: analysis.results["spectrum"] for name, analysis in analyses.items()}
-    references = {"bands": bands, "spectra": printable(spectra)}
+    references = {"bands": bands, "spectra": printable(spectra), "centred": centred}
     figure = FIGURES["comparison"](sheet, printable(alike), references)
-    return figure, comparison_caption(alike)  # type: ignore[arg-type] # by the measurement's name
+    return figure, comparison_caption(alike, centred)  # type: ignore[arg-type] # by its name
 
 
 def _table(table: PositionTable, sheet: Sheet) -> Drawn:
@@ -230,8 +271,8 @@ def schemes_for(records: Sequence[Record]) -> list[Scheme]:
     return schemes
 
 
-def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: int) -> Drawn:
-    """Draw encodings of one scheme, and write their caption.
+def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: int) -> Told:
+    """Draw encodings of one scheme, and write the sentences of their caption.
 
     Raises
     ------
@@ -271,7 +312,7 @@ def of_schemes(schemes: list[Scheme], sheet: Sheet, length: int | None, seed: in
         figure, text = build(sheet, printable(found), {}), captions.heads(found)
     whence = captions.provenance(distinct([r.name for r in shown[:3]]), shown[:3])
     more = f"And {len(shown) - 3} more of the same checkpoint." if len(shown) > 3 else ""
-    return figure, captions.caption(text, whence, more)
+    return figure, (text, whence, more)
 
 
 def _unlike(rotations: Mapping[str, Rotation]) -> dict[str, Rotation]:

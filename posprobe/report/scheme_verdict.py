@@ -25,6 +25,7 @@ Numbered: TypeAlias = Sequence[tuple[int, Block]]
 CHANCE = 0.05
 #: Encodings that a sentence names.
 NAMED = 4
+NO_LENGTH = "Cannot be told: the configuration states no length."
 
 
 def scheme_verdict(schemes: Sequence[Block]) -> ToldBlock:
@@ -122,21 +123,25 @@ def _sign(block: Block) -> str:
     return f"{text}, {'within' if first < target else 'beyond'} that length"
 
 
+def _stated(found: Numbered) -> list[Block]:
+    """Return the rotary encodings whose configuration states a length."""
+    return [scheme for _, scheme in found if scheme["rotation"]["target"] is not None]
+
+
 def _turns(found: Numbered) -> Iterator[Answer]:
     keys = _keys(found, "rotation.never_turn_target", "rotation.longest_wavelength")
-    stated = [(n, s) for n, s in found if s["rotation"]["target"] is not None]
+    stated = _stated(found)
     if not stated:
-        text = "Cannot be told: the configuration states no length."
-        yield Answer("rotary_turns", "cannot tell", text, keys=keys)
+        yield Answer("rotary_turns", "cannot tell", NO_LENGTH, keys=keys)
         return
     parts, never = [], 0
-    for _, scheme in stated:
+    for scheme in stated:
         block = scheme["rotation"]
         slow = round(block["never_turn_target"] * block["pairs"])
         never += slow
         longest = block["longest_wavelength"]
         need = "" if longest is None else f"; the slowest needs {_distance(longest)} positions"
-        count = "all" if not slow else f"{slow}"
+        count = slow or "all"
         verb = "complete a turn" if not slow else "never complete a turn"
         parts.append(
             f"{_whose(found, scheme)}{count} of {block['pairs']} pairs {verb} within "
@@ -144,19 +149,18 @@ def _turns(found: Numbered) -> Iterator[Answer]:
         )
     yield Answer(
         "rotary_turns", "no" if never else "yes", f"{'No' if never else 'Yes'}: {_few(parts)}.",
-        [s["rotation"]["never_turn_target"] for _, s in stated], keys=keys,
+        [s["rotation"]["never_turn_target"] for s in stated], keys=keys,
     )  # fmt: skip
 
 
 def _positive(found: Numbered) -> Iterator[Answer]:
     keys = _keys(found, "rotation.first_negative", "rotation.target")
-    stated = [(n, s) for n, s in found if s["rotation"]["target"] is not None]
+    stated = _stated(found)
     if not stated:
-        text = "Cannot be told: the configuration states no length."
-        yield Answer("rotary_positive", "cannot tell", text, keys=keys)
+        yield Answer("rotary_positive", "cannot tell", NO_LENGTH, keys=keys)
         return
     parts, inside = [], False
-    for _, scheme in stated:
+    for scheme in stated:
         first, target = scheme["rotation"]["first_negative"], scheme["rotation"]["target"]
         inside |= first is not None and first < target
         place = (
@@ -169,7 +173,7 @@ def _positive(found: Numbered) -> Iterator[Answer]:
     yield Answer(
         "rotary_positive", "no" if inside else "yes",
         f"{'No' if inside else 'Yes'}: of a query equal to its key, {_few(parts)}.",
-        [s["rotation"]["first_negative"] for _, s in stated], keys=keys,
+        [s["rotation"]["first_negative"] for s in stated], keys=keys,
     )  # fmt: skip
 
 

@@ -63,7 +63,7 @@ _STEMS = {
 _DRAWN = (
     (
         "In the drawings a line marks the table, a triangle the sinusoid, and bars the null models "
-        "(5 to 95 % of the draws) from top to bottom in the order of the columns."
+        "(5 to 95 % of the draws), each named by its first letter."
     ),
 )
 
@@ -90,6 +90,7 @@ def _answered(document: Block) -> Page:
     folded = tuple(
         replace(
             section,
+            notes=(),
             pictures=tuple(p for p in section.pictures if p.name not in shown),
             folded=True,
         )
@@ -122,7 +123,7 @@ def _answered(document: Block) -> Page:
             ),
             *(replace(section, folded=True) for section in _verdict(document)),
             *folded,
-            *_undefined([m for m in there if m.empty(document[m.name])], document),
+            *_undefined(there, document),
             _table_itself(table),
         ),
         provenance=(*_source(table), *versions(document["environment"])),
@@ -139,11 +140,15 @@ def _used(told: Block) -> dict[str, str]:
     }
 
 
-def _undefined(empty: Sequence[TableMeasurement], document: Block) -> tuple[Section, ...]:
-    """Gather the measurements that such a table does not have, with the reasons."""
-    rows = tuple(
-        (m.title, "; ".join(dict.fromkeys(document[m.name]["undefined"].values()))) for m in empty
-    )
+def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[Section, ...]:
+    """Gather the measurements and numbers that such a table does not have, with the reasons."""
+    reasons = {
+        m.title: tuple(dict.fromkeys(document[m.name]["undefined"].values()))
+        if m.empty(document[m.name])
+        else m.section(document).notes
+        for m in measured
+    }
+    rows = tuple((title, "; ".join(found)) for title, found in reasons.items() if found)
     if not rows:
         return ()
     table = Table("What is not defined for this table", columns("measurement", "reason"), rows)
@@ -255,9 +260,10 @@ def compared_table(nulls: Block, keys: Collection[str] | None = None) -> Table |
     if models:
         caption += f" and of null models (median of {nulls['draws']} draws)"
     headings = (
-        *columns("number", "=table", "=sinusoid"),
+        Column("number", notes=("meaning",)),
+        *columns("=table", "=sinusoid"),
         *(columns("drawn") if models else ()),
-        *(Column(name, numeric=True) for name in models),
+        *(Column(name, numeric=True, notes=("5 %", "95 %")) for name in models),
     )
     if not rows:
         return None

@@ -64,17 +64,27 @@
 
   // Tables.
 
-  /** Text of a cell: what is said beside a number comes in brackets. */
-  function textOf(cell) {
-    const notes = all(".meaning", cell).map((note) => note.textContent.trim()).filter(Boolean);
+  /** Text of a cell, and what is said below it in small type. */
+  function textsOf(cell) {
     const own = [...cell.childNodes].filter((node) => !node.classList?.contains("meaning") && node.nodeName !== "svg");
     const text = own.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
-    return notes.length ? `${text} (${notes.join("; ")})` : text;
+    return [text, all(".meaning", cell).map((note) => note.textContent.trim()).filter(Boolean).join("; ")];
+  }
+
+  const textOf = (cell) => textsOf(cell)[0];
+
+  /** A cell as cells of a spreadsheet: small type has columns of its own, a range one for each end. */
+  function cellsOf(cell, names) {
+    const [text, note] = textsOf(cell);
+    if (cell.closest("thead")) return [text, ...names.map((name) => (text ? `${text}, ${name}` : name))];
+    const ends = note.split(" to ");
+    return [text, ...names.map((_, k) => (names.length === 1 ? note : note ? ends[k] ?? "" : text))];
   }
 
   /** Rows of a table for a spreadsheet, without columns that hold drawings; no cell is a formula. */
   function numbersOf(table) {
-    const rows = [...table.rows].map((row) => [...row.cells].map(textOf));
+    const names = [...table.tHead.rows[0].cells].map((cell) => (cell.dataset.notes ?? "").split("|").filter(Boolean));
+    const rows = [...table.rows].map((row) => [...row.cells].flatMap((cell, column) => cellsOf(cell, names[column] ?? [])));
     const kept = rows[0].map((_, column) => rows.slice(table.tHead ? 1 : 0).some((row) => row[column]));
     const plain = (text) => (/^[=+@]|^-(?![\d.])/.test(text) ? `'${text}` : text);
     return rows.map((row) => row.filter((_, column) => kept[column]).map(plain));
@@ -133,9 +143,11 @@
         if (over) region.setAttribute(key, value);
         else region.removeAttribute(key);
       }
+      region.classList.toggle("sideways", over);
     }
   }
   addEventListener("resize", reachable);
+  addEventListener("toggle", reachable, true); // what is folded has no width
 
   // Spectra by frequency or by period: ticks of the one are one over ticks of the other.
 
