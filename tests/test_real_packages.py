@@ -244,8 +244,7 @@ MISSING = """
 """
 
 
-@pytest.mark.parametrize("kind", ["pypi", "npm"])
-@pytest.mark.parametrize("ci", ["", "true"])
+@pytest.mark.parametrize(("kind", "ci"), [("npm", ""), ("pypi", "true")])
 def test_nothing_is_skipped_in_ci_but_for_hardware(kind: str, ci: str, tmp_path: Path) -> None:
     from textwrap import dedent
 

@@ -223,7 +223,7 @@ def _phases(table: Floats, rng: np.random.Generator) -> Floats:
     return np.asarray(np.fft.irfft(spectrum * noise / np.abs(noise), n=len(table), axis=0))
 
 
-@pytest.mark.parametrize(("n", "d"), [(32, 8), (64, 4), (128, 64), (256, 16)])
+@pytest.mark.parametrize(("n", "d"), [(32, 8), (128, 64)])
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "null",
@@ -237,7 +237,7 @@ def _phases(table: Floats, rng: np.random.Generator) -> Floats:
     ],
 )
 def test_null_models_rarely_have_either(n: int, d: int, null: str) -> None:
-    draws, seam, special = 200, 0, 0
+    draws, seam, special = 60, 0, 0
     for seed in range(draws):
         rng = np.random.default_rng([seed, n])
         match null:
