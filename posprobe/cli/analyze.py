@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,16 +26,12 @@ from posprobe.cli.options import (
     Tensor,
     Verbose,
     load_any,
-    load_sample,
-    scheme_length,
+    names_of,
+    parse_rows,
     set_up_logging,
 )
 from posprobe.cli.process import json_out, say
 from posprobe.cli.show import found, summary, written
-from posprobe.errors import UsageError
-
-if TYPE_CHECKING:
-    from posprobe.report import Analysis, SchemeAnalysis
 
 
 def analyze(
@@ -63,6 +59,7 @@ def analyze(
     A table of positions is analysed where there is one, else the scheme that the model uses
     instead: rotary, relative or ALiBi.
     """
+    from posprobe.checkpoint_analysis import analyze_any
     from posprobe.report import bundle_name, check_place, default_place, sources_of
 
     set_up_logging(quiet=quiet)
@@ -75,32 +72,17 @@ def analyze(
         records = loaded if isinstance(loaded, tuple) else (loaded,)
         out = default_place(bundle_name(loaded), sources_of(records))
         check_place(out)
-    command = shlex.join(["posprobe", *sys.argv[1:]])
-    analysis: Analysis | SchemeAnalysis
-    if isinstance(loaded, tuple):
-        from posprobe.report import analyze_schemes
-
-        if nulls < 0:
-            raise UsageError(
-                f"--nulls {nulls}: no encoding without a table has null models to draw."
-            )
-        if only is not None:
-            raise UsageError(f"{ref}: --only picks among the analyses of tables; it has no table.")
-        analysis = analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)
-    else:
-        from posprobe.report import analyze as run
-
-        names = [name.strip() for name in only.split(",")] if only is not None else None
-        analysis = run(
-            loaded,
-            only=names,
-            nulls=nulls,
-            device=device.value,
-            seed=seed,
-            command=command,
-            tokens=load_sample(loaded, names, seed=seed, offline=offline),
-            all_rows=all_rows,
-        )
+    analysis = analyze_any(
+        loaded,
+        only=names_of(only),
+        nulls=nulls,
+        rows=None if rows is None else parse_rows(rows),
+        device=device.value,
+        seed=seed,
+        offline=offline,
+        command=shlex.join(["posprobe", *sys.argv[1:]]),
+        all_rows=all_rows,
+    )
     folder = analysis.save(out)
     document = analysis.to_dict()
     said = json_out(document) if as_json else summary(document, verbose=verbose)

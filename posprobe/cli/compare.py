@@ -22,6 +22,7 @@ from posprobe.cli.options import (
     Seed,
     Verbose,
     load_records,
+    names_of,
     scheme_length,
     set_up_logging,
 )
@@ -88,7 +89,7 @@ def compare(
             raise UsageError("--only picks among the analyses of tables, and not all have one.")
         result = compare_kernels(*records, length=length, seed=seed, command=command)
     else:
-        names = [name.strip() for name in only.split(",")] if only is not None else None
+        names = names_of(only)
         result = run(
             *tables, only=names, nulls=nulls, device=device.value, seed=seed, command=command
         )

@@ -22,6 +22,7 @@ from posprobe.cli.options import (
     Ref,
     Revision,
     Verbose,
+    names_of,
     parse_rows,
     set_up_logging,
 )
@@ -135,7 +136,7 @@ def forward(
     analysis = analyze_model(
         ref,
         Contexts(text, images, contexts, length, batch_size, seed),
-        only=None if only is None else [name.strip() for name in only.split(",")],
+        only=names_of(only),
         positions=None if rows is None else parse_rows(rows),
         layers=None if layers is None else _layers(layers),
         nulls=nulls,
