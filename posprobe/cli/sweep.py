@@ -224,8 +224,8 @@ def _interruptible(folder: Path) -> Iterator[None]:
         # The bar hides the cursor.
         shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         say(
-            f"{shown}stopped. What is done is recorded in {plain(str(folder))}: the same command goes "
-            "on from there."
+            f"{shown}stopped. What is done is recorded in {plain(str(folder))}: the same command "
+            "goes on from there."
         )
         # Workers may be in the midst of anything; they end with their parent.
         os._exit(128 + number)

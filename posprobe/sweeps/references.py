@@ -60,7 +60,10 @@ def entries_of(references: Iterable[str | os.PathLike[str] | Mapping[str, Any]])
 
 def once(entries: Iterable[Entry]) -> list[Entry]:
     """Keep the first of entries with the same reference."""
-    return list({entry.reference: entry for entry in reversed(list(entries))}.values())[::-1]
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        found.setdefault(entry.reference, entry)
+    return list(found.values())
 
 
 # --- files ------------------------------------------------------------------------------------

@@ -253,6 +253,8 @@ class _Tables:
 
         if not self.waiting:
             return
+        import pyarrow as pa
+
         arrays = [
             pa.array([_typed(row.get(name), kind) for row in self.waiting], self.types[name])
             for name, kind in self.kinds.items()
