@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,7 +93,6 @@ class Sweep:
     time_limit: float = TIME_LIMIT
     command: str | None = None
     about: dict[str, Any] | None = None
-    _temporary: Any = field(default=None, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -316,12 +317,14 @@ def sweep(
     found = gather(given, revisions, offline=offline)
     entries = once(found)
     repeated = len(found) - len(entries)
-    temporary = tempfile.TemporaryDirectory(prefix="posprobe-sweep-") if out is None else None
-    place = Path(temporary.name if temporary else os.fspath(out or ""))
-    return Sweep(
+    place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
+    made = Sweep(
         tuple(entries[:limit]), Store(expanded(place), options), ready, repeated, retry_failed,
-        offline, requests, time_limit, command, _temporary=temporary,
+        offline, requests, time_limit, command,
     )  # fmt: skip
+    if out is None:
+        weakref.finalize(made, shutil.rmtree, place, ignore_errors=True)
+    return made
 
 
 def _options(

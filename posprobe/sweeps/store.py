@@ -335,7 +335,10 @@ def _is_sweep(folder: Path) -> bool:
             return bool(json.loads(file.read(LONGEST)).get("schema") == SWEEP)
     except (OSError, ValueError, AttributeError, RecursionError):
         # Killed before anything was said: a folder of parts and nothing else.
-        return _names(folder) == ["parts"]
+        visible = [
+            name for name in _names(folder) if not name.startswith((".posprobe-", f".{ABOUT}-"))
+        ]
+        return visible in ([], ["parts"])
 
 
 def _names(folder: Path) -> list[str]:
