@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -189,7 +190,8 @@ def _workers(
     # A task may die, so it is never run in this process: joblib would with a single job.
     alone = {"n_jobs": 2, "pre_dispatch": 1} if engine.jobs == 1 else {"n_jobs": engine.jobs}
     if engine.name == "processes":
-        with joblib.parallel_config("loky", inner_max_num_threads=1):
+        # Who never got a task ends by being idle.
+        with joblib.parallel_config("loky", inner_max_num_threads=1, idle_worker_timeout=60):
             yield _in_process, partial(joblib.Parallel, **common, **alone), _broken
     elif engine.name == "threads":
         from threadpoolctl import threadpool_limits
@@ -289,6 +291,14 @@ def _settle() -> None:
     os.environ["MPLBACKEND"] = "agg"
     warnings.simplefilter("ignore")
     logging.getLogger("posprobe").addHandler(logging.NullHandler())
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is gone: a killed sweep leaves nobody behind."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
 
 
 @cache
