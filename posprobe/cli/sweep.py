@@ -64,24 +64,30 @@ def sweep(
     revisions: Annotated[
         str | None,
         typer.Option(
+            "--revisions",
             metavar="PATTERN",
             help="Of one Hub repository: branches and tags by name and commits by message, such "
             "as 'step*'.",
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder of the results; a sweep there goes on.")
+        Path,
+        typer.Option("--out", metavar="DIR", help="Folder of the results; a sweep there goes on."),
     ] = Path("reports/sweep"),
     jobs: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Workers, at most one for each core [default: all cores]."),
+        typer.Option(
+            "--jobs", metavar="N", help="Workers, at most as many as cores [default: all]."
+        ),
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option(help="Workers: processes or threads here, or Dask's.")
+        EngineName, typer.Option("--engine", help="Workers: processes or threads here, or Dask's.")
     ] = EngineName.processes,
     scheduler: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786."),
+        typer.Option(
+            "--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786."
+        ),
     ] = None,
     only: Only = None,
     nulls: Nulls = DEFAULT_NULLS,
@@ -93,7 +99,8 @@ def sweep(
         bool, typer.Option("--retry-failed", help="Try again what is recorded as failed.")
     ] = False,
     limit: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Take the first N references only.")
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, help="Take the first N references only."),
     ] = None,
     revision: Revision = None,
     offline: Offline = False,

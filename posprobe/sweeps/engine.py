@@ -12,16 +12,16 @@ import signal
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from posprobe.errors import Unreachable, UsageError
+from posprobe.errors import PosprobeError, Unreachable, UsageError
+from posprobe.reference import parse_reference
 from posprobe.sweeps.store import need_extra
-from posprobe.sweeps.task import Task, failure, run
+from posprobe.sweeps.task import Task, failure, run, state_of
 
 if TYPE_CHECKING:
     from joblib import Parallel
@@ -93,8 +93,8 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
     """
     with _workers(engine, time_limit) as (work, parallel, alive):
         feed = _Feed(tasks)
-        again: deque[Task] = deque()
         while True:
+            again: list[Task] = []
             try:
                 for record in parallel()(feed.calls(work)):
                     task = feed.flying.pop(record["reference"])
@@ -102,22 +102,27 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
                         again.append(task)
                     else:
                         yield record
-                again.extend(feed.land())
-                if not again:
-                    break
+                ended = not feed.flying
             except Exception as error:
                 if feed.error is not None:
                     raise
                 alive(error)
-                again.extend(feed.land())
-            while again:
-                yield _alone(again.popleft(), work, parallel, alive)
+                ended = False
+            lost = feed.land()
+            for task in again:
+                yield _alone(task, 1, work, parallel, alive)
+            for task in lost:
+                # Of several, it is not known whose fault it was: none has used up its retry.
+                yield _alone(task, 1 if len(lost) == 1 else 2, work, parallel, alive)
+            if ended:
+                break
         if feed.error is not None:
             raise feed.error
 
 
 def _alone(
     task: Task,
+    tries: int,
     work: Callable[[Task], Any],
     parallel: Callable[[], Parallel],
     alive: Callable[[Exception], None],
@@ -125,23 +130,29 @@ def _alone(
     """Run a task while no other runs, so that it is known what ends its worker."""
     import joblib
 
-    try:
-        (record,) = parallel()([joblib.delayed(work)(task)])
-        record.pop("retry", None)
-    except Exception as error:  # noqa: BLE001 - whatever ends a worker
-        alive(error)
-        message = (
-            f"its worker ended twice ({type(error).__name__}): it ran out of memory, or over its "
-            "time limit, or was killed. Analyse fewer positions with --rows A:B."
-        )
-        return {
-            "reference": task.reference,
-            "state": "",
-            "rows": [],
-            "failures": [failure(task.reference, "worker", 1, message)],
-        }
-    found: dict[str, Any] = record
-    return found
+    for _ in range(tries):
+        try:
+            (record,) = parallel()([joblib.delayed(work)(task)])
+        except Exception as error:  # noqa: BLE001 - whatever ends a worker
+            alive(error)
+            reason = type(error).__name__
+        else:
+            found: dict[str, Any] = record
+            found.pop("retry", None)
+            return found
+    message = (
+        f"its worker ended twice ({reason}): it ran out of memory, or over its time limit, or was "
+        "killed. Analyse fewer positions with --rows A:B."
+    )
+    state = None
+    with suppress(PosprobeError):
+        state = state_of(parse_reference(task.reference))
+    return {
+        "reference": task.reference,
+        "state": state or "",
+        "rows": [],
+        "failures": [failure(task.reference, "worker", 1, message)],
+    }
 
 
 class _Feed:
