@@ -241,8 +241,15 @@ def _interruptible(folder: Path) -> Iterator[None]:
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) not in (signal.SIG_IGN, None):
             before[number] = signal.signal(number, stop)
+    # Helpers of the workers, which outlive us, would tell of what we left.
+    warned = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore"
     try:
         yield
     finally:
+        if warned is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = warned
         for number, handler in before.items():
             signal.signal(number, handler)
