@@ -311,6 +311,13 @@ def read_sweep(folder: str | Path) -> pa.Table:
         If its table is damaged.
     MissingExtra
         If pyarrow is not installed.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> sweep = pp.sweep(["rotary:64x16", "alibi:64x4"], engine="threads").run()
+    >>> pp.read_sweep(sweep.folder)["scheme"].to_pylist()
+    ['rotary', 'alibi']
     """
     need_extra("pyarrow")
     import pyarrow as pa
