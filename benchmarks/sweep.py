@@ -2,8 +2,8 @@
 
     uv run --extra sweep python benchmarks/sweep.py [--count 1000]
 
-Prints tables a second with one worker and with all, the ratio of both, the time that one table takes
-beside `pp.analyze` in this process, and the largest memory of a worker and of the parent.
+Prints tables a second with one worker and with all, the ratio of both, the time that one table
+takes beside `pp.analyze` in this process, and the largest memory of a worker and of the parent.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def main() -> None:
         rate = count / all_["seconds"]
         print(f"{count} checkpoints, --only {','.join(QUICK)} --nulls 0, {cores} cores")
         print(f"  one worker     {count / one['seconds']:6.1f} tables/s")
-        print(f"  {cores} workers      {rate:6.1f} tables/s, {one['seconds'] / all_['seconds']:.2f} "
-              "times one worker")  # fmt: skip
+        ratio = one["seconds"] / all_["seconds"]
+        print(f"  {cores} workers      {rate:6.1f} tables/s, {ratio:.2f} times one worker")
         print(f"  largest worker {all_['worker']:6.0f} MiB")
         print(f"  parent         {all_['parent']:6.0f} MiB, of which {all_['growth']:.0f} MiB came "
               "with the references")  # fmt: skip
