@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
@@ -29,6 +30,9 @@ _Done = TypeVar("_Done")
 #: Below this many multiply-adds of n * n * d, moving a table to a GPU costs more than it saves: two
 #: cores take about as long for their cosines as torch takes to start.
 GPU_PAYS = 2**36
+
+#: Cores that this thread may keep busy: who runs many analyses at once leaves one to each.
+cores: ContextVar[int] = ContextVar("cores", default=os.cpu_count() or 1)
 
 
 def namespace(array: Array) -> ModuleType:
@@ -135,7 +139,7 @@ def in_parallel(
         return
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(cores.get()) as pool:
         yield from pool.map(work, tasks)
 
 

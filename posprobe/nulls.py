@@ -8,7 +8,6 @@ the basis of the columns, which changes no headline number either.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from posprobe.analyses.headline import (
 )
 from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.analyses.stationary import Process, fit_process
+from posprobe.arrays import cores
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.tables import Grid, Layout, PositionTable
@@ -180,9 +180,9 @@ def bands(
     # Small products side by side use the cores better than threads within each of them; and of
     # long tables, it is transforms and sums that take the time, which have no threads.
     small = len(values) * values.size < SMALL
-    workers = max(1, (os.cpu_count() or 1) - 1) if small else 1
+    workers = max(1, cores.get() - 1) if small else 1
     if len(values) > MAX_ROWS:
-        workers = max(1, min(os.cpu_count() or 1, AT_A_TIME // values.size))
+        workers = max(1, min(cores.get(), AT_A_TIME // values.size))
     numbers = None if small else measure()
     pool = ThreadPoolExecutor(workers)
     try:

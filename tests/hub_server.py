@@ -55,6 +55,8 @@ class Repo:
     revisions: dict[str, str]
     token: str | None = None
     gated: bool = False
+    #: Titles of commits of the main branch, the newest first.
+    commits: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -90,6 +92,9 @@ class Request:
     status: int = 0
     sent: int = 0
     done: bool = False
+    #: When it came, and how many were under way with it.
+    came: float = 0.0
+    beside: int = 0
 
 
 class Hub:
@@ -101,6 +106,8 @@ class Hub:
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         self.large = 1_000_000
+        #: Seconds that every answer takes to begin.
+        self.slow = 0.0
         self.published = 0
         self.closing = threading.Event()
         self.lock = threading.Lock()
@@ -223,8 +230,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.request_ = Request(
             cast("Any", self.server.name), self.command, unquote(split.path),
             parse_qs(split.query), {k.lower(): v for k, v in self.headers.items()}, self.path,
+            came=time.monotonic(),
         )  # fmt: skip
+        self.request_.beside = 1 + sum(not r.done for r in list(self.server.hub.requests))
         self.server.hub.requests.append(self.request_)
+        if self.server.hub.slow:
+            time.sleep(self.server.hub.slow)
         counter = cast("_Counting", self.wfile)
         before = counter.count
         self.fault = self.server.hub.fault(self.request_.path)
@@ -245,6 +256,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200, {}, fault.body)
         elif path == "/api/agent-harnesses":  # newer clients ask once, for their user agent
             self._answer(200, {}, b'{"standardEnvVars": [], "harnesses": {}}')
+        elif listed := re.fullmatch(r"/api/models/(.+?)/(refs|commits/main)", path):
+            name, what = listed.groups()
+            if (found := self._find(name, "main")) is not None:
+                self._revisions(found[0], what)
         elif api := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
             name, revision = api.groups()
             if name in hub.renamed:
@@ -293,6 +308,16 @@ class _Handler(BaseHTTPRequestHandler):
         ]
         page = {"id": name, "modelId": name, "sha": commit, "siblings": siblings}
         self._answer(200, {"Content-Type": "application/json"}, json.dumps(page).encode())
+
+    def _revisions(self, repo: Repo, what: str) -> None:
+        branches = [{"name": name, "ref": f"refs/heads/{name}", "targetCommit": commit}
+                    for name, commit in repo.revisions.items()]  # fmt: skip
+        refs = {"branches": branches, "tags": [], "converts": []}
+        commits = [{"id": commit, "title": title, "message": "", "authors": [],
+                    "date": "2024-01-01T00:00:00.000Z"}
+                   for commit, title in repo.commits.items()]  # fmt: skip
+        answer = refs if what == "refs" else commits
+        self._answer(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
     def _resolve(self, name: str, file: str, repo: Repo, commit: str) -> None:
         content = repo.files.get(file)

@@ -63,15 +63,21 @@ ALLOWED: Mapping[str, set[str]] = {
         "measurements.model", "nulls", "page", "schemes",
     },
     "measure": {*BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report"},
+    "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
+    "sweeps": {
+        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",
+        "formatting", "measurements", "nulls", "report", "schemes",
+    },
     "cli": {
-        *BASE, "analyses", "checkpoints", "encodings", "families", "figures", "forward", "measure",
-        "measurements.model", "nulls", "report", "samples", "schemes",
+        *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",
+        "figures", "forward", "measure",
+        "measurements.model", "nulls", "report", "samples", "schemes", "sweeps",
     },
     "__main__": {"cli"},
     # The public face names every home, and imports it on first use.
     "": {
         *BASE, "analyses", "encodings", "families", "figures", "forward", "measure",
-        "measurements.model", "nulls", "report", "schemes",
+        "measurements.model", "nulls", "report", "schemes", "sweeps",
     },
 }  # fmt: skip
 
@@ -101,6 +107,7 @@ FOREIGN: Mapping[str, set[str]] = {
     },
     "families": {"matplotlib", "torch", "transformers", "timm", "huggingface_hub", "typer"},
     "checkpoints": {"matplotlib", "transformers", "timm", "typer"},
+    "sweeps": {"matplotlib", "torch", "typer", "huggingface_hub", "sklearn"},
     "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},
     "encodings": {"matplotlib", "torch", "transformers", "typer"},
 }

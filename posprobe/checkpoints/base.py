@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 
 #: Float formats that can be read, by their name in a safetensors header.
@@ -114,7 +115,7 @@ class Checkpoint:
             If fewer bytes are there than the header promises.
         """
         info = self._floats(name)
-        data = self.fetch(info)
+        data = self._bytes(info)
         return StoredTensor(
             info, _widened(info, _stored(info, data)), hashlib.sha256(data).hexdigest()
         )
@@ -156,7 +157,7 @@ class Checkpoint:
                 f"order, each once, from 0 to {count - 1}."
             )
         if info.start == info.stop:  # no offsets, or no values
-            return _widened(info, _stored(info, self.fetch(info))[chosen])
+            return _widened(info, _stored(info, self._bytes(info))[chosen])
         width = (info.stop - info.start) // count
         runs = np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1) if chosen.size else []
         read = [np.empty((0, *info.shape[1:]), FLOATS[info.dtype])]
@@ -169,8 +170,14 @@ class Checkpoint:
                 start=info.start + first * width,
                 stop=info.start + (last + 1) * width,
             )
-            read.append(_stored(part, self.fetch(part)))
+            read.append(_stored(part, self._bytes(part)))
         return _widened(info, np.concatenate(read))
+
+    def _bytes(self, info: TensorInfo) -> bytes | memoryview[int]:
+        data = self.fetch(info)
+        if self.revision is None:  # what comes from a hub is counted as it comes
+            count_bytes(len(data))
+        return data
 
     def _floats(self, name: str) -> TensorInfo:
         info = self.tensors[name]

@@ -25,6 +25,7 @@ from posprobe.checkpoints import cache, ranges, transfer
 from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
 from posprobe.checkpoints.local import MAX_JSON, choose_weights, parse_json, read_index
 from posprobe.checkpoints.safetensors import map_file, parse_header
+from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, Unreachable
 from posprobe.progress import aside
 
@@ -81,10 +82,19 @@ def open_hub(repo_id: str, revision: str | None, *, offline: bool) -> Checkpoint
             return _open(repo)
         except Unreachable as error:
             missing = missing or error
-    raise missing or Unreachable(
-        f"{repo_id}: offline, and nothing of this revision is on this machine. "
-        "Run the same once without --offline and HF_HUB_OFFLINE."
-    )
+    raise missing or _nothing_here(repo_id)
+
+
+def commit_of(repo_id: str, revision: str | None, *, offline: bool) -> str:
+    """Return the commit that a revision is now; offline, what it was when it was last asked for.
+
+    Parameters and errors are those of `open_hub`.
+    """
+    if not (offline or constants.HF_HUB_OFFLINE):
+        return _resolve(repo_id, revision).commit
+    for repo in _known_offline(repo_id, revision):
+        return repo.commit
+    raise _nothing_here(repo_id)
 
 
 def _open(repo: _Repo) -> Checkpoint:
@@ -299,7 +309,16 @@ def _remote(
 ) -> tuple[bytes, ranges.Version]:
     if repo.offline:
         raise _not_here(repo, file)
-    return ranges.read_range(repo.id, repo.commit, file, start, stop, version)
+    data, found = ranges.read_range(repo.id, repo.commit, file, start, stop, version)
+    count_bytes(len(data))
+    return data, found
+
+
+def _nothing_here(repo_id: str) -> Unreachable:
+    return Unreachable(
+        f"{repo_id}: offline, and nothing of this revision is on this machine. "
+        "Run the same once without --offline and HF_HUB_OFFLINE."
+    )
 
 
 def _not_here(repo: _Repo, file: str) -> Unreachable:
@@ -347,6 +366,7 @@ def _download_one(repo: _Repo, file: str) -> Path:
         with aside():
             path = Path(transfer.patiently(where, attempt, lambda _: False))
         _check(path, where)
+        count_bytes(path.stat().st_size)
         return path
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -26,6 +26,7 @@ from huggingface_hub.errors import (  # type: ignore[attr-defined]
     HTTPError,
 )
 
+from posprobe.checkpoints.shared import PATIENCE, sharing
 from posprobe.errors import PosprobeError, UnknownReference, Unreachable
 from posprobe.progress import stage
 
@@ -62,7 +63,8 @@ def patiently(
     """Make a request, again where a failure may pass: transport errors, 408, 429 and 5xx.
 
     A server that sends a byte now and then is never silent, so the time of each attempt is limited
-    as well.
+    as well. Where requests are shared (`posprobe.checkpoints.shared`), a server that asks one of
+    them to wait is obeyed by all, and for longer: many readers are what it has limits for.
 
     Parameters
     ----------
@@ -94,11 +96,15 @@ def patiently(
             asked = _requested_wait(headers)
         except HTTPError as error:
             failure = error
-        if asked > LONGEST_WAIT:
+        shared = sharing.get()
+        if asked > (LONGEST_WAIT if shared is None else PATIENCE):
             raise Unreachable(
                 f"{where}: {_reason(failure)}, and the Hub asks to wait {asked:.0f} seconds. "
                 "Run it again after that; requests with a token (HF_TOKEN) have higher limits."
             ) from failure
+        if shared is not None and asked:
+            shared.put_off(asked)
+            asked = 0.0
         if number + 1 < ATTEMPTS:
             _log.info("%s: %s, trying again", where, _reason(failure))
             pause(max(wait, asked))
@@ -111,12 +117,20 @@ def patiently(
 def _in_time(where: str, attempt: Callable[[], _T], given_up: Callable[[float], bool]) -> _T:
     """Run a request in a thread of its own, which is left behind where it takes too long."""
     done: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+    shared = sharing.get()
+    held = shared.enter(pause) if shared is not None else None
 
     def run() -> None:
+        answer: tuple[Any, BaseException | None]
         try:
-            done.put((attempt(), None))
+            answer = attempt(), None
         except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-            done.put((None, error))
+            answer = None, error
+        finally:
+            # A request that was given up goes on until its connection ends.
+            if shared is not None and held is not None:
+                shared.leave(held)
+        done.put(answer)
 
     begin = time.monotonic()
     threading.Thread(target=run, daemon=True, name="posprobe request").start()
@@ -168,6 +182,28 @@ def model_info(repo_id: str, revision: str | None) -> ModelInfo:
         f"{where}: the answer is not a model's page ({str(reason)[:80]}). Something else than the "
         "Hub may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
     )
+
+
+def all_revisions(repo_id: str) -> list[tuple[str, str]]:
+    """List branches, tags and the main branch's commits: name or first line of the message, commit.
+
+    Raises
+    ------
+    UnknownReference, Unreachable
+        As `patiently`; also if an answer is no such list.
+    """
+    api = HfApi(library_name="posprobe")
+    try:
+        refs = patiently(repo_id, lambda: api.list_repo_refs(repo_id))
+        commits = patiently(repo_id, lambda: api.list_repo_commits(repo_id))
+        named = [(ref.name, ref.target_commit) for ref in (*refs.branches, *refs.tags)]
+        named += [(commit.title, commit.commit_id) for commit in reversed(commits)]
+        return [(str(name), commit) for name, commit in named if COMMIT.fullmatch(str(commit))]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise Unreachable(
+            f"{repo_id}: the answer is no list of revisions ({str(error)[:80]}). Something else "
+            "than the Hub may have answered: check the proxy and HF_ENDPOINT."
+        ) from error
 
 
 def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeError:

@@ -20,6 +20,7 @@ from posprobe.cli.inspect import inspect
 from posprobe.cli.lists import families, samples
 from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.report import report
+from posprobe.cli.sweep import sweep
 from posprobe.errors import PosprobeError
 from posprobe.foreign import brief, plain
 from posprobe.progress import shown
@@ -49,7 +50,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (analyze, compare, figure, forward, inspect, extract, report, samples, families):
+for command in (
+    analyze, sweep, compare, figure, forward, inspect, extract, report, samples, families,
+):  # fmt: skip
     app.command()(command)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,18 +26,13 @@ from posprobe.cli.options import (
     Tensor,
     Verbose,
     load_any,
-    load_sample,
     names_of,
-    scheme_length,
+    parse_rows,
     set_up_logging,
 )
 from posprobe.cli.process import json_out, say
 from posprobe.cli.show import found, summary, written
-from posprobe.errors import UsageError
 from posprobe.progress import stage
-
-if TYPE_CHECKING:
-    from posprobe.report import Analysis, SchemeAnalysis
 
 
 def analyze(
@@ -68,6 +63,7 @@ def analyze(
     set_up_logging(quiet=quiet)
     names = names_of(only)
     with stage("Starting"):
+        from posprobe.checkpoint_analysis import analyze_any
         from posprobe.report import (
             bundle_name,
             check_place,
@@ -86,27 +82,17 @@ def analyze(
         records = loaded if isinstance(loaded, tuple) else (loaded,)
         out = default_place(bundle_name(loaded), sources_of(records))
         check_place(out)
-    command = shlex.join(["posprobe", *sys.argv[1:]])
-    analysis: Analysis | SchemeAnalysis
-    if isinstance(loaded, tuple):
-        from posprobe.report import analyze_schemes
-
-        if only is not None:
-            raise UsageError(f"{ref}: --only picks among the analyses of tables; it has no table.")
-        analysis = analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)
-    else:
-        from posprobe.report import analyze as run
-
-        analysis = run(
-            loaded,
-            only=names,
-            nulls=nulls,
-            device=device.value,
-            seed=seed,
-            command=command,
-            tokens=load_sample(loaded, names, seed=seed, offline=offline),
-            all_rows=all_rows,
-        )
+    analysis = analyze_any(
+        loaded,
+        only=names,
+        nulls=nulls,
+        rows=None if rows is None else parse_rows(rows),
+        device=device.value,
+        seed=seed,
+        offline=offline,
+        command=shlex.join(["posprobe", *sys.argv[1:]]),
+        all_rows=all_rows,
+    )
     folder = analysis.save(out)
     document = analysis.to_dict()
     said = json_out(document) if as_json else summary(document, verbose=verbose)

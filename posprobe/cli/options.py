@@ -19,7 +19,6 @@ from posprobe.foreign import plain
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
-    from posprobe.families import TokenSample
     from posprobe.schemes import Scheme
     from posprobe.tables import PositionTable
 
@@ -132,19 +131,16 @@ def load_any(
     revision: str | None = None,
 ) -> PositionTable | tuple[Scheme, ...]:
     """Load the table that a command's arguments name, or else the encodings without a table."""
-    from posprobe.errors import NoPositionTable
+    from posprobe import checkpoint_analysis
 
-    try:
-        return load_table(
-            ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-        )
-    except NoPositionTable:
-        if tensor or grid:
-            raise
-        with stage(f"Reading {ref}"):
-            from posprobe.families import load_schemes
-
-            return load_schemes(ref, revision=revision, offline=offline)
+    return checkpoint_analysis.load_any(
+        ref,
+        rows=None if rows is None else parse_rows(rows),
+        tensor=tensor,
+        grid=parse_grid(grid),
+        revision=revision,
+        offline=offline,
+    )
 
 
 def load_records(
@@ -214,46 +210,16 @@ def _called(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def load_sample(
-    table: PositionTable, only: list[str] | None, *, seed: int, offline: bool
-) -> TokenSample | None:
-    """Sample what positions are added to, where it is asked for or costs no requests."""
-    from posprobe.families import load_tokens
-
-    remote = table.source.revision is not None
-    if remote if only is None else not {"scale", "all"} & set(only):
-        return None
-    try:
-        with stage("Reading tokens that positions are added to"):
-            return load_tokens(table, seed=seed, offline=offline)
-    except UsageError:
-        if only and "scale" in only:
-            raise
-        return None
-
-
 def scheme_length(rows: str | None) -> int | None:
-    """Read ``--rows 0:N`` as the length at which encodings without a table are looked at.
+    """Read ``--rows 0:N`` as the length at which encodings without a table are looked at."""
+    from posprobe import checkpoint_analysis
 
-    Raises
-    ------
-    UsageError
-        If the rows begin elsewhere, or have no end.
-    """
-    if rows is None:
-        return None
-    kept = parse_rows(rows)
-    if kept.start not in (None, 0) or kept.stop is None or kept.stop < 2:
-        raise UsageError(
-            f"--rows {rows}: an encoding without a table depends on distances alone. Name a "
-            "length of at least 2: --rows 0:N."
-        )
-    return int(kept.stop)
+    return checkpoint_analysis.scheme_length(None if rows is None else parse_rows(rows))
 
 
-def names_of(text: str | None) -> list[str] | None:
-    """Parse ``NAME,NAME``; None stays None."""
-    return None if text is None else [name.strip() for name in text.split(",")]
+def names_of(only: str | None) -> list[str] | None:
+    """Split ``--only LIST``."""
+    return None if only is None else [name.strip() for name in only.split(",")]
 
 
 def parse_rows(text: str) -> slice:

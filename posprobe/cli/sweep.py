@@ -1,0 +1,255 @@
+"""``posprobe sweep``: many references into one table."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posprobe.cli.options import (
+    DEFAULT_NULLS,
+    AsJson,
+    Nulls,
+    Offline,
+    Only,
+    Quiet,
+    Revision,
+    Rows,
+    names_of,
+    parse_rows,
+    set_up_logging,
+)
+from posprobe.cli.process import json_out, say
+from posprobe.errors import UsageError
+from posprobe.foreign import plain
+
+if TYPE_CHECKING:
+    from posprobe.sweeps.many import Step, Sweep
+
+#: Failures that are told at the end; the file has all.
+TOLD = 5
+
+
+class EngineName(StrEnum):
+    """Where tasks are run."""
+
+    processes = "processes"
+    threads = "threads"
+    dask = "dask"
+
+
+def sweep(
+    refs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="REF...", help="References, or folders of checkpoints."),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="List of references: text, CSV with a column `reference`, or JSON lines; - is "
+            "standard input. Other columns are kept.",
+        ),
+    ] = None,
+    revisions: Annotated[
+        str | None,
+        typer.Option(
+            "--revisions",
+            metavar="PATTERN",
+            help="Of one Hub repository: branches and tags by name and commits by message, such "
+            "as 'step*'.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path,
+        typer.Option("--out", metavar="DIR", help="Folder of the results; a sweep there goes on."),
+    ] = Path("reports/sweep"),
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs", metavar="N", help="Workers, at most as many as cores [default: all]."
+        ),
+    ] = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="Workers: processes or threads here, or Dask's.")
+    ] = EngineName.processes,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786."
+        ),
+    ] = None,
+    only: Only = None,
+    nulls: Nulls = DEFAULT_NULLS,
+    rows: Rows = None,
+    bundles: Annotated[
+        bool, typer.Option("--bundles", help="Write the bundle of each table, too.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Try again what is recorded as failed.")
+    ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, help="Take the first N references only."),
+    ] = None,
+    revision: Revision = None,
+    offline: Offline = False,
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="End with the exit code of the first failure, if any."),
+    ] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Analyse many references into one table: a row for each position table or encoding.
+
+    What is recorded in the folder is not computed again, so that the same command goes on after an
+    interruption. A reference that fails is a line in failures.csv and ends nothing.
+    """
+    from posprobe import sweeps
+
+    set_up_logging(quiet=quiet)
+    prepared = sweeps.sweep(
+        _given(refs or [], source),
+        out=out,
+        revisions=revisions,
+        jobs=jobs,
+        engine=engine.value,
+        scheduler=scheduler,
+        only=names_of(only),
+        nulls=nulls,
+        rows=None if rows is None else parse_rows(rows),
+        bundles=bundles,
+        retry_failed=retry_failed,
+        limit=limit,
+        revision=revision,
+        offline=offline,
+        command=shlex.join(["posprobe", *sys.argv[1:]]),
+    )
+    if not quiet:
+        _announce(prepared, jobs)
+    with _interruptible(out), _progress(quiet=quiet) as told:
+        prepared.run(told)
+    about = prepared.about or {}
+    failures = prepared.failures()
+    if as_json:
+        typer.echo(json_out(about), nl=False)
+    else:
+        counts = about["counts"]
+        typer.echo(
+            f"{_some(counts['references'], 'reference')}: {_some(counts['rows'], 'row')}, "
+            f"{_some(counts['failures'], 'failure')}"
+        )
+    if not quiet:
+        for failure in failures[:TOLD]:
+            say(f"failed ({failure['exit_code']}): {plain(failure['message'])}")
+        if len(failures) > TOLD:
+            say(f"... and {len(failures) - TOLD} more in failures.csv")
+        place = plain(str(prepared.folder))
+        say(f"Table    {place}/sweep.parquet, {place}/sweep.csv")
+        say(f"Failures {place}/failures.csv")
+    if strict and failures:
+        raise typer.Exit(failures[0]["exit_code"])
+
+
+def _given(refs: list[str], source: Path | None) -> list[str | dict[str, object]]:
+    """Read the list, if there is one, and join it with the arguments."""
+    from posprobe.sweeps.references import read_file, read_list
+
+    if source is None:
+        return list(refs)
+    if str(source) != "-":
+        entries = read_file(source)
+    elif sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("--from -: nothing is piped in. Pipe a list of references in.")
+    else:
+        entries = read_list(sys.stdin.buffer.read(), "standard input")
+    return [*refs, *({**entry.columns, "reference": entry.reference} for entry in entries)]
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _announce(sweep: Sweep, jobs: int | None) -> None:
+    """Say what is about to be done, where it differs from what was typed."""
+    engine = sweep.engine
+    if sweep.repeated:
+        say(f"note: {_some(sweep.repeated, 'repeated reference')} left out")
+    if jobs is not None and engine.jobs < jobs:
+        say(f"note: {_some(engine.jobs, 'worker')}: the machine has no more cores")
+    say(f"{_some(len(sweep.entries), 'reference')}, results in {plain(str(sweep.folder))}")
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[Step], None]]:
+    """Show rate, failures and the time left where somebody looks at stderr."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    with Progress(
+        TextColumn("sweep"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[failed]}"), TimeRemainingColumn(),
+        console=Console(stderr=True, highlight=False), transient=True,
+    ) as shown:  # fmt: skip
+        bar = shown.add_task("sweep", total=None, rate="", failed="")
+
+        def told(step: Step) -> None:
+            # What was recorded before says nothing about how long the rest takes.
+            elapsed, made = shown.tasks[bar].elapsed or 0.0, step.done - step.skipped
+            rate = f"{made / elapsed:.1f}/s" if elapsed > 1 and made else ""
+            failed = f"{step.failed} failed" if step.failed else ""
+            shown.update(bar, completed=step.done, total=step.total, rate=rate, failed=failed)
+
+        yield told
+
+
+@contextmanager
+def _interruptible(folder: Path) -> Iterator[None]:
+    """Let SIGINT and SIGTERM end the sweep at once: what is recorded is whole at any time."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        # The bar hides the cursor.
+        shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
+        say(
+            f"{shown}stopped. What is done is recorded in {plain(str(folder))}: the same command "
+            "goes on from there."
+        )
+        # Workers may be in the midst of anything; they end with their parent.
+        os._exit(128 + number)
+
+    before = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) not in (signal.SIG_IGN, None):
+            before[number] = signal.signal(number, stop)
+    # Helpers of the workers, which outlive us, would tell of what we left.
+    warned = os.environ.get("PYTHONWARNINGS")
+    os.environ["PYTHONWARNINGS"] = "ignore"
+    try:
+        yield
+    finally:
+        if warned is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = warned
+        for number, handler in before.items():
+            signal.signal(number, handler)

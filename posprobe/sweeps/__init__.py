@@ -1,0 +1,18 @@
+"""Many references at once, on joblib or Dask: ``sweep.parquet`` and what is made of it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from posprobe.sweeps.many import Sweep, sweep
+    from posprobe.sweeps.store import read_sweep
+
+_HOMES = {"Sweep": "many", "read_sweep": "store", "sweep": "many"}
+
+__all__ = ["Sweep", "read_sweep", "sweep"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

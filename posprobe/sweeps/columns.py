@@ -1,0 +1,203 @@
+"""The columns of a sweep's table, which follow from the registries of measurements and questions.
+
+Names of numbers are their key paths in ``analysis.json``; what stands beside a number has its path
+and ``.sinusoid`` or ``.MODEL.p5``, ``.p50`` and ``.p95``. Columns of the user's own begin with
+``user.``, so that they meet none of ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
+from posprobe.formatting import Block, lookup
+from posprobe.measurements import TABLE
+from posprobe.nulls import NULLS
+from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
+
+#: Kinds of columns: what Arrow calls them.
+Kind = Literal["string", "int64", "double", "bool", "strings"]
+#: What the user's own columns begin with.
+OWN = "user."
+#: What is said of every row before its numbers.
+_ABOUT: Mapping[str, Kind] = {
+    "reference": "string",
+    "name": "string",
+    "commit": "string",
+    "resolved": "string",
+    "file": "string",
+    "tensor": "string",
+    "dtype": "string",
+    "sha256": "string",
+    "stored_shape": "string",
+    "scheme": "string",
+    "family": "string",
+    "layout": "string",
+    "height": "int64",
+    "width": "int64",
+    "positions": "int64",
+    "dim": "int64",
+    "head_count": "int64",
+    "summary": "string",
+}
+#: What is said after them; times are the only columns that differ between two runs.
+_RUN: Mapping[str, Kind] = {
+    "findings": "strings",
+    "bundle": "string",
+    "seconds": "double",
+    "bytes_read": "int64",
+    "posprobe": "string",
+}
+_BAND = ("p5", "p50", "p95")
+
+
+@cache
+def columns() -> Mapping[str, Kind]:
+    """Return all columns but the user's own, in order."""
+    found: dict[str, Kind] = dict(_ABOUT)
+    found |= {f"answers.{name}": "string" for name in (*QUESTIONS, *SCHEME_QUESTIONS)}
+    for name, measurement in TABLE.items():
+        for number in measurement.numbers:
+            key = f"{name}.{number.key}"
+            if not _is_format(number.form):
+                continue  # a list
+            found[key] = "int64" if number.form == "d" else "double"
+            if number.compared:
+                found[f"{key}.sinusoid"] = "double"
+                found |= {f"{key}.{model}.{part}": "double" for model in NULLS for part in _BAND}
+    for block in (RelativeBlock, RotaryBlock, LinearBiasBlock):
+        found |= dict(_scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"}))
+    return found | dict(_RUN)
+
+
+def _is_format(form: str) -> bool:
+    return form == "d" or form.startswith(".")
+
+
+def _scalars(block: Any, but: Set[str], prefix: str = "") -> Iterator[tuple[str, Kind]]:
+    """Give the numbers and words of a block and of the blocks in it, by key path."""
+    for name, hint in get_type_hints(block).items():
+        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        (kind, *others) = [part for part in parts if part is not NoneType]
+        if others or name in but:
+            continue
+        if is_typeddict(kind):
+            yield from _scalars(kind, but, f"{prefix}{name}.")
+        elif get_origin(kind) is Literal:
+            values = get_args(kind)
+            yield f"{prefix}{name}", "int64" if isinstance(values[0], int) else "string"
+        elif kind in _KINDS:
+            yield f"{prefix}{name}", _KINDS[kind]
+
+
+_KINDS: Mapping[Any, Kind] = {str: "string", int: "int64", float: "double", bool: "bool"}
+
+
+def table_row(document: Block) -> dict[str, Any]:
+    """Reduce the ``analysis.json`` of a table to its row; what is undefined is left out."""
+    table, nulls = document["table"], document["nulls"]["numbers"]
+    row = _about(table) | {"scheme": table["kind"], "dim": table["dim"]}
+    row["positions"] = table["positions"]
+    for name, measurement in TABLE.items():
+        for number in measurement.numbers if name in document else ():
+            key = f"{name}.{number.key}"
+            row[key] = lookup(document, key)
+            if key in nulls:
+                row[f"{key}.sinusoid"] = nulls[key]["sinusoid"]
+                for model in NULLS:
+                    band = nulls[key].get(model) or {}
+                    row |= {f"{key}.{model}.{part}": band.get(part) for part in _BAND}
+    return _kept(row | _told(document))
+
+
+def scheme_row(document: Block) -> dict[str, Any]:
+    """Reduce the ``analysis.json`` of one encoding without a table to its row."""
+    (scheme,) = document["schemes"]
+    known = {key: lookup(scheme, key) for key in columns()}
+    row = {key: value for key, value in known.items() if not isinstance(value, Mapping | list)}
+    row |= _about(scheme) | {"positions": scheme.get("max_positions")}
+    return _kept(row | _told(document))
+
+
+def _about(record: Block) -> dict[str, Any]:
+    source, layout = record["source"], record.get("layout") or {"type": "sequence"}
+    shape = source["shape"]
+    about = {name: source[name] for name in ("resolved", "file", "tensor", "dtype", "sha256")}
+    return about | {
+        "name": record["name"],
+        "commit": source["revision"],
+        "family": record["family"],
+        "stored_shape": "x".join(map(str, shape)) if shape else None,
+        "layout": layout["type"],
+        "height": layout.get("height"),
+        "width": layout.get("width"),
+    }
+
+
+def _told(document: Block) -> dict[str, Any]:
+    verdict = document.get("verdict", {"answers": ()})
+    row = {f"answers.{answer['question']}": answer["answer"] for answer in verdict["answers"]}
+    row["summary"] = verdict.get("summary")
+    row["findings"] = [finding["text"] for finding in document["findings"]]
+    row["posprobe"] = document["environment"]["posprobe"]
+    return row
+
+
+def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
+    known = columns()
+    return {key: value for key, value in row.items() if key in known and value is not None}
+
+
+def own_kind(values: Sequence[Any], kind: Kind | None = None) -> Kind:
+    """Return the narrowest kind of column that holds all values of the user's, and ``kind``.
+
+    Text that reads as numbers throughout, as all of a CSV is, becomes numbers.
+    """
+    kinds = [*(map(_kind_of, values)), *([kind] if kind else [])]
+    if len(set(kinds)) == 1:
+        return kinds[0]
+    return "double" if set(kinds) == {"int64", "double"} else "string"
+
+
+def _kind_of(value: Any) -> Kind:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int64"
+    if isinstance(value, float):
+        return "double"
+    text = str(value).strip()
+    if text.isascii() and text.lstrip("+-").isdigit() and text == str(_number(text)):
+        return "int64"
+    return "double" if _number(text) is not None and not text.lstrip("+-0").isdigit() else "string"
+
+
+def _number(text: str) -> int | float | None:
+    """Read a number as data files write it; words such as nan are words."""
+    if not text.isascii() or "_" in text or not any(letter.isdigit() for letter in text):
+        return None
+    try:
+        return int(text) if abs(int(text)) < 2**63 else None
+    except ValueError:
+        pass
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def own_value(value: Any, kind: Kind) -> Any:
+    """Convert a value of the user's to the kind of its column."""
+    match kind:
+        case "string":
+            return value if isinstance(value, str) else str(value)
+        case "int64":
+            return int(value)
+        case "double":
+            return float(value)
+    return value

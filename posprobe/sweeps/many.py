@@ -1,0 +1,347 @@
+"""A sweep as a whole: what was asked for, what is recorded, what is left to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from posprobe.errors import MissingExtra, PosprobeError, UsageError
+from posprobe.measurements import TABLE
+from posprobe.nulls import MAX_DRAWS
+from posprobe.reference import parse_reference
+from posprobe.report.analysis import DRAWS, environment
+from posprobe.report.files import expanded
+from posprobe.sweeps import store
+from posprobe.sweeps.engine import Engine, checked, outcomes
+from posprobe.sweeps.references import Entry, gather, once
+from posprobe.sweeps.store import Store, read_sweep
+from posprobe.sweeps.task import Options, Task, state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pyarrow as pa
+
+#: Requests to a hub at once, by all workers together.
+REQUESTS = 8
+#: Seconds after which a reference is given up.
+TIME_LIMIT = 1800.0
+
+
+@dataclass(frozen=True)
+class Step:
+    """How far a sweep is, after each reference.
+
+    Parameters
+    ----------
+    done, failed, total
+        References that were dealt with, of these the failed ones, and all.
+    skipped
+        References that were recorded before.
+    """
+
+    done: int
+    failed: int
+    total: int
+    skipped: int
+
+
+@dataclass
+class Sweep:
+    """Many references and, once they are needed, their rows.
+
+    Nothing is computed before `run`, or whatever needs the results, is called.
+
+    Parameters
+    ----------
+    entries
+        The references, each once, with the user's own columns.
+    store
+        Where results are recorded.
+    engine
+        Where they are computed.
+    repeated
+        References that were named more than once, and are analysed once.
+    retry_failed, offline, requests, time_limit, command
+        As for `posprobe.sweep`.
+    about
+        After a run, the content of ``sweep.json``.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> sweep = pp.sweep(["sample:digits-vit"], only=["norms"], nulls=0)
+    >>> sweep.entries[0].reference
+    'sample:digits-vit'
+    """
+
+    entries: tuple[Entry, ...]
+    store: Store
+    engine: Engine
+    repeated: int = 0
+    retry_failed: bool = False
+    offline: bool = False
+    requests: int = REQUESTS
+    time_limit: float = TIME_LIMIT
+    command: str | None = None
+    about: dict[str, Any] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the sweep."""
+        return self.store.folder
+
+    def run(self, told: Callable[[Step], None] = lambda _: None) -> Sweep:
+        """Compute what is not recorded yet, and write the tables.
+
+        Parameters
+        ----------
+        told
+            Is called after each reference.
+
+        Raises
+        ------
+        PosprobeError
+            If the folder cannot be written, or the workers cannot be reached. What is wrong with a
+            reference is recorded, and raises nothing.
+        """
+        about = self._about()
+        self.store.begin(about)
+        began, counts = time.monotonic(), {"computed": 0, "failed": 0, "recorded": 0}
+        total = len(self.entries)
+        own = {entry.reference: entry.columns for entry in self.entries}
+
+        def step() -> None:
+            done = counts["computed"] + counts["recorded"]
+            told(Step(done, counts["failed"], total, counts["recorded"]))
+
+        def tasks() -> Iterator[Task]:
+            for entry in self.entries:
+                task = self._task(entry, counts)
+                if task is None:
+                    counts["recorded"] += 1
+                    step()
+                else:
+                    yield task
+
+        step()
+        for record in outcomes(tasks(), self.engine, self.time_limit):
+            reference = record["reference"]
+            if record.get("unchanged"):
+                self.store.renew(reference, record["state"])
+                counts["recorded"] += 1
+            else:
+                self.store.put(record, own[reference])
+                counts["computed"] += 1
+                counts["failed"] += bool(record["failures"])
+            step()
+        run: dict[str, float] = {**counts, "references": total, "repeated": self.repeated}
+        run["seconds"] = round(time.monotonic() - began, 3)
+        about |= {"finished": True, "run": run}
+        self.about = about | {"counts": self.store.consolidate(self.entries, about)}
+        return self
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "schema": store.SWEEP,
+            "finished": False,
+            "options": asdict(self.store.options),
+            "engine": asdict(self.engine) | {"requests": self.requests},
+            "environment": dict(environment("cpu", 0, self.command)),
+        }
+
+    def _task(self, entry: Entry, counts: dict[str, int]) -> Task | None:
+        """Return what is left to do for a reference; None where all is recorded."""
+        records = self.store.recorded(entry.reference)
+        if self.retry_failed:
+            records = [record for record in records if not record["failures"]]
+        known = tuple(record["state"] for record in records)
+        try:
+            state = state_of(parse_reference(entry.reference))
+        except PosprobeError:
+            state = ""  # it names nothing, and is a failure
+        if records and (state in known or (state is None and known[-1] == "")):
+            # A hub is not asked again about what it refused.
+            if state is not None and state != known[-1]:
+                self.store.renew(entry.reference, state)
+            counts["failed"] += bool(records[-1]["failures"])
+            return None
+        return Task(
+            entry.reference, self.store.options, known, self.store.bundles,
+            (self.folder / "requests", self.requests), self.offline, self.time_limit,
+        )  # fmt: skip
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Return what failed of these references: reference, stage, exit code and message."""
+        self._done()
+        return [
+            failure
+            for entry in self.entries
+            for record in self.store.recorded(entry.reference)[-1:]
+            for failure in record["failures"]
+        ]
+
+    def to_arrow(self) -> pa.Table:
+        """Return the rows of the folder as a table of pyarrow."""
+        self._done()
+        return read_sweep(self.folder)
+
+    def to_pandas(self) -> Any:
+        """Return the rows of the folder as a data frame of pandas.
+
+        Raises
+        ------
+        MissingExtra
+            If pandas is not installed.
+        """
+        _need("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the rows of the folder as a data frame of polars.
+
+        Raises
+        ------
+        MissingExtra
+            If polars is not installed.
+        """
+        _need("polars")
+        import polars as pl
+
+        return pl.from_arrow(self.to_arrow())
+
+    def _done(self) -> None:
+        if self.about is None:
+            self.run()
+
+    def __repr__(self) -> str:
+        """Say how many references there are, and where results go."""
+        state = "not run yet" if self.about is None else f"{self.about['counts']['rows']} rows"
+        return f"Sweep({len(self.entries)} references, {state}, {self.folder})"
+
+
+def _need(library: str) -> None:
+    if find_spec(library) is None:
+        raise MissingExtra(f"a data frame of {library} needs it: pip install {library}.")
+
+
+def sweep(
+    references: str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Mapping[str, Any]],
+    *,
+    out: str | os.PathLike[str] | None = None,
+    revisions: str | None = None,
+    jobs: int | None = None,
+    engine: str = "processes",
+    scheduler: str | None = None,
+    only: Iterable[str] | None = None,
+    nulls: int = DRAWS,
+    rows: slice | None = None,
+    bundles: bool = False,
+    retry_failed: bool = False,
+    limit: int | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    requests: int = REQUESTS,
+    time_limit: float = TIME_LIMIT,
+    command: str | None = None,
+) -> Sweep:
+    """Analyse many references, each as `posprobe analyze` does, into one table.
+
+    What was recorded in ``out`` with the same options and version is not computed again. This needs
+    the extra ``sweep``.
+
+    Parameters
+    ----------
+    references
+        Whatever `posprobe.load` takes; folders stand for all checkpoints below them; mappings have
+        a ``reference``, and their other items are columns of the result.
+    out
+        Folder of the results; None is a temporary one that goes with the sweep.
+    revisions
+        With one Hub repository: which of its branches, tags and commits, such as ``step*``.
+    jobs
+        Workers; None is one for each core, of which there are never more.
+    engine
+        ``processes`` or ``threads`` of this machine, or ``dask``.
+    scheduler
+        Address of a Dask scheduler; None starts workers on this machine.
+    only, nulls
+        As for `posprobe.analyze`.
+    rows
+        Positions to keep of each table, without a step.
+    bundles
+        Write whole bundles with figures and pages, too.
+    retry_failed
+        Compute again what is recorded as failed.
+    limit
+        Take the first references only.
+    revision, offline
+        As for `posprobe.load`.
+    requests
+        Requests to a hub at once, by all workers together.
+    time_limit
+        Seconds after which a reference is given up, once more, and then recorded as failed.
+    command
+        The command line, for the record.
+
+    Raises
+    ------
+    UsageError
+        If there is nothing to sweep, or an option cannot mean anything.
+    MissingExtra
+        If the extra is not installed.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> sweep = pp.sweep(["sinusoidal:64x16", "rotary:64x16"], nulls=0)
+    >>> len(sweep.entries)
+    2
+    """
+    ready = checked(engine, jobs, scheduler)
+    options = _options(only, nulls, rows, revision, bundles)
+    for name, number in {"limit": limit, "requests": requests}.items():
+        if number is not None and number < 1:
+            raise UsageError(f"--{name} {number}: it is 1 or more.")
+    if not time_limit > 0:
+        raise UsageError(f"a time limit of {time_limit} seconds leaves nothing to do.")
+    given = [references] if isinstance(references, str | os.PathLike) else list(references)
+    found = gather(given, revisions, offline=offline)
+    entries = once(found)
+    repeated = len(found) - len(entries)
+    place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
+    made = Sweep(
+        tuple(entries[:limit]), Store(expanded(place), options), ready, repeated, retry_failed,
+        offline, requests, time_limit, command,
+    )  # fmt: skip
+    if out is None:
+        weakref.finalize(made, shutil.rmtree, place, ignore_errors=True)
+    return made
+
+
+def _options(
+    only: Iterable[str] | None, nulls: int, rows: slice | None, revision: str | None, bundles: bool
+) -> Options:
+    names = (only,) if isinstance(only, str) else only
+    chosen = None if names is None else tuple(dict.fromkeys(names))
+    for name in chosen or ():
+        if name != "all" and name not in TABLE:
+            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
+    if chosen == ():
+        raise UsageError(f"no analysis is chosen. There are {', '.join(TABLE)}.")
+    if not 0 <= nulls <= MAX_DRAWS:
+        raise UsageError(f"--nulls {nulls}: the number of draws is from 0 to {MAX_DRAWS}.")
+    if rows is not None and rows.step not in (None, 1):
+        raise UsageError("rows must be neighbours: a slice without a step.")
+    bounds = None if rows is None else (rows.start, rows.stop)
+    # Their order changes nothing.
+    ordered = None if chosen is None else tuple(sorted(chosen))
+    return Options(ordered, nulls, bounds, revision, bundles)

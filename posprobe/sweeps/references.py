@@ -1,0 +1,326 @@
+"""What to sweep: references from arguments, lists, folders of checkpoints, and revisions.
+
+A list may have columns of the user's own, which its references keep.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from posprobe.checkpoints.local import WEIGHTS
+from posprobe.errors import UnknownReference, UsageError
+from posprobe.reference import SUFFIXES, parse_reference
+
+#: The column of a list that holds the references.
+REFERENCE = "reference"
+#: Longest file of references, in bytes.
+LONGEST_LIST = 2**30
+#: Files beside a training run's weights that have a checkpoint's suffix and are none.
+_NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|scaler|rng_state|random_states)")
+#: How the names of revisions count steps.
+_STEP = re.compile(
+    r"(?:step|iter|iteration|checkpoint|ckpt|epoch)s?[-_ ]?(\d{1,15})", re.IGNORECASE
+)
+_NUMBER = re.compile(r"\d{1,15}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A reference of a sweep, with what the user's own list says of it."""
+
+    reference: str
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+def entries_of(references: Iterable[str | os.PathLike[str] | Mapping[str, Any]]) -> list[Entry]:
+    """Read references, folders of checkpoints, and mappings with a reference and more columns.
+
+    Raises
+    ------
+    UsageError
+        If a mapping has no reference, or a column is no text and no number.
+    """
+    found: list[Entry] = []
+    for number, given in enumerate(references, 1):
+        if isinstance(given, Mapping):
+            found += below(_entry(given, f"record {number}"))
+        else:
+            found += below(Entry(os.fspath(given)))
+    return found
+
+
+def once(entries: Iterable[Entry]) -> list[Entry]:
+    """Keep the first of entries with the same reference."""
+    found: dict[str, Entry] = {}
+    for entry in entries:
+        found.setdefault(entry.reference, entry)
+    return list(found.values())
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def read_list(content: bytes, name: str) -> list[Entry]:
+    """Read a list of references: text with one on each line, CSV with a header, or JSON lines.
+
+    Which of them it is follows from the ending of the name, or else from how the list begins. In
+    text, empty lines and lines that begin with ``#`` are left out.
+
+    Parameters
+    ----------
+    content
+        UTF-8.
+    name
+        Of the file, for messages and its ending.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be read as such a list; the message names the line.
+    """
+    if len(content) > LONGEST_LIST:
+        raise UsageError(f"{name}: it has more than {LONGEST_LIST} bytes. Split the list.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise UsageError(f"{name}, line {line}: it is no UTF-8 text. Save it as UTF-8.") from error
+    suffix = Path(name).suffix.lower()
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    if suffix in (".jsonl", ".ndjson", ".json") or first.lstrip().startswith("{"):
+        found = list(_json_lines(text, name))
+    elif suffix in (".csv", ".tsv") or REFERENCE in _fields(first):
+        found = list(_csv(text, name, "\t" if suffix == ".tsv" else ","))
+    else:
+        lines = (line.strip() for line in text.splitlines())
+        found = [Entry(line) for line in lines if line and not line.startswith("#")]
+    if not found:
+        raise UsageError(f"{name}: it holds no references.")
+    return [below_one for entry in found for below_one in below(entry)]
+
+
+def _fields(line: str) -> list[str]:
+    try:
+        return [field.strip() for field in next(csv.reader([line]), [])]
+    except csv.Error:
+        return []
+
+
+def _csv(text: str, name: str, delimiter: str) -> Iterator[Entry]:
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = [part.strip() for part in next(rows, [])]
+        if REFERENCE not in header:
+            raise UsageError(
+                f"{name}: its first line names no column {REFERENCE!r}; it has "
+                f"{', '.join(map(repr, header[:8])) or 'nothing'}. Name the column of references."
+            )
+        repeated = {part for part in header if header.count(part) > 1 or not part}
+        if repeated:
+            raise UsageError(
+                f"{name}: its first line names {', '.join(map(repr, sorted(repeated)))} twice or "
+                "leaves it empty. Give every column a name of its own."
+            )
+        for row in rows:
+            if not any(part.strip() for part in row):
+                continue
+            where = f"{name}, line {rows.line_num}"
+            if len(row) != len(header):
+                raise UsageError(f"{where}: it has {len(row)} fields, the header {len(header)}.")
+            # A field without content says nothing, of whichever type its column is.
+            yield _entry({k: v for k, v in zip(header, row, strict=True) if v.strip()}, where)
+    except csv.Error as error:
+        raise UsageError(f"{name}, line {rows.line_num}: it is no CSV ({error}).") from error
+
+
+def _json_lines(text: str, name: str) -> Iterator[Entry]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{name}, line {number}"
+        try:
+            record = json.loads(line, parse_constant=lambda _: None)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(
+                f"{where}: it is no JSON ({str(error)[:80]}). Each line is one object such as "
+                f'{{"{REFERENCE}": "gpt2"}}.'
+            ) from error
+        if isinstance(record, str):
+            record = {REFERENCE: record}
+        if not isinstance(record, dict):
+            raise UsageError(f'{where}: an object such as {{"{REFERENCE}": "gpt2"}} was expected.')
+        yield _entry(record, where)
+
+
+def _entry(record: Mapping[str, Any], where: str) -> Entry:
+    reference = record.get(REFERENCE)
+    if isinstance(reference, os.PathLike):
+        reference = os.fspath(reference)
+    if not isinstance(reference, str) or not reference.strip():
+        raise UsageError(f"{where}: it has no {REFERENCE!r}.")
+    columns = {}
+    for name, value in record.items():
+        if name == REFERENCE or value is None or value != value:  # NaN says nothing, too
+            continue
+        if not isinstance(name, str) or not isinstance(value, str | int | float):
+            raise UsageError(f"{where}: {name!r} is a {type(value).__name__}: text or a number.")
+        if isinstance(value, int) and abs(value) >= 2**63:
+            raise UsageError(f"{where}: {name!r} has more digits than a column of numbers holds.")
+        columns[name] = value
+    return Entry(reference.strip(), columns)
+
+
+# --- folders ----------------------------------------------------------------------------------
+
+
+def below(entry: Entry) -> list[Entry]:
+    """Replace a folder by the checkpoints in it and below it, in the order of their numbers.
+
+    A folder that holds none, and whatever is no folder, stays what it is.
+    """
+    try:
+        folder = Path(entry.reference).expanduser()
+        if not folder.is_dir():
+            return [entry]
+        found = sorted(_checkpoints(folder), key=_natural)
+    except (OSError, ValueError, RuntimeError):
+        return [entry]
+    return [replace(entry, reference=str(path)) for path in found] or [entry]
+
+
+def _checkpoints(folder: Path) -> Iterator[Path]:
+    for place, folders, files in os.walk(folder):
+        folders.sort()
+        weights = [
+            name for name in files if name.endswith(SUFFIXES) and not _NO_WEIGHTS.match(name)
+        ]
+        if not weights:
+            continue
+        if len(weights) == 1 or any(known in files for known in WEIGHTS):
+            yield Path(place)
+        else:
+            yield from (Path(place, name) for name in weights)
+
+
+def _natural(path: Path) -> list[list[tuple[int, str]]]:
+    """Order by numbers in names: checkpoint-500 before checkpoint-1000."""
+    return [
+        [
+            (int(part), "") if part.isdigit() else (-1, part)
+            for part in re.split(r"(\d{1,15})", name)
+        ]
+        for name in path.parts
+    ]
+
+
+# --- revisions --------------------------------------------------------------------------------
+
+
+def step_of(name: str) -> int | None:
+    """Read the step of training off a name: the number after "step" and the like, or the last."""
+    counted = _STEP.search(name)
+    if counted:
+        return int(counted[1])
+    numbers = _NUMBER.findall(name)
+    return int(numbers[-1]) if numbers else None
+
+
+def revisions_of(reference: str, pattern: str) -> list[Entry]:
+    """List a repository's revisions as references, in the order of their steps.
+
+    Parameters
+    ----------
+    reference
+        ``NAME`` or ``OWNER/NAME``, with ``#TABLE`` where it holds several.
+    pattern
+        With ``*`` and ``?``: which branches and tags, by name, and which commits of the main
+        branch, by the first line of their message (such as ``Training in progress, step 500``).
+
+    Returns
+    -------
+    list
+        Entries with the columns ``revision`` and, where the name has a number, ``step``. What leads
+        to the same commit is listed once.
+
+    Raises
+    ------
+    UsageError
+        If the reference is no repository, names a revision, or nothing matches.
+    UnknownReference, Unreachable
+        As `posprobe.checkpoints.transfer.patiently`.
+    """
+    parsed = parse_reference(reference)
+    if parsed.is_path or ":" in parsed.source or parsed.revision:
+        raise UsageError(f"{reference}: --revisions lists those of one Hub repository: OWNER/NAME.")
+    from posprobe.checkpoints.transfer import all_revisions
+
+    names = all_revisions(parsed.source)
+    chosen: dict[str, str] = {}
+    for name, commit in names:
+        if fnmatchcase(name, pattern):
+            chosen.setdefault(commit, name)
+    if not chosen:
+        shown = ", ".join(repr(name) for name, _ in names[:8])
+        raise UsageError(f"{parsed.source}: no revision matches {pattern!r}. It has {shown}.")
+    table = f"#{parsed.table}" if parsed.table else ""
+    found = []
+    for commit, name in chosen.items():
+        step = step_of(name)
+        columns = {"revision": name} | ({} if step is None else {"step": step})
+        found.append(Entry(f"{parsed.source}@{commit}{table}", columns))
+    # What has no number, such as the main branch, is where training ended.
+    last = max((entry.columns.get("step", 0) for entry in found), default=0) + 1
+    return sorted(found, key=lambda entry: entry.columns.get("step", last))
+
+
+def gather(
+    references: Sequence[str | os.PathLike[str] | Mapping[str, Any]],
+    revisions: str | None,
+    *,
+    offline: bool,
+) -> list[Entry]:
+    """Read what was asked for, each reference as often as it was named.
+
+    Raises
+    ------
+    PosprobeError
+        As `entries_of` and `revisions_of`; also where there is nothing.
+    """
+    if not references:
+        raise UsageError("there is nothing to sweep. Name references, a folder, or --from FILE.")
+    if revisions is None:
+        return entries_of(references)
+    if len(references) != 1 or not isinstance(references[0], str):
+        raise UsageError("--revisions takes exactly one reference: a Hub repository.")
+    if offline:
+        raise UsageError("--revisions asks the Hub, and --offline forbids it. Leave one out.")
+    return revisions_of(references[0], revisions)
+
+
+def read_file(path: Path) -> list[Entry]:
+    """Read a list of references from a file, as `read_list` does.
+
+    Raises
+    ------
+    UnknownReference
+        If there is no such file.
+    UsageError
+        As `read_list`; also where it is no file or cannot be read.
+    """
+    try:
+        if path.exists() and not path.is_file() and not path.is_fifo():
+            raise UsageError(f"{path}: it is no file. --from takes a list of references.")
+        return read_list(path.read_bytes(), str(path))
+    except FileNotFoundError as error:
+        raise UnknownReference(f"{path}: no such file. Check the path after --from.") from error
+    except OSError as error:
+        raise UsageError(f"{path}: it cannot be read ({error.strerror}).") from error

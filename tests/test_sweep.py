@@ -1,0 +1,405 @@
+"""Sweeps: what they read, what they record, and that nothing is lost or computed twice."""
+
+from __future__ import annotations
+
+import csv
+import json
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import posprobe as pp
+from posprobe.cli import main
+from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
+from posprobe.formatting import lookup
+from posprobe.measurements import TABLE, compared_numbers
+from posprobe.sweeps import store
+from posprobe.sweeps.columns import columns
+from posprobe.sweeps.references import Entry, below, once, read_file, read_list, step_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+QUICK: dict[str, Any] = {"engine": "threads", "jobs": 2, "only": ["norms", "pca"], "nulls": 0}
+
+
+def save(place: Path, seed: int = 0, rows: int = 12, name: str = "wpe.weight") -> str:
+    """Save a small checkpoint and return the reference to it."""
+    place.mkdir(parents=True)
+    walk = np.cumsum(np.random.default_rng(seed).normal(size=(rows, 6)), axis=0)
+    save_file({name: walk.astype(np.float32)}, place / "model.safetensors")
+    (place / "config.json").write_text('{"model_type": "gpt2"}')
+    return str(place)
+
+
+def without_times(table: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.drop_columns(["seconds"]).to_pylist()
+    return rows
+
+
+def parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("parts/??/*.json"))
+
+
+def codes(failures: Iterable[dict[str, Any]]) -> dict[str, int]:
+    return {failure["reference"]: failure["exit_code"] for failure in failures}
+
+
+# What is read.
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("list.txt", "# mine\na/b\n\n  c/d#encoder \r\nrotary:64x16,base=500000\n"),
+        ("list.csv", "size,reference\n1,a/b\n2,c/d#encoder\n3,\"rotary:64x16,base=500000\"\n"),
+        ("standard input", "reference\na/b\nc/d#encoder\n\"rotary:64x16,base=500000\"\n"),
+        ("list.tsv", "reference\tsize\na/b\t1\nc/d#encoder\t2\nrotary:64x16,base=500000\t\n"),
+        ("pipe", '{"reference": "a/b", "x": null}\n"c/d#encoder"\n"rotary:64x16,base=500000"'),
+    ],
+    ids=["text", "csv", "csv-by-header", "tsv", "json-lines"],
+)  # fmt: skip
+def test_lists_of_every_form_name_the_same(name: str, text: str) -> None:
+    found = [entry.reference for entry in read_list(text.encode(), name)]
+    assert found == ["a/b", "c/d#encoder", "rotary:64x16,base=500000"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("l.csv", b"model,size\na/b,1\n", "no column 'reference'.*'model', 'size'"),
+        ("l.csv", b"reference,x,x\na/b,1,2\n", "'x' twice"),
+        ("l.csv", b"reference,x\na/b\n", "line 2: it has 1 fields, the header 2"),
+        ("l.csv", b'reference,x\na/b,"1\n', "no CSV"),
+        ("l.csv", b"reference,x\n,1\n", "line 2: it has no 'reference'"),
+        ("l.jsonl", b'{"reference": "a/b"}\n{"reference": ', "line 2: it is no JSON"),
+        ("l.jsonl", b'{"reference": ["a/b"]}\n', "line 1: it has no 'reference'"),
+        ("l.jsonl", b'{"reference": "a/b", "x": {}}\n', "'x' is a dict"),
+        ("l.jsonl", b'{"reference": "a/b", "x": 1' + b"0" * 30 + b"}\n", "more digits"),
+        ("l.jsonl", b"[" * 100_000, "line 1: it is no JSON"),
+        ("l.txt", b"a/b\n\xff\xfe\n", "line 2: it is no UTF-8"),
+        ("l.txt", b"# nothing\n\n", "no references"),
+        ("l.csv", b"", "no column 'reference'"),
+    ],
+)
+def test_a_bad_list_is_refused_with_its_line(name: str, content: bytes, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_list(content, name)
+
+
+def test_a_list_that_is_none_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownReference, match="no such file"):
+        read_file(tmp_path / "none.txt")
+    with pytest.raises(UsageError, match="it is no file"):
+        read_file(tmp_path)
+
+
+def test_a_folder_stands_for_the_checkpoints_below_it_in_the_order_of_steps(tmp_path: Path) -> None:
+    for step in (1000, 500, 90):
+        save(tmp_path / f"checkpoint-{step}")
+        for name in ("optimizer.pt", "training_args.bin"):
+            (tmp_path / f"checkpoint-{step}" / name).write_bytes(b"")
+    (tmp_path / "arrays").mkdir()
+    for name in ("b.npy", "a.npy"):
+        np.save(tmp_path / "arrays" / name, np.eye(4))
+    (tmp_path / "empty").mkdir()
+    found = [Path(entry.reference).name for entry in below(Entry(str(tmp_path), {"x": 1}))]
+    assert found == ["a.npy", "b.npy", "checkpoint-90", "checkpoint-500", "checkpoint-1000"]
+    assert below(Entry(str(tmp_path / "empty"))) == [Entry(str(tmp_path / "empty"))]
+    assert below(Entry("gpt2")) == [Entry("gpt2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("step1000", 1000), ("main", None), ("v2-step300-tokens4B", 300), ("1.0", 0),
+     ("Training in progress, step 500", 500), ("checkpoint-7", 7)],
+)  # fmt: skip
+def test_steps_are_read_off_names(name: str, step: int | None) -> None:
+    assert step_of(name) == step
+
+
+def test_the_first_of_equal_references_stays_in_its_place() -> None:
+    entries = [Entry("a", {"x": 1}), Entry("b"), Entry("a", {"x": 2})]
+    assert once(entries) == [Entry("a", {"x": 1}), Entry("b")]
+
+
+# What is recorded.
+
+
+def test_columns_follow_from_the_registries() -> None:
+    names = columns()
+    for key in compared_numbers():
+        assert {key, f"{key}.sinusoid", f"{key}.walk.p5", f"{key}.gaussian.p95"} <= set(names)
+    assert all(any(name.startswith(f"{key}.") for name in names) for key in TABLE if key != "seams")
+    assert names["rotation.pairs"] == "int64"
+    assert names["base"] == "double"
+    assert names["rule"] == "string"
+
+
+def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:
+    reference = save(tmp_path / "one")
+    swept = pp.sweep([reference], engine="threads", jobs=1, nulls=2, out=tmp_path / "s")
+    (row,) = swept.to_arrow().to_pylist()
+    analysis = pp.analyze(pp.load(reference), nulls=2, tokens=None).to_dict()
+    for key, entry in analysis["nulls"]["numbers"].items():
+        assert row[key] == entry["value"]
+        assert row[f"{key}.sinusoid"] == entry["sinusoid"]
+        walk = entry["walk"] or {"p5": None, "p50": None, "p95": None}
+        assert [row[f"{key}.walk.{part}"] for part in walk] == list(walk.values())
+    for answer in analysis["verdict"]["answers"]:
+        assert row[f"answers.{answer['question']}"] == answer["answer"]
+    assert row["summary"] == analysis["verdict"]["summary"]
+    assert row["findings"] == [finding["text"] for finding in analysis["findings"]]
+    assert row["sha256"] == analysis["table"]["source"]["sha256"]
+    assert (row["positions"], row["dim"], row["layout"], row["family"]) == (
+        12, 6, "sequence", "gpt2",
+    )  # fmt: skip
+    assert row["norms.mean"] == lookup(analysis, "norms.mean")
+    assert row["bytes_read"] == 12 * 6 * 4
+
+
+def test_several_tables_and_encodings_without_one_get_a_row_each(tmp_path: Path) -> None:
+    place = tmp_path / "two"
+    save(place)
+    names = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
+    table = np.random.default_rng(0).normal(size=(14, 6)).astype(np.float32)
+    save_file(dict.fromkeys(names, table), place / "model.safetensors")
+    (place / "config.json").write_text(
+        '{"model_type": "bart", "max_position_embeddings": 12, "is_encoder_decoder": true}'
+    )
+    tables = pp.sweep([str(place)], **QUICK).to_arrow().to_pylist()
+    assert {row["reference"]: row["tensor"] for row in tables} == {
+        f"{place}#encoder": names[0],
+        f"{place}#decoder": names[1],
+    }
+    given = ["rotary:64x8", "alibi:32x4"]
+    rows = pp.sweep(given, engine="threads").to_arrow().to_pylist()
+    assert [(row["reference"], row["scheme"]) for row in rows] == [
+        ("rotary:64x8", "rotary"), ("alibi:32x4", "alibi"),
+    ]  # fmt: skip
+    assert (rows[0]["rotation.pairs"], rows[0]["positions"]) == (4, 64)
+    assert rows[0]["answers.rotary_stretched"] == "no"
+
+
+def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
+    references = [save(tmp_path / name, seed) for seed, name in enumerate("ab")]
+    listed = "reference,family,step,loss,note\n{},mine,10,0.5,01\n{},mine,2,1,\n".format(
+        *references
+    )
+    entries = read_list(listed.encode(), "l.csv")
+    given = [{"reference": entry.reference, **entry.columns} for entry in entries]
+    frame = pp.sweep(given, out=tmp_path / "s", **QUICK).to_polars()
+    assert frame["user.step"].to_list() == [10, 2]
+    assert frame["user.loss"].to_list() == [0.5, 1.0]
+    assert frame["user.note"].to_list() == ["01", None]
+    assert frame["user.family"].to_list() == ["mine", "mine"]
+    assert frame["family"].to_list() == ["gpt2", "gpt2"]
+    # What the list says now counts, without anything being computed.
+    again = pp.sweep([{"reference": references[0], "step": "ten"}], out=tmp_path / "s", **QUICK)
+    assert again.to_pandas()["user.step"].tolist() == ["ten", "2"]
+    assert (again.about or {})["run"]["computed"] == 0
+
+
+def bad(folder: Path) -> dict[str, int]:
+    """Make bad references; return them with the exit code that `analyze` has for each."""
+    save(folder / "damaged")
+    content = (folder / "damaged" / "model.safetensors").read_bytes()
+    (folder / "damaged" / "model.safetensors").write_bytes(content[:-20])
+    save(folder / "none", name="something.else")
+    (folder / "none" / "config.json").write_text("{}")
+    save(folder / "nan")
+    save_file({"wpe.weight": np.full((5, 3), np.nan, np.float32)},
+              folder / "nan" / "model.safetensors")  # fmt: skip
+    np.save(folder / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    return {
+        str(folder / "nowhere"): 3, str(folder / "damaged"): 4, str(folder / "none"): 5,
+        str(folder / "nan"): 4, str(folder / "objects.npy"): 4, "rotary:64x8": 2,
+        "sample:\x1b[2Jnone": 3, "sinusoidal:x": 2,
+    }  # fmt: skip
+
+
+def test_bad_references_fail_as_analyze_does_and_end_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = [save(tmp_path / f"good-{seed}", seed) for seed in range(4)]
+    expected = bad(tmp_path / "bad")
+    for reference in expected:
+        command = ["posprobe", "analyze", reference, "--only", "norms", "--nulls", "0", "--quiet"]
+        monkeypatch.setattr("sys.argv", [*command, "--out", str(tmp_path / "bundle")])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        expected[reference] = int(ended.value.code or 0)
+        assert expected[reference]
+    (tmp_path / "list.jsonl").write_text("\n".join(map(json.dumps, [*expected, *good])))
+    command = ["posprobe", "sweep", "--from", str(tmp_path / "list.jsonl"), "--only", "norms",
+               "--nulls", "0", "--engine", "threads", "--out", str(tmp_path / "s")]  # fmt: skip
+    for strict, code in (([], 0), (["--strict"], next(iter(expected.values())))):
+        capsys.readouterr()
+        monkeypatch.setattr("sys.argv", [*command, *strict])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert (ended.value.code or 0) == code, capsys.readouterr().err
+        assert "\x1b" not in capsys.readouterr().err
+        with (tmp_path / "s" / "failures.csv").open(newline="") as file:
+            failures = list(csv.DictReader(file))
+        assert {f["reference"]: int(f["exit_code"]) for f in failures} == expected
+        table = pp.read_sweep(tmp_path / "s")
+        assert table["reference"].to_pylist() == good
+        with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
+            found = list(csv.DictReader(file))
+        assert [float(row["norms.mean"]) for row in found] == table["norms.mean"].to_pylist()
+
+
+# What is not computed twice.
+
+
+def run(references: Any, out: Path, **options: Any) -> dict[str, Any]:
+    swept = pp.sweep(references, out=out, **{**QUICK, **options}).run()
+    assert swept.about is not None
+    return dict(swept.about["run"]) | dict(swept.about["counts"])
+
+
+def test_a_sweep_goes_on_and_is_extended(tmp_path: Path) -> None:
+    for seed in range(4):
+        save(tmp_path / "c" / str(seed), seed)
+    first = run([str(tmp_path / "c" / str(k)) for k in range(2)], tmp_path / "s")
+    assert (first["computed"], first["rows"]) == (2, 2)
+    whole = run(str(tmp_path / "c"), tmp_path / "s")
+    assert (whole["computed"], whole["recorded"], whole["rows"]) == (2, 2, 4)
+    # Others of the same options stay, after this run's.
+    last = run(str(tmp_path / "c" / "3"), tmp_path / "s", limit=1)
+    assert (last["computed"], last["rows"]) == (0, 4)
+    assert pp.read_sweep(tmp_path / "s")["reference"][0].as_py().endswith("3")
+    # Other options are another sweep's, which comes back with them.
+    assert run(str(tmp_path / "c" / "3"), tmp_path / "s", only="norms")["rows"] == 1
+    assert run(str(tmp_path / "c"), tmp_path / "s")["computed"] == 0
+
+
+def test_what_changed_is_computed_again_and_counts(tmp_path: Path) -> None:
+    place = tmp_path / "c"
+    save(place)
+    run(str(place), tmp_path / "s")
+    save_file({"wpe.weight": np.eye(9, 4, dtype=np.float32)}, place / "model.safetensors")
+    assert run(str(place), tmp_path / "s")["computed"] == 1
+    assert pp.read_sweep(tmp_path / "s")["positions"].to_pylist() == [9]
+
+
+def test_failures_are_tried_again_on_request_or_where_something_changed(tmp_path: Path) -> None:
+    place = str(tmp_path / "late")
+    given = ["./nowhere", place]
+    assert run(given, tmp_path / "s")["failures"] == 2
+    assert run(given, tmp_path / "s")["computed"] == 0
+    assert run(given, tmp_path / "s", retry_failed=True)["computed"] == 2
+    save(tmp_path / "late")
+    found = run(given, tmp_path / "s")
+    assert (found["computed"], found["failures"], found["rows"]) == (1, 1, 1)
+
+
+def test_a_damaged_part_is_computed_again(tmp_path: Path) -> None:
+    for seed in range(3):
+        save(tmp_path / "c" / str(seed), seed)
+    run(str(tmp_path / "c"), tmp_path / "s")
+    before = without_times(pp.read_sweep(tmp_path / "s"))
+    for path, content in zip(parts(tmp_path / "s"), ("", "{}", '{"rows": 3'), strict=True):
+        path.write_text(content)
+    assert run(str(tmp_path / "c"), tmp_path / "s")["computed"] == 3
+    assert without_times(pp.read_sweep(tmp_path / "s")) == before
+
+
+def test_two_sweeps_into_one_folder_do_not_damage_it(tmp_path: Path) -> None:
+    for seed in range(12):
+        save(tmp_path / "c" / str(seed), seed)
+    failed: list[BaseException] = []
+
+    def go() -> None:
+        try:
+            run(str(tmp_path / "c"), tmp_path / "s")
+        except BaseException as error:  # noqa: BLE001 - it is looked at below
+            failed.append(error)
+
+    both = [threading.Thread(target=go) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert failed == []
+    run(str(tmp_path / "c"), tmp_path / "alone")
+    assert without_times(pp.read_sweep(tmp_path / "s")) == without_times(
+        pp.read_sweep(tmp_path / "alone")
+    )
+    assert not list((tmp_path / "s").rglob(".*"))
+
+
+def test_a_task_over_its_time_is_given_up(tmp_path: Path) -> None:
+    reference = save(tmp_path / "c", rows=600)
+    swept = pp.sweep([reference], out=tmp_path / "s", engine="threads", time_limit=0.005)
+    (failure,) = swept.failures()
+    assert (failure["stage"], failure["exit_code"]) == ("measure", 1)
+    assert "more than 0.005 seconds" in failure["message"]
+
+
+def test_bundles_are_written_on_request(tmp_path: Path) -> None:
+    swept = pp.sweep(["sinusoidal:12x4"], out=tmp_path / "s", bundles=True, only=["norms"],
+                     engine="threads", nulls=0)  # fmt: skip
+    (name,) = swept.to_arrow()["bundle"].to_pylist()
+    assert (tmp_path / "s" / name / "report.html").stat().st_size > 1000
+
+
+# What is refused.
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+    (tmp_path / "file").write_text("")
+    for out in ("mine", "file"):
+        with pytest.raises(OutputError, match="Choose another --out"):
+            pp.sweep("alibi:8x2", out=tmp_path / out, engine="threads").run()
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"only": ["nonsense"]}, "no analysis is called 'nonsense'"),
+        ({"nulls": -1}, "--nulls -1"),
+        ({"jobs": 0}, "--jobs 0"),
+        ({"engine": "magic"}, "--engine magic"),
+        ({"scheduler": "tcp://x:1"}, "only --engine dask"),
+        ({"limit": 0}, "--limit 0"),
+        ({"requests": 0}, "--requests 0"),
+        ({"revisions": "*"}, "--revisions lists those of one Hub repository"),
+        ({"revisions": "*", "offline": True}, "--offline forbids it"),
+        ({"time_limit": 0}, "leaves nothing"),
+        ({"rows": slice(0, 8, 2)}, "neighbours"),
+    ],
+    ids=str,
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        pp.sweep("sinusoidal:8x4", **options)
+
+
+def test_nothing_to_sweep_is_refused() -> None:
+    with pytest.raises(UsageError, match="nothing to sweep"):
+        pp.sweep([])
+    with pytest.raises(UsageError, match="it has no 'reference'"):
+        pp.sweep([{"model": "gpt2"}])
+
+
+def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "find_spec", lambda name: None if name == "joblib" else name)
+    with pytest.raises(MissingExtra, match=r"needs joblib: pip install 'posprobe\[sweep\]'"):
+        pp.sweep("gpt2")
+
+
+def test_a_folder_without_a_finished_sweep_says_so(tmp_path: Path) -> None:
+    with pytest.raises(PosprobeError, match=r"holds no sweep\.parquet"):
+        pp.read_sweep(tmp_path)
+    (tmp_path / "sweep.parquet").write_bytes(b"PAR1 nonsense")
+    with pytest.raises(PosprobeError, match="damaged"):
+        pp.read_sweep(tmp_path)

@@ -1,0 +1,271 @@
+"""Sweeps in processes of their own: killed, interrupted, on Dask, and from a hub that counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hub_server import Hub, serve
+from huggingface_hub import close_session, constants
+from safetensors.numpy import save as to_bytes
+from test_sweep import QUICK, parts, run, save, without_times
+
+import posprobe as pp
+from posprobe.checkpoints import transfer
+from posprobe.errors import Unreachable, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.slow
+MAIN = [sys.executable, "-c", "from posprobe.cli import main; main()"]
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Path:
+    for seed in range(8):
+        save(tmp_path / "c" / str(seed), seed)
+    return tmp_path / "c"
+
+
+@contextmanager
+def started(*command: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start a process, and see to it that it ends."""
+    process = subprocess.Popen(command, text=True, stderr=subprocess.PIPE, **options)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def wait_for(what: Any) -> None:
+    patience = time.monotonic() + 200
+    while not what():
+        assert time.monotonic() < patience
+        time.sleep(0.002)
+
+
+def test_a_sweep_that_is_killed_goes_on_and_computes_nothing_twice(
+    checkpoints: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "s"
+    command = [*MAIN, "sweep", str(checkpoints), "--only", "norms,pca", "--nulls", "0",
+               "--jobs", "1", "--engine", "threads", "--out", str(out)]  # fmt: skip
+    before: dict[Path, int] = {}
+    for sign, least in ((signal.SIGKILL, 1), (signal.SIGINT, 2), (signal.SIGKILL, 4)):
+        with started(*command) as process:
+            wait_for(lambda: len(parts(out)) >= least or process.poll() is not None)  # noqa: B023
+            process.send_signal(sign)
+            said = process.communicate()[1]
+        if sign == signal.SIGINT and process.returncode:
+            assert process.returncode == 128 + sign
+            assert "the same command goes on from there" in said
+            assert "Traceback" not in said
+        found = {path: path.stat().st_mtime_ns for path in parts(out)}
+        assert before.items() <= found.items()  # nothing was recorded again
+        before = found
+    last = run(str(checkpoints), out)
+    assert (last["recorded"], last["computed"]) == (len(before), 8 - len(before))
+    run(str(checkpoints), tmp_path / "undisturbed")
+    assert without_times(pp.read_sweep(out)) == without_times(
+        pp.read_sweep(tmp_path / "undisturbed")
+    )
+
+
+#: Read by every Python that starts: one reference ends its worker, another does so once.
+DEADLY = """
+import sys
+if "loky" in " ".join(sys.orig_argv):
+    import os, pathlib, posprobe.sweeps.task as task
+    load = task.load_any
+    def load_any(reference, **options):
+        once = pathlib.Path(reference, "once")
+        if reference.endswith("deadly") or once.exists():
+            once.unlink(missing_ok=True)
+            os.kill(os.getpid(), 9)
+        return load(reference, **options)
+    task.load_any = load_any
+"""
+
+
+def test_processes_give_the_same_and_a_dead_worker_costs_its_reference_one_retry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from joblib.externals.loky import get_reusable_executor
+
+    for seed, name in enumerate(("a", "deadly", "once", "z")):
+        save(tmp_path / "c" / name, seed)
+    (tmp_path / "c" / "once" / "once").touch()
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(DEADLY)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *sys.path]))
+    get_reusable_executor().shutdown(wait=True)
+    given = {**QUICK, "engine": "processes"}
+    swept = pp.sweep(str(tmp_path / "c"), out=tmp_path / "s", **given)
+    try:
+        (failure,) = swept.failures()
+    finally:
+        get_reusable_executor().shutdown(wait=True)
+    assert failure["reference"] == str(tmp_path / "c" / "deadly")
+    assert (failure["stage"], failure["exit_code"]) == ("worker", 1)
+    assert "its worker ended twice" in failure["message"]
+    assert not (tmp_path / "c" / "once" / "once").exists()
+
+    others = [str(tmp_path / "c" / name) for name in ("a", "once", "z")]
+    run(others, tmp_path / "threads")
+    assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
+
+
+def test_dask_gives_the_same_and_a_worker_that_is_killed_loses_nothing(
+    checkpoints: Path, tmp_path: Path
+) -> None:
+    run(str(checkpoints), tmp_path / "threads")
+    about = tmp_path / "scheduler.json"
+    place = ["--scheduler-file", str(about)]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", *place, "--nthreads", "1",
+              "--no-dashboard", "--local-directory", str(tmp_path / "w")]  # fmt: skip
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", *place, "--port", "0",
+                 "--host", "127.0.0.1", "--no-dashboard"]  # fmt: skip
+    with (
+        started(*scheduler),
+        started(*worker, "--no-nanny") as first,
+        started(*worker, "--no-nanny"),
+    ):
+        wait_for(about.exists)
+        address = json.loads(about.read_text())["address"]
+        swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
+                         **{**QUICK, "engine": "dask", "scheduler": address})  # fmt: skip
+        swept.run(lambda step: first.kill() if step.done == 1 else None)
+    assert swept.failures() == []
+    assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
+
+
+def test_a_scheduler_that_is_not_there_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from posprobe.sweeps import engine
+
+    monkeypatch.setattr(engine, "CONNECT", 1)
+    swept = pp.sweep("alibi:8x2", out=tmp_path / "s", engine="dask", scheduler="tcp://127.0.0.1:1")
+    with pytest.raises(Unreachable, match="no Dask scheduler answers there"):
+        swept.run()
+
+
+# A hub.
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
+    with serve() as server:
+        url = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+        close_session()
+        try:
+            yield server
+        finally:
+            close_session()
+
+
+def publish(hub: Hub, name: str, seed: int = 0, **options: Any) -> Any:
+    table = np.cumsum(np.random.default_rng(seed).normal(size=(12, 6)), axis=0).astype(np.float32)
+    files = {"config.json": b'{"model_type": "gpt2"}',
+             "model.safetensors": to_bytes({"wpe.weight": table})}  # fmt: skip
+    return hub.add(name, files, **options)
+
+
+def test_requests_are_bounded_and_a_second_sweep_asks_for_revisions_only(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import joblib
+
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 6)
+    names = [f"someone/m{seed}" for seed in range(8)]
+    for seed, name in enumerate(names):
+        publish(hub, name, seed)
+    publish(hub, "someone/gated", gated=True)
+    given = [*names, "someone/gated", "someone/none"]
+    hub.slow = 0.02
+    first = run(given, tmp_path / "s", jobs=6, requests=2)
+    assert max(request.beside for request in hub.requests) == 2
+    assert (first["rows"], first["failures"]) == (8, 2)
+    rows = pp.read_sweep(tmp_path / "s").to_pylist()
+    assert [row["commit"] for row in rows] == [hub.repos[name].commit for name in names]
+
+    # Bytes are those that `analyze` reads, and all that came.
+    sizes = {row["bytes_read"] for row in rows}
+    assert sizes == {sum(file.size for file in hub.repos[names[0]].files.values()) + 12 * 6 * 4}
+    asked = [path.rpartition("/")[2] for path in hub.paths("/m1")]
+    hub.forget()
+    monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "another"))
+    pp.load(names[1])
+    assert sorted(asked) == sorted(path.rpartition("/")[2] for path in hub.paths())
+    monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
+
+    hub.forget()
+    again = run(given, tmp_path / "s")
+    assert (again["recorded"], again["computed"]) == (10, 0)
+    assert sorted(hub.paths()) == [f"/api/models/{name}" for name in ("someone/gated", *names)]
+    publish(hub, names[0], 99)
+    assert run(given, tmp_path / "s")["computed"] == 1
+    commits = pp.read_sweep(tmp_path / "s")["commit"].to_pylist()
+    assert commits == [hub.repos[name].commit for name in names]
+    hub.forget()
+    assert run(given[:8], tmp_path / "s", offline=True)["computed"] == 0
+    assert hub.paths() == []
+
+
+def test_a_hub_that_asks_to_wait_is_obeyed_by_all(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import joblib
+
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 4)
+    monkeypatch.setattr(transfer, "FIRST_WAIT", 0.01)
+    names = [f"someone/m{seed}" for seed in range(6)]
+    for seed, name in enumerate(names):
+        publish(hub, name, seed)
+    hub.fail("status", "m2", status=429, times=1, headers={"Retry-After": "1"})
+    assert run(names, tmp_path / "s", jobs=4)["failures"] == 0
+    told = next(request for request in hub.requests if request.status == 429)
+    # Those that were under way at that moment were not stopped; nobody began another.
+    later = [request.came - told.came for request in hub.requests if request.came > told.came]
+    assert later
+    assert not [gap for gap in later if 0.3 < gap < 0.9]
+    assert max(later) >= 0.9
+
+
+def test_revisions_of_a_repository_are_listed_in_the_order_of_steps(
+    hub: Hub, tmp_path: Path
+) -> None:
+    repo = publish(hub, "someone/run")
+    steps = {f"step{step}": f"{step:040x}" for step in (1000, 20, 300)}
+    repo.revisions |= {**steps, "other": "f" * 40}
+    repo.commits[f"{77:040x}"] = "Training in progress, step 77"
+    swept = pp.sweep("someone/run", revisions="step*", out=tmp_path / "s", **QUICK)
+    assert [dict(entry.columns) for entry in swept.entries] == [
+        {"revision": f"step{step}", "step": step} for step in (20, 300, 1000)
+    ]
+    assert swept.entries[0].reference == f"someone/run@{steps['step20']}"
+    (title,) = pp.sweep("someone/run", revisions="Training*", **QUICK).entries
+    assert title.columns["step"] == 77
+    with pytest.raises(UsageError, match=r"no revision matches 'x'.*'main'"):
+        pp.sweep("someone/run", revisions="x", **QUICK)
