@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Literal
 
 import numpy as np
@@ -53,10 +54,16 @@ def copies(values: Floats) -> Copies | None:
     'each row stands 4 times in succession'
     """
     n = len(values)
-    rows = np.ascontiguousarray(values + 0.0)  # no minus before zero
-    names = np.unique(rows, axis=0, return_inverse=True)[1].ravel()
-    there = rows.any(axis=1)
-    different = len(np.unique(names[there]))
+    # By digest, row by row: sorting whole rows would copy a large table several times.
+    first: dict[bytes, int] = {}
+    names = np.array(
+        [
+            first.setdefault(blake2b(row + 0.0, digest_size=16).digest(), at)  # no minus before 0
+            for at, row in enumerate(values)
+        ]
+    )
+    there = values.any(axis=1)
+    different = len(set(names[there]))
     count = int(there.sum()) - different
     if different < 2 or count < max(2, MANY * n):
         return None
