@@ -319,11 +319,10 @@ def _refuse_foreign(folder: Path, called: Path | None = None) -> None:
         ) from error
     if foreign:
         hint = f", or run `posprobe report {name}` first, if it is a bundle of an earlier release"
-        several = len(foreign) > 1
+        were = "were" if len(foreign) > 1 else "was"
         raise OutputError(
-            f"{name}: posprobe did not write {'all files' if several else 'a file'} in it, or "
-            f"{'some' if several else 'it'} changed since, and {'they' if several else 'it'} "
-            f"would be lost: {listed(foreign)}. Choose a folder of its own with --out DIR"
+            f"{name}: it holds {listed(foreign)}, which {were} not written by posprobe, or {were} "
+            f"changed since, and would be lost. Choose a folder of its own with --out DIR"
             f"{hint if {'analysis.json', PAGE} & set(foreign) else ''}."
         )
 

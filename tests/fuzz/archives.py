@@ -112,7 +112,7 @@ def _members(rng: random.Random) -> Case:
     )
     stream = io.BytesIO(b"")
     chosen = rng.choice([name for name in source.namelist() if "/data/" in name])
-    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w") as archive:
+    with warnings.catch_warnings(), build.Archive(stream, "w") as archive:
         warnings.simplefilter("ignore")
         names = source.namelist()
         if kind == "order":
@@ -174,7 +174,7 @@ def _evil(rng: random.Random) -> Case:
         content = pickle.dumps(Evil(), protocol=rng.choice((0, 2, 4)))
     elif kind == "zip":
         stream = io.BytesIO()
-        with zipfile.ZipFile(stream, "w") as archive:
+        with build.Archive(stream, "w") as archive:
             archive.writestr("archive/data.pkl", pickle.dumps(Evil(), protocol=2))
             archive.writestr("archive/version", b"3\n")
         content = stream.getvalue()
@@ -196,7 +196,7 @@ def _evil(rng: random.Random) -> Case:
         content = raw
         if rng.random() < 0.6:
             stream = io.BytesIO()
-            with zipfile.ZipFile(stream, "w") as archive:
+            with build.Archive(stream, "w") as archive:
                 archive.writestr("archive/data.pkl", b"\x80\x02" + raw)
                 archive.writestr("archive/version", b"3\n")
             content = stream.getvalue()

@@ -10,7 +10,6 @@ import pickle
 import random
 import struct
 import warnings
-import zipfile
 from typing import Any
 
 import numpy as np
@@ -189,7 +188,7 @@ def _objects(rng: random.Random) -> Case:
     if rng.random() < 0.5:
         return _npy(content, "objects", "error")
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
+    with build.Archive(stream, "w") as archive:
         archive.writestr("wpe.npy", content)
     return _npz(stream.getvalue(), "objects in an archive", "error")
 
@@ -216,7 +215,7 @@ def _archive(rng: random.Random) -> Case:
         )
     )
     stream = io.BytesIO()
-    with warnings.catch_warnings(), zipfile.ZipFile(stream, "w") as archive:
+    with warnings.catch_warnings(), build.Archive(stream, "w") as archive:
         warnings.simplefilter("ignore")
         archive.writestr("wpe.npy", saved(right))
         if kind == "twin":
@@ -268,7 +267,7 @@ def _bomb(rng: random.Random) -> Case:
     text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, 1024), }}"
     stream = io.BytesIO()
     with (
-        zipfile.ZipFile(stream, "w", 8) as archive,
+        build.Archive(stream, "w", 8) as archive,
         archive.open("wpe.npy", "w", force_zip64=True) as out,
     ):
         out.write(header(text, b""))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 T = TypeVar("T")
+
+
+class Archive(zipfile.ZipFile):
+    """An archive without the time of its making, so that a seed makes it again to the byte."""
+
+    def writestr(self, name: Any, *given: Any) -> None:
+        """Write a member, of the year 1980."""
+        info = zipfile.ZipInfo(name)
+        info.compress_type = self.compression
+        super().writestr(info, *given)
+
 
 #: Text that wants to be more than text on a terminal or page.
 HOSTILE = (

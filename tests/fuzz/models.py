@@ -232,10 +232,8 @@ def _weights(rng: random.Random) -> Case:
     elif kind in ("pickle", "zip"):
         content = pickle.dumps(Evil(), protocol=2)
         if kind == "zip":
-            import zipfile
-
             stream = io.BytesIO()
-            with zipfile.ZipFile(stream, "w") as archive:
+            with build.Archive(stream, "w") as archive:
                 archive.writestr("archive/data.pkl", content)
                 archive.writestr("archive/version", b"3\n")
             content = stream.getvalue()
