@@ -59,7 +59,7 @@ SEQUENCE_ARRAYS = {
     "spectrum_power",
     "spectrum_power_by_dim",
 }
-MAIN = [sys.executable, "-c", "from posprobe.cli import main; main()"]
+MAIN = [sys.executable, "-m", "posprobe"]
 #: A mount of one's own needs a namespace of one's own, which not every container grants.
 NAMESPACES = (
     shutil.which("unshare") is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-MAIN = [sys.executable, "-c", "from posprobe.cli import main; main()"]
+MAIN = [sys.executable, "-m", "posprobe"]
 PATCHES = ["analyze", "sincos2d:4x4x16", "--only", "norms", "--nulls", "0"]
 ROWS = ["analyze", "sinusoidal:12x4", "--only", "norms", "--nulls", "0"]
 ASCII = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}

@@ -28,7 +28,7 @@ from posprobe.report.terminal import text as terminal
 #: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
 NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
-MAIN = [sys.executable, "-c", "from posprobe.cli import main; main()"]
+MAIN = [sys.executable, "-m", "posprobe"]
 
 
 def test_what_is_not_seen_is_escaped_and_the_rest_stays() -> None:

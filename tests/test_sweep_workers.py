@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = pytest.mark.slow
-MAIN = [sys.executable, "-c", "from posprobe.cli import main; main()"]
+MAIN = [sys.executable, "-m", "posprobe"]
 
 
 @pytest.fixture
