@@ -615,8 +615,8 @@ def test_report_of_what_is_no_bundle(
     ("output", "said"),
     [
         ("table.xlsx", "the suffix must be"),
-        ("missing/table.npy", "cannot be written"),
-        ("folder.npy", "cannot be written"),
+        ("missing/table.npy", "there is no folder missing"),
+        ("folder.npy", "it is a folder"),
     ],
 )
 def test_extract_to_where_it_cannot_write(output: str, said: str, cli: Cli, tmp_path: Path) -> None:
@@ -641,7 +641,7 @@ def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("posprobe.families.load", broken)
+    monkeypatch.setattr("posprobe.checkpoint_analysis.load", broken)
     done = cli("analyze", "sinusoidal:8x4")
     assert done.code == 1
     assert done.err.startswith("posprobe: a bug: ZeroDivisionError")
