@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from posprobe.analyses import Similarity
 from posprobe.arrays import cores
 from posprobe.checkpoint_analysis import analyze_any, load_any, scheme_length
 from posprobe.checkpoints.shared import Shared, bytes_read, sharing
@@ -27,6 +28,7 @@ from posprobe.reference import Reference, parse_reference
 from posprobe.report import Analysis, SchemeAnalysis, analyze_schemes, bundle_name
 from posprobe.schemes import Scheme
 from posprobe.sweeps.columns import scheme_row, table_row
+from posprobe.sweeps.thumbnails import thumbnail
 from posprobe.tables import PositionTable
 
 #: Drawing is not for several threads at a time.
@@ -165,7 +167,11 @@ def _analyze(
             if options.bundles:
                 row["bundle"] = _save(analysis, loaded, task.bundles, typed)
             if not isinstance(loaded, tuple):
-                record["rows"].append(table_row(analysis.to_dict()) | row | laps())
+                row = table_row(analysis.to_dict()) | row
+                if isinstance(seen := analysis.results.get("similarity"), Similarity):
+                    # Beside the columns: for the atlas, not for the table.
+                    row["thumbnail"] = thumbnail(seen.centered.matrix)
+                record["rows"].append(row | laps())
                 return
             length = scheme_length(rows)
             for scheme in loaded:
