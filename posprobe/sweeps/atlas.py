@@ -16,7 +16,7 @@ import numpy as np
 
 from posprobe.formatting import cell, percent
 from posprobe.measurements import compared_numbers
-from posprobe.page import Cell, Column, Page, Section, Table
+from posprobe.page import Cell, Column, Page, Row, Section, Table
 from posprobe.report.html import html
 from posprobe.report.index import HEADLINE
 from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
@@ -50,6 +50,7 @@ class Atlas:
 
     def __init__(self, own: Mapping[str, Kind]) -> None:
         self.own = own
+        self.kept = _kept()
         self.rows: list[dict[str, Any]] = []
         self.total = 0
 
@@ -59,7 +60,7 @@ class Atlas:
         for row in rows:
             self.total += 1
             if len(self.rows) < MOST:
-                kept = {name: row[name] for name in _kept() if row.get(name) is not None}
+                kept = {name: row[name] for name in self.kept if row.get(name) is not None}
                 self.rows.append(kept | said)
 
     def page(self, about: Mapping[str, Any], counts: Mapping[str, int]) -> str:
@@ -135,7 +136,9 @@ class Atlas:
     def _groups(self) -> dict[str, str]:
         """Name what rows can be grouped by: words of which there are not too many."""
         own = {f"{OWN}{name}": _short(name) for name in self.own}
-        asked = {f"answers.{name}": text for name, text in (QUESTIONS | SCHEME_QUESTIONS).items()}
+        asked = {
+            f"answers.{name}": text for name, text in {**QUESTIONS, **SCHEME_QUESTIONS}.items()
+        }
         found = self._there(own | _KINDS | asked)
         return {
             key: label
@@ -148,29 +151,32 @@ class Atlas:
         kinds = [key for key in ("family", "scheme") if key in self._there(_KINDS)]
         mine = [key for key in numbers if key not in _SIZES and not key.startswith(OWN)][:NUMBERS]
         sizes = [key for key in numbers if key in _SIZES]
+        drawn = "cosines" if any("thumbnail" in row for row in self.rows) else ""
         headings = (
             Column("name", notes=("reference",)),
-            Column("cosines"),
+            *([Column(drawn)] if drawn else []),
             *(Column(_KINDS[key]) for key in kinds),
             *(Column(_short(key.removeprefix(OWN)), key in numbers) for key in own),
             *(Column(numbers[key], numeric=True) for key in (*sizes, *mine)),
         )
-        rows = tuple(
+        rows: tuple[Row, ...] = tuple(
             (
                 Cell(
                     _short(_name(row)),
-                    note=_short(str(row.get("reference", ""))),
+                    note=_short(whole) if (whole := _reference(row)) != _name(row) else "",
                     href=f"{quote(str(row['bundle']))}/report.html" if "bundle" in row else "",
                 ),
-                Cell("", sketch=str(at)),
+                *([Cell("", sketch=str(at))] if drawn else []),
                 *(_short(_shown(row.get(key))) for key in (*kinds, *own, *sizes, *mine)),
             )
             for at, row in enumerate(self.rows)
         )
-        caption = (
-            "Cosines: of every pair of positions, mean row subtracted; red 1, white 0, blue -1. A "
-            "dash is undefined, or not measured."
-        )
+        caption = "A dash is undefined, or not measured."
+        if drawn:
+            caption += (
+                " Cosines: of every pair of positions, mean row subtracted; red is 1, white 0, "
+                "blue -1."
+            )
         return Table(caption, headings, rows)
 
 
@@ -180,8 +186,12 @@ def _kept() -> list[str]:
     return [*said, *_SIZES, *_KINDS, *answers, *compared_numbers()]
 
 
+def _reference(row: Mapping[str, Any]) -> str:
+    return str(row.get("reference", ""))
+
+
 def _name(row: Mapping[str, Any]) -> str:
-    return str(row.get("name") or row.get("reference", ""))
+    return str(row.get("name") or _reference(row))
 
 
 def _short(text: str) -> str:

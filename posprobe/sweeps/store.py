@@ -180,7 +180,7 @@ class Store:
     def consolidate(self, entries: Sequence[Entry], about: Mapping[str, Any]) -> dict[str, int]:
         """Write ``sweep.parquet``, ``sweep.csv``, ``failures.csv``, ``sweep.json``, ``atlas.html``.
 
-        Memory does not depend on how many records there are.
+        Memory does not depend on how many records there are, beyond the rows that the atlas shows.
 
         Returns
         -------

@@ -166,7 +166,7 @@ def _analyze(
             row = {"reference": typed}
             if options.bundles:
                 row["bundle"] = _save(analysis, loaded, task.bundles, typed)
-            if not isinstance(loaded, tuple):
+            if isinstance(analysis, Analysis):
                 row = table_row(analysis.to_dict()) | row
                 if isinstance(seen := analysis.results.get("similarity"), Similarity):
                     # Beside the columns: for the atlas, not for the table.
@@ -174,9 +174,9 @@ def _analyze(
                 record["rows"].append(row | laps())
                 return
             length = scheme_length(rows)
-            for scheme in loaded:
+            for scheme in analysis.records:
                 document = analyze_schemes(scheme, length=length).to_dict()
-                whose = {"reference": f"{typed}#{scheme.name}"} if len(loaded) > 1 else {}
+                whose = {"reference": f"{typed}#{scheme.name}"} if len(analysis.records) > 1 else {}
                 record["rows"].append(scheme_row(document) | row | whose | laps())
 
 
