@@ -464,19 +464,20 @@
         const of = values.map((word) => (word ? (common.includes(word) ? common.indexOf(word) : 7) : 8));
         return { label, of, names: [...common, "others", "none"].map((word, k) => word ?? k), kind: "c" };
       }
-      const known = values.filter((each) => each != null);
-      const [low, high] = [Math.min(...known), Math.max(...known)];
-      const bin = (each) => Math.min(4, Math.floor(((each - low) / (high - low || 1)) * 5));
-      const end = (k) => written(low + ((high - low) * k) / 5);
-      const names = high > low ? [0, 1, 2, 3, 4].map((k) => `${end(k)} to ${end(k + 1)}`) : [written(low)];
-      return { label, of: values.map((each) => (each == null ? 8 : bin(each))), names: Object.assign(names, { 8: "undefined" }), kind: "n" };
+      const known = values.filter((each) => each != null).sort((a, b) => a - b);
+      // Fifths of the rows: few numbers are spread evenly.
+      const edges = [0, 1, 2, 3, 4, 5].map((k) => known[Math.round((k * (known.length - 1)) / 5)]);
+      const bin = (each) => edges.slice(1, 5).filter((edge) => each > edge).length;
+      const of = values.map((each) => (each == null ? 8 : bin(each)));
+      const names = [0, 1, 2, 3, 4].map((k) => `${k ? "over " : ""}${written(edges[k])} to ${written(edges[k + 1])}`);
+      return { label, of, names: Object.assign(names, { 8: "undefined" }), kind: "n" };
     }
 
     const SHAPES = ["M-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0", "M-4 -4h8v8h-8z", "M0 -5l5 9h-10z", "M0 -5.5l5 5.5l-5 5.5l-5 -5.5z",
       "M0 5l5 -9h-10z", "M-5 -1.5h3.5v-3.5h3v3.5h3.5v3h-3.5v3.5h-3v-3.5h-3.5z", "M-5 -3l10 0l-3 6h-4z"];
     const shape = ({ kind, of }, k) => (kind === "c" ? SHAPES[of[k]] ?? SHAPES[0] : SHAPES[0]);
     const ticks = (low, high) => {
-      const rough = (high - low) / 4;
+      const rough = (high - low) / 6;
       const ten = 10 ** Math.floor(Math.log10(rough));
       const step = [1, 2, 5, 10].find((each) => each * ten >= rough) * ten;
       const found = [];
@@ -504,14 +505,21 @@
         const drawn = shown.filter((k) => x.values[k] != null && y.values[k] != null);
         chart.replaceChildren();
         chart.setAttribute("viewBox", `0 0 ${wide} ${high}`);
-        const scale = (values, from, to) => {
+        const ends = (values) => {
           const known = drawn.map((k) => values[k]);
-          let [low, top] = [Math.min(...known), Math.max(...known)];
+          const [low, top] = [Math.min(...known), Math.max(...known)];
           const margin = (top - low) * 0.04 || Math.abs(low) * 0.1 || 1;
-          [low, top] = [low - margin, top + margin];
-          return { low, top, at: (each) => from + ((each - low) / (top - low)) * (to - from) };
+          return [low - margin, top + margin];
         };
-        const [across, up] = [scale(x.values, left, right), scale(y.values, bottom, top)];
+        const [[x0, x1], [y0, y1]] = [ends(x.values), ends(y.values)];
+        // On a map a distance is one in every direction.
+        const unit = x.label ? 0 : Math.max((x1 - x0) / (right - left), (y1 - y0) / (bottom - top));
+        const scale = (low, high, from, to) => {
+          const span = unit ? unit * Math.abs(to - from) : high - low;
+          const first = (low + high - span) / 2;
+          return { low: first, top: first + span, at: (each) => from + ((each - first) / span) * (to - from) };
+        };
+        const [across, up] = [scale(x0, x1, left, right), scale(y0, y1, bottom, top)];
         draw(chart, "path", { class: "frame", d: `M${left} ${top}V${bottom}H${right}` });
         if (x.label && drawn.length) {
           for (const tick of ticks(across.low, across.top)) {
@@ -550,7 +558,7 @@
         const [x, y] = axes();
         const said = [x, y].filter((axis) => axis.label).map((axis) => `${axis.label} ${written(axis.values[found.k])}`);
         const { label, values } = colours[colour.value];
-        output.textContent = [names[found.k], ...said, `${label} ${typeof values[found.k] === "number" ? written(values[found.k]) : values[found.k] || "–"}`].join(" · ");
+        output.textContent = [...new Set([names[found.k], ...said, `${label} ${typeof values[found.k] === "number" ? written(values[found.k]) : values[found.k] || "–"}`])].join(" · ");
       }
 
       const near = (event) => {
