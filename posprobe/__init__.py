@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from posprobe.sweeps import (
         Sweep,
         read_sweep,
+        research_table,
         sweep,
     )
     from posprobe.tables import (
@@ -159,6 +160,7 @@ _HOMES = {
     "random_images": "forward",
     "random_tokens": "forward",
     "read_sweep": "sweeps",
+    "research_table": "sweeps",
     "rotary_frequencies": "encodings",
     "rotation": "analyses",
     "scale": "analyses",
@@ -233,6 +235,7 @@ __all__ = [
     "random_images",
     "random_tokens",
     "read_sweep",
+    "research_table",
     "rotary_frequencies",
     "rotation",
     "scale",

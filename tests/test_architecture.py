@@ -66,7 +66,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
     "sweeps": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",
-        "formatting", "measurements", "nulls", "report", "schemes",
+        "formatting", "measurements", "nulls", "page", "report", "schemes",
     },
     "cli": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",

@@ -71,6 +71,8 @@ BUNDLES: dict[str, Callable[[], Any]] = {
 }
 #: Pages of every kind.
 PAGES = (*BUNDLES, "index")
+#: What the sweep of the atlas is over.
+SWEPT = 6
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +82,20 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, make in BUNDLES.items():
         make().save(folder / name)
     write_index(folder)
+    rng = np.random.default_rng(0)
+    given: list[dict[str, Any]] = [{"reference": "sinusoidal:30x8", "group": "formula"}]
+    for number in range(1, SWEPT):
+        np.save(folder / f"{number} <b>.npy", np.cumsum(rng.normal(size=(20 + number, 6)), axis=0))
+        given.append({"reference": str(folder / f"{number} <b>.npy"), "group": HOSTILE[0]})
+    pp.sweep(
+        given, out=folder / "sweep", only=["similarity", "pca"], nulls=0, engine="threads"
+    ).run()
     return folder
 
 
 def address(bundles: Path, name: str) -> str:
-    page = bundles / "index.html" if name == "index" else bundles / name / "report.html"
-    return page.as_uri()
+    places = {"index": "index.html", "atlas": "sweep/atlas.html"}
+    return (bundles / places.get(name, f"{name}/report.html")).as_uri()
 
 
 @pytest.fixture
@@ -120,7 +130,7 @@ def show(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 @pytest.mark.registry
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1100), ("dark", 1100), ("light", 390)])
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, "atlas"])
 def test_axe_finds_no_violation(
     name: str, scheme: str, width: int, bundles: Path, show: Callable[..., Page]
 ) -> None:
@@ -133,7 +143,7 @@ def test_axe_finds_no_violation(
     assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found] == []
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, "atlas"])
 def test_a_narrow_page_does_not_scroll_sideways(
     name: str, bundles: Path, show: Callable[..., Page]
 ) -> None:
@@ -501,3 +511,47 @@ def test_names_in_the_list_are_text(tmp_path: Path, show: Callable[..., Page]) -
     assert page.locator("b, img:not([src^='data:image/png;base64,'])").count() == 0
     page.locator("tbody th a").nth(1).click()
     assert page.locator("h1").count() == 1
+
+
+# The atlas of a sweep.
+
+
+def test_the_atlas_is_filtered_sorted_and_read_by_keys(
+    bundles: Path, show: Callable[..., Page]
+) -> None:
+    page = show(address(bundles, "atlas"))
+    known = pp.read_sweep(bundles / "sweep").to_pylist()
+    names = [row["name"] for row in known]
+    body = page.locator("table").last.locator("tbody tr:visible th")
+
+    def seen() -> list[str]:
+        return [text.split("\n")[0] for text in body.all_inner_texts()]
+
+    assert seen() == names
+    # Names and groups of strangers are text, in every list that the script makes of them.
+    assert page.locator("b").count() == 0
+    assert page.locator(".legend").first.inner_text().count(plain(HOSTILE[0])) == 1
+    sort = page.get_by_role("button", name="participation ratio").first
+    sort.press("Enter")
+    by_ratio = sorted(known, key=lambda row: row["pca.participation_ratio"])
+    assert seen() == [row["name"] for row in by_ratio]
+    page.get_by_label("Filter").press_sequentially("sinus")
+    assert seen() == ["sinusoidal:30x8"]
+    assert "1 of 6 rows" in page.locator(".bar output").inner_text()
+    assert page.locator(".points [class^=c]").count() == 2  # on the map and on the scatter
+    for _ in range(5):
+        page.keyboard.press("Backspace")
+    page.get_by_label("Show only").select_option("group")
+    page.get_by_label("where it is").select_option(plain(HOSTILE[0]))
+    assert set(seen()) == set(names[1:])
+    # From point to point, and to the row.
+    scatter = page.locator(".map").last
+    page.get_by_label("Across").select_option("positions")
+    scatter.focus()
+    assert scatter.evaluate("e => getComputedStyle(e).outlineStyle") != "none"
+    for count in range(1, SWEPT):
+        scatter.press("ArrowRight")
+        assert f"positions {20 + count}" in page.locator(".map + p output").last.inner_text()
+    scatter.press("Enter")
+    focused = page.evaluate("document.activeElement.textContent")
+    assert focused.startswith("5 <b>.npy")

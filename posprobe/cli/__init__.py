@@ -21,6 +21,7 @@ from posprobe.cli.lists import families, samples
 from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.report import report
 from posprobe.cli.sweep import sweep
+from posprobe.cli.table import table
 from posprobe.errors import PosprobeError
 from posprobe.foreign import brief, plain
 from posprobe.progress import shown
@@ -51,7 +52,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    analyze, sweep, compare, figure, forward, inspect, extract, report, samples, families,
+    analyze, sweep, compare, table, figure, forward, inspect, extract, report, samples, families,
 ):  # fmt: skip
     app.command()(command)
 

@@ -158,6 +158,7 @@ def sweep(
         place = plain(str(prepared.folder))
         say(f"Table    {place}/sweep.parquet, {place}/sweep.csv")
         say(f"Failures {place}/failures.csv")
+        say(f"Atlas    {place}/atlas.html")
     if strict and failures:
         raise typer.Exit(failures[0]["exit_code"])
 

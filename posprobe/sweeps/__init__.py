@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from posprobe.sweeps.many import Sweep, sweep
+    from posprobe.sweeps.research import research_table
     from posprobe.sweeps.store import read_sweep
 
-_HOMES = {"Sweep": "many", "read_sweep": "store", "sweep": "many"}
+_HOMES = {"Sweep": "many", "read_sweep": "store", "research_table": "research", "sweep": "many"}
 
-__all__ = ["Sweep", "read_sweep", "sweep"]
+__all__ = ["Sweep", "read_sweep", "research_table", "sweep"]
 
 
 def __getattr__(name: str) -> Any:

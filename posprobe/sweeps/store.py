@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from posprobe.errors import InvalidCheckpoint, MissingExtra, OutputError, UnknownReference
 from posprobe.formatting import listed
 from posprobe.report.files import expanded, there, whole_files
+from posprobe.sweeps.atlas import Atlas
 from posprobe.sweeps.columns import OWN, Kind, columns, own_kind, own_value
 from posprobe.sweeps.references import Entry
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 #: Names the format of ``sweep.json``.
 SWEEP = "posprobe.sweep/1"
 TABLE, CSV, FAILURES, ABOUT = "sweep.parquet", "sweep.csv", "failures.csv", "sweep.json"
+ATLAS = "atlas.html"
 #: Rows that are in memory at a time.
 ROWS = 256
 #: Longest part and description that are read, in bytes.
@@ -176,9 +178,9 @@ class Store:
     # --- tables -------------------------------------------------------------------------------
 
     def consolidate(self, entries: Sequence[Entry], about: Mapping[str, Any]) -> dict[str, int]:
-        """Write ``sweep.parquet``, ``sweep.csv``, ``failures.csv`` and ``sweep.json``.
+        """Write ``sweep.parquet``, ``sweep.csv``, ``failures.csv``, ``sweep.json``, ``atlas.html``.
 
-        Memory does not depend on how many records there are.
+        Memory does not depend on how many records there are, beyond the rows that the atlas shows.
 
         Returns
         -------
@@ -195,7 +197,8 @@ class Store:
             for name, value in record["own"].items():
                 own[name] = own_kind([value], own.get(name))
         counts = {"references": 0, "rows": 0, "failures": 0}
-        targets = [self.folder / name for name in (TABLE, CSV, FAILURES, ABOUT)]
+        targets = [self.folder / name for name in (TABLE, CSV, FAILURES, ABOUT, ATLAS)]
+        atlas = Atlas(own)
         try:
             with whole_files(*targets) as place:
                 failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
@@ -207,10 +210,12 @@ class Store:
                         counts["rows"] += len(record["rows"])
                         counts["failures"] += len(record["failures"])
                         tables.add(record["rows"], record["own"])
+                        atlas.add(record["rows"], record["own"])
                         failures.writerows(
                             [f[name] for name in FAILURE] for f in record["failures"]
                         )
                 (place / ABOUT).write_text(_json({**about, "counts": counts}), encoding="utf-8")
+                (place / ATLAS).write_text(atlas.page(about, counts), encoding="utf-8")
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return counts

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from posprobe.analyses import Similarity
 from posprobe.arrays import cores
 from posprobe.checkpoint_analysis import analyze_any, load_any, scheme_length
 from posprobe.checkpoints.shared import Shared, bytes_read, sharing
@@ -27,6 +28,7 @@ from posprobe.reference import Reference, parse_reference
 from posprobe.report import Analysis, SchemeAnalysis, analyze_schemes, bundle_name
 from posprobe.schemes import Scheme
 from posprobe.sweeps.columns import scheme_row, table_row
+from posprobe.sweeps.thumbnails import thumbnail
 from posprobe.tables import PositionTable
 
 #: Drawing is not for several threads at a time.
@@ -164,13 +166,17 @@ def _analyze(
             row = {"reference": typed}
             if options.bundles:
                 row["bundle"] = _save(analysis, loaded, task.bundles, typed)
-            if not isinstance(loaded, tuple):
-                record["rows"].append(table_row(analysis.to_dict()) | row | laps())
+            if isinstance(analysis, Analysis):
+                row = table_row(analysis.to_dict()) | row
+                if isinstance(seen := analysis.results.get("similarity"), Similarity):
+                    # Beside the columns: for the atlas, not for the table.
+                    row["thumbnail"] = thumbnail(seen.centered.matrix)
+                record["rows"].append(row | laps())
                 return
             length = scheme_length(rows)
-            for scheme in loaded:
+            for scheme in analysis.records:
                 document = analyze_schemes(scheme, length=length).to_dict()
-                whose = {"reference": f"{typed}#{scheme.name}"} if len(loaded) > 1 else {}
+                whose = {"reference": f"{typed}#{scheme.name}"} if len(analysis.records) > 1 else {}
                 record["rows"].append(scheme_row(document) | row | whose | laps())
 
 

@@ -1,0 +1,275 @@
+"""``atlas.html``: the tables of a sweep on one page, to sort, filter, map and group.
+
+The page has the skeleton, style and script of every page (`posprobe.report.html`); what its script
+draws, maps and scatters, comes from the numbers that the page carries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from posprobe.formatting import cell, percent
+from posprobe.measurements import compared_numbers
+from posprobe.page import Cell, Column, Page, Row, Section, Table
+from posprobe.report.html import html
+from posprobe.report.index import HEADLINE
+from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
+from posprobe.sweeps.columns import OWN, Kind, own_value
+from posprobe.sweeps.thumbnails import image, is_thumbnail, levels_of
+
+#: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
+MOST = 2000
+#: Letters of a text that the page shows.
+LETTERS = 120
+#: Columns of numbers, and of the user's own, that the table shows; plots have all.
+NUMBERS, OWNS = 8, 6
+#: Values that a column may have to be one of groups.
+GROUPS = 60
+_SIZES = {"positions": "positions", "dim": "dimensions"}
+_SAID_OF_GROUPS = (
+    "Rows that share the value of a column: how many, how their matrices look, and the medians of "
+    "their numbers."
+)
+_KINDS = {"family": "family", "scheme": "kind", "layout": "layout"}
+
+
+class Atlas:
+    """The page of a sweep, filled row by row.
+
+    Parameters
+    ----------
+    own
+        The user's columns and their kinds.
+    """
+
+    def __init__(self, own: Mapping[str, Kind]) -> None:
+        self.own = own
+        self.kept = _kept()
+        self.rows: list[dict[str, Any]] = []
+        self.total = 0
+
+    def add(self, rows: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> None:
+        """Add the rows of a reference with the user's columns of it."""
+        said = {f"{OWN}{name}": own_value(value, self.own[name]) for name, value in own.items()}
+        for row in rows:
+            self.total += 1
+            if len(self.rows) < MOST:
+                kept = {name: row[name] for name in self.kept if row.get(name) is not None}
+                self.rows.append(kept | said)
+
+    def page(self, about: Mapping[str, Any], counts: Mapping[str, int]) -> str:
+        """Return the page as HTML that refers to nothing but the bundles beside it."""
+        numbers, groups = self._numbers(), self._groups()
+        x, y, share = _map([row.get("thumbnail") for row in self.rows])
+        data = {
+            "names": [_short(_name(row)) for row in self.rows],
+            "numbers": [
+                {"label": label, "values": [_number(row.get(key)) for row in self.rows]}
+                for key, label in numbers.items()
+            ],
+            "groups": [
+                {"label": label, "values": [_word(row.get(key)) for row in self.rows]}
+                for key, label in groups.items()
+            ],
+            "map": {"x": x, "y": y},
+        }
+        sketches = {
+            str(at): image(row["thumbnail"])
+            for at, row in enumerate(self.rows)
+            if is_thumbnail(row.get("thumbnail"))
+        }
+        references = counts["references"]
+        shown = Page(
+            title="Atlas",
+            subject=f"{counts['rows']} rows",
+            lead=f"{counts['rows']:,} position tables and encodings of {references:,} references.",
+            notes=tuple(self._notes(counts)),
+            sections=(
+                Section("map", "Map", paragraphs=(_said_of_map(share),)),
+                Section(
+                    "scatter", "Any two numbers",
+                    paragraphs=("Each row of the table by two of its numbers.",),
+                ),
+                Section(
+                    "groups", "Groups",
+                    paragraphs=(_SAID_OF_GROUPS,),
+                ),
+                Section("tables", "Tables", tables=(self._table(numbers),)),
+                Section("made", "How it was made", terms=_made(about, counts)),
+            ),
+            provenance=(),
+        )  # fmt: skip
+        return html(shown, {"atlas": data}, version("posprobe"), sketches=sketches)
+
+    def _notes(self, counts: Mapping[str, int]) -> Iterable[str]:
+        if self.total > len(self.rows):
+            yield (
+                f"The first {len(self.rows):,} of {self.total:,} rows are shown; `sweep.parquet` "
+                "has all."
+            )
+        if counts["failures"]:
+            yield f"{counts['failures']:,} failed: `failures.csv` says which, and why."
+
+    def _there(self, keys: Mapping[str, str]) -> dict[str, str]:
+        return {
+            key: label
+            for key, label in keys.items()
+            if any(row.get(key) is not None for row in self.rows)
+        }
+
+    def _numbers(self) -> dict[str, str]:
+        """Name what can be plotted, by key: sizes, headline numbers, and numbers of the user's."""
+        known = compared_numbers()
+        ordered = dict.fromkeys([*HEADLINE, *known])
+        found = dict(_SIZES) | {key: known[key].label for key in ordered}
+        for name, kind in self.own.items():
+            if kind in ("int64", "double"):
+                found[f"{OWN}{name}"] = _short(name)
+        return self._there(found)
+
+    def _groups(self) -> dict[str, str]:
+        """Name what rows can be grouped by: words of which there are not too many."""
+        own = {f"{OWN}{name}": _short(name) for name in self.own}
+        asked = {
+            f"answers.{name}": text for name, text in {**QUESTIONS, **SCHEME_QUESTIONS}.items()
+        }
+        found = self._there(own | _KINDS | asked)
+        return {
+            key: label
+            for key, label in found.items()
+            if len({_word(row.get(key)) for row in self.rows}) <= GROUPS
+        }
+
+    def _table(self, numbers: Mapping[str, str]) -> Table:
+        own = [f"{OWN}{name}" for name in self.own][:OWNS]
+        kinds = [key for key in ("family", "scheme") if key in self._there(_KINDS)]
+        mine = [key for key in numbers if key not in _SIZES and not key.startswith(OWN)][:NUMBERS]
+        sizes = [key for key in numbers if key in _SIZES]
+        drawn = "cosines" if any("thumbnail" in row for row in self.rows) else ""
+        headings = (
+            Column("name", notes=("reference",)),
+            *([Column(drawn)] if drawn else []),
+            *(Column(_KINDS[key]) for key in kinds),
+            *(Column(_short(key.removeprefix(OWN)), key in numbers) for key in own),
+            *(Column(numbers[key], numeric=True) for key in (*sizes, *mine)),
+        )
+        rows: tuple[Row, ...] = tuple(
+            (
+                Cell(
+                    _short(_name(row)),
+                    note=_short(whole) if (whole := _reference(row)) != _name(row) else "",
+                    href=f"{quote(str(row['bundle']))}/report.html" if "bundle" in row else "",
+                ),
+                *([Cell("", sketch=str(at))] if drawn else []),
+                *(_short(_shown(row.get(key))) for key in (*kinds, *own, *sizes, *mine)),
+            )
+            for at, row in enumerate(self.rows)
+        )
+        caption = "A dash is undefined, or not measured."
+        if drawn:
+            caption += (
+                " Cosines: of every pair of positions, mean row subtracted; red is 1, white 0, "
+                "blue -1."
+            )
+        return Table(caption, headings, rows)
+
+
+def _kept() -> list[str]:
+    answers = [f"answers.{name}" for name in (*QUESTIONS, *SCHEME_QUESTIONS)]
+    said = ["name", "reference", "bundle", "thumbnail"]
+    return [*said, *_SIZES, *_KINDS, *answers, *compared_numbers()]
+
+
+def _reference(row: Mapping[str, Any]) -> str:
+    return str(row.get("reference", ""))
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return str(row.get("name") or _reference(row))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
+
+
+def _shown(value: Any) -> str:
+    return cell(_number(value)) if isinstance(value, int | float) else str(value or "–")
+
+
+def _number(value: Any) -> float | int | None:
+    """Return a number with the digits that a plot can show."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value if isinstance(value, int) else float(f"{value:.4g}")
+
+
+def _word(value: Any) -> str:
+    return "" if value is None else _short(_shown(value))
+
+
+def _map(
+    thumbnails: Sequence[Any],
+) -> tuple[list[float | None], list[float | None], float | None]:
+    """Place tables on a plane by the distances between their small matrices.
+
+    The first two principal components, which is classical scaling of the Euclidean distances; cells
+    that are undefined count as 0, and those off the diagonal twice, as in the whole matrix.
+
+    Returns
+    -------
+    tuple
+        Coordinates, None without a matrix, and the share of the variance that they show; None
+        where there are fewer than three tables, or all look alike.
+    """
+    at = [k for k, text in enumerate(thumbnails) if is_thumbnail(text)]
+    nowhere: list[float | None] = [None] * len(thumbnails)
+    if len(at) < 3:
+        return nowhere, nowhere, None
+    cells = np.nan_to_num(np.stack([levels_of(thumbnails[k]) for k in at]))
+    side = int((2 * cells.shape[1]) ** 0.5)
+    rows, columns = np.tril_indices(side)
+    cells *= np.where(rows == columns, 1.0, 2**0.5)
+    cells -= cells.mean(axis=0)
+    spread, directions = np.linalg.eigh(cells.T @ cells)
+    if spread.sum() <= 1e-9:
+        return nowhere, nowhere, None
+    first_two = directions[:, [-1, -2]]
+    # Directions have no sign of their own.
+    largest = first_two[np.abs(first_two).argmax(axis=0), [0, 1]]
+    placed = cells @ (first_two * np.sign(largest))
+    x, y = list(nowhere), list(nowhere)
+    for k, (across, up) in zip(at, placed.tolist(), strict=True):
+        x[k], y[k] = _number(across), _number(up)
+    return x, y, float(spread[-2:].sum() / spread.sum())
+
+
+def _said_of_map(share: float | None) -> str:
+    if share is None:
+        return (
+            "There is no map: it needs three tables whose similarity was measured, and which "
+            "differ."
+        )
+    return (
+        "Tables whose matrices of cosines look alike are near each other, whatever their size: the "
+        f"first two principal components of the small matrices, {percent(share)} of their variance."
+    )
+
+
+def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, str]:
+    options, environment = about["options"], about["environment"]
+    facts = {
+        "command": f"`{environment['command']}`" if environment.get("command") else "",
+        "analyses": ", ".join(options["only"] or ()) or "all that apply",
+        "rows": ":".join("" if b is None else str(b) for b in options["rows"] or ()) or "all",
+        "null models": f"{options['nulls']} draws of each, seed {environment['seed']}",
+        "posprobe": str(environment["posprobe"]),
+        "made": str(environment["created"]),
+        "failed": str(counts["failures"]),
+    }
+    return {name: text for name, text in facts.items() if text}

@@ -1,0 +1,156 @@
+"""The table of a paper: its numbers, its formats, and text that could do something in them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import posprobe as pp
+from posprobe.cli import main
+from posprobe.errors import UsageError
+from posprobe.formatting import cell, lookup
+
+NUMBERS = ["positions", "dim", "pca.stable_rank"]
+HOSTILE = "a|b&<script>x</script> \\input{x} $1$ _*[k](u) 50% --# \x1b[2J"
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep over a random walk whose name is hostile, and a sinusoid."""
+    place = tmp_path_factory.mktemp("sweep")
+    walk = np.cumsum(np.random.default_rng(0).normal(size=(24, 6)), axis=0)
+    hostile = place / f"=1+1 {HOSTILE.replace('/', '')}.npy"
+    np.save(hostile, walk)
+    given = [
+        {"reference": str(hostile), "note": "=cmd|' /C calc'!A0"},
+        {"reference": "sinusoidal:32x8", "note": "-1.5"},
+    ]
+    return pp.sweep(given, out=place / "s", only=["pca"], nulls=3, engine="threads").run().folder
+
+
+@pytest.mark.parametrize("form", ["markdown", "latex", "html"])
+def test_numbers_and_bands_are_those_of_the_analysis(sweep: Path, form: str) -> None:
+    reference = pp.read_sweep(sweep)["reference"][0].as_py()
+    entry = pp.analyze(pp.load(reference), only=["pca"], nulls=3).to_dict()["nulls"]["numbers"]
+    band = entry["pca.stable_rank"]["walk"]
+    text = pp.research_table(sweep, numbers=NUMBERS, format=form, beside=["sinusoid"])
+    for number in (24, 6, entry["pca.stable_rank"]["value"], band["p5"], band["p95"]):
+        assert cell(number) in text
+    assert cell(entry["pca.stable_rank"]["sinusoid"]) in text
+    assert "5 to 95" in text
+    assert "3 draws (seed 0)" in text
+    assert f"Made with posprobe {pp.__version__}" in text
+
+
+def test_references_are_measured_as_far_as_needed_and_named() -> None:
+    text = pp.research_table(
+        ["sample:digits-vit", "sinusoidal:64x16", "rotary:64x16"],
+        numbers=["dim", "pca.stable_rank", "grid.row_share", "rotation.pairs"],
+        band="gaussian", nulls=2, rows=slice(0, 40),
+    ).splitlines()  # fmt: skip
+    table = pp.load("sinusoidal:64x16")[:40]
+    rank = lookup(pp.analyze(table, only=["pca"], nulls=0).to_dict(), "pca.stable_rank")
+    assert text[3].startswith(f"| sinusoidal:64x16 | 16 | {cell(rank)} <sub>")
+    assert text[3].endswith("| – | – |")
+    assert text[4] == "| rotary:64x16 | – | – | – | 8 |"
+    assert "Positions 0 to 39." in text[-1]
+    assert re.search(r"sample:digits-vit, SHA-256 [0-9a-f]{12}\.", text[-1])
+
+
+class _Read(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
+        self.tags.add(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_foreign_text_does_nothing_in_any_format(sweep: Path) -> None:
+    asked = [*NUMBERS, "user.note"]
+    made = {
+        form: pp.research_table(sweep, numbers=asked, format=form)
+        for form in ("markdown", "latex", "csv", "html")
+    }
+    assert not any("\x1b" in text for text in made.values())
+    read = _Read()
+    read.feed(made["html"])
+    shown = {"table", "caption", "thead", "tbody", "tr", "th", "td", "br", "small"}
+    assert read.tags <= shown
+    assert "<script>x<script>" in read.text
+    # A row of Markdown has as many cells as its head, and no tag.
+    rows = [re.split(r"(?<!\\)\|", line) for line in made["markdown"].splitlines() if "|" in line]
+    assert {len(row) for row in rows[:4]} == {len(asked) + 3}
+    assert set(re.findall(r"<[^>]*>", made["markdown"])) <= {"<sub>", "</sub>"}
+    # Nothing of the name is a command, mathematics, a comment or another column of LaTeX.
+    body = next(line for line in made["latex"].splitlines() if line.startswith("=1+1"))
+    assert len(re.findall(r"(?<!\\)&", body)) == len(asked)
+    assert r"\input" not in made["latex"]
+    assert r"\textbackslash{}input\{x\} \$1\$ \_*{[}k{]}(u) 50\% -{}-\#" in body
+    (first, second) = csv.DictReader(StringIO(made["csv"]))
+    assert first["name"].startswith("'=1+1")
+    assert first["user.note"].startswith("'=cmd")
+    assert second["user.note"] == "-1.5"
+    known = pp.read_sweep(sweep)["pca.stable_rank"].to_pylist()
+    assert [float(row["pca.stable_rank"]) for row in (first, second)] == known
+
+
+def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
+    given = [{"reference": "sinusoidal:8x4", "x": -2.5, "y": 1.2e-7}]
+    swept = pp.sweep(given, out=tmp_path / "s", only=["norms"], nulls=0, engine="threads").run()
+    text = pp.research_table(swept.folder, numbers=["user.x", "user.y"], format="latex")
+    assert r"sinusoidal:8x4 & $-2.5$ & $1.2\times 10^{-7}$ \\" in text
+    for part in (r"\toprule", r"\midrule", r"\bottomrule", r"\caption{"):
+        assert text.count(part) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"numbers": ["pca.nonsense"]}, r"'pca\.nonsense'\. There are .*positions.*pca\.top3"),
+        ({"numbers": []}, "no number is chosen"),
+        ({"format": "word"}, "markdown, latex, csv, html"),
+        ({"band": "sinusoid"}, "gaussian, permuted, walk, stationary"),
+        ({"beside": ["x"]}, "sinusoid, gaussian"),
+    ],
+    ids=str,
+)
+def test_what_is_unknown_is_refused_with_what_is_known(
+    options: dict[str, list[str]], said: str, sweep: Path
+) -> None:
+    for source in (sweep, "sinusoidal:8x4"):
+        with pytest.raises(UsageError, match=said):
+            pp.research_table(source, **options)  # type: ignore[arg-type]
+
+
+def test_a_sweep_has_what_it_measured_and_stands_alone(sweep: Path) -> None:
+    with pytest.raises(UsageError, match=r"'similarity\.raw\.far_mean'\. There are reference"):
+        pp.research_table(sweep, numbers=["similarity.raw.far_mean"])
+    with pytest.raises(UsageError, match="a sweep stands alone"):
+        pp.research_table([str(sweep), "sinusoidal:8x4"])
+    # Without a choice the usual ones, as far as they are there.
+    assert pp.research_table(sweep).startswith("| table | positions | dim | participation ratio |")
+
+
+def test_the_command_prints_what_the_function_returns(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["posprobe", "table", str(sweep), "--format", "latex", "--numbers", "dim,pca.top3"]
+    monkeypatch.setattr("sys.argv", [*command, "--band", "none", "--beside", "walk"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    expected = pp.research_table(
+        sweep, numbers=["dim", "pca.top3"], format="latex", band=None, beside=["walk"]
+    )
+    assert capsys.readouterr().out == expected
