@@ -132,7 +132,7 @@ def test_a_repr_is_one_short_line_and_a_card_has_no_long_lists() -> None:
 
 def test_properties_are_handed_to_the_axes() -> None:
     ax = pp.pca(VALUES).plot(title="mine", xlim=(1, 3))
-    assert ax.get_title() == "mine"
+    assert ax.get_title(loc="left") == "mine"
     assert ax.get_xlim() == (1, 3)
     plt.close()
     with pytest.raises(AttributeError, match="no_such"):

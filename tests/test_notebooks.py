@@ -72,6 +72,8 @@ def test_runs_without_network_and_its_asserts_hold(
         monkeypatch.setenv(name, "1")
     # Startup files of whoever runs the tests are no part of a notebook.
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    # A notebook's figures are shown in it, wherever a test before this one drew its own.
+    monkeypatch.delenv("MPLBACKEND", raising=False)
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     # Notebook 6 is about a running model and says that it needs the extra `models`.
     fence = NO_NETWORK if path.stem == WITH_A_MODEL else NO_NETWORK + NO_MODELS

@@ -23,13 +23,14 @@ from itertools import chain, count, islice
 from pathlib import Path
 from typing import TypeAlias
 
-# One thread, so that a fork has all there is; set before NumPy is imported.
-os.environ |= {
-    "OPENBLAS_NUM_THREADS": "1",
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "MPLBACKEND": "agg",
-}
+if __name__ == "__main__":
+    # One thread, so that a fork has all there is; set before NumPy is imported.
+    os.environ |= {
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "MPLBACKEND": "agg",
+    }
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
