@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from posprobe.analyses import Similarity
 
+#: Letters of the longest name that stands slanted below a column.
+SLANTED = 20
 #: What is written above pairwise numbers, and what encodings that are the same have.
 TITLES = {
     "cka": ("CKA", 1),
@@ -101,15 +103,21 @@ def distances(*, signed: bool) -> Builder:
     def build(sheet: Sheet, results: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
         matrices = references["distances"]
         labels = list(results)
-        beside = LETTER * max(map(len, labels)) + 0.3
+        longest = max(map(len, labels))
+        beside = LETTER * longest + 0.3
+        # Slanted, long names would reach into the drawing on their left.
+        slant, below = (30, 0.5 * beside) if longest <= SLANTED else (90, beside)
         side = min(0.42 * len(labels), (sheet.width - beside) / len(matrices) - 0.1)
         figure = sheet.figure(
-            side + 0.5 + 0.5 * beside, width=beside + (side + 0.1) * len(matrices), compressed=True
+            side + 0.5 + below, width=beside + (side + 0.1) * len(matrices), compressed=True
         )
         axes = figure.subplots(1, len(matrices), squeeze=False)[0]
         for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
             title, same = TITLES[name]
             _cells(ax, matrix, labels, signed=signed, reverse=same == 0)
+            ax.tick_params(axis="x", labelrotation=slant)
+            for text in ax.get_xticklabels():
+                text.set_horizontalalignment("right" if slant < 90 else "center")
             for text in ax.texts:
                 text.set_fontsize(min(7, 20 * side / len(labels)))
             ax.set_title(f"{title}\n({same}: the same)", fontsize="medium")
@@ -134,7 +142,7 @@ def _cells(
         dark = abs(value) > 0.65 if signed else not np.isnan(value) and alike < 0.55
         color = INK if np.isnan(value) else "white" if dark else "black"
         ax.text(column, row, text, ha="center", va="center", color=color)
-    ax.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
+    ax.set_xticks(range(len(labels)), labels)
     ax.set_yticks(range(len(labels)), labels)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
