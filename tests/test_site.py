@@ -39,7 +39,8 @@ def test_what_a_page_tells_to_type_runs(
             if language == "python":
                 exec(compile(text, page.name, "exec"), names)  # noqa: S102 - what a reader types
                 continue
-            for words in (shlex.split(line) for line in text.splitlines()):
+            for line in text.replace("\\\n", "").splitlines():
+                words = shlex.split(line)
                 if words[0] != "posprobe":
                     continue
                 monkeypatch.setattr(sys, "argv", words)

@@ -143,7 +143,7 @@ def test_dask_gives_the_same_and_a_worker_that_is_killed_loses_nothing(
         started(*worker, "--no-nanny") as first,
         started(*worker, "--no-nanny"),
     ):
-        wait_for(about.exists)
+        wait_for(lambda: about.exists() and about.stat().st_size > 0)
         address = json.loads(about.read_text())["address"]
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
                          **{**QUICK, "engine": "dask", "scheduler": address})  # fmt: skip
