@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.answer import Answer
-from posprobe.analyses.answers import ask, half_length, settle
+from posprobe.analyses.answers import ask, settle
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.rotation_answers import closed_form
+from posprobe.analyses.stationary import half_length
 from posprobe.analyses.toeplitz import toeplitz_inverse
 from posprobe.analyses.views import view
 

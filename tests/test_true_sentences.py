@@ -162,11 +162,13 @@ def test_a_weak_rotation_is_not_the_main_thing() -> None:
         }
         return main_clause(answers)
 
-    assert said(0.4) == "a rotation with a period of 4.1 positions, holding 40% of the variance"
-    assert said(0.002) == (
-        "a smooth curve: likeness falls to half within 27 positions; beside that, a rotation with "
-        "a period of 4.1 positions, holding less than 1% of the variance"
+    assert said(0.6) == "a rotation with a period of 4.1 positions, holding 60% of the variance"
+    smooth_curve = "a smooth curve: likeness falls to half within 27 positions"
+    assert said(0.2) == (
+        f"{smooth_curve}; beside that, a rotation with a period of 4.1 positions, holding 20% of "
+        "the variance"
     )
+    assert said(0.002) == smooth_curve
 
 
 def test_a_whole_turn_takes_its_period_however_phases_wobble_within() -> None:
@@ -233,3 +235,49 @@ def test_kernels_share_and_differ_in_words() -> None:
     assert answers["kernel_falls"][table] == "no"
     assert answers["kernel_offset"] == {name: "yes", table: "yes", random: "no"}
     assert "correlation" in told["summary"]
+
+
+# --- tables that nobody trained on purpose ---
+
+
+def test_a_table_of_tiles_that_was_trained_on_returns_after_its_period() -> None:
+    tiled = np.tile(gaussian(32, 16), (4, 1)) + 0.4 * gaussian(128, 16, seed=1)
+    summary, _ = told(tiled)
+    assert "rows 32 positions apart are alike again (mean cosine 0.8" in summary
+
+
+def test_even_positions_are_alike_and_odd_ones() -> None:
+    alternating = curve(64, 16) / 3 + np.where(np.arange(64) % 2, 1, -1)[:, None]
+    assert "rows 2 positions apart are alike again" in told(alternating)[0]
+
+
+@pytest.mark.parametrize("values", [walk(128, 16), curve(128, 16), waves(128, [9.0])])
+def test_what_moves_on_or_goes_round_is_not_said_to_return(values: Floats) -> None:
+    assert "alike again" not in told(values)[0]
+
+
+def test_distances_of_a_sinusoid_follow_from_the_offset_wherever_it_is_moved() -> None:
+    values = pp.load("sinusoidal:256x64").values + np.linspace(0, 5, 64)
+    answer = told(values)[1]["stationary"]
+    assert answer["answer"] == "yes"
+    assert "but for rounding" in answer["sentence"]
+
+
+def test_eight_rows_of_a_walk_are_too_few_to_show_bounds() -> None:
+    for seed in range(10):
+        answers = told(np.cumsum(gaussian(8, 64, seed=seed), axis=0))[1]
+        assert answers["stationary"]["answer"] != "yes"
+
+
+def test_one_column_that_outweighs_all_others_is_told_though_there_is_no_order() -> None:
+    values = gaussian(128, 64)
+    values[:, 7] *= 100
+    summary, answers = told(values)
+    assert answers["low_dimensional"]["answer"] == "yes"
+    assert "the rows look independent; 1 direction holds nine tenths of the variance" in summary
+
+
+def test_a_helix_is_a_curve_before_it_is_a_rotation() -> None:
+    angle = 0.3 * np.arange(128)
+    helix = np.stack([np.sin(angle), np.cos(angle), np.arange(128) / 20], axis=1)
+    assert told(helix)[0].startswith("A smooth curve that winds 6.1 times")

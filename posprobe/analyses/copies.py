@@ -1,4 +1,4 @@
-"""Rows that are exact copies of others: blocks, periods, mirror images."""
+"""Rows that are copies of others: blocks, periods, mirror images, and rows that nearly return."""
 
 from __future__ import annotations
 
@@ -10,25 +10,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.stationary import offset_sums
+from posprobe.formatting import hundredths
 
+#: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so.
+AGAIN, BETWEEN = 0.5, 0.5
+#: Share of the greatest mean cosine from which a shorter period is the period.
+SHORTER = 0.9
+#: Mean cosine that rotations with so much of the variance leave to tell of.
+UNTOLD = 0.3
+#: Rows, from the first, in which a period is looked for; it is at most half of them.
+PERIOD_ROWS = 4096
 #: Least share of rows that are copies of earlier ones of which anything is said.
 MANY = 0.1
 
 
 @dataclass(frozen=True)
 class Copies:
-    """Rows that are exact copies of others.
+    """Rows that are copies of others.
 
     Parameters
     ----------
     text
         A clause whose subject is the table.
     kind
-        Whether they follow each other, return after a period, or in reverse order, or neither.
+        Whether they follow each other, return after a period, or in reverse order, or nearly return
+        after a period, or none of these.
     """
 
     text: str
-    kind: Literal["blocks", "period", "mirror", "any"]
+    kind: Literal["blocks", "period", "mirror", "near", "any"]
 
 
 def copies(values: Floats) -> Copies | None:
@@ -83,3 +94,48 @@ def _period(names: NDArray[np.intp]) -> int:
     half = len(names) // 2
     same = (p for p in range(1, half + 1) if (names[p:] == names[:-p]).all())
     return next(same, 0)
+
+
+def returns(values: Floats, rotating: float) -> Copies | None:
+    """Say whether rows are alike again after a period, more than what rotates in them explains.
+
+    A table that was made by putting copies of a shorter one after each other, and trained on, is
+    such a one.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``, finite.
+    rotating
+        Share of the variance in what goes round and is told of elsewhere: rows return, then.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> tiled = np.tile(rng.normal(size=(16, 8)), (4, 1)) + 0.1 * rng.normal(size=(64, 8))
+    >>> returns(tiled, rotating=0.0).text
+    'rows 16 positions apart are alike again (mean cosine 0.99, -0.27 between)'
+    """
+    rows = values[:PERIOD_ROWS] / (np.abs(values).max(initial=0.0) or 1.0)
+    n = len(rows)
+    rows = rows - rows.mean(axis=0)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    rows = rows / np.where(norms > 1e-12, norms, 1.0)
+    cosine = (offset_sums(rows) / np.arange(n, 0, -1))[: n // 2 + 1]
+    nearer = np.minimum.accumulate(cosine)[:-1]
+    again = (cosine[1:] >= AGAIN) & (cosine[1:] - nearer >= BETWEEN)
+    again[1:] &= cosine[2:] >= cosine[1:-1]
+    again[:-1] &= cosine[1:-1] >= cosine[2:]
+    periods = np.flatnonzero(again) + 1
+    if not len(periods):
+        return None
+    period = int(periods[cosine[periods] >= SHORTER * cosine[periods].max()][0])
+    mean, between = float(cosine[period]), float(nearer[period - 1])
+    if mean - rotating < UNTOLD:
+        return None
+    text = (
+        f"rows {period} positions apart are alike again (mean cosine {hundredths(mean)}, "
+        f"{hundredths(between)} between)"
+    )
+    return Copies(text, "near")

@@ -83,6 +83,25 @@ def offset_sums(points: Floats) -> Floats:
     return np.asarray(np.fft.ifft(total_power(points, fast_length(2 * n))).real[:n])
 
 
+def half_length(points: Floats) -> float:
+    """Return the distance at which the mean inner product of rows halves, from that of neighbours.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred.
+    """
+    n = len(points)
+    mean = offset_sums(points) / np.arange(n, 0, -1)
+    if mean[1] <= 0:
+        return 0.0
+    below = np.flatnonzero(mean[1:] <= mean[1] / 2)
+    if not len(below):
+        return float(n - 1)
+    k = int(below[0]) + 1
+    return float(k - 1 + (mean[k - 1] - mean[1] / 2) / (mean[k - 1] - mean[k]))
+
+
 def fit_kernel(points: Floats) -> Kernel:
     """Fit a falling kernel to a sequence.
 

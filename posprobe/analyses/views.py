@@ -18,6 +18,8 @@ from posprobe.analyses.stationary import Kernel, fit_kernel, leading
 LEVEL = 0.02
 #: Draws of each null.
 DRAWS = 49
+#: Rows of the draws that need a factor of the kernel; longer tables are thinned.
+DRAWN_ROWS = 128
 #: Walks of the table's own steps: so many that the least p-value passes alone among six questions.
 WALKS = 129
 #: Longest table that is looked at whole; of longer ones, the first so many rows.

@@ -19,6 +19,8 @@ HELD = 0.95
 ALIKE = 0.2
 #: Share of the variance of rotations from which a summary begins with them.
 LEADING = 0.1
+#: The same of a smooth curve; and the least share that a summary tells of.
+MOST, TOLD = 0.5, 0.01
 #: Most directions, as a share of all, that a summary calls few.
 FEW = 0.25
 #: Least share of an axis code's variance of a pair of components that a sentence tells of.
@@ -128,12 +130,6 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
         text = f"each patch is a code of its {summed} ({share:.0%} of the variance)"
         rotating = answers["axis_rotations"]
         return text + (_rotating_codes(rotating, codes) if says("axis_rotations") else "")
-    if answers["order"].answer == "no":
-        return "no sign that the order of positions matters: the rows look independent"
-    if answers["order"].answer == "cannot tell":
-        if answers["order"].value is None:  # too few, or all equal
-            return _told(answers["order"].sentence)
-        return "it cannot be told whether the order of positions matters"
     few = ""
     if says("low_dimensional"):
         value = answers["low_dimensional"].value
@@ -144,6 +140,12 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
                 f"; {count} direction{' holds' if count == 1 else 's hold'} nine tenths of the "
                 "variance"
             )
+    if answers["order"].answer == "no":
+        return f"no sign that the order of positions matters: the rows look independent{few}"
+    if answers["order"].answer == "cannot tell":
+        if answers["order"].value is None:  # too few, or all equal
+            return _told(answers["order"].sentence)
+        return f"it cannot be told whether the order of positions matters{few}"
     on_grid = "rows_and_columns" in answers
     if on_grid:
         return _patches(answers, says) + few
@@ -157,10 +159,12 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
     if says("rotations"):
         turning = answers["rotations"]
         series = answers["ladder"].answer == "yes"
-        if series or turning.effect is None or turning.effect >= LEADING or not turning.value:
+        least = MOST if says("smooth") else LEADING
+        if series or turning.effect is None or turning.effect >= least or not turning.value:
             told = _rotations(turning, answers["ladder"]) + few
             return told + (held if answers["stationary"].answer == "no" else "")
-        beside = f"; beside that, {_rotations(turning, answers['ladder'])}"
+        if turning.effect >= TOLD:
+            beside = f"; beside that, {_rotations(turning, answers['ladder'])}"
     wound = ""
     if says("winding"):
         wound = f" that winds {answers['winding'].value['turns']:.1f} times around a centre"

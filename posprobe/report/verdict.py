@@ -14,7 +14,7 @@ from posprobe.analyses.answers import ask
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.copies import Copies, copies
+from posprobe.analyses.copies import Copies, copies, returns
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stretch import runs
@@ -85,7 +85,12 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     start, stretch = inputs.table.start, inputs.stretch
     parts = _parts(inputs, dtype)
     others = [part["summary"] for part in parts]
-    alike = None if isinstance(layout, Grid) else copies(_host(inputs.positions.values))
+    alike = None
+    if not isinstance(layout, Grid):
+        positions, turning = _host(inputs.positions.values), answers["rotations"]
+        rotating = turning.effect or 0.0 if turning.answer == "yes" else 0.0
+        rotating = 1.0 if answers["winding"].answer == "yes" else rotating
+        alike = copies(positions) or returns(positions, rotating)
     zero = found.norms == 0
     if not isinstance(layout, Grid):
         among = 0 < int(np.count_nonzero(zero[stretch.rows])) < stretch.stop - stretch.first
