@@ -255,7 +255,8 @@ def test_nothing_is_skipped_in_ci_but_for_hardware(kind: str, ci: str, tmp_path:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rsf", "-p", "no:cacheprovider", str(tmp_path)],
         capture_output=True, text=True, check=False, cwd=tmp_path,
-        env=os.environ | {"CI": ci, "POSPROBE_TEST_CACHE": str(tmp_path / "kept")},
+        env=os.environ
+        | {"CI": ci, "PYTEST_ADDOPTS": "", "POSPROBE_TEST_CACHE": str(tmp_path / "kept")},
     )  # fmt: skip
     assert "posprobe-is-not-called-that 0.0.0 could not be fetched" in done.stdout
     summary = done.stdout.splitlines()[-1]
