@@ -23,6 +23,7 @@ from posprobe.analyses.headline import (
     products,
     shape_constants,
     sinusoid_headline,
+    sinusoid_numbers,
 )
 from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.analyses.stationary import Process, fit_process
@@ -151,17 +152,21 @@ def bands(
     UsageError
         If there are too many draws.
     """
-    shared = shape_constants(table.layout, table.dim, blocks)
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
     tasks = list(_tasks(values, draws, table.layout))
-    if not shared.blocks:
-        tasks, draws = [], 0
-    process, whole = None, None
+    if not draws or not BLOCKS & set(blocks):
+        own = measure()
+        formula = sinusoid_numbers(table.layout, table.dim, frozenset(blocks) & BLOCKS)
+        return {
+            key: {"value": value, "sinusoid": formula.get(key)} | {name: band([]) for name in NULLS}
+            for key, value in own.items()
+        }
+    shared = shape_constants(table.layout, table.dim, blocks)
+    whole = None
     with stage(f"{table.name}: null models"):
-        if draws:
-            process = fit_process(values, table.layout)
-        if draws and len(values) <= MAX_ROWS:
+        process = fit_process(values, table.layout)
+        if len(values) <= MAX_ROWS:
             whole = products(values.astype(np.float32))
 
     def draw_one(task: tuple[str, int, int]) -> dict[str, float | None]:

@@ -10,8 +10,9 @@ skill looks at the `COMPONENTS` leading components only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,6 +248,14 @@ def sinusoid_headline(shared: ShapeConstants) -> dict[str, float | None]:
         unused = max(0, min(shared.sinusoid.shape) - scores.shape[1])
         numbers["shift.skill"] = leading_skill(np.pad(scores, ((0, 0), (0, unused))))
     return numbers
+
+
+@lru_cache(maxsize=64)
+def sinusoid_numbers(
+    layout: Layout, dim: int, blocks: frozenset[str]
+) -> Mapping[str, float | None]:
+    """Compute the headline numbers of the sinusoid of a shape, once for all tables of the shape."""
+    return sinusoid_headline(shape_constants(layout, dim, blocks))
 
 
 def headline_curves(values: Floats, shared: ShapeConstants) -> dict[str, NDArray[np.float64]]:
