@@ -119,6 +119,8 @@ def _is_mapped(path: Path) -> bool:
         return False
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
+        for member in members:
+            archive.open(member).close()  # what stands before each says the same as the directory
     twice = next((n for n, k in Counter(m.filename for m in members).items() if k > 1), None)
     if twice is not None:
         raise InvalidCheckpoint(

@@ -9,6 +9,7 @@ from io import BytesIO
 import numpy as np
 
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
+from posprobe.foreign import plain
 
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 #: What matplotlib writes of a drawing, and nothing else: a text in which every element, attribute
@@ -110,6 +111,10 @@ def inline(svg: str, name: str, label: str) -> str:
 
 def _is_drawing(rest: str) -> bool:
     if not _DRAWING.fullmatch(rest):
+        return False
+    # Characters that are not seen as themselves, written out or by number.
+    text = rest.replace("\n", "").replace("\t", "")
+    if "&#" in text or plain(text) != text:
         return False
     # What is drawn again holds nothing that is: groups that draw each other would never end.
     return set(_USED.findall(rest)).isdisjoint(_GROUPS.findall(rest))
