@@ -163,7 +163,7 @@ def test_every_venue_is_tested() -> None:
         (venue, kind)
         for venue in STATED
         for kind in KINDS
-        if venue in UNLIKE or kind == "similarity"
+        if venue == UNLIKE[0] or kind == "similarity"
     ],
 )
 def test_every_kind_is_drawn_for_every_venue(venue: str, kind: str) -> None:
