@@ -29,7 +29,10 @@ from posprobe.formatting import listed
 from posprobe.report.files import expanded, there, whole_files
 from posprobe.sweeps.atlas import Atlas
 from posprobe.sweeps.columns import OWN, Kind, columns, own_kind, own_value
+from posprobe.sweeps.fingerprints import read_fingerprint
+from posprobe.sweeps.lineages import Lineages
 from posprobe.sweeps.references import Entry
+from posprobe.sweeps.search import FINGERPRINTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +181,7 @@ class Store:
     # --- tables -------------------------------------------------------------------------------
 
     def consolidate(self, entries: Sequence[Entry], about: Mapping[str, Any]) -> dict[str, int]:
-        """Write ``sweep.parquet``, ``sweep.csv``, ``failures.csv``, ``sweep.json``, ``atlas.html``.
+        """Write the tables, the fingerprints, ``sweep.json`` and the atlas.
 
         Memory does not depend on how many records there are, beyond the rows that the atlas shows.
 
@@ -197,18 +200,22 @@ class Store:
             for name, value in record["own"].items():
                 own[name] = own_kind([value], own.get(name))
         counts = {"references": 0, "rows": 0, "failures": 0}
-        targets = [self.folder / name for name in (TABLE, CSV, FAILURES, ABOUT, ATLAS)]
-        atlas = Atlas(own)
+        names = (TABLE, CSV, FAILURES, ABOUT, ATLAS, FINGERPRINTS)
+        targets = [self.folder / name for name in names]
+        atlas, lineages = Atlas(own), Lineages()
         try:
             with whole_files(*targets) as place:
                 failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
-                with _Tables(place, own) as tables, failed:
+                prints = (place / FINGERPRINTS).open("w", encoding="utf-8")
+                with _Tables(place, own) as tables, failed, prints:
                     failures = csv.writer(failed)
                     failures.writerow(FAILURE)
                     for record in self.records(entries):
                         counts["references"] += 1
                         counts["rows"] += len(record["rows"])
                         counts["failures"] += len(record["failures"])
+                        for row in record["rows"]:
+                            prints.write(_fingerprint_line(row, lineages))
                         tables.add(record["rows"], record["own"])
                         atlas.add(record["rows"], record["own"])
                         failures.writerows(
@@ -219,6 +226,18 @@ class Store:
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return counts
+
+
+def _fingerprint_line(row: dict[str, Any], lineages: Lineages) -> str:
+    """Place a row in its lineage; return what is kept of its table as a line, if there is any."""
+    reference, content = str(row.get("reference", "")), row.pop("fingerprint", None)
+    found = read_fingerprint(content)
+    if found is None:
+        row["lineage"] = reference
+        return ""
+    row["lineage"] = lineages.place(reference, found)
+    known = {"reference": reference, "name": row.get("name"), "fingerprint": content}
+    return json.dumps(known) + "\n"
 
 
 class _Tables:
