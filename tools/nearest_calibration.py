@@ -33,12 +33,13 @@ def smooth(rng: np.random.Generator, n: int, d: int) -> Floats:
 
 def walk(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a random walk."""
-    return np.asarray(np.cumsum(rng.normal(size=(n, d)), axis=0))
+    return np.asarray(np.cumsum(rng.normal(size=(n, d)), axis=0), dtype=np.float64)
 
 
 def turned(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Turn the sinusoid's columns at random."""
-    return np.asarray(pp.sinusoidal(n, d)) @ np.linalg.qr(rng.normal(size=(d, d)))[0]
+    turn = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    return np.asarray(pp.sinusoidal(n, d).values @ turn, dtype=np.float64)
 
 
 def one_direction(rng: np.random.Generator, n: int, d: int) -> Floats:

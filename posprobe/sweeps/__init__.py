@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from posprobe.sweeps.fingerprints import Likeness
     from posprobe.sweeps.many import Sweep, sweep
     from posprobe.sweeps.research import research_table
+    from posprobe.sweeps.runs import series
     from posprobe.sweeps.search import Match, Nearest, nearest
     from posprobe.sweeps.store import read_sweep
 
@@ -18,6 +19,7 @@ _HOMES = {
     "nearest": "search",
     "read_sweep": "store",
     "research_table": "research",
+    "series": "runs",
     "sweep": "many",
 }
 
@@ -29,6 +31,7 @@ __all__ = [
     "nearest",
     "read_sweep",
     "research_table",
+    "series",
     "sweep",
 ]
 

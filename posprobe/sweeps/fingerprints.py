@@ -32,7 +32,9 @@ STEP = 24
 CHANCE = 1e-9
 #: Relative distance below which fingerprints tell nothing: they are rounded to half precision.
 PRECISION = 3e-4
-#: The same that rounding a table to a format makes, where it is coarser than that.
+#: Relative distance of related tables beyond which little of one may be left in the other.
+FAR = 0.5
+#: The same as `PRECISION` that rounding a table to a format makes, where it is coarser than that.
 ROUNDING = {"F16": 3e-4, "BF16": 2.4e-3}
 
 Relation: TypeAlias = Literal["exact copy", "fine-tune of", "resized from", "unrelated"]
@@ -267,6 +269,8 @@ def _judged(relation: Relation, distance: float, chance: float, rows: int, where
     told = f"{where} the distance is {_percent(distance)}"
     if chance <= CHANCE:
         said = f"{told}; with columns turned at random it is as small with a chance below 1e-9."
+        if distance > FAR:
+            said += " So far apart, they may have their start in common and no more."
         return Likeness(relation, distance, rows, chance, said)
     said = f"{told}, which columns turned at random make as small with a chance of {chance:.2g}."
     return Likeness("unrelated", distance, rows, chance, said)

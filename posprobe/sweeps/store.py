@@ -195,6 +195,8 @@ class Store:
         OutputError
             If they cannot be written.
         """
+        from posprobe.sweeps.runs import series
+
         own: dict[str, Kind] = {}
         for record in self.records(entries):
             for name, value in record["own"].items():
@@ -222,7 +224,8 @@ class Store:
                             [f[name] for name in FAILURE] for f in record["failures"]
                         )
                 (place / ABOUT).write_text(_json({**about, "counts": counts}), encoding="utf-8")
-                (place / ATLAS).write_text(atlas.page(about, counts), encoding="utf-8")
+                page = atlas.page(about, counts, series(place))
+                (place / ATLAS).write_text(page, encoding="utf-8")
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return counts
@@ -343,13 +346,27 @@ def read_sweep(folder: str | Path) -> pa.Table:
     >>> pp.read_sweep(sweep.folder)["scheme"].to_pylist()
     ['rotary', 'alibi']
     """
+    return read_columns(Path(folder), None)
+
+
+def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
+    """Read those of some columns of a sweep that it has; None stands for all.
+
+    Raises
+    ------
+    PosprobeError
+        As `read_sweep`.
+    """
     need_extra("pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
 
-    path = expanded(Path(folder)) / TABLE
+    path = expanded(folder) / TABLE
     try:
-        return parquet.read_table(path)
+        if names is None:
+            return parquet.read_table(path)
+        there = set(parquet.read_schema(path).names)
+        return parquet.read_table(path, columns=[name for name in names if name in there])
     except FileNotFoundError as error:
         raise UnknownReference(
             f"{folder}: it holds no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
