@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.cli import main
-from posprobe.errors import InvalidCheckpoint, UnknownReference
+from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.samples import samples
 from posprobe.sweeps.fingerprints import (
     NUMBERS,
@@ -258,6 +258,14 @@ def test_the_command_searches_a_sweep(
     swept = pp.sweep(references, out=tmp_path / "s", only=["norms"], **options).run()
     lineages = swept.to_arrow()["lineage"].to_pylist()
     assert lineages == [*references[:3], references[0]]
+    page = (tmp_path / "s" / "atlas.html").read_text(encoding="utf-8")
+    assert "Rows: 4; lineages: 3." in page
+    kept = pp.research_table(tmp_path / "s", numbers=["dim"], unique=True, format="csv")
+    assert [line.split(",")[1] for line in kept.splitlines()[1:]] == references[:3]
+    said = pp.research_table(tmp_path / "s", numbers=["dim"], unique=True)
+    assert "One table of each lineage: 1 that come from one of these are left out" in said
+    with pytest.raises(UsageError, match="--unique is for a sweep"):
+        pp.research_table(references, unique=True)
     # An encoding without a table has nobody.
     assert pp.sweep("rotary:64x8", **options).to_arrow()["lineage"].to_pylist() == ["rotary:64x8"]
     asked = str(tmp_path / "tuned.npy")

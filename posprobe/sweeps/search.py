@@ -74,8 +74,9 @@ class Nearest:
     Examples
     --------
     >>> import posprobe as pp
-    >>> pp.nearest(pp.sinusoidal(100, 31)).matches
-    ()
+    >>> found = pp.nearest(pp.sinusoidal(100, 30))
+    >>> found.matches, found.compared == found.other_width
+    ((), True)
     """
 
     name: str
