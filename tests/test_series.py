@@ -13,6 +13,7 @@ import posprobe as pp
 from posprobe.cli import main
 from posprobe.report.series import Series
 from posprobe.sweeps import runs
+from posprobe.sweeps.fingerprints import fingerprint, likeness
 
 KEPT = Path(__file__).parent / "data" / "series"
 QUICK: dict[str, Any] = {"engine": "threads", "jobs": 1}
@@ -173,3 +174,19 @@ def test_the_answer_to_order_changes_in_a_real_training() -> None:
         answers[step] = {each["question"]: each["answer"] for each in verdict["answers"]}
     assert (answers[0]["order"], answers[1000]["order"]) == ("no", "yes")
     assert (answers[0]["smooth"], answers[1000]["smooth"]) == ("no", "yes")
+
+
+def test_a_training_from_another_start_has_the_structure_and_is_unrelated() -> None:
+    steps = sorted((KEPT / "help-gpt2").glob("*.safetensors"))
+    (other,) = (KEPT / "help-gpt2-seed-1").glob("*.safetensors")
+    theirs = pp.load(str(other))
+    assert pp.similarity(theirs).centered.neighbour_mean > 0.8
+    print_of_theirs = fingerprint(theirs)
+    assert len(steps) == 24
+    for step in steps:
+        assert not likeness(print_of_theirs, fingerprint(pp.load(str(step)))).related
+    # The same start is seen, though the sample was trained six times as long.
+    digits = pp.load(str(KEPT / "digits-vit" / "step-1000.safetensors"))
+    match = pp.nearest(digits).matches[0]
+    assert (match.name, match.likeness.related) == ("digits-vit", True)
+    assert "start in common" in match.likeness.evidence

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from posprobe.measurements import compared_numbers
 from posprobe.report.questions import QUESTIONS
@@ -23,6 +23,10 @@ _WHERE = (
     "reference", "resolved", "commit", "tensor", "scheme", "positions", "dim", f"{OWN}step",
     f"{OWN}run",
 )  # fmt: skip
+
+
+#: Where a run lies or what it is called, whether the list calls it so, its tensor and size.
+_Key: TypeAlias = tuple[str, bool, str | None, int, int]
 
 
 def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
@@ -56,14 +60,15 @@ def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
     ()
     """
     place = Path(folder)
-    runs: dict[tuple[Any, ...], dict[int, int]] = {}
+    runs: dict[_Key, dict[int, int]] = {}
     for at, row in enumerate(read_columns(place, _WHERE).to_pylist()):
         step = _step(row)
         if step is not None and row["scheme"] in ("learned", "fixed"):
             where, name = _parts(row)
             # The tensor of a file that holds nothing else is called after the file.
             tensor = None if row["tensor"] == Path(name).stem else row["tensor"]
-            key = (row.get(f"{OWN}run") or where, tensor, row["positions"], row["dim"])
+            given = row.get(f"{OWN}run")
+            key = (str(given or where), given is not None, tensor, row["positions"], row["dim"])
             runs.setdefault(key, {}).setdefault(step, at)
     found = {key: steps for key, steps in runs.items() if len(steps) >= FEWEST}
     if not found:
@@ -75,9 +80,10 @@ def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
         for known, each in read_fingerprints(place)
         if known.get("reference") in {row["reference"] for row in rows.values()}
     }
-    names = [str(where) for where, *_ in found]
     return tuple(
-        _series(_called(key, names), [(step, rows[steps[step]]) for step in sorted(steps)], prints)
+        _series(
+            _called(key, list(found)), [(step, rows[steps[step]]) for step in sorted(steps)], prints
+        )
         for key, steps in found.items()
     )
 
@@ -101,14 +107,12 @@ def _parts(row: Mapping[str, Any]) -> tuple[str, str]:
     return str(path.parent), path.name
 
 
-def _called(key: tuple[Any, ...], names: Sequence[str]) -> str:
-    """Name a run: the last part of its folder, and the tensor where a folder has several."""
-    where, tensor, positions, dim = key
-    name = str(where) if names.count(str(where)) > 1 else Path(str(where)).name or str(where)
-    others = [other for other in dict.fromkeys(names) if Path(other).name == name]
-    if len(others) > 1:
-        name = str(where)
-    if names.count(str(where)) == 1:
+def _called(key: _Key, keys: Sequence[_Key]) -> str:
+    """Name a run: as the list does, or the last part of its folder; more where that is several."""
+    where, _, tensor, positions, dim = key
+    short = {other: other if own else Path(other).name or other for other, own, *_ in keys}
+    name = short[where] if list(short.values()).count(short[where]) == 1 else where
+    if [other for other, *_ in keys].count(where) == 1:
         return name
     return f"{name}, {tensor or 'table'}, {positions} x {dim}"
 
