@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -109,6 +108,7 @@ def test_a_table_is_found_again_after_noise_and_fine_tuning(name: str) -> None:
 
 @pytest.mark.parametrize("size", [(24, 24), (7, 10)])
 def test_a_resized_grid_is_called_resized(size: tuple[int, int]) -> None:
+    torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)
     axes = made.smooth(rng, 14, 96), made.smooth(rng, 14, 96)
     noise = 0.05 * rng.normal(size=(14, 14, 96))
@@ -132,6 +132,7 @@ def test_a_stretched_sequence_is_called_resized_and_a_longer_one_a_copy() -> Non
 
 
 def test_copies_in_other_formats_are_exact() -> None:
+    torch = pytest.importorskip("torch")
     table = walk(100, 32).astype(np.float32)
     assert compared(table, table.astype(np.float64)).evidence.endswith("the same SHA-256.")
     half = compared(table.astype(np.float16), table)
@@ -277,10 +278,10 @@ def test_the_command_searches_a_sweep(
     ]  # fmt: skip
     assert document["matches"][0]["distance"] == pytest.approx(0.05, rel=0.3)
     assert run(monkeypatch, "nearest", "sample:digits-vit", "--limit", "1", "--offline") == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("exact copy of digits-vit (sample:digits-vit)\n")
-    assert "Apache-2.0" in said.out
-    assert "compared with" in said.err
+    told = capsys.readouterr()
+    assert told.out.startswith("exact copy of digits-vit (sample:digits-vit)\n")
+    assert "Apache-2.0" in told.out
+    assert "compared with" in told.err
     # What is not there, and what is damaged.
     assert run(monkeypatch, "nearest", asked, "--in", str(tmp_path)) == UnknownReference.exit_code
     with (tmp_path / "s" / "fingerprints.jsonl").open("a") as file:

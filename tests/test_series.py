@@ -180,7 +180,7 @@ def test_a_training_from_another_start_has_the_structure_and_is_unrelated() -> N
     steps = sorted((KEPT / "help-gpt2").glob("*.safetensors"))
     (other,) = (KEPT / "help-gpt2-seed-1").glob("*.safetensors")
     theirs = pp.load(str(other))
-    assert pp.similarity(theirs).centered.neighbour_mean > 0.8
+    assert (pp.similarity(theirs).centered.neighbour_mean or 0) > 0.8
     print_of_theirs = fingerprint(theirs)
     assert len(steps) == 24
     for step in steps:
