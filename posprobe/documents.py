@@ -12,7 +12,7 @@ from posprobe.analyses.closeness import ClosenessBlock
 from posprobe.analyses.heads import HeadsBlock
 from posprobe.analyses.rotation import RotationBlock
 from posprobe.analyses.smoothness import SmoothnessBlock
-from posprobe.schema import TWO, Count, Natural, Reasons, Share, Text, limits
+from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, Text, limits
 from posprobe.tables import LayoutBlock, SourceBlock
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
@@ -411,3 +411,56 @@ class ForwardDocument(TypedDict):
     environment: EnvironmentBlock
     verdict: NotRequired[ToldBlock]
     findings: list[FindingBlock]
+
+
+# A sweep: `sweep.json`.
+
+
+class SweepOptionsBlock(TypedDict):
+    """What decides the numbers."""
+
+    only: Annotated[list[str] | None, "Names of analyses; null stands for all that apply."]
+    nulls: Annotated[Count, "Draws of each null model."]
+    rows: Annotated[list[int | None] | None, "First position and one past the last.", TWO]
+    revision: str | None
+    bundles: bool
+
+
+class EngineBlock(TypedDict):
+    """Where tasks were run."""
+
+    name: Literal["processes", "threads", "dask"]
+    jobs: Natural
+    scheduler: str | None
+    requests: Annotated[Natural, "To a hub at once, by all workers."]
+
+
+class SweepRunBlock(TypedDict):
+    """What the last run did."""
+
+    references: Count
+    repeated: Annotated[Count, "Named more than once."]
+    computed: Count
+    recorded: Annotated[Count, "Known from an earlier run."]
+    failed: Count
+    seconds: Size
+
+
+class SweepCountsBlock(TypedDict):
+    """What the files beside it hold."""
+
+    references: Count
+    rows: Count
+    failures: Count
+
+
+class SweepDocument(TypedDict):
+    """Many references; until the first run is finished without ``run`` and ``counts``."""
+
+    schema: Literal["posprobe.sweep/1"]
+    finished: bool
+    options: SweepOptionsBlock
+    engine: EngineBlock
+    environment: EnvironmentBlock
+    run: NotRequired[SweepRunBlock]
+    counts: NotRequired[SweepCountsBlock]

@@ -30,7 +30,7 @@ WHOLE = {
     "test_cli", "test_cli_figure", "test_comparison", "test_devices", "test_environments",
     "test_figures", "test_foreign_text", "test_headline", "test_large_tables",
     "test_notebook_cards", "test_paper_figures", "test_probes", "test_report_page",
-    "test_research_table", "test_scheme_figures", "test_scheme_report", "test_sweep",
+    "test_research_table", "test_scheme_figures", "test_scheme_report", "test_series", "test_sweep",
 }  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"

@@ -90,11 +90,24 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pp.sweep(
         given, out=folder / "sweep", only=["similarity", "pca"], nulls=0, engine="threads"
     ).run()
+    values = [np.cumsum(rng.normal(size=(20, 6)), axis=0) for _ in range(4)]
+    for k, value in enumerate(values):
+        np.save(folder / f"step-{k}.npy", values[0] + 0.01 * k * value)
+    run = [
+        {"reference": str(folder / f"step-{k}.npy"), "step": k, "run": f"mine {HOSTILE[0]}"}
+        for k in range(4)
+    ]
+    options: dict[str, Any] = {"nulls": 1, "engine": "threads"}
+    pp.sweep(run, out=folder / "steps", only=["similarity", "pca"], **options).run()
     return folder
 
 
 def address(bundles: Path, name: str) -> str:
-    places = {"index": "index.html", "atlas": "sweep/atlas.html"}
+    places = {
+        "index": "index.html",
+        "atlas": "sweep/atlas.html",
+        "training run": "steps/atlas.html",
+    }
     return (bundles / places.get(name, f"{name}/report.html")).as_uri()
 
 
@@ -130,7 +143,7 @@ def show(browser: Browser) -> Iterator[Callable[..., Page]]:
 
 @pytest.mark.registry
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1100), ("dark", 390)])
-@pytest.mark.parametrize("name", [*PAGES, "atlas"])
+@pytest.mark.parametrize("name", [*PAGES, "atlas", "training run"])
 def test_axe_finds_no_violation(
     name: str, scheme: str, width: int, bundles: Path, show: Callable[..., Page]
 ) -> None:
@@ -143,7 +156,7 @@ def test_axe_finds_no_violation(
     assert [(rule["id"], rule["nodes"][0]["html"][:200]) for rule in found] == []
 
 
-@pytest.mark.parametrize("name", [*PAGES, "atlas"])
+@pytest.mark.parametrize("name", [*PAGES, "atlas", "training run"])
 def test_a_narrow_page_does_not_scroll_sideways(
     name: str, bundles: Path, show: Callable[..., Page]
 ) -> None:
@@ -514,6 +527,21 @@ def test_names_in_the_list_are_text(tmp_path: Path, show: Callable[..., Page]) -
 
 
 # The atlas of a sweep.
+
+
+def test_the_atlas_shows_a_training_run_and_its_lineage(
+    bundles: Path, show: Callable[..., Page]
+) -> None:
+    page = show(address(bundles, "training run"))
+    title = page.get_by_role("heading", name="Training run").inner_text()
+    assert title == f"Training run: mine {plain(HOSTILE[0])}"
+    assert page.locator("figure svg").count() == 1
+    assert "distance from the last" in page.locator("figure svg").inner_html()
+    table = page.get_by_role("table", name="Lineages of more than one table")
+    assert table.locator("tbody tr").count() == 1
+    assert table.locator("tbody td").first.inner_text() == "4"
+    page.get_by_label("Colour by").select_option("lineage")
+    assert page.locator(".legend").first.inner_text() == "step-0.npy (4)"
 
 
 def test_the_atlas_is_filtered_sorted_and_read_by_keys(

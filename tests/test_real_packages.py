@@ -18,7 +18,8 @@ from safetensors import safe_open
 
 from posprobe.errors import AmbiguousTable, InvalidCheckpoint
 from posprobe.families import load
-from posprobe.tables import PositionTable, Sequence
+from posprobe.sweeps.fingerprints import fingerprint, likeness
+from posprobe.tables import PositionTable, Sequence, table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -225,6 +226,32 @@ def test_a_formula_is_not_seen_in_trained_tables() -> None:
     for name in TABLES:
         table, _ = read(name)
         assert not any("formula" in note for note in table.notes)
+
+
+@pytest.mark.registry
+@pytest.mark.timeout(900)
+def test_every_real_table_is_found_again_and_fine_tunes_are_told_from_other_trainings() -> None:
+    rng = np.random.default_rng(0)
+    tables = {name: read(name)[0] for name in TABLES}
+    prints = {name: fingerprint(table) for name, table in tables.items()}
+    for name, whole in tables.items():
+        values = whole.values.astype(np.float64)
+        size = 0.01 * np.sqrt(np.mean(values**2))
+        noise = size * rng.normal(size=values.shape)
+        drift = rng.normal(size=(len(values), 3)) @ rng.normal(size=(3, whole.dim))
+        drift *= 0.03 * np.linalg.norm(values) / np.linalg.norm(drift)
+        for change in (noise, drift):
+            mine = fingerprint(table(values + change))
+            found = {other: likeness(mine, each) for other, each in prints.items()}
+            related = {other: seen for other, seen in found.items() if seen.related}
+            assert min(related, key=lambda other: related[other].distance or 0.0) == name
+            # The three of one package come from each other, and nothing else does.
+            family = [other for other in TABLES if other.startswith("rxnfp")]
+            assert sorted(related) == (sorted(family) if name in family else [name])
+    # What the estimate says of a real fine-tune is what the tables say.
+    one, other = (tables[name].values.astype(np.float64) for name in ("rxnfp-ft", family[0]))
+    exact = np.linalg.norm(one - other) / np.linalg.norm(other)
+    assert likeness(prints["rxnfp-ft"], prints[family[0]]).distance == pytest.approx(exact, rel=0.2)
 
 
 # --- the fetching itself ---

@@ -66,7 +66,7 @@ def test_every_measurement_has_a_block() -> None:
     assert all(is_typeddict(measurement.block) for measurement in MODEL.values())
 
 
-@pytest.mark.parametrize("name", ["analysis", "comparison", "kernels", "forward"])
+@pytest.mark.parametrize("name", ["analysis", "comparison", "kernels", "forward", "sweep"])
 def test_a_file_is_a_schema_and_complete_in_itself(name: str) -> None:
     schema = stored(name)
     jsonschema.Draft202012Validator.check_schema(schema)
@@ -127,6 +127,18 @@ def test_a_run_of_a_model_follows_the_schema(layout: Sequence | Grid) -> None:
     for layer in document["states"]["layers"]:
         del layer["analyses"]
     assert problems(stored("forward"), document)
+
+
+def test_a_sweep_follows_the_schema_begun_and_finished(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"engine": "threads", "nulls": 0, "rows": slice(0, 12)}
+    sweep = pp.sweep(["sinusoidal:24x8", "./nowhere"], out=tmp_path, only=["norms"], **options)
+    sweep.store.begin(sweep._about())
+    for keys in (set(), {"run", "counts"}):
+        document = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
+        assert keys == {"run", "counts"} & set(document)
+        assert problems(stored("sweep"), document) == []
+        sweep.run()
+    assert problems(stored("sweep"), document | {"counts": {"rows": -1}})
 
 
 @pytest.mark.parametrize("made", [np.ones((9, 3)), np.zeros((2, 1)), walk(3, 2)])

@@ -36,6 +36,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
             documents.ComparisonDocument, blocks=blocks, into=documents.ComparedTable
         ),
         "kernels": json_schema(documents.KernelsDocument),
+        "sweep": json_schema(documents.SweepDocument),
         "forward": json_schema(
             documents.ForwardDocument,
             blocks={name: measurement.block | None for name, measurement in MODEL.items()},

@@ -30,6 +30,7 @@ import json
 import math
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,8 +131,14 @@ def build() -> ViTForImageClassification:
     )
 
 
-def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.Tensor) -> None:
-    """Teach the model to name the digit and to fill in hidden pixels."""
+def train(
+    model: ViTForImageClassification,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    steps: int = STEPS,
+    seen: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Teach the model to name the digit and to fill in hidden pixels; ``seen`` hears of steps."""
     fill = torch.nn.Linear(model.config.hidden_size, 1)
     parameters = [*model.parameters(), *fill.parameters()]
     table = model.get_parameter(TENSOR)
@@ -148,11 +155,12 @@ def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / STEPS)),
+        lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / steps)),
     )
     model.train()
     started = time.monotonic()
-    for step in range(1, STEPS + 1):
+    seen(0)
+    for step in range(1, steps + 1):
         chosen = torch.randint(len(images), (BATCH,))
         target = warp(images[chosen])
         hidden = hide_mask(target)
@@ -168,6 +176,7 @@ def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.
         torch.nn.utils.clip_grad_norm_(parameters, CLIP_NORM)
         optimizer.step()
         schedule.step()
+        seen(step)
         if step % 500 == 0:
             seconds = time.monotonic() - started
             losses = f"class {class_loss.item():.3f}, fill {fill_loss.item():.4f}"

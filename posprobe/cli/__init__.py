@@ -18,6 +18,7 @@ from posprobe.cli.figure import figure
 from posprobe.cli.forward import forward
 from posprobe.cli.inspect import inspect
 from posprobe.cli.lists import families, samples
+from posprobe.cli.nearest import nearest
 from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.report import report
 from posprobe.cli.sweep import sweep
@@ -52,7 +53,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    analyze, sweep, compare, table, figure, forward, inspect, extract, report, samples, families,
+    analyze, sweep, nearest, compare, table, figure, forward, inspect, extract, report, samples,
+    families,
 ):  # fmt: skip
     app.command()(command)
 

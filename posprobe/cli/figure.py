@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,9 @@ from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
 
+if TYPE_CHECKING:
+    from posprobe.report import PaperFigure
+
 #: `posprobe.report.paper_kinds.kinds`, `posprobe.figures.styles.SIGNED` and
 #: `posprobe.figures.venues.VENUES`, repeated so that help starts without NumPy; a test holds them.
 KINDS = (
@@ -51,7 +54,13 @@ class Span(StrEnum):
 
 
 def figure(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help=f"What to draw: {KINDS}.")],
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help=f"What to draw: {KINDS}; or series, a training run in the folder of a sweep.",
+        ),
+    ],
     refs: Annotated[
         list[str],
         typer.Argument(
@@ -112,6 +121,12 @@ def figure(
     relative, rotary and linear encodings.
     """
     set_up_logging(quiet=quiet)
+    if kind == "series":
+        asked = (label, centred, columns, cmap, rows, tensor, grid, revision)
+        if any(option is not None for option in asked):
+            raise UsageError("series draws what a sweep measured: it has --venue and --span only.")
+        _write(_series(refs, output, venue, span), output, quiet=quiet)
+        return
     with stage("Starting"):
         from posprobe.report import analysis, paper
 
@@ -146,6 +161,33 @@ def figure(
         device=device.value,
         length=scheme_length(rows) if kind == "heads" else None,
     )
+    _write(made, output, quiet=quiet)
+
+
+def _series(refs: list[str], output: Path, venue: str, span: Span) -> PaperFigure:
+    """Draw the one training run in a sweep, or the one that is named: SWEEP#RUN."""
+    with stage("Starting"):
+        from posprobe.report.paper import figure_paths
+        from posprobe.sweeps import series
+
+    figure_paths(output)
+    if len(refs) != 1:
+        raise UsageError(f"series draws one training run, and {len(refs)} are given.")
+    folder, _, name = refs[0].partition("#")
+    found = {run.name: run for run in series(folder)}
+    chosen = found.get(name) if name else next(iter(found.values()), None)
+    if not found:
+        raise UsageError(
+            f"{folder}: no three rows of this sweep are steps of one training. Name steps in a "
+            "column `step`, or in references such as run/checkpoint-400."
+        )
+    if chosen is None or (len(found) > 1 and not name):
+        names = ", ".join(f"{folder}#{each}" for each in found)
+        raise UsageError(f"{refs[0]}: it holds {len(found)} training runs. Choose one: {names}.")
+    return chosen.figure(venue, span.value)
+
+
+def _write(made: PaperFigure, output: Path, *, quiet: bool) -> None:
     with stage("Writing the figure"):
         caption = made.save(output)
     typer.echo(made.caption, nl=False)

@@ -61,6 +61,10 @@ def table(
             help="Rows below each table: sinusoid and null models, such as sinusoid,walk.",
         ),
     ] = None,
+    unique: Annotated[
+        bool,
+        typer.Option("--unique", help="Of a sweep: leave out what comes from a table before it."),
+    ] = False,
     rows: Rows = None,
     nulls: Nulls = DEFAULT_NULLS,
     seed: Seed = 0,
@@ -81,6 +85,7 @@ def table(
         format=form.value,
         band=None if band == "none" else band,
         beside=names_of(beside) or (),
+        unique=unique,
         rows=None if rows is None else parse_rows(rows),
         nulls=nulls,
         seed=seed,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from posprobe.report.kernels import compare_kernels
     from posprobe.report.paper import PaperFigure, paper_figure
     from posprobe.report.schemes import SchemeAnalysis, analyze_schemes
+    from posprobe.report.series import Series
     from posprobe.report.stored import read_bundle
 
 #: Modules of the public names: one kind of bundle does not import what another needs.
@@ -30,6 +31,7 @@ _HOMES = {
     "ForwardAnalysis": "forward",
     "PaperFigure": "paper",
     "SchemeAnalysis": "schemes",
+    "Series": "series",
     "analyze": "analysis",
     "analyze_schemes": "schemes",
     "bundle_name": "bundle",
@@ -56,6 +58,7 @@ __all__ = [
     "ForwardAnalysis",
     "PaperFigure",
     "SchemeAnalysis",
+    "Series",
     "analyze",
     "analyze_schemes",
     "bundle_name",

@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -36,7 +35,7 @@ from posprobe.report.own import (
 )
 from posprobe.report.page import page_of, render
 from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, stored_drawings
-from posprobe.report.svg import smaller_images
+from posprobe.report.svg import svg_of
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -266,8 +265,6 @@ def _fill(content: Bundled, folder: Path) -> None:
 
 
 def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
-    import matplotlib as mpl
-
     figure = make()
     # Laying out costs as much as drawing, and is the same for both formats. Without any engine, not
     # even one that does nothing, saving does not draw twice.
@@ -277,11 +274,7 @@ def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
     figure.savefig(
         folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
     )
-    buffer = BytesIO()
-    # The salt makes a figure's ids its own and the same on every run.
-    mpl.rcParams["svg.hashsalt"] = f"posprobe-{name}"
-    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    drawing = smaller_images(buffer.getvalue().decode())
+    drawing = svg_of(figure, name)
     (folder / f"{name}.svg").write_text(drawing, encoding="utf-8")
     return drawing
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import base64
 import re
 from io import BytesIO
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, RED
 from posprobe.foreign import plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 #: What matplotlib writes of a drawing, and nothing else: a text in which every element, attribute
@@ -43,6 +47,17 @@ _THEME = {
     BLUE: "var(--blue)",
     RED: "var(--red)",
 }
+
+
+def svg_of(figure: Figure, name: str) -> str:
+    """Draw a figure for a page, within a style in force; equal figures give equal texts."""
+    import matplotlib as mpl
+
+    buffer = BytesIO()
+    # The salt makes a figure's ids its own and the same on every run.
+    mpl.rcParams["svg.hashsalt"] = f"posprobe-{name}"
+    figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    return smaller_images(buffer.getvalue().decode())
 
 
 def smaller_images(svg: str) -> str:

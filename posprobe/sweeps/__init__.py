@@ -4,13 +4,36 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from posprobe.sweeps.fingerprints import Likeness
     from posprobe.sweeps.many import Sweep, sweep
     from posprobe.sweeps.research import research_table
+    from posprobe.sweeps.runs import series
+    from posprobe.sweeps.search import Match, Nearest, nearest
     from posprobe.sweeps.store import read_sweep
 
-_HOMES = {"Sweep": "many", "read_sweep": "store", "research_table": "research", "sweep": "many"}
+_HOMES = {
+    "Likeness": "fingerprints",
+    "Match": "search",
+    "Nearest": "search",
+    "Sweep": "many",
+    "nearest": "search",
+    "read_sweep": "store",
+    "research_table": "research",
+    "series": "runs",
+    "sweep": "many",
+}
 
-__all__ = ["Sweep", "read_sweep", "research_table", "sweep"]
+__all__ = [
+    "Likeness",
+    "Match",
+    "Nearest",
+    "Sweep",
+    "nearest",
+    "read_sweep",
+    "research_table",
+    "series",
+    "sweep",
+]
 
 
 def __getattr__(name: str) -> Any:

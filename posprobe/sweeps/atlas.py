@@ -16,10 +16,11 @@ import numpy as np
 
 from posprobe.formatting import cell, percent
 from posprobe.measurements import compared_numbers
-from posprobe.page import Cell, Column, Page, Row, Section, Table
+from posprobe.page import Cell, Column, Page, Picture, Row, Section, Table, columns
 from posprobe.report.html import html
 from posprobe.report.index import HEADLINE
 from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
+from posprobe.report.series import Series
 from posprobe.sweeps.columns import OWN, Kind, own_value
 from posprobe.sweeps.thumbnails import image, is_thumbnail, levels_of
 
@@ -29,12 +30,18 @@ MOST = 2000
 LETTERS = 120
 #: Columns of numbers, and of the user's own, that the table shows; plots have all.
 NUMBERS, OWNS = 8, 6
+#: Training runs that are drawn, and lineages that are listed.
+RUNS, LINEAGES = 4, 40
 #: Values that a column may have to be one of groups.
 GROUPS = 60
 _SIZES = {"positions": "positions", "dim": "dimensions"}
 _SAID_OF_GROUPS = (
     "Rows that share the value of a column: how many, how their matrices look, and the medians of "
     "their numbers."
+)
+_SAID_OF_LINEAGES = (
+    "Copies, fine-tunes and resized versions of one another are one lineage, which is named by the "
+    "first of its tables here."
 )
 _KINDS = {"family": "family", "scheme": "kind", "layout": "layout"}
 
@@ -63,9 +70,11 @@ class Atlas:
                 kept = {name: row[name] for name in self.kept if row.get(name) is not None}
                 self.rows.append(kept | said)
 
-    def page(self, about: Mapping[str, Any], counts: Mapping[str, int]) -> str:
+    def page(
+        self, about: Mapping[str, Any], counts: Mapping[str, int], runs: Sequence[Series] = ()
+    ) -> str:
         """Return the page as HTML that refers to nothing but the bundles beside it."""
-        numbers, groups = self._numbers(), self._groups()
+        numbers, groups, lineages = self._numbers(), self._groups(), self._lineages()
         x, y, share = _map([row.get("thumbnail") for row in self.rows])
         data = {
             "names": [_short(_name(row)) for row in self.rows],
@@ -76,7 +85,8 @@ class Atlas:
             "groups": [
                 {"label": label, "values": [_word(row.get(key)) for row in self.rows]}
                 for key, label in groups.items()
-            ],
+            ]
+            + self._lineage_groups(lineages),
             "map": {"x": x, "y": y},
         }
         sketches = {
@@ -85,6 +95,7 @@ class Atlas:
             if is_thumbnail(row.get("thumbnail"))
         }
         references = counts["references"]
+        drawings = {f"series-{k}": run.drawing(f"series-{k}") for k, run in enumerate(runs[:RUNS])}
         shown = Page(
             title="Atlas",
             subject=f"{counts['rows']} rows",
@@ -100,12 +111,14 @@ class Atlas:
                     "groups", "Groups",
                     paragraphs=(_SAID_OF_GROUPS,),
                 ),
+                *(_run_section(f"series-{k}", run) for k, run in enumerate(runs[:RUNS])),
+                *self._lineage_section(lineages),
                 Section("tables", "Tables", tables=(self._table(numbers),)),
                 Section("made", "How it was made", terms=_made(about, counts)),
             ),
             provenance=(),
         )  # fmt: skip
-        return html(shown, {"atlas": data}, version("posprobe"), sketches=sketches)
+        return html(shown, {"atlas": data}, version("posprobe"), drawings, sketches)
 
     def _notes(self, counts: Mapping[str, int]) -> Iterable[str]:
         if self.total > len(self.rows):
@@ -146,6 +159,59 @@ class Atlas:
             if len({_word(row.get(key)) for row in self.rows}) <= GROUPS
         }
 
+    def _lineages(self) -> dict[str, list[int]]:
+        """Return the rows of each lineage, by its reference: those with more than one table."""
+        found: dict[str, list[int]] = {}
+        for at, row in enumerate(self.rows):
+            found.setdefault(str(row.get("lineage") or _reference(row)), []).append(at)
+        return {head: rows for head, rows in found.items() if len(rows) > 1}
+
+    def _lineage_groups(self, lineages: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
+        if not 0 < len(lineages) <= GROUPS:
+            return []
+        values = [""] * len(self.rows)
+        for rows in lineages.values():
+            for at in rows:
+                values[at] = _short(_name(self.rows[rows[0]]))
+        return [{"label": "lineage", "values": values}]
+
+    def _lineage_section(self, lineages: Mapping[str, Sequence[int]]) -> Iterable[Section]:
+        """Say which tables come from one another, and what counting them once changes."""
+        if not lineages:
+            return
+        later = {at for rows in lineages.values() for at in rows[1:]}
+        once = [row for at, row in enumerate(self.rows) if at not in later]
+        largest = sorted(lineages.values(), key=len, reverse=True)[:LINEAGES]
+        listed = tuple(
+            (
+                _short(_name(self.rows[rows[0]])),
+                str(len(rows)),
+                _short(", ".join(_name(self.rows[at]) for at in rows[1:5])),
+            )
+            for rows in largest
+        )
+        labels = {key: known.label for key, known in compared_numbers().items()}
+        medians = tuple(
+            (labels[key], _shown(_median(self.rows, key)), _shown(_median(once, key)))
+            for key in self._there({key: labels[key] for key in labels})
+        )
+        yield Section(
+            "lineages", "Lineages",
+            paragraphs=(
+                f"Rows: {len(self.rows):,}; lineages: {len(once):,}. {_SAID_OF_LINEAGES}",
+            ),
+            tables=(
+                Table(
+                    "Lineages of more than one table, the largest first",
+                    columns("lineage", "=tables", "others"), listed,
+                ),
+                Table(
+                    "Medians over all tables, and counted once per lineage",
+                    columns("number", "=all tables", "=once per lineage"), medians,
+                ),
+            ),
+        )  # fmt: skip
+
     def _table(self, numbers: Mapping[str, str]) -> Table:
         own = [f"{OWN}{name}" for name in self.own][:OWNS]
         kinds = [key for key in ("family", "scheme") if key in self._there(_KINDS)]
@@ -182,8 +248,27 @@ class Atlas:
 
 def _kept() -> list[str]:
     answers = [f"answers.{name}" for name in (*QUESTIONS, *SCHEME_QUESTIONS)]
-    said = ["name", "reference", "bundle", "thumbnail"]
+    said = ["name", "reference", "lineage", "bundle", "thumbnail"]
     return [*said, *_SIZES, *_KINDS, *answers, *compared_numbers()]
+
+
+def _run_section(key: str, run: Series) -> Section:
+    """Show a training run: when each answer changes, and its curves."""
+    steps = f"{len(run.steps)} steps, {run.steps[0]:,} to {run.steps[-1]:,}"
+    alt = (
+        f"{_short(run.name)}, {steps}: numbers of the table with the band of noise, the way of the "
+        "table, and the answers at every step"
+    )
+    said = run.changes or ("No answer changes.",) if run.answers else ("No question was asked.",)
+    return Section(
+        key, f"Training run: {_short(run.name)}", paragraphs=(f"{steps}.",), bullets=said,
+        pictures=(Picture(key, alt),),
+    )  # fmt: skip
+
+
+def _median(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    values = [value for row in rows if (value := _number(row.get(key))) is not None]
+    return float(np.median(values)) if values else None
 
 
 def _reference(row: Mapping[str, Any]) -> str:

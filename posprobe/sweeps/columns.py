@@ -26,6 +26,7 @@ OWN = "user."
 #: What is said of every row before its numbers.
 _ABOUT: Mapping[str, Kind] = {
     "reference": "string",
+    "lineage": "string",
     "name": "string",
     "commit": "string",
     "resolved": "string",

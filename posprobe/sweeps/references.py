@@ -227,11 +227,15 @@ def _natural(path: Path) -> list[list[tuple[int, str]]]:
 
 def step_of(name: str) -> int | None:
     """Read the step of training off a name: the number after "step" and the like, or the last."""
-    counted = _STEP.search(name)
-    if counted:
-        return int(counted[1])
+    counted = counted_step(name)
     numbers = _NUMBER.findall(name)
-    return int(numbers[-1]) if numbers else None
+    return counted if counted is not None else int(numbers[-1]) if numbers else None
+
+
+def counted_step(name: str) -> int | None:
+    """Read the step off a name that says that it counts steps, such as checkpoint-400."""
+    counted = _STEP.search(name)
+    return int(counted[1]) if counted else None
 
 
 def revisions_of(reference: str, pattern: str) -> list[Entry]:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.metadata import version
 from io import StringIO
@@ -55,6 +55,7 @@ class _Made:
     nulls: int | None = None
     seed: int | None = None
     rows: Sequence[int | None] | None = None
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def research_table(
     format: str = "markdown",  # noqa: A002 - as the option is called
     band: str | None = "walk",
     beside: Iterable[str] = (),
+    unique: bool = False,
     rows: slice | None = None,
     nulls: int = DRAWS,
     seed: int = 0,
@@ -93,6 +95,9 @@ def research_table(
         Null model whose 5 to 95 % stand below each number in small type; None for none.
     beside
         ``sinusoid`` and null models that get a row below each table, with their median.
+    unique
+        Of a sweep, keep the first table of each lineage: copies, fine-tunes and resized versions of
+        a table that stands before them are left out, and the caption says how many.
     rows, nulls, seed, offline
         Of references, as for `posprobe.sweep`; a sweep has its own.
 
@@ -123,7 +128,14 @@ def research_table(
     folder = _sweep_in(sources)
     if folder is not None:
         found, made = _read(folder)
+        if unique:
+            found, made = _first_of_each(found, made, str(folder))
         keys = _among(found, asked, str(folder))
+    elif unique:
+        raise UsageError(
+            "--unique is for a sweep: which of a few tables come from one another, "
+            "`posprobe nearest` tells."
+        )
     else:
         keys = NUMBERS if asked is None else asked
         _known(keys, {name for name in columns() if not _BESIDE.search(name)})
@@ -161,6 +173,17 @@ def _read(folder: Path) -> tuple[list[Row], _Made]:
     except (OSError, ValueError, LookupError, TypeError):
         made = _Made()  # the numbers are there; how they were made is not said
     return found, made
+
+
+def _first_of_each(found: list[Row], made: _Made, place: str) -> tuple[list[Row], _Made]:
+    """Keep the first table of each lineage."""
+    if any("lineage" not in row for row in found):
+        raise UsageError(f"{place}: no lineages are recorded. The same sweep into a new --out has.")
+    first: dict[Any, Row] = {}
+    for row in found:
+        first.setdefault(row["lineage"], row)
+    kept = list(first.values())
+    return kept, replace(made, left_out=len(found) - len(kept))
 
 
 def _among(found: Sequence[Row], asked: tuple[str, ...] | None, place: str) -> tuple[str, ...]:
@@ -265,6 +288,10 @@ def _caption(
     sentences += [f"{model}: median of {drawn}{seeded} of {NULLS[model]}." for model in models]
     if gaps:
         sentences.append("–: undefined, or not measured.")
+    if made.left_out:
+        sentences.append(
+            f"One table of each lineage: {made.left_out} that come from one of these are left out."
+        )
     if made.rows:
         first, stop = made.rows
         last = "the end" if stop is None else f"{stop - 1}" if stop > 0 else f"{stop} from the end"

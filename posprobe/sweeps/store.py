@@ -29,7 +29,10 @@ from posprobe.formatting import listed
 from posprobe.report.files import expanded, there, whole_files
 from posprobe.sweeps.atlas import Atlas
 from posprobe.sweeps.columns import OWN, Kind, columns, own_kind, own_value
+from posprobe.sweeps.fingerprints import read_fingerprint
+from posprobe.sweeps.lineages import Lineages
 from posprobe.sweeps.references import Entry
+from posprobe.sweeps.search import FINGERPRINTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +181,7 @@ class Store:
     # --- tables -------------------------------------------------------------------------------
 
     def consolidate(self, entries: Sequence[Entry], about: Mapping[str, Any]) -> dict[str, int]:
-        """Write ``sweep.parquet``, ``sweep.csv``, ``failures.csv``, ``sweep.json``, ``atlas.html``.
+        """Write the tables, the fingerprints, ``sweep.json`` and the atlas.
 
         Memory does not depend on how many records there are, beyond the rows that the atlas shows.
 
@@ -192,33 +195,52 @@ class Store:
         OutputError
             If they cannot be written.
         """
+        from posprobe.sweeps.runs import series
+
         own: dict[str, Kind] = {}
         for record in self.records(entries):
             for name, value in record["own"].items():
                 own[name] = own_kind([value], own.get(name))
         counts = {"references": 0, "rows": 0, "failures": 0}
-        targets = [self.folder / name for name in (TABLE, CSV, FAILURES, ABOUT, ATLAS)]
-        atlas = Atlas(own)
+        names = (TABLE, CSV, FAILURES, ABOUT, ATLAS, FINGERPRINTS)
+        targets = [self.folder / name for name in names]
+        atlas, lineages = Atlas(own), Lineages()
         try:
             with whole_files(*targets) as place:
                 failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
-                with _Tables(place, own) as tables, failed:
+                prints = (place / FINGERPRINTS).open("w", encoding="utf-8")
+                with _Tables(place, own) as tables, failed, prints:
                     failures = csv.writer(failed)
                     failures.writerow(FAILURE)
                     for record in self.records(entries):
                         counts["references"] += 1
                         counts["rows"] += len(record["rows"])
                         counts["failures"] += len(record["failures"])
+                        for row in record["rows"]:
+                            prints.write(_fingerprint_line(row, lineages))
                         tables.add(record["rows"], record["own"])
                         atlas.add(record["rows"], record["own"])
                         failures.writerows(
                             [f[name] for name in FAILURE] for f in record["failures"]
                         )
                 (place / ABOUT).write_text(_json({**about, "counts": counts}), encoding="utf-8")
-                (place / ATLAS).write_text(atlas.page(about, counts), encoding="utf-8")
+                page = atlas.page(about, counts, series(place))
+                (place / ATLAS).write_text(page, encoding="utf-8")
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return counts
+
+
+def _fingerprint_line(row: dict[str, Any], lineages: Lineages) -> str:
+    """Place a row in its lineage; return what is kept of its table as a line, if there is any."""
+    reference, content = str(row.get("reference", "")), row.pop("fingerprint", None)
+    found = read_fingerprint(content)
+    if found is None:
+        row["lineage"] = reference
+        return ""
+    row["lineage"] = lineages.place(reference, found)
+    known = {"reference": reference, "name": row.get("name"), "fingerprint": content}
+    return json.dumps(known) + "\n"
 
 
 class _Tables:
@@ -324,13 +346,27 @@ def read_sweep(folder: str | Path) -> pa.Table:
     >>> pp.read_sweep(sweep.folder)["scheme"].to_pylist()
     ['rotary', 'alibi']
     """
+    return read_columns(Path(folder), None)
+
+
+def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
+    """Read those of some columns of a sweep that it has; None stands for all.
+
+    Raises
+    ------
+    PosprobeError
+        As `read_sweep`.
+    """
     need_extra("pyarrow")
     import pyarrow as pa
     from pyarrow import parquet
 
-    path = expanded(Path(folder)) / TABLE
+    path = expanded(folder) / TABLE
     try:
-        return parquet.read_table(path)
+        if names is None:
+            return parquet.read_table(path)
+        there = set(parquet.read_schema(path).names)
+        return parquet.read_table(path, columns=[name for name in names if name in there])
     except FileNotFoundError as error:
         raise UnknownReference(
             f"{folder}: it holds no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."

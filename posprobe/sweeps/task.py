@@ -28,6 +28,7 @@ from posprobe.reference import Reference, parse_reference
 from posprobe.report import Analysis, SchemeAnalysis, analyze_schemes, bundle_name
 from posprobe.schemes import Scheme
 from posprobe.sweeps.columns import scheme_row, table_row
+from posprobe.sweeps.fingerprints import fingerprint
 from posprobe.sweeps.thumbnails import thumbnail
 from posprobe.tables import PositionTable
 
@@ -163,13 +164,14 @@ def _analyze(
                 loaded, only=options.only, nulls=options.nulls, rows=rows, device="cpu",
                 offline=task.offline, command=f"posprobe sweep {typed}",
             )  # fmt: skip
-            row = {"reference": typed}
+            row: dict[str, Any] = {"reference": typed}
             if options.bundles:
                 row["bundle"] = _save(analysis, loaded, task.bundles, typed)
             if isinstance(analysis, Analysis):
                 row = table_row(analysis.to_dict()) | row
+                # Beside the columns: for `posprobe nearest` and lineages, not for the table.
+                row["fingerprint"] = fingerprint(analysis.table).to_dict()
                 if isinstance(seen := analysis.results.get("similarity"), Similarity):
-                    # Beside the columns: for the atlas, not for the table.
                     row["thumbnail"] = thumbnail(seen.centered.matrix)
                 record["rows"].append(row | laps())
                 return

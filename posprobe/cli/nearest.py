@@ -1,0 +1,85 @@
+"""``posprobe nearest``: which known tables a table comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from posprobe.cli.options import (
+    AsJson,
+    GridSize,
+    Offline,
+    Quiet,
+    Ref,
+    Revision,
+    Rows,
+    Tensor,
+    load_table,
+    set_up_logging,
+)
+from posprobe.cli.process import json_out, say
+from posprobe.foreign import plain
+
+if TYPE_CHECKING:
+    from posprobe.sweeps.search import Match, Nearest
+
+
+def nearest(
+    ref: Ref,
+    sweep: Annotated[
+        Path | None,
+        typer.Option(
+            "--in",
+            metavar="SWEEP",
+            help="Folder of a sweep to search [default: the tables that posprobe knows].",
+        ),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Name the nearest N tables.")
+    ] = 5,
+    rows: Rows = None,
+    tensor: Tensor = None,
+    grid: GridSize = None,
+    revision: Revision = None,
+    offline: Offline = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Name the known tables that are nearest to a table, and say whether it comes from any.
+
+    Exact copy, fine-tune of, resized from, or unrelated: fine-tuning hardly moves positions, while
+    tables that were trained apart are far from each other.
+    """
+    set_up_logging(quiet=quiet)
+    table = load_table(ref, rows=rows, offline=offline, tensor=tensor, grid=grid, revision=revision)
+    from posprobe.sweeps.search import nearest_to
+
+    found = nearest_to(table, sweep, limit)
+    if as_json:
+        typer.echo(json_out(found.to_dict()), nl=False)
+        return
+    for match in found.matches:
+        typer.echo(plain(_line(match)))
+        typer.echo(plain(f"  {match.likeness.evidence}"))
+        if source := match.about.get("source"):
+            typer.echo(plain(f"  {match.about['title']}; {source}; {match.about['licence']}"))
+    if not quiet:
+        say(plain(_compared(found)))
+
+
+def _line(match: Match) -> str:
+    called = match.name or match.reference
+    where = f" ({match.reference})" if match.reference not in ("", called) else ""
+    if match.likeness.relation == "unrelated":
+        return f"unrelated to {called}{where}"
+    linked = {"exact copy": "exact copy of"}.get(match.likeness.relation, match.likeness.relation)
+    return f"{linked} {called}{where}"
+
+
+def _compared(found: Nearest) -> str:
+    place = "tables that posprobe knows" if found.among is None else f"tables of {found.among}"
+    others = found.other_width
+    but = f", {others} of them with rows of another width" if others else ""
+    return f"{found.name}: compared with {found.compared} {place}{but}"

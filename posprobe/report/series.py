@@ -1,0 +1,183 @@
+"""A training run: the numbers, the answers and the way of its position table, step by step."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from posprobe.measurements import compared_numbers
+from posprobe.nulls import NULLS
+from posprobe.progress import stage
+from posprobe.report import captions
+from posprobe.report.index import HEADLINE
+from posprobe.report.questions import QUESTIONS
+
+if TYPE_CHECKING:
+    from posprobe.figures.venues import Span
+    from posprobe.report.paper import PaperFigure
+
+#: The null model whose band stands behind the numbers: a table in which there is nothing.
+BAND = "gaussian"
+#: Numbers that a figure shows.
+SHOWN = (*HEADLINE, "similarity.centered.translation_invariance")
+#: What the way of a table is measured by.
+PATH: Mapping[str, str] = {
+    "first": "distance from the first", "last": "distance from the last",
+    "sinusoid": "1 - CKA with the sinusoid",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Series:
+    """A training run, as a sweep measured its steps.
+
+    Parameters
+    ----------
+    name
+        Of the run: its folder, its repository, or what the column ``run`` of the list says.
+    steps
+        In order, each once.
+    numbers
+        By key path in ``analysis.json``: each headline number at every step; None where undefined.
+    sinusoid
+        The same of the sinusoid of the shape.
+    bands
+        The same of `BAND`: 5 and 95 % of its draws at every step; empty without draws.
+    answers
+        By question: ``yes``, ``no``, ``cannot tell``, or None where it was not asked.
+    path
+        ``first`` and ``last``: relative Frobenius distance from the table of the first and of the
+        last step, estimated as by `posprobe.nearest`. ``sinusoid``: 1 less the CKA with it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import posprobe as pp
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> folder = Path(mkdtemp()) / "run"
+    >>> folder.mkdir()
+    >>> rng = np.random.default_rng(0)
+    >>> noise, wave = rng.normal(size=(32, 8)), pp.sinusoidal(32, 8).values
+    >>> for step in (0, 100, 200):
+    ...     np.save(folder / f"step-{step}.npy", noise + step * wave)
+    >>> sweep = pp.sweep(str(folder), only=["norms"], nulls=0, engine="threads").run()
+    >>> (run,) = pp.series(sweep.folder)
+    >>> run.name, run.steps
+    ('run', (0, 100, 200))
+    """
+
+    name: str
+    steps: tuple[int, ...]
+    numbers: Mapping[str, tuple[float | None, ...]]
+    sinusoid: Mapping[str, tuple[float | None, ...]]
+    bands: Mapping[str, tuple[tuple[float, float] | None, ...]]
+    answers: Mapping[str, tuple[str | None, ...]]
+    path: Mapping[str, tuple[float | None, ...]]
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """One sentence for each answer that changes: when it does for the last time."""
+        found = []
+        for question, answers in self.answers.items():
+            parts: list[tuple[str, int, int]] = []
+            for step, answer in zip(self.steps, answers, strict=True):
+                if answer is not None and parts and parts[-1][0] == answer:
+                    parts[-1] = (answer, parts[-1][1], step)
+                elif answer is not None:
+                    parts.append((answer, step, step))
+            if len(parts) < 2:
+                continue
+            (before, _, until), (after, since, _) = parts[-2:]
+            last = since == self.steps[-1]
+            when = f"at step {since}, the last" if last else f"from step {since} on"
+            said = f"{QUESTIONS[question]} {before.capitalize()} at step {until}, {after} {when}"
+            if len(parts) > 2:
+                earlier = len(parts) - 2
+                said += f"; {earlier} earlier change{'s' * (earlier > 1)}"
+            found.append((since, f"{said}."))
+        return tuple(text for _, text in sorted(found, key=lambda each: each[0]))
+
+    def figure(self, venue: str = "acl", span: Span = "column") -> PaperFigure:
+        """Draw it for a paper, with a caption.
+
+        Parameters
+        ----------
+        venue, span
+            As for `posprobe.paper_figure`.
+
+        Raises
+        ------
+        UsageError
+            If the venue or span is unknown.
+        """
+        from posprobe.figures import style
+        from posprobe.figures.common import shown_plainly
+        from posprobe.figures.series import FIGURES
+        from posprobe.figures.sheet import Sheet, lay_out
+        from posprobe.figures.venues import venue_of
+        from posprobe.report.paper import PaperFigure
+
+        place = venue_of(venue)
+        with style(venue, span=span), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            sheet = Sheet(place.width(span), place.height)
+            with stage("Laying out the figure"):
+                drawn = shown_plainly(lambda: FIGURES["series"](sheet, {}, self.drawn()))
+                lay_out(drawn)
+        return PaperFigure(drawn, captions.caption(*self._said()), venue, span)
+
+    def drawing(self, name: str) -> str:
+        """Draw it for a page, as SVG."""
+        from posprobe.figures import style
+        from posprobe.figures.common import shown_plainly
+        from posprobe.figures.series import FIGURES
+        from posprobe.figures.sheet import REPORT, lay_out
+        from posprobe.report.svg import svg_of
+
+        with style(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            figure = shown_plainly(lambda: FIGURES["series"](REPORT, {}, self.drawn()))
+            lay_out(figure)
+            return svg_of(figure, name)
+
+    def drawn(self) -> dict[str, Any]:
+        """Return what its figure shows, by what it is called there."""
+        known = compared_numbers()
+        there = [key for key in SHOWN if any(v is not None for v in self.numbers.get(key, ()))]
+        nothing = (None,) * len(self.steps)
+        numbers = {
+            known[key].label: {
+                "values": self.numbers[key],
+                "sinusoid": self.sinusoid.get(key, nothing),
+                "low": [band and band[0] for band in self.bands.get(key, nothing)],
+                "high": [band and band[1] for band in self.bands.get(key, nothing)],
+                "band": "noise, 5 to 95 %",
+            }
+            for key in there
+        }
+        answers = {
+            name.replace("_", " "): said
+            for name, said in self.answers.items()
+            if {"yes", "no"} & set(said)
+        }
+        path = {PATH[name]: values for name, values in self.path.items()}
+        return {"steps": self.steps, "numbers": numbers, "answers": answers, "path": path}
+
+    def _said(self) -> tuple[str, ...]:
+        ends = f"{self.steps[0]:,} to {self.steps[-1]:,}"
+        said = [f"{self.name}: its position table at {len(self.steps)} steps of training, {ends}."]
+        if self.bands:
+            said.append(f"Grey: 5 to 95 % of {NULLS[BAND]}.")
+        said.append(
+            "Way of the table: relative Frobenius distance from the tables of the first and the "
+            "last step, estimated from projections, and 1 less the CKA with the sinusoid."
+        )
+        if self.answers:
+            said.append(
+                "Answers: filled yes, open no, dash cannot tell; only where some can be told."
+            )
+            said += self.changes
+        return tuple(said)

@@ -1,0 +1,361 @@
+"""A table in 25 kilobytes: enough to tell later how near another table is, without either.
+
+Training from another table hardly moves positions and keeps the meaning of every column, while two
+trainings from scratch have nothing to do with each other's columns. So the difference of two tables
+tells whether one comes from the other. It is estimated from a random projection of some rows
+(Johnson & Lindenstrauss 1984; with signs, Achlioptas 2003), the same for all tables of a width.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.tables import Grid, Layout, PositionTable, Sequence, describe_layout
+
+#: Numbers to which a row is projected; a narrower one is kept as it is.
+NUMBERS = 64
+#: Parts of a table whose mean rows are kept: of a sequence in a line, of a grid six by six.
+SIDE = 6
+BLOCKS = SIDE * SIDE
+#: All of the first positions are kept, then every position that is one part in so many further on.
+STEP = 24
+#: Largest chance, were the columns of one table turned at random, at which two count as related.
+CHANCE = 1e-9
+#: Relative distance below which fingerprints tell nothing: they are rounded to half precision.
+PRECISION = 3e-4
+#: Relative distance of related tables beyond which little of one may be left in the other.
+FAR = 0.5
+#: The same as `PRECISION` that rounding a table to a format makes, where it is coarser than that.
+ROUNDING = {"F16": 3e-4, "BF16": 2.4e-3}
+
+Relation: TypeAlias = Literal["exact copy", "fine-tune of", "resized from", "unrelated"]
+
+
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """What is kept of a table's values.
+
+    Parameters
+    ----------
+    sha256
+        Of the values ``[n, d]`` as float64, so that a copy in a wider format has the same.
+    layout, start, dim
+        Of the table: the arrangement of its ``n`` positions, the first of them, and ``d``.
+    dtype
+        As stored, by its name in safetensors.
+    scale
+        Root mean square of the values; 0 of a table of zeros.
+    rows
+        ``[m, k]``: the rows at `sampled` positions, projected, over the scale.
+    blocks
+        ``[36, k]``: mean rows of equal parts of the table, projected, over the scale.
+    """
+
+    sha256: str
+    layout: Layout
+    start: int
+    dim: int
+    dtype: str | None
+    scale: float
+    rows: NDArray[np.float16]
+    blocks: NDArray[np.float16]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON holds it."""
+        return {
+            "sha256": self.sha256,
+            "layout": describe_layout(self.layout),
+            "start": self.start,
+            "dim": self.dim,
+            "dtype": self.dtype,
+            "scale": self.scale,
+            "rows": _text(self.rows),
+            "blocks": _text(self.blocks),
+        }
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """How two tables relate.
+
+    Parameters
+    ----------
+    relation
+        In one word.
+    distance
+        Relative Frobenius distance, estimated: the norm of the difference over that of the second
+        table; None where there is nothing to compare.
+    rows
+        Positions that both have and that the distance is about; 0 where mean rows of equal parts
+        were compared, None where nothing was.
+    chance
+        Probability that tables which agree in all but the basis of their columns come as near; None
+        where nothing was compared.
+    evidence
+        One sentence.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> found = pp.nearest("sample:rxnmapper-albert").matches[0].likeness
+    >>> found.evidence
+    'All 512 rows have the same SHA-256.'
+    """
+
+    relation: Relation
+    distance: float | None
+    rows: int | None
+    chance: float | None
+    evidence: str
+
+    @property
+    def related(self) -> bool:
+        """Whether one comes from the other, or both from a third."""
+        return self.relation != "unrelated"
+
+
+# --- making -----------------------------------------------------------------------------------
+
+
+def fingerprint(table: PositionTable) -> Fingerprint:
+    """Reduce a table to what tells it from others."""
+    values = np.ascontiguousarray(table.values, dtype="<f8")
+    # Squares of what is near the end of the range would leave it.
+    largest = float(np.abs(values).max())
+    scale = largest * math.sqrt(float(np.mean((values / largest) ** 2))) if largest else 0.0
+    begin, end = table.rows
+    chosen = np.array(sampled(begin, end), dtype=np.intp) - begin
+    unit = scale or 1.0
+    return Fingerprint(
+        hashlib.sha256(values.tobytes()).hexdigest(),
+        table.layout,
+        table.start,
+        table.dim,
+        table.source.dtype,
+        scale,
+        _projected(values[chosen] / unit),
+        _projected(_means(values, table.layout) / unit),
+    )
+
+
+def sampled(begin: int, end: int) -> list[int]:
+    """Return the positions of a table that are kept: dense at first, then ever further apart.
+
+    They do not depend on the table's length, so that of two tables the same positions are kept.
+
+    Examples
+    --------
+    >>> sampled(0, 60)[-6:], len(sampled(0, 512)), len(sampled(0, 1024))
+    ([48, 50, 52, 54, 56, 58], 112, 129)
+    """
+    found, at = [], 0
+    while at < end:
+        if at >= begin:
+            found.append(at)
+        at += max(1, at // STEP)
+    return found
+
+
+def _projected(rows: NDArray[np.float64]) -> NDArray[np.float16]:
+    dim = rows.shape[1]
+    return (rows if dim <= NUMBERS else rows @ _directions(dim)).astype(np.float16)
+
+
+@lru_cache(maxsize=8)
+def _directions(dim: int) -> NDArray[np.float64]:
+    """Return ``[d, 64]`` signs over 8: the same whatever the version of NumPy."""
+    drawn = hashlib.shake_256(f"posprobe, rows of {dim}".encode()).digest(dim * NUMBERS // 8)
+    bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8)).reshape(dim, NUMBERS)
+    return (2 * bits.astype(np.float64) - 1) / math.sqrt(NUMBERS)
+
+
+def _means(values: NDArray[np.float64], layout: Layout) -> NDArray[np.float64]:
+    """Return the mean rows of equal parts, ``[36, d]``; a cell on an edge counts for both."""
+    if isinstance(layout, Grid):
+        cells = values.reshape(layout.height, layout.width, -1)
+        down, along = _shares(layout.height, SIDE), _shares(layout.width, SIDE)
+        means = np.einsum("ah,bw,hwd->abd", down, along, cells, optimize=True)
+        return np.asarray(means.reshape(BLOCKS, -1))
+    return np.asarray(_shares(len(values), BLOCKS) @ values)
+
+
+def _shares(n: int, parts: int) -> NDArray[np.float64]:
+    """Return how much of each of ``n`` cells lies in each of equal parts, ``[parts, n]``."""
+    edges = np.arange(parts + 1) * n / parts
+    cell = np.arange(n)
+    inside = np.minimum(edges[1:, None], cell + 1) - np.maximum(edges[:-1, None], cell)
+    return np.asarray(np.maximum(inside, 0) * parts / n)
+
+
+# --- comparing --------------------------------------------------------------------------------
+
+
+def likeness(one: Fingerprint, other: Fingerprint) -> Likeness:
+    """Tell whether a table comes from another."""
+    if one.dim != other.dim:
+        said = f"Their rows have {one.dim} and {other.dim} numbers: nothing can be compared."
+        return Likeness("unrelated", None, None, None, said)
+    if one.sha256 == other.sha256 and one.layout.size == other.layout.size:
+        said = f"All {one.layout.size} rows have the same SHA-256."
+        return Likeness("exact copy", 0.0, one.layout.size, 0.0, said)
+    found = [each for each in (_by_rows(one, other), _by_blocks(one, other)) if each is not None]
+    if not found:
+        return Likeness("unrelated", None, None, None, "They have no positions to compare.")
+    return min(found, key=lambda each: (not each.related, each.distance))
+
+
+def _by_rows(one: Fingerprint, other: Fingerprint) -> Likeness | None:
+    """Compare rows of the same positions: of sequences, or of tables of one size."""
+    alike = one.layout == other.layout or one.layout.size == other.layout.size
+    if not alike and (isinstance(one.layout, Grid) or isinstance(other.layout, Grid)):
+        return None
+    if isinstance(one.layout, Grid) and one.start != other.start:
+        return None
+    begin = max(one.start, other.start)
+    end = min(each.start + each.layout.size for each in (one, other))
+    common = sampled(begin, end)
+    if not common:
+        return None
+    mine, theirs = (
+        each.rows[len(sampled(each.start, begin)) :][: len(common)] for each in (one, other)
+    )
+    # Each stands for the positions up to the next.
+    weights = np.diff([*common, end])
+    measured = _distance(one, other, mine, theirs, weights)
+    if measured is None:
+        return None
+    distance, chance = measured
+    count = end - begin
+    whole = count == one.layout.size == other.layout.size
+    same = whole and one.dtype == other.dtype
+    coarse = max(ROUNDING.get(each.dtype or "", 0.0) for each in (one, other))
+    which = f"all {count} rows" if whole else f"the {count} common rows"
+    if distance <= PRECISION + coarse and not same and chance <= CHANCE:
+        why = f"On {which} they differ by no more than rounding ({_percent(distance)})."
+        return Likeness("exact copy", distance, count, chance, why)
+    return _judged("fine-tune of", distance, chance, count, f"On {which}")
+
+
+def _by_blocks(one: Fingerprint, other: Fingerprint) -> Likeness | None:
+    """Compare the mean rows of equal parts: of tables of the same kind and different sizes."""
+    if one.layout == other.layout or type(one.layout) is not type(other.layout):
+        return None
+    if one.start or other.start:
+        return None
+    measured = _distance(one, other, one.blocks, other.blocks, np.ones(BLOCKS))
+    if measured is None:
+        return None
+    sizes = " and ".join(
+        f"{each.layout.height} x {each.layout.width}"
+        if isinstance(each.layout, Grid)
+        else f"{each.layout.size} positions"
+        for each in (one, other)
+    )
+    parts = f"{SIDE} x {SIDE}" if isinstance(one.layout, Grid) else str(BLOCKS)
+    where = f"In the means of {parts} equal parts of {sizes}"
+    return _judged("resized from", *measured, 0, where)
+
+
+def _judged(relation: Relation, distance: float, chance: float, rows: int, where: str) -> Likeness:
+    told = f"{where} the distance is {_percent(distance)}"
+    if chance <= CHANCE:
+        said = f"{told}; with columns turned at random it is as small with a chance below 1e-9."
+        if distance > FAR:
+            said += " So far apart, they may have their start in common and no more."
+        return Likeness(relation, distance, rows, chance, said)
+    said = f"{told}, which columns turned at random make as small with a chance of {chance:.2g}."
+    return Likeness("unrelated", distance, rows, chance, said)
+
+
+def _distance(
+    one: Fingerprint,
+    other: Fingerprint,
+    mine: NDArray[np.float16],
+    theirs: NDArray[np.float16],
+    weights: NDArray[Any],
+) -> tuple[float, float] | None:
+    """Return the relative distance, and the chance of coming as near; None where one is zero.
+
+    Were the columns of one table turned by a random rotation ``R``, its inner product with the
+    other would be the trace of ``M R``, with ``M`` the product of both tables. It has the mean 0
+    and the standard deviation ``|M| / sqrt(k)``. The chance is that of ``M`` of rank one, whose
+    trace is a coordinate of a random direction: the square has a beta distribution.
+    """
+    roots = np.sqrt(weights)[:, None]
+    a, b = roots * mine.astype(np.float64), roots * theirs.astype(np.float64)
+    size = float(np.linalg.norm(b))
+    if not np.any(a) or not size or not one.scale or not other.scale:
+        return None
+    ratio = one.scale / other.scale
+    # Of tables whose sizes differ by as much as floats can, the smaller counts for nothing.
+    if not 1e-12 < ratio < 1e12:
+        return max(1.0, min(ratio, 1e12)), 1.0
+    distance = float(np.linalg.norm(ratio * a - b)) / size
+    product = a.T @ b
+    share = float(np.trace(product) / np.linalg.norm(product))
+    return distance, _chance(share, a.shape[1])
+
+
+def _chance(share: float, numbers: int) -> float:
+    from scipy.special import betainc
+
+    if numbers == 1 or share <= 0:
+        return 0.5 if share > 0 else 1.0
+    return 0.5 * float(betainc((numbers - 1) / 2, 0.5, max(0.0, 1 - share * share)))
+
+
+def _percent(distance: float) -> str:
+    if distance < PRECISION:
+        return "below 0.03 %"
+    return f"{100 * distance:.2g} %" if distance < 0.995 else f"{100 * distance:,.0f} %"
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def read_fingerprint(content: Any) -> Fingerprint | None:
+    """Read what `Fingerprint.to_dict` gives; None where it is something else."""
+    try:
+        layout = _layout(content["layout"])
+        start, dim, scale = int(content["start"]), int(content["dim"]), float(content["scale"])
+        sha256, dtype = content["sha256"], content["dtype"]
+        rows, blocks = (_array(content[name], min(dim, NUMBERS)) for name in ("rows", "blocks"))
+        sound = (
+            start >= 0 and dim >= 1 and 0 <= scale < math.inf
+            and isinstance(sha256, str) and isinstance(dtype, str | None)
+            and len(blocks) == BLOCKS and layout.size <= 2**40
+            and len(rows) == len(sampled(start, start + layout.size))
+        )  # fmt: skip
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError):
+        return None
+    if not sound:
+        return None
+    return Fingerprint(sha256, layout, start, dim, dtype, scale, rows, blocks)
+
+
+def _layout(content: Mapping[str, Any]) -> Layout:
+    names = ("height", "width") if content["type"] == "grid" else ("length",)
+    sizes = [int(content[name]) for name in names]
+    if min(sizes) < 1:
+        raise ValueError(sizes)
+    return Grid(*sizes) if len(sizes) == 2 else Sequence(*sizes)
+
+
+def _text(values: NDArray[np.float16]) -> str:
+    return base64.b64encode(values.astype("<f2").tobytes()).decode()
+
+
+def _array(text: str, width: int) -> NDArray[np.float16]:
+    values = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f2")
+    if not np.isfinite(values).all():
+        raise ValueError(text[:20])
+    return values.reshape(-1, width).astype(np.float16)

@@ -1,0 +1,202 @@
+"""The tables of a sweep that are nearest to one, and whether it comes from any of them."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
+from posprobe.families import load
+from posprobe.report.files import expanded
+from posprobe.sweeps.fingerprints import Fingerprint, Likeness, fingerprint, likeness
+from posprobe.sweeps.fingerprints import read_fingerprint as read
+from posprobe.tables import PositionTable, table
+
+#: The file of a sweep with a line for each table.
+FINGERPRINTS = "fingerprints.jsonl"
+#: What ships with the package, in the same form.
+SHIPPED = "known_tables.jsonl"
+#: Longest line that is read, in bytes: the fingerprint of the longest table has a tenth of it.
+LONGEST = 2**20
+
+
+@dataclass(frozen=True)
+class Match:
+    """A known table and how the one that was asked about relates to it.
+
+    Parameters
+    ----------
+    name, reference
+        Of the known table, as its sweep has them.
+    likeness
+        The relation, with distance and evidence.
+    about
+        What else is known of it: of shipped ones ``title``, ``licence``, ``source`` and
+        ``numbers``.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> match = pp.nearest("sample:digits-vit").matches[0]
+    >>> match.likeness.relation, match.about["licence"]
+    ('exact copy', 'Apache-2.0')
+    """
+
+    name: str
+    reference: str
+    likeness: Likeness
+    about: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The known tables that are nearest to one.
+
+    Parameters
+    ----------
+    name
+        Of the table that was asked about.
+    among
+        Folder of the sweep; None of the tables that posprobe knows.
+    matches
+        The nearest first: those that are related, then by distance.
+    compared
+        Tables that there are.
+    other_width
+        Of these, tables whose rows have another width, so that nothing can be compared.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> found = pp.nearest(pp.sinusoidal(100, 30))
+    >>> found.matches, found.compared == found.other_width
+    ((), True)
+    """
+
+    name: str
+    among: str | None
+    matches: tuple[Match, ...]
+    compared: int
+    other_width: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        found = asdict(self)
+        for match in found["matches"]:
+            match |= match.pop("likeness")
+        return found
+
+
+def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: int = 5) -> Nearest:
+    """Find the known tables that are nearest to one, and tell whether it comes from any.
+
+    Distances are relative Frobenius distances on the positions that both tables have, estimated
+    from random projections: a fine-tuned model keeps the meaning of every column, so that its table
+    lies near the one it began with; tables trained apart are far from each other whatever they have
+    learned. No network is needed but to read the table itself.
+
+    Parameters
+    ----------
+    given
+        A `PositionTable`, whatever `posprobe.table` takes, or a reference as `posprobe.load`
+        reads it.
+    sweep
+        Folder of a sweep to search; None for the tables that ship with posprobe as fingerprints.
+    most
+        How many to name.
+
+    Raises
+    ------
+    UsageError
+        If ``most`` is not positive.
+    UnknownReference
+        If the folder holds no fingerprints of a sweep.
+    InvalidCheckpoint
+        If they are damaged.
+    PosprobeError
+        Whatever `posprobe.load` and `posprobe.table` raise.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> import numpy as np
+    >>> table = pp.load("sample:rxnmapper-albert")
+    >>> noise = np.random.default_rng(0).normal(size=table.shape) * table.values.std()
+    >>> match = pp.nearest(table.values + 0.02 * noise).matches[0]
+    >>> match.name, match.likeness.relation, round(match.likeness.distance, 3)
+    ('rxnmapper-albert', 'fine-tune of', 0.02)
+    """
+    if most < 1:
+        raise UsageError(f"--limit {most}: at least one table is named.")
+    asked = load(os.fspath(given)) if isinstance(given, str | os.PathLike) else table(given)
+    return nearest_to(asked, sweep, most)
+
+
+def nearest_to(asked: PositionTable, sweep: str | os.PathLike[str] | None, most: int) -> Nearest:
+    """Do what `nearest` does for a table that was loaded."""
+    mine = fingerprint(asked)
+    counts = {"all": 0, "others": 0}
+
+    def found() -> Iterator[Match]:
+        for known, theirs in read_fingerprints(sweep):
+            counts["all"] += 1
+            if theirs.dim == mine.dim:
+                name, reference = (str(known.pop(key, "")) for key in ("name", "reference"))
+                yield Match(name, reference, likeness(mine, theirs), known)
+            else:
+                counts["others"] += 1
+
+    matches = heapq.nsmallest(most, found(), key=_order)
+    among = None if sweep is None else str(sweep)
+    return Nearest(asked.name, among, tuple(matches), counts["all"], counts["others"])
+
+
+def _order(match: Match) -> tuple[bool, bool, float]:
+    found = match.likeness
+    distance = float("inf") if found.distance is None else found.distance
+    return not found.related, found.relation != "exact copy", distance
+
+
+def read_fingerprints(
+    sweep: str | os.PathLike[str] | None,
+) -> Iterator[tuple[dict[str, Any], Fingerprint]]:
+    """Read the fingerprints of a sweep, or those that ship, with what is said of each table.
+
+    Raises
+    ------
+    UnknownReference, InvalidCheckpoint
+        As `nearest`.
+    """
+    if sweep is None:
+        path = Path(str(files("posprobe.sweeps"))) / SHIPPED
+    else:
+        path = expanded(Path(sweep)) / FINGERPRINTS
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LONGEST):
+                number += 1
+                yield _read_line(line, f"{path}, line {number}")
+    except FileNotFoundError as error:
+        raise UnknownReference(
+            f"{sweep}: it holds no {FINGERPRINTS}. Run `posprobe sweep … --out {sweep}` to its end."
+        ) from error
+    except OSError as error:
+        raise InvalidCheckpoint(f"{path}: it cannot be read ({error.strerror}).") from error
+
+
+def _read_line(line: bytes, where: str) -> tuple[dict[str, Any], Fingerprint]:
+    try:
+        known = json.loads(line)
+        found = read(known.pop("fingerprint"))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        found = None
+    if found is None:
+        raise InvalidCheckpoint(f"{where}: it is damaged. The same sweep makes it again.")
+    return known, found

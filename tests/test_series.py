@@ -1,0 +1,192 @@
+"""Training runs in a sweep: which rows are steps of one, what changes when, and what is drawn."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posprobe as pp
+from posprobe.cli import main
+from posprobe.report.series import Series
+from posprobe.sweeps import runs
+from posprobe.sweeps.fingerprints import fingerprint, likeness
+
+KEPT = Path(__file__).parent / "data" / "series"
+QUICK: dict[str, Any] = {"engine": "threads", "jobs": 1}
+STEPS = (0, 10, 20, 40, 80, 160)
+
+
+def save_run(folder: Path, seed: int = 0) -> Path:
+    """Save tables that turn from noise into the sinusoid: by how much is known."""
+    folder.mkdir(parents=True)
+    noise = np.random.default_rng(seed).normal(size=(48, 16)) / np.sqrt(2)
+    wave = pp.sinusoidal(48, 16).values
+    for step in STEPS:
+        np.save(folder / f"step-{step}.npy", noise + step / 10 * wave)
+    return folder
+
+
+def made(**parts: Any) -> Series:
+    empty: dict[str, Any] = {key: {} for key in ("numbers", "sinusoid", "bands")}
+    return Series(**{"name": "x", "steps": (0, 1, 2, 3), "path": {}, **empty, **parts})
+
+
+def test_steps_are_in_order_and_the_way_is_that_of_the_tables(tmp_path: Path) -> None:
+    folder = save_run(tmp_path / "mine")
+    sweep = pp.sweep(str(folder), only=["sinusoid", "similarity"], nulls=2, **QUICK).run()
+    (run,) = pp.series(sweep.folder)
+    assert (run.name, run.steps) == ("mine", STEPS)
+    tables = [np.load(folder / f"step-{step}.npy") for step in STEPS]
+    for name, other in (("first", tables[0]), ("last", tables[-1])):
+        exact = [np.linalg.norm(table - other) / np.linalg.norm(other) for table in tables]
+        assert run.path[name] == pytest.approx(exact, rel=2e-3, abs=1e-3)
+    rows = {row["reference"]: row for row in sweep.to_arrow().to_pylist()}
+    found = [rows[str(folder / f"step-{step}.npy")] for step in STEPS]
+    assert run.path["sinusoid"] == tuple(1 - row["sinusoid.cka"] for row in found)
+    key = "similarity.centered.neighbour_mean"
+    assert run.numbers[key] == tuple(row[key] for row in found)
+    assert run.bands[key][0] == (found[0][f"{key}.gaussian.p5"], found[0][f"{key}.gaussian.p95"])
+    # Order comes out of noise.
+    low, high = run.bands[key][0] or (0, 0)
+    assert low - 0.2 < (run.numbers[key][0] or 0) < high + 0.2 < 0.6 < (run.numbers[key][-1] or 0)
+    # Its steps are one lineage, which the page counts once.
+    assert set(sweep.to_arrow()["lineage"].to_pylist()) == {str(folder / "step-0.npy")}
+    page = (sweep.folder / "atlas.html").read_text(encoding="utf-8")
+    assert "Training run: mine" in page
+    assert "Rows: 6; lineages: 1." in page
+    assert page.count("<svg") > 0
+
+
+def test_lists_name_runs_and_steps(tmp_path: Path) -> None:
+    tables = {}
+    for k in range(8):
+        tables[k] = str(tmp_path / f"table{k}.npy")
+        np.save(tables[k], np.random.default_rng(k).normal(size=(12, 4)))
+    given: list[dict[str, Any]] = [
+        {"reference": tables[k], "run": "ab"[k % 2], "step": step}
+        for k, step in enumerate((30, 1, 20, 2, 10, 3, 10))
+    ]
+    given.append({"reference": tables[7], "run": "a"})  # it has no step
+    sweep = pp.sweep(given, only=["norms"], nulls=0, **QUICK).run()
+    found = {run.name: run for run in pp.series(sweep.folder)}
+    assert {name: run.steps for name, run in found.items()} == {"a": (10, 20, 30), "b": (1, 2, 3)}
+    assert not found["a"].answers
+    assert not found["a"].bands
+    # Without three steps there is no run, nor of encodings without a table.
+    few = pp.sweep([tables[0], tables[1]], only=["norms"], nulls=0, **QUICK).run()
+    assert pp.series(few.folder) == ()
+
+
+@pytest.mark.parametrize(
+    ("reference", "commit", "resolved", "expected"),
+    [
+        ("a/checkpoint-400", None, "/runs/a/checkpoint-400", ("/runs/a", 400)),
+        ("a/step-7.safetensors#x", None, "/v2/step-7.safetensors", ("/v2", 7)),
+        ("o/model@step3000", "abc", "o/model", ("o/model", 3000)),
+        ("o/model@step3000#decoder", "abc", "o/model", ("o/model", 3000)),
+        ("o/model-v2", "abc", "o/model-v2", ("o/model-v2", None)),
+        ("a/final-2", None, "/runs/a/final-2", ("/runs/a", None)),
+    ],
+)
+def test_steps_and_runs_are_read_off_references(
+    reference: str, commit: str | None, resolved: str, expected: tuple[str, int | None]
+) -> None:
+    row = {"reference": reference, "commit": commit, "resolved": resolved}
+    assert (runs._parts(row)[0], runs._step(row)) == expected
+
+
+def test_a_change_is_told_with_the_steps_between_which_it_happened() -> None:
+    answers = {
+        "order": ("no", "no", "yes", "yes"), "smooth": ("no", "cannot tell", "no", "yes"),
+        "rotations": ("yes",) * 4, "seams": (None, None, "no", None),
+    }  # fmt: skip
+    said = made(answers=answers).changes
+    assert said == (
+        "Does the order of positions matter? No at step 1, yes from step 2 on.",
+        "Is it a smooth curve? No at step 2, yes at step 3, the last; 2 earlier changes.",
+    )
+
+
+def test_the_command_draws_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_run(tmp_path / "runs" / "a")
+    save_run(tmp_path / "runs" / "b", seed=1)
+    out = tmp_path / "s"
+    pp.sweep(str(tmp_path / "runs"), only=["norms"], nulls=0, out=out, **QUICK).run()
+    target = tmp_path / "run.svg"
+
+    def run(*words: str) -> int:
+        command = ["posprobe", "figure", "series", *words, "-o", str(target), "--quiet"]
+        monkeypatch.setattr("sys.argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0)
+
+    assert run(str(out)) == 2
+    assert f"Choose one: {out}#a, {out}#b" in capsys.readouterr().err
+    assert run(f"{out}#b", "--cmap", "grey") == 2
+    assert run(str(tmp_path)) == 3
+    capsys.readouterr()
+    assert run(f"{out}#b") == 0
+    caption = capsys.readouterr().out
+    assert caption.startswith("b: its position table at 6 steps of training, 0 to 160.")
+    drawn = target.read_text(encoding="utf-8")
+    assert "distance from the last" in drawn
+    # Ticks are whole numbers, since no text here is a formula.
+    assert re.search(r">\s*100\s*<", drawn)
+    assert "math" not in drawn
+
+
+@pytest.mark.parametrize(("name", "positions"), [("digits-vit", 64), ("help-gpt2", 80)])
+def test_order_emerges_from_noise_in_a_real_training(name: str, positions: int) -> None:
+    sweep = pp.sweep(str(KEPT / name), only=["similarity", "pca"], nulls=5, **QUICK).run()
+    (run,) = pp.series(sweep.folder)
+    assert (run.name, len(run.steps), run.steps[0], run.steps[-1]) == (name, 24, 0, 1000)
+    assert sweep.to_arrow()["positions"].to_pylist() == [positions] * 24
+    near = run.numbers["similarity.centered.neighbour_mean"]
+    bands = run.bands["similarity.centered.neighbour_mean"]
+    inside = [band is not None and band[0] - 0.03 < (value or 0) < band[1] + 0.03
+              for value, band in zip(near, bands, strict=True)]  # fmt: skip
+    # As random rows at first, and from some step on never again.
+    assert inside[:3] == [True] * 3
+    assert inside == sorted(inside, reverse=True)
+    assert (near[-1] or 0) > 0.5
+    few = run.numbers["pca.participation_ratio"]
+    assert (few[-1] or 0) < 0.3 * (few[0] or 0)
+    # Step by step nearer to the last table, and further from the first.
+    last, first = (np.array(run.path[name], dtype=float) for name in ("last", "first"))
+    assert (np.diff(last) < 0.02).all()
+    assert (np.diff(first) > -0.02).all()
+    first_row, *_, last_row = sweep.to_arrow()["lineage"].to_pylist()
+    assert first_row == last_row
+
+
+def test_the_answer_to_order_changes_in_a_real_training() -> None:
+    answers = {}
+    for step in (0, 1000):
+        verdict = pp.analyze(pp.load(str(KEPT / f"help-gpt2/step-{step}.safetensors"))).verdict
+        assert verdict is not None
+        answers[step] = {each["question"]: each["answer"] for each in verdict["answers"]}
+    assert (answers[0]["order"], answers[1000]["order"]) == ("no", "yes")
+    assert (answers[0]["smooth"], answers[1000]["smooth"]) == ("no", "yes")
+
+
+def test_a_training_from_another_start_has_the_structure_and_is_unrelated() -> None:
+    steps = sorted((KEPT / "help-gpt2").glob("*.safetensors"))
+    (other,) = (KEPT / "help-gpt2-seed-1").glob("*.safetensors")
+    theirs = pp.load(str(other))
+    assert (pp.similarity(theirs).centered.neighbour_mean or 0) > 0.8
+    print_of_theirs = fingerprint(theirs)
+    assert len(steps) == 24
+    for step in steps:
+        assert not likeness(print_of_theirs, fingerprint(pp.load(str(step)))).related
+    # The same start is seen, though the sample was trained six times as long.
+    digits = pp.load(str(KEPT / "digits-vit" / "step-1000.safetensors"))
+    match = pp.nearest(digits).matches[0]
+    assert (match.name, match.likeness.related) == ("digits-vit", True)
+    assert "start in common" in match.likeness.evidence
