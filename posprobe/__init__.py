@@ -58,12 +58,14 @@ if TYPE_CHECKING:
     )
     from posprobe.forward import (
         blank_images,
+        explanations,
         load_model,
         measure_heads,
         permutation_effect,
         phase_shift,
         random_images,
         random_tokens,
+        substitution_effect,
     )
 
     # Their modules have the same names, and mypy takes one for the other in a cycle of imports.
@@ -139,6 +141,7 @@ _HOMES = {
     "counting": "encodings",
     "decompose": "forward",
     "effective_table": "families",
+    "explanations": "forward",
     "gram_dct": "analyses",
     "grid": "analyses",
     "head_logits": "analyses",
@@ -175,6 +178,7 @@ _HOMES = {
     "spectrum": "analyses",
     "style": "figures",
     "subspace_overlap": "analyses",
+    "substitution_effect": "forward",
     "sweep": "sweeps",
     "t5_buckets": "encodings",
     "table": "tables",
@@ -214,6 +218,7 @@ __all__ = [
     "counting",
     "decompose",
     "effective_table",
+    "explanations",
     "gram_dct",
     "grid",
     "head_logits",
@@ -250,6 +255,7 @@ __all__ = [
     "spectrum",
     "style",
     "subspace_overlap",
+    "substitution_effect",
     "sweep",
     "t5_buckets",
     "table",

@@ -1,0 +1,451 @@
+"""Explanations put to the test: the model runs with what they keep of its table in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.analyses.closeness import Floats, debiased_cka
+from posprobe.analyses.substitution import (
+    MEASURES,
+    Measure,
+    Substitute,
+    SubstitutionEffect,
+    costs,
+    by_position,
+    early,
+    mean_and_error,
+)
+from posprobe.arrays import Array
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.forward.explain import REMOVED, Explanation, explained, explanations
+from posprobe.forward.models import load_model, required
+from posprobe.forward.permute import position_table, restored
+from posprobe.forward.shift import predicted, prediction
+from posprobe.forward.states import body_of, final_states, is_timm, output_of, positions_of
+from posprobe.forward.streaming import stream
+from posprobe.tables import Grid, Layout, PositionTable, Source, cut
+
+if TYPE_CHECKING:
+    import torch
+
+#: Numbers of which probabilities are computed at a time, in double precision.
+AT_A_TIME = 2**23
+
+
+def substitution_effect(
+    model: Any,
+    batches: Iterable[Array],
+    *,
+    tables: Mapping[str, Array] | None = None,
+    rows: slice | None = None,
+    random: bool = False,
+    mask_token: int | None = None,
+    seed: int = 0,
+    name: str | None = None,
+) -> SubstitutionEffect:
+    """Run a model with explanations of its position table in the table's place.
+
+    What an explanation keeps of a table is enough for the model where its outputs stay: the loss of
+    the next or of masked tokens, the Kullback-Leibler divergence of the outputs from those of the
+    unchanged model and the top answers where it has a head, else its last hidden states. Each
+    context is run once as it is and once with each explanation. The table is restored, also after
+    an error, and rows of special tokens are left as they are.
+
+    Parameters
+    ----------
+    model
+        Of transformers or timm, with one learned table of positions; or a reference, which is
+        loaded with its head.
+    batches
+        As for `decompose`.
+    tables
+        Further tables to put in its place, by name: ``[n, d]`` each.
+    rows
+        Positions that are replaced; None stands for all that the contexts reach. Explanations are
+        of these rows alone.
+    random
+        Whether contexts are random, so that their loss says nothing and is not measured.
+    mask_token
+        Id of the token that masks another, as the tokenizer has it; without it the loss of a model
+        of masked tokens is not measured.
+    seed
+        Of the null models, and of the choice of masked tokens.
+    name
+        Of the model, for messages.
+
+    Raises
+    ------
+    UsageError
+        If the model has no table of its own or several, it cannot be told which of its rows are
+        positions, or a further table has another shape.
+    InvalidTable
+        If the unchanged model's outputs are not finite.
+
+    Examples
+    --------
+    This needs the extra `models`. In the place of the whole table stands its own value, which
+    changes nothing; three components are not enough:
+
+    >>> import posprobe as pp
+    >>> model = pp.load_model("sample:digits-vit", device="cpu")
+    >>> effect = pp.substitution_effect(model, pp.random_images((1, 8, 8), count=8))
+    >>> effect["itself"].costs["states"].value
+    0.0
+    >>> effect["components_3"].costs["states"].value > 0.1
+    True
+    """
+    if isinstance(model, str):
+        name, model = name or model, load_model(model, head=True)
+    title = name or type(model).__name__
+    path, table = position_table(model, title)
+    ready: list[_Ready] = []
+
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
+        if not ready:
+            ready.append(_prepared(model, batch, table, tables or {}, rows, random, seed, title))
+        done = sums[0].contexts if sums else 0
+        return None, {0: _run(model, batch, table, ready[0], mask_token, seed, done)}
+
+    _, sums, notes = stream(model, batches, measure, title)
+    return _result(sums[0], ready[0], path, seed, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """What is put where, and what is looked at."""
+
+    rows: torch.Tensor  # [n]: which of the table's rows
+    layout: Layout
+    start: int
+    substitutes: tuple[Explanation, ...]
+    head: bool
+    task: str
+    rounding: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Costs by context, added up over positions, and by position, added up over contexts."""
+
+    costs: Mapping[Measure, Floats]  # [m, c]
+    weights: Floats  # [c]
+    cka: Floats  # [m, c]
+    losses: Floats  # [c]: of the unchanged model
+    places: Floats  # [2, m, t]: the main cost, and its square
+    counted: Floats  # [3, t]: weights, contexts that have one, and the unchanged model's losses
+
+    @property
+    def contexts(self) -> int:
+        """How many were run."""
+        return len(self.weights)
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(
+            {
+                key: np.concatenate([part, other.costs[key]], axis=1)
+                for key, part in self.costs.items()
+            },
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.cka, other.cka], axis=1),
+            np.concatenate([self.losses, other.losses]),
+            self.places + other.places,
+            self.counted + other.counted,
+        )
+
+
+def _prepared(
+    model: Any,
+    batch: torch.Tensor,
+    table: torch.Tensor,
+    tables: Mapping[str, Array],
+    rows: slice | None,
+    random: bool,
+    seed: int,
+    title: str,
+) -> _Ready:
+    """Find out which rows the contexts reach, and make what is put in their place."""
+    pt = required("torch")
+    places = _rows_reached(model, batch[:1], table, title)
+    output = _outputs(model, batch[:1])
+    head = output is not None
+    tokens = len(places) if output is None else 0
+    layout: Layout
+    if batch.ndim == 2:
+        layout = positions_of(model, batch, len(places))
+    else:
+        tokens = final_states(model, batch[:1]).shape[1]
+        layout = positions_of(model, batch, tokens)
+        if layout.size > len(places):
+            raise UsageError(
+                f"{title}: its table has {len(places)} rows for a {layout} of patches."
+            )
+        places = places[len(places) - layout.size :]
+    start = 0
+    if rows is not None:
+        start, stop, layout = cut(layout, rows, title)
+        places = places[start:stop]
+    flat = table.detach().reshape(-1, table.shape[-1])
+    values = flat[places].cpu().double().numpy()
+    own = PositionTable(values, layout, title, Source(title, title), start=start)
+    made = [*explanations(own, seed=seed)]
+    for label, given in tables.items():
+        other = np.asarray(given, dtype=np.float64)
+        if other.shape != values.shape or not np.isfinite(other).all():
+            raise UsageError(
+                f"{title}: {label} is of shape {list(other.shape)}; finite numbers of shape "
+                f"{list(values.shape)} are expected in the place of the rows that contexts reach."
+            )
+        made.append(Explanation(label, label, other, "given"))
+    task = "" if random or batch.ndim != 2 or not head else predicted(model, batch)
+    eps = float(pt.finfo(table.dtype).eps)
+    return _Ready(places, layout, start, tuple(made), head, task, 8 * eps)
+
+
+def _rows_reached(
+    model: Any, batch: torch.Tensor, table: torch.Tensor, title: str
+) -> torch.Tensor:
+    """Return the rows of the table that a context reaches, in the order of its positions.
+
+    Models count from 0, from 2, or on from padding; what they look up tells.
+    """
+    pt = required("torch")
+    every = pt.arange(table.numel() // table.shape[-1], device=table.device)
+    if batch.ndim == 4:
+        return every  # type: ignore[no-any-return]
+    seen: list[Any] = []
+    mode: Any = __import__("torch.overrides").overrides.TorchFunctionMode
+
+    class Watch(mode):  # type: ignore[misc]
+        """Sees what is looked up in the table."""
+
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            named = kwargs or {}
+            if function is pt.nn.functional.embedding:
+                given = dict(zip(("input", "weight"), args, strict=False)) | named
+                if given["weight"] is table:
+                    seen.append(given["input"])
+            elif function is pt.Tensor.__getitem__ and args[0] is table and table.ndim == 2:
+                seen.append(every[args[1]])
+            return function(*args, **named)
+
+    with Watch():
+        output_of(model, batch)
+    if not seen or seen[0].numel() != batch.shape[1]:
+        raise UsageError(
+            f"{title}: it cannot be told which rows of its table are the positions of a context."
+        )
+    found = seen[0].reshape(-1).to(table.device)
+    if len(found.unique()) != len(found):
+        raise UsageError(f"{title}: several tokens of a context have the same position.")
+    return found  # type: ignore[no-any-return]
+
+
+def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
+    """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
+
+    A single number is no answer among several, and a map of classes has no tokens.
+    """
+    if is_timm(model):
+        logits = model(batch) if getattr(model, "num_classes", 0) else None
+    elif not hasattr(model, "config") or body_of(model) is model:
+        logits = None
+    else:
+        options = {"use_cache": False} if hasattr(body_of(model).config, "use_cache") else {}
+        kind = "pixel_values" if batch.ndim == 4 else "input_ids"
+        logits = getattr(model(**{kind: batch}, **options), "logits", None)
+    if logits is None or logits.ndim not in (2, 3) or logits.shape[-1] < 2:
+        return None
+    return logits[:, None] if logits.ndim == 2 else logits
+
+
+def _run(
+    model: Any,
+    batch: torch.Tensor,
+    table: torch.Tensor,
+    ready: _Ready,
+    mask_token: int | None,
+    seed: int,
+    done: int,
+) -> _Sums:
+    """Run a batch as it is and with every substitute, one after the other."""
+    pt = required("torch")
+    given, wanted = prediction(ready.task, batch, mask_token, seed, done)
+    before = _looked_at(model, given, head=ready.head)
+    weights, losses = _unchanged(before, wanted, head=ready.head)
+    costs: list[dict[Measure, Floats]] = []
+    cka = np.full((len(ready.substitutes), len(batch)), np.nan)
+    with restored(table):
+        flat = table.data.view(-1, table.shape[-1])
+        for number, substitute in enumerate(ready.substitutes):
+            rows = pt.from_numpy(substitute.rows)
+            flat[ready.rows] = rows.to(device=table.device, dtype=table.dtype)
+            after = _looked_at(model, given, head=ready.head)
+            if ready.head:
+                costs.append(_answers(before, after, wanted))
+                if wanted is not None:
+                    costs[-1]["loss"] -= losses
+            else:
+                costs.append({"states": _squared(_wide(after) - _wide(before))})
+                cka[number] = _alike(before, after)
+    return _summed(costs, weights, cka, losses)
+
+
+def _looked_at(model: Any, batch: torch.Tensor, *, head: bool) -> torch.Tensor:
+    found = _outputs(model, batch) if head else None
+    return final_states(model, batch) if found is None else found
+
+
+def _unchanged(
+    before: torch.Tensor, wanted: torch.Tensor | None, *, head: bool
+) -> tuple[Floats, Floats]:
+    """Return ``[b, t]`` what each position counts, and its loss: 0 where there is none."""
+    if not head:
+        squares = _squared(before)
+        if not np.isfinite(squares).all():
+            raise InvalidTable(
+                "hidden states hold NaN or infinity: the model overflowed. Run it in float32."
+            )
+        return squares, np.zeros_like(squares)
+    found = _answers(before, before, wanted)
+    if not all(np.isfinite(part).all() for part in found.values()):
+        raise InvalidTable("outputs hold NaN: the model overflowed. Run it in float32.")
+    counted = np.ones(before.shape[:2]) if wanted is None else _host(wanted != -100)
+    return counted, found.get("loss", np.zeros_like(counted))
+
+
+def _answers(
+    before: torch.Tensor, after: torch.Tensor, wanted: torch.Tensor | None
+) -> dict[Measure, Floats]:
+    """Compare logits ``[b, t, v]``: numbers of each position ``[b, t]``, 0 where none is counted.
+
+    The loss is that of ``after``.
+    """
+    pt = required("torch")
+    shape = before.shape[:2]
+    places = pt.ones(shape, dtype=pt.bool) if wanted is None else (wanted != -100).cpu()
+    at = places.reshape(-1).nonzero()[:, 0].to(before.device)
+    found: dict[Measure, Floats] = {
+        key: np.zeros(shape[0] * shape[1]) for key in ("divergence", "answers")
+    }
+    if wanted is not None:
+        found["loss"] = np.zeros(shape[0] * shape[1])
+    for some in at.split(max(1, AT_A_TIME // before.shape[2])):
+        one, two = (
+            _wide(part.reshape(-1, part.shape[2])[some]).log_softmax(dim=1)
+            for part in (before, after)
+        )
+        apart = pt.where(one.isneginf(), 0.0, one.exp() * (one - two)).sum(dim=1)
+        place = some.cpu().numpy()
+        # Of one and the same outputs it is 0, and never below.
+        found["divergence"][place] = np.maximum(_host(apart), 0.0)
+        changed = _host(one.argmax(dim=1) != two.argmax(dim=1))
+        found["answers"][place] = np.where(np.isnan(_host(apart)), np.nan, changed)
+        if wanted is not None:
+            right = wanted.reshape(-1).to(some.device)[some, None]
+            found["loss"][place] = -_host(two.gather(1, right)[:, 0])
+    return {key: part.reshape(shape) for key, part in found.items()}
+
+
+def _alike(before: torch.Tensor, after: torch.Tensor) -> Floats:
+    """Return the debiased CKA of each context's states ``[b, t, d]``, NaN where undefined."""
+    found = np.full(len(before), np.nan)
+    if before.shape[1] < 4:
+        return found
+    for place, both in enumerate(zip(before, after, strict=True)):
+        one, two = (_wide(part) - _wide(part).mean(dim=0) for part in both)
+        grams = [part @ part.T for part in (one, two)]
+        sums = [float((a * b).sum()) for a, b in ((*grams,), grams[:1] * 2, grams[1:] * 2)]
+        if all(map(np.isfinite, sums)):
+            power = _host(grams[0].diagonal()), _host(grams[1].diagonal())
+            value = debiased_cka(sums[0], (sums[1], sums[2]), power)
+            found[place] = np.nan if value is None else value
+    return found
+
+
+def _summed(
+    costs: list[dict[Measure, Floats]], weight: Floats, cka: Floats, losses: Floats
+) -> _Sums:
+    """Add up over positions, and over contexts."""
+    stacked = {key: np.stack([each[key] for each in costs]) for key in costs[0]}
+    # What overflowed is no number, and shall not warn where it is added up.
+    stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
+    main = stacked[_main(stacked)]
+    return _Sums(
+        {key: part.sum(axis=2) for key, part in stacked.items()},
+        weight.sum(axis=1),
+        cka,
+        losses.sum(axis=1),
+        np.stack([main.sum(axis=1), np.square(main).sum(axis=1)]),
+        np.stack([part.sum(axis=0) for part in (weight, weight > 0, losses)]),
+    )
+
+
+def _result(
+    sums: _Sums, ready: _Ready, path: str, seed: int, notes: tuple[str, ...]
+) -> SubstitutionEffect:
+    names = [each.name for each in ready.substitutes]
+    removed = names.index(REMOVED)
+    main = _main(sums.costs)
+    found = {
+        key: costs(
+            part, sums.weights, removed, norm=key == "states",
+            rounding=0.0 if key in ("loss", "answers") else
+            ready.rounding if key == "states" else ready.rounding**2,
+        )
+        for key, part in sums.costs.items()
+    }  # fmt: skip
+    own = ready.substitutes[0].rows
+    cka = [mean_and_error(each) for each in sums.cka]
+    with_loss = main == "loss" and bool(sums.weights.any())
+    whole = costs(sums.losses[None], sums.weights, 0)[0] if with_loss else None
+    weight, count, losses = sums.counted
+    along = by_position(sums.places, weight, count, norm=main == "states")
+    there = len(weight) > 1
+    return SubstitutionEffect(
+        substitutes=tuple(
+            Substitute(
+                each.name, each.label, each.kind, each.size, explained(own, each.rows),
+                {key: found[key][place] for key in MEASURES if key in found}, *cka[place],
+            )
+            for place, each in enumerate(ready.substitutes)
+        ),
+        measure=main,
+        removed=REMOVED,
+        contexts=sums.contexts,
+        seed=seed,
+        table=path,
+        layout=ready.layout,
+        start=ready.start,
+        task=ready.task,
+        loss=whole and whole.value,
+        loss_error=whole and whole.error,
+        by_position=along[0] if there else None,
+        by_position_error=along[1] if there and main != "states" else None,
+        unchanged=losses / np.where(count > 0, count, np.nan) if with_loss else None,
+        early=early(sums.places[0, removed], weight)
+        if there and main != "states" and not isinstance(ready.layout, Grid) else None,
+        notes=notes,
+    )  # fmt: skip
+
+
+def _main(measures: Iterable[Measure]) -> Measure:
+    """Return the measure that tells most: the loss, else the divergence, else the states."""
+    return min(measures, key=MEASURES.index)
+
+
+def _squared(states: torch.Tensor) -> Floats:
+    return _host((_wide(states) ** 2).sum(dim=2))
+
+
+def _wide(part: torch.Tensor) -> torch.Tensor:
+    return part.float() if part.device.type == "mps" else part.double()
+
+
+def _host(part: torch.Tensor) -> Floats:
+    return np.asarray(part.cpu().numpy(), dtype=np.float64)
