@@ -373,7 +373,7 @@ def early(along: Floats, weight: Floats) -> Early | None:
         None where these are half of the positions or more, or the cost is not above 0.
     """
     whole = float(np.nansum(along))
-    if 2 * EARLY >= len(along) or not whole > 0:
+    if len(along) <= 2 * EARLY or not whole > 0:
         return None
     part = float(np.nansum(along[:EARLY]))
     return Early(EARLY, part / whole, float(weight[:EARLY].sum() / weight.sum()))
@@ -383,4 +383,3 @@ def _jackknife(without: Floats) -> Floats:
     """Return standard errors from numbers with each context left out: ``[m]`` of ``[m, c]``."""
     count = without.shape[1]
     return np.asarray(np.sqrt((count - 1) * without.var(axis=1)))
-

@@ -13,7 +13,6 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from posprobe import nulls
-from posprobe.analyses.axis_codes import axis_codes
 from posprobe.analyses.base_fit import fit_base
 from posprobe.analyses.closeness import Floats, cloud
 from posprobe.analyses.predictors import linear
@@ -44,10 +43,10 @@ ROUNDING = 1e-10
 REMOVED = "mean"
 
 _NULLS = {
-    "gaussian": "random directions, each row as far from the mean row as its own",
+    "gaussian": "random rows as far from the mean row",
     "permuted": "its rows in random order",
-    "walk": "random walk of its own steps",
-    "stationary": "smooth random table with its kernel and covariance",
+    "walk": "a random walk of its steps",
+    "stationary": "a smooth random table like it",
 }
 
 
@@ -77,9 +76,7 @@ class Explanation:
     size: int | None = None
 
 
-def explanations(
-    table: PositionTable | Array, *, seed: int = 0
-) -> tuple[Explanation, ...]:
+def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explanation, ...]:
     """Make the tables that explanations of a table keep of it.
 
     The table itself; its k leading principal components; its k best sinusoids
@@ -121,14 +118,10 @@ def explanations(
         *(() if isinstance(given.layout, Grid) else _waves(values, around, mean, seed)),
         *_formulas(around, mean, given.layout),
         *_smoothed(around, mean, given.layout),
-        *(
-            _codes(values, given.layout)
-            if isinstance(given.layout, Grid)
-            else _repaired(values)
-        ),
+        *(_codes(values, given.layout) if isinstance(given.layout, Grid) else _repaired(values)),
         *_surrogates(around, mean, given.layout, seed),
-        Explanation(REMOVED, "the mean row in place of every row", _alike(mean, values), "removed"),
-        Explanation("zeros", "zeros in place of every row", np.zeros_like(values), "removed"),
+        Explanation(REMOVED, "the mean row everywhere", _alike(mean, values), "removed"),
+        Explanation("zeros", "zeros everywhere", np.zeros_like(values), "removed"),
     )
 
 
@@ -164,7 +157,13 @@ def _components(around: Floats, mean: Floats) -> Iterator[Explanation]:
     # The last is all that there are, where they are few.
     for k in sorted({min(k, rank) for k in COUNTS} - {0}):
         rows = mean + (left[:, :k] * singular[:k]) @ right[:k]
-        yield Explanation(f"components_{k}", "leading component" if k == 1 else f"{k} leading components", rows, "components", k)
+        yield Explanation(
+            f"components_{k}",
+            "leading component" if k == 1 else f"{k} leading components",
+            rows,
+            "components",
+            k,
+        )
 
 
 def _waves(values: Floats, around: Floats, mean: Floats, seed: int) -> Iterator[Explanation]:
@@ -175,7 +174,13 @@ def _waves(values: Floats, around: Floats, mean: Floats, seed: int) -> Iterator[
     chosen = choose_sinusoids(cloud(values)).frequencies
     for k in (k for k in COUNTS if k <= len(chosen)):
         rows = mean + _fitted(around, chosen[k - 1])
-        yield Explanation(f"sinusoids_{k}", "best sinusoid" if k == 1 else f"{k} best sinusoids", rows, "sinusoids", k)
+        yield Explanation(
+            f"sinusoids_{k}",
+            "best sinusoid" if k == 1 else f"{k} best sinusoids",
+            rows,
+            "sinusoids",
+            k,
+        )
     if n < 2 * MIN_ROWS or around.shape[1] < 2:
         return
     turning = view(values, seed=seed).lines.rotations
@@ -205,12 +210,12 @@ def _formulas(around: Floats, mean: Floats, layout: Layout) -> Iterator[Explanat
         yield Explanation("sinusoid", "2-D sin-cos, rotated to fit", rows, "formula")
         return
     rows = mean + _aligned(sinusoidal(n, d).values, around)
-    yield Explanation("sinusoid", "sinusoid of base 10000, rotated to fit", rows, "formula")
+    yield Explanation("sinusoid", "sinusoid (base 10000), rotated to fit", rows, "formula")
     fit = fit_base(cloud(around), d)
     if fit.bases.size:
         base = fit.base or float(fit.bases[int(np.argmax(fit.cka))])
         rows = mean + _aligned(sinusoidal(n, d, base=base).values, around)
-        label = f"best ladder of frequencies (base {base:.3g}), rotated to fit"
+        label = f"best ladder (base {base:.3g}), rotated to fit"
         yield Explanation("ladder", label, rows, "ladder")
 
 
@@ -264,13 +269,11 @@ def _repaired(values: Floats) -> Iterator[Explanation]:
         k = len(special)
         label = f"without its {k} special rows" if k > 1 else "without its special row"
         yield Explanation(
-            "repaired", f"{label}, in whose place neighbours stand", rows, "repaired", k
+            "repaired", f"{label} (neighbours instead)", rows, "repaired", k
         )
 
 
-def _surrogates(
-    around: Floats, mean: Floats, layout: Layout, seed: int
-) -> Iterator[Explanation]:
+def _surrogates(around: Floats, mean: Floats, layout: Layout, seed: int) -> Iterator[Explanation]:
     """Draw one table of each null model about the mean row."""
     if not around.any():
         return
@@ -295,4 +298,3 @@ def _stationary(around: Floats, layout: Layout, rng: np.random.Generator) -> Flo
     # The process has the strongest directions last, and may have one more, along the mean.
     count = int((process.columns > 0).sum())
     return np.asarray(drawn[:, :count] @ right[:count][::-1])
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,14 @@ import numpy as np
 
 from posprobe.analyses.closeness import Floats, debiased_cka
 from posprobe.analyses.substitution import (
+    CERTAIN,
     MEASURES,
+    Cost,
     Measure,
     Substitute,
     SubstitutionEffect,
-    costs,
     by_position,
+    costs,
     early,
     mean_and_error,
 )
@@ -123,6 +125,7 @@ class _Ready:
     start: int
     substitutes: tuple[Explanation, ...]
     head: bool
+    random: bool
     task: str
     rounding: float
 
@@ -202,12 +205,10 @@ def _prepared(
         made.append(Explanation(label, label, other, "given"))
     task = "" if random or batch.ndim != 2 or not head else predicted(model, batch)
     eps = float(pt.finfo(table.dtype).eps)
-    return _Ready(places, layout, start, tuple(made), head, task, 8 * eps)
+    return _Ready(places, layout, start, tuple(made), head, random, task, 8 * eps)
 
 
-def _rows_reached(
-    model: Any, batch: torch.Tensor, table: torch.Tensor, title: str
-) -> torch.Tensor:
+def _rows_reached(model: Any, batch: torch.Tensor, table: torch.Tensor, title: str) -> torch.Tensor:
     """Return the rows of the table that a context reaches, in the order of its positions.
 
     Models count from 0, from 2, or on from padding; what they look up tells.
@@ -251,6 +252,7 @@ def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
 
     A single number is no answer among several, and a map of classes has no tokens.
     """
+    logits: Any
     if is_timm(model):
         logits = model(batch) if getattr(model, "num_classes", 0) else None
     elif not hasattr(model, "config") or body_of(model) is model:
@@ -261,7 +263,8 @@ def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
         logits = getattr(model(**{kind: batch}, **options), "logits", None)
     if logits is None or logits.ndim not in (2, 3) or logits.shape[-1] < 2:
         return None
-    return logits[:, None] if logits.ndim == 2 else logits
+    found: torch.Tensor = logits[:, None] if logits.ndim == 2 else logits
+    return found
 
 
 def _run(
@@ -423,15 +426,43 @@ def _result(
         layout=ready.layout,
         start=ready.start,
         task=ready.task,
-        loss=whole and whole.value,
-        loss_error=whole and whole.error,
+        loss=whole.value if whole else None,
+        loss_error=whole.error if whole else None,
         by_position=along[0] if there else None,
         by_position_error=along[1] if there and main != "states" else None,
         unchanged=losses / np.where(count > 0, count, np.nan) if with_loss else None,
         early=early(sums.places[0, removed], weight)
         if there and main != "states" and not isinstance(ready.layout, Grid) else None,
+        undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
         notes=notes,
     )  # fmt: skip
+
+
+def _reasons(
+    ready: _Ready, main: Sequence[Cost], removed: int, *, with_loss: bool, there: bool
+) -> dict[str, str]:
+    """Say why numbers are undefined."""
+    found: dict[str, str] = {}
+    if not with_loss:
+        found["loss"] = "no loss was measured: " + (
+            "the model has no head that gives answers" if not ready.head
+            else "random contexts have nothing to predict" if ready.random
+            else "which token masks another is not known without a tokenizer" if ready.task
+            else "its head predicts no tokens"
+        )  # fmt: skip
+    if main[removed].value is None:
+        found["kept"] = "the outputs are not finite then"
+    elif main[removed].error is None:
+        found["kept"] = "a single context has no spread to tell that from chance by"
+    elif main[removed].kept is None:
+        found["kept"] = f"that is less than {CERTAIN:.0f} standard errors, or the model's rounding"
+    if any(cost.value is None for cost in main):
+        found["value"] = "null where outputs are not finite"
+    if ready.head:
+        found["cka"] = "measured of models without a head"
+    if not there:
+        found["early"] = "the outputs have no positions"
+    return found
 
 
 def _main(measures: Iterable[Measure]) -> Measure:
