@@ -268,9 +268,7 @@ def _repaired(values: Floats) -> Iterator[Explanation]:
         rows[missing] = linear(values, missing)
         k = len(special)
         label = f"without its {k} special rows" if k > 1 else "without its special row"
-        yield Explanation(
-            "repaired", f"{label} (neighbours instead)", rows, "repaired", k
-        )
+        yield Explanation("repaired", f"{label} (neighbours instead)", rows, "repaired", k)
 
 
 def _surrogates(around: Floats, mean: Floats, layout: Layout, seed: int) -> Iterator[Explanation]:
