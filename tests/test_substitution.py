@@ -48,7 +48,8 @@ def line(values: NDArray[Any]) -> PositionTable:
 def rotated(values: Any, seed: int = 0) -> NDArray[np.float64]:
     d = values.shape[1]
     turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(d, d)))[0]
-    return 2.5 * np.asarray(values, float) @ turn + np.random.default_rng(1).normal(size=d)
+    found = 2.5 * np.asarray(values, float) @ turn + np.random.default_rng(1).normal(size=d)
+    return np.asarray(found)
 
 
 # What explanations keep.

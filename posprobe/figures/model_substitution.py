@@ -54,10 +54,10 @@ def plot(ax: Axes, found: SubstitutionEffect) -> None:
     values, _ = _numbers(found, random)
     known = values[np.isfinite(values)]
     if known.size:
-        best = float(known.max() if _shares(found) else known.min())
+        best = max(known.max(), LOWEST) if _shares(found) else known.min()
         ax.axhline(
-            max(best, LOWEST) if _shares(found) else best, color=INK, linewidth=0.8,
-            linestyle=(0, (5, 1.2, 1, 1.2)), label="best random table",
+            float(best), color=INK, linewidth=0.8, linestyle=(0, (5, 1.2, 1, 1.2)),
+            label="best random table",
         )  # fmt: skip
     _limits(ax.set_ylim, found)
     if sizes:

@@ -166,8 +166,11 @@ def removal(block: Block) -> str:
     return f"{begin} the last hidden states change by {cost} times their norm"
 
 
-def smallest(block: Block, kind: str) -> Any:
-    """Return the smallest explanation of a kind that is enough, else the best; None of none."""
+def smallest(block: Block, kind: str, *, largest: bool = False) -> Any:
+    """Return the smallest explanation of a kind that is enough, else the best; None of none.
+
+    Of tables that are smoothed, the longest smoothing is the largest and keeps least.
+    """
     main = block["measure"]
     known = [
         each
@@ -176,5 +179,5 @@ def smallest(block: Block, kind: str) -> Any:
     ]
     enough = [each for each in known if each[main]["kept"] >= ENOUGH]
     if enough:
-        return min(enough, key=lambda each: each["size"])
+        return (max if largest else min)(enough, key=lambda each: each["size"])
     return max(known, key=lambda each: each[main]["kept"], default=None)

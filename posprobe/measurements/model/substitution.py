@@ -29,6 +29,9 @@ COLUMNS = {
     "states": "change of the states",
 }
 
+#: Kinds that are named beside components and sinusoids.
+_SIMPLE = ("rotations", "ladder", "formula", "codes", "repaired", "given")
+
 
 def _compute(given: ModelInputs) -> SubstitutionEffect:
     return forward.substitution_effect(
@@ -101,15 +104,14 @@ def _findings(document: Block) -> Iterator[Finding]:
                 f"to {worth(block)}{_variance(found)}.",
                 keys(name),
             )
+    smooth = smallest(block, "smoothed", largest=True)
     simple = [
         each for each in block["substitutes"]
-        if each["kind"] in ("rotations", "ladder", "formula", "codes", "repaired")
-        and each[main]["kept"] is not None
+        if each[main]["kept"] is not None and (each is smooth or each["kind"] in _SIMPLE)
     ]  # fmt: skip
     if simple:
-        said = [f"{each['label']}, {kept(each[main])}" for each in simple]
         yield Finding(
-            f"Of the same, other explanations keep: {'; '.join(said)}.",
+            f"Of the same, other explanations keep: {_each(simple, main)}.",
             keys(*(each["name"] for each in simple)),
         )
     random = [
@@ -117,11 +119,10 @@ def _findings(document: Block) -> Iterator[Finding]:
         if each["kind"] == "null" and each[main]["kept"] is not None
     ]  # fmt: skip
     if random:
-        said = [f"{each['label']}, {kept(each[main])}" for each in random]
         worse = any(each[main]["kept"] < 0 for each in random)
         below = " (below 0: worse than the mean row)" if worse else ""
         yield Finding(
-            f"Random tables in its place, one of each, keep: {'; '.join(said)}{below}.",
+            f"Random tables in its place, one of each, keep: {_each(random, main)}{below}.",
             keys(*(each["name"] for each in random)),
         )
     if part := block["early"]:
@@ -130,6 +131,10 @@ def _findings(document: Block) -> Iterator[Finding]:
             f"cost of removing the table, and are {percent(part['of'], 0)} of what is counted.",
             ("substitution.early",),
         )
+
+
+def _each(some: list[Block], main: str) -> str:
+    return "; ".join(f"{each['label']}, {kept(each[main])}" for each in some)
 
 
 def _variance(found: Block) -> str:
