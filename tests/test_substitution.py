@@ -28,7 +28,11 @@ from made_models import (
 import posprobe as pp
 from posprobe.analyses.substitution import costs, early
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.figures import builders
+from posprobe.figures.sheet import REPORT
 from posprobe.forward.explain import explained, explanations
+from posprobe.report.page import page_of
+from posprobe.report.terminal import text
 from posprobe.tables import Grid, PositionTable, Sequence, Source
 
 if TYPE_CHECKING:
@@ -438,6 +442,65 @@ def test_models_without_one_table_are_one_clear_error(model: Any) -> None:
         pp.substitution_effect(model, [pixels(2)])
 
 
+# Models without a table.
+
+
+def llama(**options: Any) -> Any:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        hidden_size=24, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1,
+        vocab_size=VOCABULARY, initializer_range=0.5, **options,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).train(mode=False)
+
+
+def test_rotations_are_stopped_in_bands_of_periods_and_turn_again(device: str) -> None:
+    model = llama().to(device)
+    own = model.model.rotary_emb.inv_freq.clone()
+    contexts = tokens(6)
+    found = pp.substitution_effect(model, in_batches(contexts, 4), random=True)
+    assert torch.equal(own, model.model.rotary_emb.inv_freq)
+    assert (found.scheme, found.removed) == ("rotary", "none")
+    bands = [each for each in found.substitutes if each.kind == "band"]
+    assert [each.size for each in bands] == list(range(1, 9))
+    assert "6.28" in bands[0].label  # the fastest pair turns by one radian per position
+    assert found["itself"].costs["divergence"].value == 0
+    # The slowest band turns by next to nothing within a context.
+    kept = [each.costs["divergence"].kept or 0 for each in bands]
+    assert kept[-1] == max(kept)
+
+
+def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() -> None:
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        d_model=WIDTH, d_kv=4, d_ff=16, num_layers=2, num_heads=3, vocab_size=VOCABULARY,
+        initializer_factor=3.0,
+    )  # fmt: skip
+    model: Any = transformers.T5EncoderModel(config).train(mode=False).double().get_encoder()
+    bias = model.block[0].layer[0].SelfAttention.relative_attention_bias.weight
+    bias.data.normal_(0, 2)
+    found = pp.substitution_effect(model, [tokens(5)])
+    assert found.scheme == "relative"
+    assert [each.name for each in found.substitutes][1:] == ["head_0", "head_1", "head_2", "none"]
+    before = found["none"].costs["states"].value
+    # A constant of each head's own changes nothing that its attention sees.
+    bias.data += torch.tensor([5.0, -3.0, 1.0], dtype=torch.float64)
+    again = pp.substitution_effect(model, [tokens(5)])["none"].costs["states"].value
+    assert again == pytest.approx(before, rel=1e-6)
+
+
+def test_what_cannot_be_taken_away_is_one_clear_error() -> None:
+    config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=WIDTH, n_layer=1, n_head=2)
+    bloom: Any = transformers.BloomModel(config)
+    with pytest.raises(UsageError, match="it has neither"):
+        pp.substitution_effect(bloom, [tokens(2)])
+    with pytest.raises(UsageError, match="no table of positions"):
+        pp.substitution_effect(llama(), [tokens(2)], rows=slice(0, 4))
+    # Of a single token nothing turns.
+    with pytest.raises(UsageError, match="makes no difference"):
+        pp.substitution_effect(llama(), [tokens(2)[:, :1]])
+
+
 def test_tables_of_another_shape_are_one_clear_error() -> None:
     with pytest.raises(UsageError, match="shape"):
         pp.substitution_effect(gpt2(), [tokens(2)], tables={"short": np.ones((3, WIDTH))})
@@ -447,17 +510,25 @@ def test_tables_of_another_shape_are_one_clear_error() -> None:
 
 
 def said(**options: Any) -> str:
-    document = forward_analysis(results={"substitution": substitution_of(**options)}).to_dict()
+    result = options.pop("result", None) or substitution_of(**options)
+    document = forward_analysis(results={"substitution": result}).to_dict()
+    text(page_of(document), verbose=True)
     return " ".join(finding["text"] for finding in document["findings"])
 
 
 def test_sentences_name_the_shares_and_say_when_there_are_none() -> None:
-    text = said(layout=Sequence(48))
-    assert "leading components keep" in text
-    assert "of what the table is worth to the next-token loss" in text
-    assert "first 16 positions have" in text
+    told = said(layout=Sequence(48))
+    assert "leading components keep" in told
+    assert "of what the table is worth to the next-token loss" in told
+    assert "first 16 positions have" in told
     assert "no spread" in said(layout=Sequence(48), contexts=1)
     assert "undefined" in said(layout=Sequence(48), contexts=1)
+    rotations = pp.substitution_effect(llama(), [tokens(6)], random=True)
+    for name in ("substitution", "substitution_positions"):
+        assert builders(rotations)[name](REPORT, {"made": rotations}, {}).axes
+    told = said(result=rotations)
+    assert "Without any rotation (model.rotary_emb.inv_freq)" in told
+    assert "of what rotations are worth to the outputs" in told
 
 
 def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:

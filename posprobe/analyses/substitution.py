@@ -24,6 +24,9 @@ Floats: TypeAlias = NDArray[np.float64]
 Measure: TypeAlias = Literal["loss", "divergence", "answers", "states"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 
+#: What is replaced: the rows of a table, the frequencies of rotations, or the biases of heads.
+Scheme: TypeAlias = Literal["table", "rotary", "relative"]
+
 #: Standard errors by which removing the table must cost something for shares of that to mean
 #: anything: a quotient of two uncertain numbers has no spread to speak of below.
 CERTAIN = 3.0
@@ -70,6 +73,7 @@ class SubstitutionBlock(TypedDict):
     contexts: Natural
     seed: int
     table: str
+    scheme: Literal["table", "rotary", "relative"]
     layout: LayoutBlock
     start: Count
     task: Annotated[str | None, "What the model predicts, where it has a loss."]
@@ -203,9 +207,11 @@ class SubstitutionEffect(Result):
     seed
         Of the null models and of the choice of masked tokens.
     table
-        Name of the model's parameter.
+        Name of the model's parameter or buffer; of several the first.
     layout, start
         Of the positions that were replaced: those that the contexts reach.
+    scheme
+        What is replaced: the rows of a table, the frequencies of rotations, or heads' biases.
     task
         What the model predicts: ``"next token"``, ``"masked token"`` or empty.
     loss, loss_error
@@ -232,6 +238,7 @@ class SubstitutionEffect(Result):
     table: str
     layout: Layout
     start: int
+    scheme: Scheme = "table"
     task: str = ""
     loss: float | None = None
     loss_error: float | None = None
@@ -252,6 +259,7 @@ class SubstitutionEffect(Result):
             "contexts": self.contexts,
             "seed": self.seed,
             "table": self.table,
+            "scheme": self.scheme,
             "layout": describe_layout(self.layout),
             "start": self.start,
             "task": self.task or None,

@@ -21,13 +21,22 @@ if TYPE_CHECKING:
 #: Lowest share that is drawn: what is below stands at the edge, as an arrow.
 LOWEST = -0.5
 #: Letters of a label beside a dot.
-LETTERS = 34
+LETTERS = 40
 #: Points of a curve along positions: each is the mean of its neighbours.
 POINTS = 28
 #: Kinds that are curves over their size, with look and name.
 CURVES = {
     "components": ((BLUE, "-", "o"), "leading components"),
     "sinusoids": ((RED, (0, (5, 1.5)), "s"), "best sinusoids"),
+    "band": ((BLUE, "-", "o"), "without this band"),
+    "fastest": ((RED, (0, (5, 1.5)), "s"), "without it and all faster ones"),
+    "head": ((BLUE, "", "o"), "this head's biases at their mean"),
+}
+
+_SIZES = {
+    "table": "how many are kept",
+    "rotary": "band of periods, from fast to slow",
+    "relative": "head, from 1",
 }
 
 
@@ -60,20 +69,22 @@ def plot(ax: Axes, found: SubstitutionEffect) -> None:
             label="best random table",
         )  # fmt: skip
     _limits(ax.set_ylim, found)
-    if sizes:
+    if sizes and found.scheme == "table":
         ax.set_xscale("log")
         ax.set_xticks(sorted(sizes), [str(k) for k in sorted(sizes)])
         ax.minorticks_off()
-    ax.set_xlabel("how many are kept")
+    ax.set_xlabel(_SIZES[found.scheme])
     ax.set_ylabel(_axis(found))
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0))
 
 
 def _others(ax: Axes, found: SubstitutionEffect) -> None:
     """Draw what every other explanation keeps, each on a line of its own."""
+    # Shares are of what removing costs, which keeps none of it.
+    left_out = found.removed if _shares(found) else ""
     others = [
         each for each in found.substitutes
-        if each.kind not in (*CURVES, "table") and not (_shares(found) and each.name == "mean")
+        if each.kind not in (*CURVES, "table") and each.name != left_out
     ]  # fmt: skip
     values, errors = _numbers(found, others)
     place = np.arange(len(others))
@@ -103,7 +114,7 @@ def _along(ax: Axes, found: SubstitutionEffect) -> None:
     shown = [name for name in main_ones(found) if name in names]
     if found.unchanged is not None:
         at, values = _binned(found.unchanged)
-        ax.plot(at, values, color=INK, label="the table itself")
+        ax.plot(at, values, color=INK, label=found.substitutes[0].label)
     for name, (color, dash) in zip(shown, LINES, strict=False):
         rows = costs[names.index(name)]
         at, values = _binned(rows if found.unchanged is None else rows + found.unchanged)
@@ -122,6 +133,7 @@ def main_ones(found: SubstitutionEffect) -> list[str]:
     waves = [name for name in names if name.startswith("sinusoids_")]
     return [
         found.removed, "components_3", *waves[-1:], "codes", "permuted", "components_10",
+        "band_1", "band_4", "band_8",
     ]  # fmt: skip
 
 
@@ -168,7 +180,7 @@ def _limits(set_limits: Any, found: SubstitutionEffect) -> None:
 
 
 def _axis(found: SubstitutionEffect) -> str:
-    return "share of the table's worth kept" if _shares(found) else _cost(found)
+    return "share of the worth kept" if _shares(found) else _cost(found)
 
 
 def _cost(found: SubstitutionEffect) -> str:
@@ -185,6 +197,10 @@ def _substitution(
 ) -> Figure:
     (found,) = results.values()
     lines = sum(each.kind not in CURVES for each in found.substitutes)
+    if found.scheme != "table":
+        figure = sheet.figure(2.6, width=4.8)
+        plot(figure.subplots(), found)
+        return figure
     height = 0.14 * lines + 1.0
     if sheet.narrow:
         figure = sheet.figure(2.2 + height)

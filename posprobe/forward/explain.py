@@ -28,7 +28,7 @@ from posprobe.tables import Grid, Layout, PositionTable
 #: What an explanation is made of: those of one kind differ in their size alone.
 Kind: TypeAlias = Literal[
     "table", "components", "sinusoids", "rotations", "ladder", "smoothed", "codes", "repaired",
-    "formula", "null", "removed", "given",
+    "formula", "null", "removed", "given", "band", "fastest", "head",
 ]  # fmt: skip
 
 #: How many components, or sinusoids, are kept.

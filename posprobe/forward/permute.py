@@ -215,10 +215,11 @@ def _right(model: Any, batch: torch.Tensor, wanted: NDArray[Any], title: str) ->
 
 
 @contextmanager
-def restored(table: torch.Tensor) -> Iterator[None]:
-    """Put a table back as it was, whatever is written to it within the block and happens there."""
-    kept = table.detach().clone()
+def restored(*tensors: torch.Tensor) -> Iterator[None]:
+    """Put tensors back as they were, whatever is written to them within the block and happens."""
+    kept = [tensor.detach().clone() for tensor in tensors]
     try:
         yield
     finally:
-        table.data.copy_(kept)
+        for tensor, own in zip(tensors, kept, strict=True):
+            tensor.data.copy_(own)

@@ -22,14 +22,15 @@ from posprobe.analyses.substitution import (
     mean_and_error,
 )
 from posprobe.arrays import Array
-from posprobe.errors import InvalidTable, UsageError
-from posprobe.forward.explain import REMOVED, Explanation, explained, explanations
+from posprobe.errors import InvalidTable
+from posprobe.forward.explain import explained
 from posprobe.forward.models import load_model, required
-from posprobe.forward.permute import position_table, restored
+from posprobe.forward.permute import restored
 from posprobe.forward.shift import predicted, prediction
-from posprobe.forward.states import body_of, final_states, is_timm, output_of, positions_of
+from posprobe.forward.states import body_of, final_states, is_timm
 from posprobe.forward.streaming import stream
-from posprobe.tables import Grid, Layout, PositionTable, Source, cut
+from posprobe.forward.targets import Target, find_target
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     import torch
@@ -103,27 +104,26 @@ def substitution_effect(
     if isinstance(model, str):
         name, model = name or model, load_model(model, head=True)
     title = name or type(model).__name__
-    path, table = position_table(model, title)
     ready: list[_Ready] = []
 
     def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
         if not ready:
-            ready.append(_prepared(model, batch, table, tables or {}, rows, random, seed, title))
+            target = find_target(
+                model, batch, tables=tables or {}, rows=rows, seed=seed, title=title
+            )
+            ready.append(_prepared(model, batch, target, random=random))
         done = sums[0].contexts if sums else 0
-        return None, {0: _run(model, batch, table, ready[0], mask_token, seed, done)}
+        return None, {0: _run(model, batch, ready[0], mask_token, seed, done)}
 
     _, sums, notes = stream(model, batches, measure, title)
-    return _result(sums[0], ready[0], path, seed, notes)
+    return _result(sums[0], ready[0], seed, notes)
 
 
 @dataclass(frozen=True, eq=False)
 class _Ready:
     """What is put where, and what is looked at."""
 
-    rows: torch.Tensor  # [n]: which of the table's rows
-    layout: Layout
-    start: int
-    substitutes: tuple[Explanation, ...]
+    target: Target
     head: bool
     random: bool
     task: str
@@ -160,91 +160,12 @@ class _Sums:
         )
 
 
-def _prepared(
-    model: Any,
-    batch: torch.Tensor,
-    table: torch.Tensor,
-    tables: Mapping[str, Array],
-    rows: slice | None,
-    random: bool,
-    seed: int,
-    title: str,
-) -> _Ready:
-    """Find out which rows the contexts reach, and make what is put in their place."""
-    pt = required("torch")
-    places = _rows_reached(model, batch[:1], table, title)
-    output = _outputs(model, batch[:1])
-    head = output is not None
-    tokens = len(places) if output is None else 0
-    layout: Layout
-    if batch.ndim == 2:
-        layout = positions_of(model, batch, len(places))
-    else:
-        tokens = final_states(model, batch[:1]).shape[1]
-        layout = positions_of(model, batch, tokens)
-        if layout.size > len(places):
-            raise UsageError(
-                f"{title}: its table has {len(places)} rows for a {layout} of patches."
-            )
-        places = places[len(places) - layout.size :]
-    start = 0
-    if rows is not None:
-        start, stop, layout = cut(layout, rows, title)
-        places = places[start:stop]
-    flat = table.detach().reshape(-1, table.shape[-1])
-    values = flat[places].cpu().double().numpy()
-    own = PositionTable(values, layout, title, Source(title, title), start=start)
-    made = [*explanations(own, seed=seed)]
-    for label, given in tables.items():
-        other = np.asarray(given, dtype=np.float64)
-        if other.shape != values.shape or not np.isfinite(other).all():
-            raise UsageError(
-                f"{title}: {label} is of shape {list(other.shape)}; finite numbers of shape "
-                f"{list(values.shape)} are expected in the place of the rows that contexts reach."
-            )
-        made.append(Explanation(label, label, other, "given"))
+def _prepared(model: Any, batch: torch.Tensor, target: Target, *, random: bool) -> _Ready:
+    """Find out what is to be looked at."""
+    head = _outputs(model, batch[:1]) is not None
     task = "" if random or batch.ndim != 2 or not head else predicted(model, batch)
-    eps = float(pt.finfo(table.dtype).eps)
-    return _Ready(places, layout, start, tuple(made), head, random, task, 8 * eps)
-
-
-def _rows_reached(model: Any, batch: torch.Tensor, table: torch.Tensor, title: str) -> torch.Tensor:
-    """Return the rows of the table that a context reaches, in the order of its positions.
-
-    Models count from 0, from 2, or on from padding; what they look up tells.
-    """
-    pt = required("torch")
-    every = pt.arange(table.numel() // table.shape[-1], device=table.device)
-    if batch.ndim == 4:
-        return every  # type: ignore[no-any-return]
-    seen: list[Any] = []
-    mode: Any = __import__("torch.overrides").overrides.TorchFunctionMode
-
-    class Watch(mode):  # type: ignore[misc]
-        """Sees what is looked up in the table."""
-
-        def __torch_function__(
-            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            named = kwargs or {}
-            if function is pt.nn.functional.embedding:
-                given = dict(zip(("input", "weight"), args, strict=False)) | named
-                if given["weight"] is table:
-                    seen.append(given["input"])
-            elif function is pt.Tensor.__getitem__ and args[0] is table and table.ndim == 2:
-                seen.append(every[args[1]])
-            return function(*args, **named)
-
-    with Watch():
-        output_of(model, batch)
-    if not seen or seen[0].numel() != batch.shape[1]:
-        raise UsageError(
-            f"{title}: it cannot be told which rows of its table are the positions of a context."
-        )
-    found = seen[0].reshape(-1).to(table.device)
-    if len(found.unique()) != len(found):
-        raise UsageError(f"{title}: several tokens of a context have the same position.")
-    return found  # type: ignore[no-any-return]
+    eps = float(required("torch").finfo(next(model.parameters()).dtype).eps)
+    return _Ready(target, head, random, task, 8 * eps)
 
 
 def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
@@ -270,24 +191,21 @@ def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
 def _run(
     model: Any,
     batch: torch.Tensor,
-    table: torch.Tensor,
     ready: _Ready,
     mask_token: int | None,
     seed: int,
     done: int,
 ) -> _Sums:
     """Run a batch as it is and with every substitute, one after the other."""
-    pt = required("torch")
+    target = ready.target
     given, wanted = prediction(ready.task, batch, mask_token, seed, done)
     before = _looked_at(model, given, head=ready.head)
     weights, losses = _unchanged(before, wanted, head=ready.head)
     costs: list[dict[Measure, Floats]] = []
-    cka = np.full((len(ready.substitutes), len(batch)), np.nan)
-    with restored(table):
-        flat = table.data.view(-1, table.shape[-1])
-        for number, substitute in enumerate(ready.substitutes):
-            rows = pt.from_numpy(substitute.rows)
-            flat[ready.rows] = rows.to(device=table.device, dtype=table.dtype)
+    cka = np.full((len(target.substitutes), len(batch)), np.nan)
+    with restored(*target.tensors):
+        for number, substitute in enumerate(target.substitutes):
+            target.write(substitute.rows)
             after = _looked_at(model, given, head=ready.head)
             if ready.head:
                 costs.append(_answers(before, after, wanted))
@@ -389,11 +307,9 @@ def _summed(
     )
 
 
-def _result(
-    sums: _Sums, ready: _Ready, path: str, seed: int, notes: tuple[str, ...]
-) -> SubstitutionEffect:
-    names = [each.name for each in ready.substitutes]
-    removed = names.index(REMOVED)
+def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> SubstitutionEffect:
+    target = ready.target
+    removed = [each.name for each in target.substitutes].index(target.removed)
     main = _main(sums.costs)
     found = {
         key: costs(
@@ -403,7 +319,11 @@ def _result(
         )
         for key, part in sums.costs.items()
     }  # fmt: skip
-    own = ready.substitutes[0].rows
+    own = target.substitutes[0].rows
+    shares = [
+        explained(own, each.rows) if target.scheme == "table" else None
+        for each in target.substitutes
+    ]
     cka = [mean_and_error(each) for each in sums.cka]
     with_loss = main == "loss" and bool(sums.weights.any())
     whole = costs(sums.losses[None], sums.weights, 0)[0] if with_loss else None
@@ -413,18 +333,19 @@ def _result(
     return SubstitutionEffect(
         substitutes=tuple(
             Substitute(
-                each.name, each.label, each.kind, each.size, explained(own, each.rows),
+                each.name, each.label, each.kind, each.size, shares[place],
                 {key: found[key][place] for key in MEASURES if key in found}, *cka[place],
             )
-            for place, each in enumerate(ready.substitutes)
+            for place, each in enumerate(target.substitutes)
         ),
         measure=main,
-        removed=REMOVED,
+        removed=target.removed,
         contexts=sums.contexts,
         seed=seed,
-        table=path,
-        layout=ready.layout,
-        start=ready.start,
+        table=target.path,
+        scheme=target.scheme,
+        layout=target.layout,
+        start=target.start,
         task=ready.task,
         loss=whole.value if whole else None,
         loss_error=whole.error if whole else None,
@@ -432,7 +353,7 @@ def _result(
         by_position_error=along[1] if there and main != "states" else None,
         unchanged=losses / np.where(count > 0, count, np.nan) if with_loss else None,
         early=early(sums.places[0, removed], weight)
-        if there and main != "states" and not isinstance(ready.layout, Grid) else None,
+        if there and main != "states" and not isinstance(target.layout, Grid) else None,
         undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
         notes=notes,
     )  # fmt: skip

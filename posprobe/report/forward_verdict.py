@@ -292,8 +292,10 @@ def _sufficient(block: Block, name: str, some: list[int], keys: tuple[str, ...])
     answer: Verdict = "yes" if sure else ("cannot tell" if open_ else "no")
     best = sure[0] if sure else max(each, key=lambda pair: float(pair[1]["kept"]))[0]
     of = "" if sure or len(some) == 1 else f", the most that one of {len(some)} keeps"
-    told = f"{kept(best[main])} of what the table is worth to {worth(block)} is kept by "
-    told += f"{best['label']}{of}"
+    told = f"{kept(best[main])} of {worth(block)} is kept by {best['label']}{of}"
+    if name == "few":
+        told = f"{best['label']} {'keeps' if best['size'] == 1 else 'keep'} {kept(best[main])} of "
+        told += f"{worth(block)}{of}"
     return _made(name, answer, told, best[main]["kept"], keys, ENOUGH)
 
 
@@ -350,9 +352,9 @@ def _summary(document: Block, answers: Mapping[str, Answer]) -> str:
     if says("few", "yes"):
         parts.append(answers["few"].sentence.removeprefix(f"{_BEGIN['yes']}: ").rstrip("."))
     elif says("needed", "yes"):
-        parts.append("the model loses something without its position table")
+        parts.append("the model loses something when its positions are taken away")
     elif says("needed", "no"):
-        parts.append("without its position table the model loses nothing that could be measured")
+        parts.append("without its positions the model loses nothing that could be measured")
     if not parts:
         return "Nothing that was measured gives a clear answer."
     note = random_contexts(document)

@@ -139,24 +139,35 @@ def kept(cost: Block) -> str:
     return percent_with_error(cost["kept"], cost["kept_error"])
 
 
+#: What counts as taking positions away, and what is worth something, by what is replaced.
+_TAKEN_AWAY = {
+    "table": "with the mean row in place of every row of the table",
+    "rotary": "without any rotation",
+    "relative": "with the biases of every head at their mean",
+}
+_WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
+
+
 def worth(block: Block) -> str:
-    """Name what a table is worth something to, in a run with other tables in its place."""
-    return {
+    """Say what is worth something to what, in a run with other positions."""
+    to = {
         "loss": f"the {str(block['task']).replace(' ', '-')} loss",
         "divergence": "the outputs",
         "answers": "the top answers",
         "states": "the last hidden states",
     }[block["measure"]]
+    return f"what {_WORTH[block['scheme']]} worth to {to}"
 
 
 def removal(block: Block) -> str:
-    """Say what the mean row in place of every row costs, without a full stop."""
+    """Say what taking positions away costs, without a full stop and a capital."""
     found = next(each for each in block["substitutes"] if each["name"] == block["removed"])
     cost = with_error(found[block["measure"]]["value"], found[block["measure"]]["error"])
-    begin = f"with the mean row in place of every row of {block['table']}"
+    begin = f"{_TAKEN_AWAY[block['scheme']]} ({block['table']})"
     if block["measure"] == "loss":
         own = with_error(block["loss"], block["loss_error"])
-        return f"{begin} {worth(block)} changes by {cost} nats ({own} with its own rows)"
+        task = str(block["task"]).replace(" ", "-")
+        return f"{begin} the {task} loss changes by {cost} nats ({own} as it is)"
     if block["measure"] == "divergence":
         others = percent_with_error(found["answers"]["value"], found["answers"]["error"])
         return (

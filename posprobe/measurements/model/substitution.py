@@ -46,22 +46,23 @@ def _costs(document: Block) -> tuple[Table, ...]:
     every = block["substitutes"]
     measures = [key for key in COLUMNS if every[0][key] is not None]
     with_cka = any(each["cka"] is not None for each in every)
+    with_variance = block["scheme"] == "table"
     rows = []
     for each in every:
         main = each[block["measure"]]
-        row = [each["label"], kept(main), cell(each["variance"])]
+        row = [each["label"], kept(main), *([cell(each["variance"])] if with_variance else [])]
         for key in measures:
             write = percent_with_error if key == "answers" else with_error
             row.append(write(each[key]["value"], each[key]["error"]))
         if with_cka:
             row.append(with_error(each["cka"], each["cka_error"]))
         rows.append(tuple(row))
-    headings = ["=kept", "=of the variance", *(f"={COLUMNS[key]}" for key in measures)]
-    headings += ["=CKA"] if with_cka else []
+    headings = ["=kept", *(["=of the variance"] if with_variance else [])]
+    headings += [*(f"={COLUMNS[key]}" for key in measures), *(["=CKA"] if with_cka else [])]
     count = block["contexts"]
     caption = (
         f"In the place of {block['table']}, over {count} context{'' if count == 1 else 's'}, each "
-        f"number with its standard error. Kept: of what the table is worth to {worth(block)}."
+        f"number with its standard error. Kept: of {worth(block)}."
     )
     named = columns("in its place", *headings)
     return (Table(caption, named, tuple(rows), brief=True, brief_rows=_brief(every)),)
@@ -100,8 +101,8 @@ def _findings(document: Block) -> Iterator[Finding]:
             name = found["name"]
             plural = "keeps" if found["size"] == 1 else "keep"
             yield Finding(
-                f"Its {found['label']} {plural} {kept(found[main])} of what the table is worth "
-                f"to {worth(block)}{_variance(found)}.",
+                f"Its {found['label']} {plural} {kept(found[main])} of "
+                f"{worth(block)}{_variance(found)}.",
                 keys(name),
             )
     smooth = smallest(block, "smoothed", largest=True)
@@ -125,10 +126,21 @@ def _findings(document: Block) -> Iterator[Finding]:
             f"Random tables in its place, one of each, keep: {_each(random, main)}{below}.",
             keys(*(each["name"] for each in random)),
         )
+    parts = [
+        each for each in block["substitutes"]
+        if each["kind"] in ("band", "head") and each[main]["kept"] is not None
+    ]  # fmt: skip
+    if parts:
+        least = min(parts, key=lambda each: float(each[main]["kept"]))
+        yield Finding(
+            f"Of {len(parts)} parts taken away alone, one costs most: {least['label']}, "
+            f"{kept(least[main])} of {worth(block)} is kept.",
+            keys(least["name"]),
+        )
     if part := block["early"]:
         yield Finding(
             f"The first {part['positions']} positions have {percent(part['cost'], 0)} of that "
-            f"cost of removing the table, and are {percent(part['of'], 0)} of what is counted.",
+            f"cost of taking positions away, and are {percent(part['of'], 0)} of what is counted.",
             ("substitution.early",),
         )
 
@@ -162,14 +174,16 @@ def _no_positions(found: SubstitutionEffect) -> str:
 
 SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     name="substitution",
-    title="Explanations in place of the table",
-    shows="What the model loses when its position table is replaced by what an explanation keeps "
-    "of it.",
+    title="What the model uses of its positions",
+    shows="What the model loses when explanations of its position table stand in the table's "
+    "place, or when rotations or biases are taken away.",
     reading="Kept is 1 less the cost over that of the mean row in place of every row, which counts "
     "as removing the table: 100 % where nothing is lost, below 0 where the mean row would be "
     "better. All but the zeros keep the mean row; rows of special tokens stay, and so do rows that "
     "no context reaches. The divergence is that of the outputs from the unchanged model's "
-    "(Kullback-Leibler). Explanations that a table does not have are left out, such as rotations "
+    "(Kullback-Leibler). Of a model without a table the rotations of a band of periods are "
+    "stopped, one band at a time and all up to it, or the biases of a head set to their mean at "
+    "all offsets. Explanations that a table does not have are left out, such as rotations "
     "where none was found.",
     limits="The model was not trained with other tables: what it loses is what it makes of them "
     "now, not what it could have learned from them. Of each random table there is one draw, and "
@@ -182,7 +196,7 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
         Drawing("substitution", _alt),
         Drawing(
             "substitution_positions",
-            lambda block: f"Cost to {worth(block)} by position with some of the tables.",
+            lambda block: f"Cost by position: of {worth(block)}, what is lost with some of them.",
             lacks=_no_positions,
         ),
     ),
