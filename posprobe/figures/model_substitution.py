@@ -90,7 +90,7 @@ def _others(ax: Axes, found: SubstitutionEffect) -> None:
     place = np.arange(len(others))
     colors = {"null": INK, "removed": MUTED}
     inside = _within(found, values)
-    for each, at, value, error in zip(others, place, inside, errors, strict=True):
+    for each, at, value, error in zip(others, place.tolist(), inside, errors, strict=True):
         color = colors.get(each.kind, BLUE)
         ax.errorbar(
             value, at, xerr=None if np.isnan(error) else error, color=color, elinewidth=0.8,

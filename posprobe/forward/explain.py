@@ -43,7 +43,7 @@ ROUNDING = 1e-10
 REMOVED = "mean"
 
 _NULLS = {
-    "gaussian": "random rows as far from the mean row",
+    "gaussian": "rows in random directions",
     "permuted": "its rows in random order",
     "walk": "a random walk of its steps",
     "stationary": "a smooth random table like it",
@@ -210,12 +210,12 @@ def _formulas(around: Floats, mean: Floats, layout: Layout) -> Iterator[Explanat
         yield Explanation("sinusoid", "2-D sin-cos, rotated to fit", rows, "formula")
         return
     rows = mean + _aligned(sinusoidal(n, d).values, around)
-    yield Explanation("sinusoid", "sinusoid (base 10000), rotated to fit", rows, "formula")
+    yield Explanation("sinusoid", "sinusoid, rotated to fit", rows, "formula")
     fit = fit_base(cloud(around), d)
     if fit.bases.size:
         base = fit.base or float(fit.bases[int(np.argmax(fit.cka))])
         rows = mean + _aligned(sinusoidal(n, d, base=base).values, around)
-        label = f"best ladder (base {base:.3g}), rotated to fit"
+        label = f"ladder of base {base:.3g}, rotated to fit"
         yield Explanation("ladder", label, rows, "ladder")
 
 
@@ -268,7 +268,7 @@ def _repaired(values: Floats) -> Iterator[Explanation]:
         rows[missing] = linear(values, missing)
         k = len(special)
         label = f"without its {k} special rows" if k > 1 else "without its special row"
-        yield Explanation("repaired", f"{label} (neighbours instead)", rows, "repaired", k)
+        yield Explanation("repaired", label, rows, "repaired", k)
 
 
 def _surrogates(around: Floats, mean: Floats, layout: Layout, seed: int) -> Iterator[Explanation]:

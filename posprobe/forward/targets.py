@@ -175,7 +175,7 @@ def _rows_reached(model: Any, batch: torch.Tensor, table: torch.Tensor, title: s
             f"{title}: it cannot be told which rows of its table are the positions of a context."
         )
     found: torch.Tensor = seen[0].reshape(-1).to(table.device)
-    if len(found.unique()) != len(found):
+    if len(pt.unique(found)) != len(found):
         raise UsageError(f"{title}: several tokens of a context have the same position.")
     return found
 
