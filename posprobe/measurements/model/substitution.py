@@ -180,11 +180,11 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     reading="Kept is 1 less the cost over that of the mean row in place of every row, which counts "
     "as removing the table: 100 % where nothing is lost, below 0 where the mean row would be "
     "better, above 100 % where the table itself is no better. All but the zeros keep the mean row; "
-    "rows of special tokens stay, and so do rows that no context reaches. The divergence is that of "
-    "the outputs from the unchanged model's (Kullback-Leibler). Of a model without a table the "
-    "rotations of a band of periods are stopped, one band at a time and all up to it, or the biases "
-    "of a head set to their mean at all offsets. Explanations that a table does not have are left "
-    "out, such as rotations where none was found.",
+    "rows of special tokens stay, and so do rows that no context reaches. The divergence is that "
+    "of the outputs from the unchanged model's (Kullback-Leibler). Of a model without a table the "
+    "rotations of a band of periods are stopped, one band at a time and all up to it, or the "
+    "biases of a head set to their mean at all offsets. Explanations that a table does not have "
+    "are left out, such as rotations where none was found.",
     limits="The model was not trained with other tables: what it loses is what it makes of them "
     "now, not what it could have learned from them. Of each random table there is one draw, and "
     "errors are over contexts alone.",
