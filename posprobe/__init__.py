@@ -58,12 +58,14 @@ if TYPE_CHECKING:
     )
     from posprobe.forward import (
         blank_images,
+        explanations,
         load_model,
         measure_heads,
         permutation_effect,
         phase_shift,
         random_images,
         random_tokens,
+        substitution_effect,
     )
 
     # Their modules have the same names, and mypy takes one for the other in a cycle of imports.
@@ -149,6 +151,7 @@ _HOMES = {
     "counting": "encodings",
     "decompose": "forward",
     "effective_table": "families",
+    "explanations": "forward",
     "gram_dct": "analyses",
     "grid": "analyses",
     "head_logits": "analyses",
@@ -187,6 +190,7 @@ _HOMES = {
     "spectrum": "analyses",
     "style": "figures",
     "subspace_overlap": "analyses",
+    "substitution_effect": "forward",
     "sweep": "sweeps",
     "t5_buckets": "encodings",
     "table": "tables",
@@ -230,6 +234,7 @@ __all__ = [
     "counting",
     "decompose",
     "effective_table",
+    "explanations",
     "gram_dct",
     "grid",
     "head_logits",
@@ -268,6 +273,7 @@ __all__ = [
     "spectrum",
     "style",
     "subspace_overlap",
+    "substitution_effect",
     "sweep",
     "t5_buckets",
     "table",

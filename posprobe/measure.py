@@ -60,7 +60,7 @@ def analyze_model(
         run each context several times, take the first 16.
     only
         Names out of `posprobe.measurements.model.MODEL`; None stands for all that such a model can
-        have. Of what cannot be measured the result says why.
+        have but for slow ones. Of what cannot be measured the result says why.
     positions, layers
         Which positions and hidden states to look at, as for `posprobe.decompose`.
     nulls
@@ -115,7 +115,8 @@ def analyze_model(
             reference, device=device, device_map=device_map, dtype=dtype,
             trust_remote_code=trust_remote_code,
             # A loss of random tokens says nothing; without a head a model is smaller.
-            head=given.text is not None, check=check, **where,
+            head=given.text is not None or any(MODEL[name].head for name in wanted),
+            check=check, **where,
         )  # fmt: skip
         inputs = inputs_of(model)
         described = inputs.describe()
@@ -145,7 +146,7 @@ def analyze_model(
 
 def _wanted(only: Iterable[str] | None) -> list[str]:
     if only is None:
-        return list(MODEL)
+        return [name for name in MODEL if not MODEL[name].slow]
     names = (only,) if isinstance(only, str) else tuple(only)
     for name in names:
         if name not in MODEL:

@@ -24,6 +24,14 @@ from posprobe.analyses.mean_decomposition import (
     moments,
 )
 from posprobe.analyses.subspaces import subspace_overlap
+from posprobe.analyses.substitution import (
+    Substitute,
+    SubstitutionEffect,
+    by_position,
+    costs,
+    early,
+)
+from posprobe.forward.explain import explained, explanations
 from posprobe.measurements.model.states import with_numbers
 from posprobe.report.forward import ForwardAnalysis
 from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
@@ -95,6 +103,37 @@ def _permutation(*, labelled: bool) -> PermutationEffect:
     return PermutationEffect(known, zero, 12, 0, "wpe.weight")
 
 
+def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> SubstitutionEffect:
+    """A model to whose loss a table is worth something: as much of it is kept as of variance."""
+    table = table_of(layout)
+    made = explanations(table)
+    kept = [explained(np.asarray(table.values), each.rows) or 0.0 for each in made]
+    rng = np.random.default_rng(0)
+    spread = 1 + 0.1 * rng.normal(size=(contexts, layout.size))
+    cost = worth * np.maximum(1 - np.array(kept), 0.0)[:, None, None] * spread
+    count = np.full(layout.size, float(contexts))
+    names = [each.name for each in made]
+    of = costs(cost.sum(axis=2), np.full(contexts, float(layout.size)), names.index("mean"))
+    along = np.stack([cost.sum(axis=1), np.square(cost).sum(axis=1)])
+    mean, error = by_position(along, count, count)
+    undefined = {"cka": "measured of models without a head"}
+    if of[names.index("mean")].kept is None:
+        undefined["kept"] = "a single context has no spread to tell that from chance by"
+    return SubstitutionEffect(
+        substitutes=tuple(
+            Substitute(
+                each.name, each.label, each.kind, each.size, share,
+                {"loss": one, "divergence": one, "answers": one},
+            )
+            for each, share, one in zip(made, kept, of, strict=True)
+        ),
+        measure="loss", removed="mean", contexts=contexts, seed=0, table="wpe.weight",
+        layout=layout, start=0, task="next token", loss=2.0, loss_error=0.1, by_position=mean,
+        by_position_error=error, unchanged=np.full(layout.size, 2.0),
+        early=early(along[0, names.index("mean")], count), undefined=undefined,
+    )  # fmt: skip
+
+
 def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     """Every result that a run on such positions has."""
     states = states_of(layout)
@@ -119,6 +158,7 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
         "subspaces": subspace_overlap(table, tokens),
         "attention": attention,
         "permutation": _permutation(labelled=on_grid),
+        "substitution": substitution_of(layout),
     }
     if isinstance(layout, Grid):
         patterns = {number: pattern(layout, number) for number in range(3)}

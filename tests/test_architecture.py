@@ -49,7 +49,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "nulls": {*BASE, "analyses", "documents", "encodings"},
     "attention": {*BASE, "encodings"},
     "schemes": {*BASE, "attention", "encodings"},
-    "forward": {*BASE, "analyses", "checkpoints", "families", "settings"},
+    "forward": {
+        *BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings",
+    },
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "measurements": {
         *BASE, "analyses", "encodings", "figures", "formatting", "nulls", "page",

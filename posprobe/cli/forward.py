@@ -123,8 +123,10 @@ def forward(
     """Run a model and measure what position does inside it; write data, figures and a report.
 
     Hidden states, attention and heads layer by layer, and experiments: tokens permuted with and
-    without positions, positions shifted, images without content. Without --text or --images it runs
-    on seeded random tokens or pixels, and says so. Ctrl-C keeps what was measured until then.
+    without positions, positions shifted, images without content. --only substitution, which runs
+    on request alone, puts explanations of the position table in its place and measures what the
+    model loses. Without --text or --images it runs on seeded random tokens or pixels, and says so.
+    Ctrl-C keeps what was measured until then.
     """
     set_up_logging(quiet=quiet)
     with stage("Starting"):

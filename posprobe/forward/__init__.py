@@ -13,15 +13,18 @@ from posprobe.forward.contexts import (
     text_windows,
 )
 from posprobe.forward.decompose import decompose
+from posprobe.forward.explain import explanations
 from posprobe.forward.heads import measure_heads
 from posprobe.forward.models import load_model, load_preparation, load_tokenizer
 from posprobe.forward.permute import permutation_effect
 from posprobe.forward.shift import phase_shift
+from posprobe.forward.substitute import substitution_effect
 
 __all__ = [
     "attend",
     "blank_images",
     "decompose",
+    "explanations",
     "image_files",
     "load_model",
     "load_preparation",
@@ -32,5 +35,6 @@ __all__ = [
     "random_images",
     "random_tokens",
     "repeated_tokens",
+    "substitution_effect",
     "text_windows",
 ]

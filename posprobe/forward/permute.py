@@ -83,7 +83,8 @@ def permutation_effect(
         done = sums[0].contexts if sums else 0
         wanted = None if known is None else known[done : done + len(batch)]
         found = {0: _measure(model, batch, done, wanted, seed, title)}
-        with _zeroed(table):
+        with restored(table):
+            table.data.zero_()
             found[1] = _measure(model, batch, done, wanted, seed, title)
         return None, found
 
@@ -214,10 +215,11 @@ def _right(model: Any, batch: torch.Tensor, wanted: NDArray[Any], title: str) ->
 
 
 @contextmanager
-def _zeroed(table: torch.Tensor) -> Iterator[None]:
-    kept = table.detach().clone()
+def restored(*tensors: torch.Tensor) -> Iterator[None]:
+    """Put tensors back as they were, whatever is written to them within the block and happens."""
+    kept = [tensor.detach().clone() for tensor in tensors]
     try:
-        table.data.zero_()
         yield
     finally:
-        table.data.copy_(kept)
+        for tensor, own in zip(tensors, kept, strict=True):
+            tensor.data.copy_(own)

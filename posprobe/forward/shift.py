@@ -95,10 +95,10 @@ def phase_shift(
             raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
         if not chosen:
             chosen.append(_shifts(model, batch.shape[1], shifts, title))
-            tasks.append(_kind(model, batch))
+            tasks.append(predicted(model, batch))
             _check_start(model, batch, title)
         done = sums[0].contexts if sums else 0
-        given, wanted = _task(tasks[0], batch, mask_token, seed, done)
+        given, wanted = prediction(tasks[0], batch, mask_token, seed, done)
         found: dict[int, _Sums] = {}
         still = None
         for shift in chosen[0].tolist():
@@ -157,7 +157,7 @@ def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -
     return found.astype(np.int64)
 
 
-def _kind(model: Any, batch: torch.Tensor) -> str:
+def predicted(model: Any, batch: torch.Tensor) -> str:
     """Say what a model with a language-modelling head predicts; empty for another."""
     name = type(model).__name__
     if name.endswith("ForMaskedLM"):
@@ -186,7 +186,7 @@ def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:
         )
 
 
-def _task(
+def prediction(
     kind: str, batch: torch.Tensor, mask: int | None, seed: int, done: int
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return what the model is given, and ``[b, t]`` the tokens it has to predict, -100 for none.

@@ -12,7 +12,7 @@ from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.table_page import told_table, versions
 
 #: Figures that carry the answers, shown first.
-LEADING = ("layers",)
+LEADING = ("layers", "substitution")
 
 
 def forward_page(document: Block) -> Page:

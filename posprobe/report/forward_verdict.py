@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from posprobe.analyses.answer import Answer, Verdict
 from posprobe.analyses.mean_decomposition import NOISY
 from posprobe.formatting import Block, listed, show
-from posprobe.measurements.model.sentences import counted, percent, random_contexts, rounding
+from posprobe.measurements.model.sentences import (
+    ENOUGH,
+    counted,
+    kept,
+    percent,
+    random_contexts,
+    removal,
+    rounding,
+    worth,
+)
 from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.verdict import answer_block, capital
 
@@ -25,6 +34,9 @@ if TYPE_CHECKING:
 MOST = 0.5
 #: Share of the tokens' variance in random subspaces from which no other directions are left.
 ALL = 0.99
+#: Most components that are few, and standard errors by which a share must be above, or below, what
+#: is enough.
+FEW, SURE = 10, 2.0
 #: Steps in which sentences write a share.
 _WRITTEN = 1e-3
 _BEGIN: Mapping[Verdict, str] = {"yes": "Yes", "no": "No", "cannot tell": "Cannot be told"}
@@ -240,6 +252,53 @@ def _blank(document: Block) -> Iterator[Answer]:
     yield _made("blank", "yes" if share >= least else "no", told, share, keys, least)
 
 
+def _substitution(document: Block) -> Iterator[Answer]:
+    """Ask what the table is worth, and whether less than the table is enough."""
+    block = document["substitution"]
+    main, places = block["measure"], range(len(block["substitutes"]))
+    by_name = {block["substitutes"][place]["name"]: place for place in places}
+
+    def key(place: int) -> str:
+        return f"substitution.substitutes.{place}.{main}"
+
+    removed = by_name[block["removed"]]
+    cost = block["substitutes"][removed][main]
+    told = removal(block)
+    answer: Verdict = "yes"
+    if cost["kept"] is None:
+        answer = "cannot tell" if cost["error"] is None else "no"
+        told += f": {block['undefined']['kept']}"
+    yield _made("needed", answer, told, cost["value"], (key(removed),), 0.0)
+    if cost["kept"] is None:
+        return
+    for name, kinds, most in (("few", ("components",), FEW), ("random", ("null",), None)):
+        some = [
+            place
+            for place in places
+            if block["substitutes"][place]["kind"] in kinds
+            and block["substitutes"][place][main]["kept"] is not None
+            and (most is None or block["substitutes"][place]["size"] <= most)
+        ]
+        if some:
+            yield _sufficient(block, name, some, tuple(map(key, some)))
+
+
+def _sufficient(block: Block, name: str, some: list[int], keys: tuple[str, ...]) -> Answer:
+    """Ask whether one of some substitutes keeps `ENOUGH` of what the table is worth."""
+    main = block["measure"]
+    each = [(block["substitutes"][place], block["substitutes"][place][main]) for place in some]
+    sure = [one for one, cost in each if cost["kept"] - SURE * cost["kept_error"] >= ENOUGH]
+    open_ = any(cost["kept"] + SURE * cost["kept_error"] >= ENOUGH for _, cost in each)
+    answer: Verdict = "yes" if sure else ("cannot tell" if open_ else "no")
+    best = sure[0] if sure else max(each, key=lambda pair: float(pair[1]["kept"]))[0]
+    of = "" if sure or len(some) == 1 else f", the most that one of {len(some)} keeps"
+    told = f"{kept(best[main])} of {worth(block)} is kept by {best['label']}{of}"
+    if name == "few":
+        told = f"{best['label']} {'keeps' if best['size'] == 1 else 'keep'} {kept(best[main])} of "
+        told += f"{worth(block)}{of}"
+    return _made(name, answer, told, best[main]["kept"], keys, ENOUGH)
+
+
 _ASKED = {
     "states": _states,
     "subspaces": _subspaces,
@@ -248,6 +307,7 @@ _ASKED = {
     "permutation": _permutation,
     "shift": _shift,
     "blank": _blank,
+    "substitution": _substitution,
 }
 
 
@@ -289,6 +349,12 @@ def _summary(document: Block, answers: Mapping[str, Answer]) -> str:
         parts.append("at some layer most attention goes to the first position")
     if says("blank", "yes") and not parts:
         parts.append("positions alone tell patches apart")
+    if says("few", "yes"):
+        parts.append(answers["few"].sentence.removeprefix(f"{_BEGIN['yes']}: ").rstrip("."))
+    elif says("needed", "yes"):
+        parts.append("the model loses something when its positions are taken away")
+    elif says("needed", "no"):
+        parts.append("without its positions the model loses nothing that could be measured")
     if not parts:
         return "Nothing that was measured gives a clear answer."
     note = random_contexts(document)

@@ -50,6 +50,9 @@ MODEL_QUESTIONS: Mapping[str, str] = {
     "heads": "Do positions alone make heads look mainly at one offset?",
     "first": "Does most attention of some layer go to the first position?",
     "blank": "Do positions alone tell patches apart at the end?",
+    "needed": "Does the model lose something when its positions are taken away?",
+    "few": "Do ten directions of the table, or fewer, do its work?",
+    "random": "Does a random table do its work?",
 }
 #: Why a question has no answer on a grid.
 ON_A_LINE = (

@@ -13,6 +13,7 @@ from posprobe.measurements.model.permutation import PERMUTATION
 from posprobe.measurements.model.shift import SHIFT
 from posprobe.measurements.model.states import STATES
 from posprobe.measurements.model.subspaces import SUBSPACES
+from posprobe.measurements.model.substitution import SUBSTITUTION
 from posprobe.measurements.model.words import WORDS
 
 #: Measurements inside a model by name. Adding one is adding it here.
@@ -28,6 +29,7 @@ MODEL: dict[str, ModelMeasurement[Any]] = {
         PERMUTATION,
         SHIFT,
         BLANK,
+        SUBSTITUTION,
     )
 }
 

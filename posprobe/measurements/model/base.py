@@ -212,6 +212,11 @@ class ModelInputs:
         )
 
     @property
+    def is_random(self) -> bool:
+        """Whether contexts are random, neither text nor pictures."""
+        return not self.contexts.text and not self.contexts.images
+
+    @property
     def mask_token(self) -> int | None:
         """What masks a token, known only with a text's tokenizer."""
         tokenizer = self.material.tokenizer
@@ -296,9 +301,12 @@ class ModelMeasurement(Measurement[ModelInputs, R]):
     ----------
     from_weights
         Whether it runs nothing: such are measured first, so that who stops a long run has them.
+    head
+        Whether it looks at the answers of the model's head, also where contexts are no text.
     """
 
     from_weights: bool = False
+    head: bool = False
 
 
 def only_text(given: ModelInputs) -> str:

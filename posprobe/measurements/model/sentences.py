@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from posprobe.formatting import Block, between, lookup, show
 from posprobe.page import Table, columns
@@ -110,3 +111,84 @@ def preferred_table(block: Block, where: str) -> Table:
         rows.append((str(layer["layer"]), "; ".join(f"{name} ({n})" for name, n in common)))
     caption = f"What most heads prefer {where}, with the number of heads"
     return Table(caption, columns("layer", "offsets"), tuple(rows), brief=True)
+
+
+#: Share of what a table is worth from which an explanation is said to be enough.
+ENOUGH = 0.9
+
+
+def with_error(value: float | None, error: float | None) -> str:
+    """Write a number with its standard error, where it has one."""
+    if value is None:
+        return "–"
+    return show(value) if error is None else f"{show(value)} ± {show(error, '.2g')}"
+
+
+def percent_with_error(value: float | None, error: float | None) -> str:
+    """Write a share with its standard error: both with as many decimals as the error has."""
+    if value is None:
+        return "–"
+    if error is None:
+        return percent(value)
+    digits = 0 if error >= 0.0095 or error == 0 else (1 if error >= 0.00095 else 2)
+    return f"{100 * value:.{digits}f} ± {100 * error:.{digits}f} %"
+
+
+def kept(cost: Block) -> str:
+    """Write how much of what a table is worth something keeps, with its standard error."""
+    return percent_with_error(cost["kept"], cost["kept_error"])
+
+
+#: What counts as taking positions away, and what is worth something, by what is replaced.
+_TAKEN_AWAY = {
+    "table": "with the mean row in place of every row of the table",
+    "rotary": "without any rotation",
+    "relative": "with the biases of every head at their mean",
+}
+_WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
+
+
+def worth(block: Block) -> str:
+    """Say what is worth something to what, in a run with other positions."""
+    to = {
+        "loss": f"the {str(block['task']).replace(' ', '-')} loss",
+        "divergence": "the outputs",
+        "answers": "the top answers",
+        "states": "the last hidden states",
+    }[block["measure"]]
+    return f"what {_WORTH[block['scheme']]} worth to {to}"
+
+
+def removal(block: Block) -> str:
+    """Say what taking positions away costs, without a full stop and a capital."""
+    found = next(each for each in block["substitutes"] if each["name"] == block["removed"])
+    cost = with_error(found[block["measure"]]["value"], found[block["measure"]]["error"])
+    begin = f"{_TAKEN_AWAY[block['scheme']]} ({block['table']})"
+    if block["measure"] == "loss":
+        own = with_error(block["loss"], block["loss_error"])
+        task = str(block["task"]).replace(" ", "-")
+        return f"{begin} the {task} loss changes by {cost} nats ({own} as it is)"
+    if block["measure"] == "divergence":
+        others = percent_with_error(found["answers"]["value"], found["answers"]["error"])
+        return (
+            f"{begin} the outputs diverge by {cost} nats from the unchanged model's, and {others} "
+            "of the top answers are others"
+        )
+    return f"{begin} the last hidden states change by {cost} times their norm"
+
+
+def smallest(block: Block, kind: str, *, largest: bool = False) -> Any:
+    """Return the smallest explanation of a kind that is enough, else the best; None of none.
+
+    Of tables that are smoothed, the longest smoothing is the largest and keeps least.
+    """
+    main = block["measure"]
+    known = [
+        each
+        for each in block["substitutes"]
+        if each["kind"] == kind and each[main]["kept"] is not None
+    ]
+    enough = [each for each in known if each[main]["kept"] >= ENOUGH]
+    if enough:
+        return (max if largest else min)(enough, key=lambda each: each["size"])
+    return max(known, key=lambda each: each[main]["kept"], default=None)

@@ -1,0 +1,403 @@
+"""Explanations put to the test: the model runs with what they keep of its table in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.analyses.closeness import Floats, debiased_cka
+from posprobe.analyses.substitution import (
+    CERTAIN,
+    MEASURES,
+    Cost,
+    Measure,
+    Substitute,
+    SubstitutionEffect,
+    by_position,
+    costs,
+    early,
+    mean_and_error,
+)
+from posprobe.arrays import Array
+from posprobe.errors import InvalidTable
+from posprobe.forward.explain import explained
+from posprobe.forward.models import load_model, required
+from posprobe.forward.permute import restored
+from posprobe.forward.shift import predicted, prediction
+from posprobe.forward.states import body_of, final_states, is_timm
+from posprobe.forward.streaming import stream
+from posprobe.forward.targets import Target, find_target
+from posprobe.tables import Grid
+
+if TYPE_CHECKING:
+    import torch
+
+#: Numbers of which probabilities are computed at a time, in double precision.
+AT_A_TIME = 2**23
+
+
+def substitution_effect(
+    model: Any,
+    batches: Iterable[Array],
+    *,
+    tables: Mapping[str, Array] | None = None,
+    rows: slice | None = None,
+    random: bool = False,
+    mask_token: int | None = None,
+    seed: int = 0,
+    name: str | None = None,
+) -> SubstitutionEffect:
+    """Run a model with explanations of its position table in the table's place.
+
+    What an explanation keeps of a table is enough for the model where its outputs stay: the loss of
+    the next or of masked tokens, the Kullback-Leibler divergence of the outputs from those of the
+    unchanged model and the top answers where it has a head, else its last hidden states. Each
+    context is run once as it is and once with each explanation. The table is restored, also after
+    an error, and rows of special tokens are left as they are.
+
+    Parameters
+    ----------
+    model
+        Of transformers or timm, with one learned table of positions; or a reference, which is
+        loaded with its head.
+    batches
+        As for `decompose`.
+    tables
+        Further tables to put in its place, by name: ``[n, d]`` each.
+    rows
+        Positions that are replaced; None stands for all that the contexts reach. Explanations are
+        of these rows alone.
+    random
+        Whether contexts are random, so that their loss says nothing and is not measured.
+    mask_token
+        Id of the token that masks another, as the tokenizer has it; without it the loss of a model
+        of masked tokens is not measured.
+    seed
+        Of the null models, and of the choice of masked tokens.
+    name
+        Of the model, for messages.
+
+    Raises
+    ------
+    UsageError
+        If the model has no table of its own or several, it cannot be told which of its rows are
+        positions, or a further table has another shape.
+    InvalidTable
+        If the unchanged model's outputs are not finite.
+
+    Examples
+    --------
+    This needs the extra `models`. In the place of the whole table stands its own value, which
+    changes nothing; three components are not enough:
+
+    >>> import posprobe as pp
+    >>> model = pp.load_model("sample:digits-vit", device="cpu")
+    >>> effect = pp.substitution_effect(model, pp.random_images((1, 8, 8), count=8))
+    >>> effect["itself"].costs["states"].value
+    0.0
+    >>> effect["components_3"].costs["states"].value > 0.1
+    True
+    """
+    if isinstance(model, str):
+        name, model = name or model, load_model(model, head=True)
+    title = name or type(model).__name__
+    ready: list[_Ready] = []
+
+    def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
+        if not ready:
+            target = find_target(
+                model, batch, tables=tables or {}, rows=rows, seed=seed, title=title
+            )
+            ready.append(_prepared(model, batch, target, random=random))
+        done = sums[0].contexts if sums else 0
+        return None, {0: _run(model, batch, ready[0], mask_token, seed, done)}
+
+    _, sums, notes = stream(model, batches, measure, title)
+    return _result(sums[0], ready[0], seed, notes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """What is put where, and what is looked at."""
+
+    target: Target
+    head: bool
+    random: bool
+    task: str
+    rounding: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """Costs by context, added up over positions, and by position, added up over contexts."""
+
+    costs: Mapping[Measure, Floats]  # [m, c]
+    weights: Floats  # [c]
+    cka: Floats  # [m, c]
+    losses: Floats  # [c]: of the unchanged model
+    places: Floats  # [2, m, t]: the main cost, and its square
+    counted: Floats  # [3, t]: weights, contexts that have one, and the unchanged model's losses
+
+    @property
+    def contexts(self) -> int:
+        """How many were run."""
+        return len(self.weights)
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(
+            {
+                key: np.concatenate([part, other.costs[key]], axis=1)
+                for key, part in self.costs.items()
+            },
+            np.concatenate([self.weights, other.weights]),
+            np.concatenate([self.cka, other.cka], axis=1),
+            np.concatenate([self.losses, other.losses]),
+            self.places + other.places,
+            self.counted + other.counted,
+        )
+
+
+def _prepared(model: Any, batch: torch.Tensor, target: Target, *, random: bool) -> _Ready:
+    """Find out what is to be looked at."""
+    head = _outputs(model, batch[:1]) is not None
+    task = "" if random or batch.ndim != 2 or not head else predicted(model, batch)
+    eps = float(required("torch").finfo(next(model.parameters()).dtype).eps)
+    return _Ready(target, head, random, task, 8 * eps)
+
+
+def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
+    """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
+
+    A single number is no answer among several, and a map of classes has no tokens.
+    """
+    logits: Any
+    if is_timm(model):
+        logits = model(batch) if getattr(model, "num_classes", 0) else None
+    elif not hasattr(model, "config") or body_of(model) is model:
+        logits = None
+    else:
+        options = {"use_cache": False} if hasattr(body_of(model).config, "use_cache") else {}
+        kind = "pixel_values" if batch.ndim == 4 else "input_ids"
+        logits = getattr(model(**{kind: batch}, **options), "logits", None)
+    if logits is None or logits.ndim not in (2, 3) or logits.shape[-1] < 2:
+        return None
+    found: torch.Tensor = logits[:, None] if logits.ndim == 2 else logits
+    return found
+
+
+def _run(
+    model: Any,
+    batch: torch.Tensor,
+    ready: _Ready,
+    mask_token: int | None,
+    seed: int,
+    done: int,
+) -> _Sums:
+    """Run a batch as it is and with every substitute, one after the other."""
+    target = ready.target
+    given, wanted = prediction(ready.task, batch, mask_token, seed, done)
+    before = _looked_at(model, given, head=ready.head)
+    weights, losses = _unchanged(before, wanted, head=ready.head)
+    costs: list[dict[Measure, Floats]] = []
+    cka = np.full((len(target.substitutes), len(batch)), np.nan)
+    with restored(*target.tensors):
+        for number, substitute in enumerate(target.substitutes):
+            target.write(substitute.rows)
+            after = _looked_at(model, given, head=ready.head)
+            if ready.head:
+                costs.append(_answers(before, after, wanted))
+                if wanted is not None:
+                    costs[-1]["loss"] -= losses
+            else:
+                costs.append({"states": _squared(_wide(after) - _wide(before))})
+                cka[number] = _alike(before, after)
+    return _summed(costs, weights, cka, losses)
+
+
+def _looked_at(model: Any, batch: torch.Tensor, *, head: bool) -> torch.Tensor:
+    found = _outputs(model, batch) if head else None
+    return final_states(model, batch) if found is None else found
+
+
+def _unchanged(
+    before: torch.Tensor, wanted: torch.Tensor | None, *, head: bool
+) -> tuple[Floats, Floats]:
+    """Return ``[b, t]`` what each position counts, and its loss: 0 where there is none."""
+    if not head:
+        squares = _squared(before)
+        if not np.isfinite(squares).all():
+            raise InvalidTable(
+                "hidden states hold NaN or infinity: the model overflowed. Run it in float32."
+            )
+        return squares, np.zeros_like(squares)
+    found = _answers(before, before, wanted)
+    if not all(np.isfinite(part).all() for part in found.values()):
+        raise InvalidTable("outputs hold NaN: the model overflowed. Run it in float32.")
+    counted = np.ones(before.shape[:2]) if wanted is None else _host(wanted != -100)
+    return counted, found.get("loss", np.zeros_like(counted))
+
+
+def _answers(
+    before: torch.Tensor, after: torch.Tensor, wanted: torch.Tensor | None
+) -> dict[Measure, Floats]:
+    """Compare logits ``[b, t, v]``: numbers of each position ``[b, t]``, 0 where none is counted.
+
+    The loss is that of ``after``.
+    """
+    pt = required("torch")
+    shape = before.shape[:2]
+    places = pt.ones(shape, dtype=pt.bool) if wanted is None else (wanted != -100).cpu()
+    at = places.reshape(-1).nonzero()[:, 0].to(before.device)
+    found: dict[Measure, Floats] = {
+        key: np.zeros(shape[0] * shape[1]) for key in ("divergence", "answers")
+    }
+    if wanted is not None:
+        found["loss"] = np.zeros(shape[0] * shape[1])
+    for some in at.split(max(1, AT_A_TIME // before.shape[2])):
+        one, two = (
+            _wide(part.reshape(-1, part.shape[2])[some]).log_softmax(dim=1)
+            for part in (before, after)
+        )
+        apart = pt.where(one.isneginf(), 0.0, one.exp() * (one - two)).sum(dim=1)
+        place = some.cpu().numpy()
+        # Of one and the same outputs it is 0, and never below.
+        found["divergence"][place] = np.maximum(_host(apart), 0.0)
+        changed = _host(one.argmax(dim=1) != two.argmax(dim=1))
+        found["answers"][place] = np.where(np.isnan(_host(apart)), np.nan, changed)
+        if wanted is not None:
+            right = wanted.reshape(-1).to(some.device)[some, None]
+            found["loss"][place] = -_host(two.gather(1, right)[:, 0])
+    return {key: part.reshape(shape) for key, part in found.items()}
+
+
+def _alike(before: torch.Tensor, after: torch.Tensor) -> Floats:
+    """Return the debiased CKA of each context's states ``[b, t, d]``, NaN where undefined."""
+    found = np.full(len(before), np.nan)
+    if before.shape[1] < 4:
+        return found
+    for place, both in enumerate(zip(before, after, strict=True)):
+        one, two = (_wide(part) - _wide(part).mean(dim=0) for part in both)
+        grams = [part @ part.T for part in (one, two)]
+        sums = [float((a * b).sum()) for a, b in ((*grams,), grams[:1] * 2, grams[1:] * 2)]
+        if all(map(np.isfinite, sums)):
+            power = _host(grams[0].diagonal()), _host(grams[1].diagonal())
+            value = debiased_cka(sums[0], (sums[1], sums[2]), power)
+            found[place] = np.nan if value is None else value
+    return found
+
+
+def _summed(
+    costs: list[dict[Measure, Floats]], weight: Floats, cka: Floats, losses: Floats
+) -> _Sums:
+    """Add up over positions, and over contexts."""
+    stacked = {key: np.stack([each[key] for each in costs]) for key in costs[0]}
+    # What overflowed is no number, and shall not warn where it is added up.
+    stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
+    main = stacked[_main(stacked)]
+    return _Sums(
+        {key: part.sum(axis=2) for key, part in stacked.items()},
+        weight.sum(axis=1),
+        cka,
+        losses.sum(axis=1),
+        np.stack([main.sum(axis=1), np.square(main).sum(axis=1)]),
+        np.stack([part.sum(axis=0) for part in (weight, weight > 0, losses)]),
+    )
+
+
+def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> SubstitutionEffect:
+    target = ready.target
+    removed = [each.name for each in target.substitutes].index(target.removed)
+    main = _main(sums.costs)
+    found = {
+        key: costs(
+            part, sums.weights, removed, norm=key == "states",
+            rounding=0.0 if key in ("loss", "answers") else
+            ready.rounding if key == "states" else ready.rounding**2,
+        )
+        for key, part in sums.costs.items()
+    }  # fmt: skip
+    own = target.substitutes[0].rows
+    shares = [
+        explained(own, each.rows) if target.scheme == "table" else None
+        for each in target.substitutes
+    ]
+    cka = [mean_and_error(each) for each in sums.cka]
+    with_loss = main == "loss" and bool(sums.weights.any())
+    whole = costs(sums.losses[None], sums.weights, 0)[0] if with_loss else None
+    weight, count, losses = sums.counted
+    along = by_position(sums.places, weight, count, norm=main == "states")
+    there = len(weight) > 1
+    return SubstitutionEffect(
+        substitutes=tuple(
+            Substitute(
+                each.name, each.label, each.kind, each.size, shares[place],
+                {key: found[key][place] for key in MEASURES if key in found}, *cka[place],
+            )
+            for place, each in enumerate(target.substitutes)
+        ),
+        measure=main,
+        removed=target.removed,
+        contexts=sums.contexts,
+        seed=seed,
+        table=target.path,
+        scheme=target.scheme,
+        layout=target.layout,
+        start=target.start,
+        task=ready.task,
+        loss=whole.value if whole else None,
+        loss_error=whole.error if whole else None,
+        by_position=along[0] if there else None,
+        by_position_error=along[1] if there and main != "states" else None,
+        unchanged=losses / np.where(count > 0, count, np.nan) if with_loss else None,
+        early=early(sums.places[0, removed], weight)
+        if there and main != "states" and not isinstance(target.layout, Grid) else None,
+        undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
+        notes=notes,
+    )  # fmt: skip
+
+
+def _reasons(
+    ready: _Ready, main: Sequence[Cost], removed: int, *, with_loss: bool, there: bool
+) -> dict[str, str]:
+    """Say why numbers are undefined."""
+    found: dict[str, str] = {}
+    if not with_loss:
+        found["loss"] = "no loss was measured: " + (
+            "the model has no head that gives answers" if not ready.head
+            else "random contexts have nothing to predict" if ready.random
+            else "which token masks another is not known without a tokenizer" if ready.task
+            else "its head predicts no tokens"
+        )  # fmt: skip
+    if main[removed].value is None:
+        found["kept"] = "the outputs are not finite then"
+    elif main[removed].error is None:
+        found["kept"] = "a single context has no spread to tell that from chance by"
+    elif main[removed].kept is None:
+        found["kept"] = f"that is less than {CERTAIN:.0f} standard errors, or the model's rounding"
+    if any(cost.value is None for cost in main):
+        found["value"] = "null where outputs are not finite"
+    if ready.head:
+        found["cka"] = "measured of models without a head"
+    if not there:
+        found["early"] = "the outputs have no positions"
+    return found
+
+
+def _main(measures: Iterable[Measure]) -> Measure:
+    """Return the measure that tells most: the loss, else the divergence, else the states."""
+    return min(measures, key=MEASURES.index)
+
+
+def _squared(states: torch.Tensor) -> Floats:
+    return _host((_wide(states) ** 2).sum(dim=2))
+
+
+def _wide(part: torch.Tensor) -> torch.Tensor:
+    return part.float() if part.device.type == "mps" else part.double()
+
+
+def _host(part: torch.Tensor) -> Floats:
+    return np.asarray(part.cpu().numpy(), dtype=np.float64)

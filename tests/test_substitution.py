@@ -1,0 +1,560 @@
+"""Explanations in the place of a model's table: what they keep, and what the model loses."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+import transformers
+from made_forward import forward_analysis, substitution_of
+from made_models import (
+    LENGTH,
+    VOCABULARY,
+    WIDTH,
+    bert,
+    gpt2,
+    in_batches,
+    pixels,
+    timm_vit,
+    tokens,
+    vit,
+)
+
+import posprobe as pp
+from posprobe.analyses.substitution import costs, early
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.figures import builders
+from posprobe.figures.sheet import REPORT
+from posprobe.forward.explain import explained, explanations
+from posprobe.report.page import page_of
+from posprobe.report.terminal import text
+from posprobe.tables import Grid, PositionTable, Sequence, Source
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+
+def named(table: Any, **options: Any) -> dict[str, NDArray[np.float64]]:
+    return {each.name: each.rows for each in explanations(table, **options)}
+
+
+def line(values: NDArray[Any]) -> PositionTable:
+    return PositionTable(values, Sequence(len(values)), "made", Source("a", "a"))
+
+
+def rotated(values: Any, seed: int = 0) -> NDArray[np.float64]:
+    d = values.shape[1]
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(d, d)))[0]
+    found = 2.5 * np.asarray(values, float) @ turn + np.random.default_rng(1).normal(size=d)
+    return np.asarray(found)
+
+
+# What explanations keep.
+
+
+def test_components_are_the_best_of_their_number() -> None:
+    values = np.random.default_rng(0).normal(size=(30, 12)) + 3
+    singular = np.linalg.svd(values - values.mean(axis=0), compute_uv=False)
+    made = named(line(values))
+    for k in (1, 2, 3, 5, 10, 12):
+        rest = float(np.square(values - made[f"components_{k}"]).sum())
+        assert rest == pytest.approx(float(np.square(singular[k:]).sum()), rel=1e-9, abs=1e-20)
+    np.testing.assert_array_equal(made["itself"], values)
+    assert explained(values, made["components_12"]) == pytest.approx(1, abs=1e-12)
+    assert explained(values, made["mean"]) == 0
+
+
+def test_planted_waves_are_kept_by_as_many_sinusoids_and_by_the_rotations_found() -> None:
+    t = np.arange(96)[:, None]
+    rng = np.random.default_rng(2)
+    amplitudes = rng.normal(size=(4, 16))
+    waves = [np.cos(2 * np.pi * t / 12), np.sin(2 * np.pi * t / 12)]
+    waves += [np.cos(2 * np.pi * t / 5.3), np.sin(2 * np.pi * t / 5.3)]
+    values = np.concatenate(waves, axis=1) @ amplitudes + 1
+    made = named(line(values))
+    assert (explained(values, made["sinusoids_2"]) or 0) > 0.999
+    assert (explained(values, made["sinusoids_1"]) or 0) < 0.9
+    assert (explained(values, made["rotations"]) or 0) > 0.99
+
+
+@pytest.mark.parametrize("shape", [(40, 64), (80, 32)])
+def test_a_rotated_sinusoid_is_found_whatever_its_base(shape: tuple[int, int]) -> None:
+    usual, other = (pp.sinusoidal(*shape, base=base).values for base in (10_000.0, 300.0))
+    values = rotated(usual)
+    assert explained(values, named(line(values))["sinusoid"]) == pytest.approx(1, abs=1e-9)
+    values = rotated(other)
+    made = named(line(values))
+    assert (explained(values, made["ladder"]) or 0) > 0.999
+    assert (explained(values, made["sinusoid"]) or 0) < 0.97
+
+
+def test_a_grid_has_codes_and_smoothing_over_both_axes() -> None:
+    rng = np.random.default_rng(3)
+    rows, columns = rng.normal(size=(8, 1, 6)), rng.normal(size=(1, 9, 6))
+    values = (rows + columns).reshape(72, 6)
+    grid = PositionTable(values, Grid(8, 9), "made", Source("a", "a"))
+    made = named(grid)
+    np.testing.assert_allclose(made["codes"], values, atol=1e-12)
+    assert not {"sinusoids_1", "rotations", "ladder", "walk", "repaired"} & set(made)
+    # Smoothing a code of rows alone is smoothing that code.
+    alone = (rows + 0 * columns).reshape(72, 6)
+    smooth = named(PositionTable(alone, Grid(8, 9), "made", Source("a", "a")))["smoothed_2"]
+    weights = np.exp(-0.5 * np.square((np.arange(8)[:, None] - np.arange(8)) / 2))
+    expected = weights / weights.sum(axis=1, keepdims=True) @ rows[:, 0]
+    np.testing.assert_allclose(smooth.reshape(8, 9, 6)[:, 4], expected, atol=1e-12)
+
+
+def test_special_rows_are_replaced_by_what_stands_beside_them() -> None:
+    values = np.array(pp.sinusoidal(64, 16).values, float)
+    values[0] *= 9
+    made = named(line(values))["repaired"]
+    np.testing.assert_array_equal(made[1:], values[1:])
+    assert np.linalg.norm(made[0] - values[1]) < np.linalg.norm(values[0] - values[1]) / 9
+
+
+def test_random_tables_keep_what_they_say_and_the_mean_row() -> None:
+    values = np.cumsum(np.random.default_rng(4).normal(size=(200, 3)), axis=0) @ (
+        np.random.default_rng(5).normal(size=(3, 10))
+    )
+    made, again = named(line(values), seed=7), named(line(values), seed=7)
+    for name in ("gaussian", "permuted", "walk", "stationary"):
+        np.testing.assert_array_equal(made[name], again[name])
+        np.testing.assert_allclose(made[name].mean(axis=0), values.mean(axis=0), atol=1e-4)
+    steps = np.linalg.norm(np.diff(values, axis=0), axis=1)
+    np.testing.assert_allclose(
+        np.linalg.norm(np.diff(made["walk"], axis=0), axis=1), steps, rtol=1e-3
+    )
+    assert sorted(map(tuple, made["permuted"].round(3))) == sorted(map(tuple, values.round(3)))
+    # The smooth one varies in the table's own three directions, about as much in each.
+    _, size, directions = np.linalg.svd(values - values.mean(axis=0), full_matrices=False)
+    drawn = made["stationary"] - values.mean(axis=0)
+    along = np.linalg.norm(drawn @ directions.T, axis=0)
+    assert along[3:].max() < 1e-4 * size[0]
+    assert 0.2 < along[0] / size[0] < 5
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.zeros((1, 1)), np.ones((2, 1)), np.array([[0.0, 1.0], [2.0, -1.0]]),
+        np.full((20, 4), 3.0), np.arange(12.0)[:, None], np.eye(3), np.zeros((40, 6)),
+    ],
+)  # fmt: skip
+def test_degenerate_tables_have_the_explanations_that_there_can_be(values: NDArray[Any]) -> None:
+    made = named(line(values))
+    assert {"itself", "mean", "zeros"} <= set(made)
+    for rows in made.values():
+        assert rows.shape == values.shape
+        assert np.isfinite(rows).all()
+    constant = bool((values == values[0]).all())
+    assert (explained(values, made["mean"]) is None) == constant
+    assert ("permuted" in made) == (not constant)
+
+
+def test_tables_that_are_none_are_one_clear_error() -> None:
+    with pytest.raises(InvalidTable, match="NaN"):
+        pp.explanations(np.full((3, 2), np.nan))
+
+
+# Costs and their errors.
+
+
+def test_the_error_of_a_mean_is_the_usual_one_and_that_of_a_quotient_is_its_jackknife() -> None:
+    rng = np.random.default_rng(6)
+    sums = np.stack([rng.normal(1, 0.3, 9), rng.normal(4, 0.5, 9)])
+    few, removed = costs(sums, np.ones(9), 1)
+    assert few.error == pytest.approx(sums[0].std(ddof=1) / 3)
+    assert few.kept == pytest.approx(1 - sums[0].mean() / sums[1].mean())
+    left = [1 - np.delete(sums[0], c).sum() / np.delete(sums[1], c).sum() for c in range(9)]
+    assert few.kept_error == pytest.approx(np.sqrt(8 / 9 * np.square(left - np.mean(left)).sum()))
+    assert (removed.kept, removed.kept_error) == (0, 0)
+    # Two costs of the same contexts that rise and fall together have a certain quotient.
+    half, _ = costs(np.stack([sums[1] / 2, sums[1]]), np.ones(9), 1)
+    assert half.kept == pytest.approx(0.5)
+    assert half.kept_error == pytest.approx(0, abs=1e-12)
+
+
+def test_a_table_that_is_worth_nothing_measurable_has_no_shares() -> None:
+    noise = np.random.default_rng(7).normal(0, 1, (3, 40))
+    assert {cost.kept for cost in costs(noise, np.ones(40), 2)} == {None}
+    assert costs(np.ones((2, 1)), np.ones(1), 1)[0].error is None
+    assert costs(np.zeros((2, 5)), np.zeros(5), 1)[0].value is None
+    # Weights of a single context leave nothing to leave out.
+    assert costs(np.ones((2, 3)), np.array([0.0, 4.0, 0.0]), 1)[0].error is None
+
+
+def test_the_part_of_the_first_positions_is_a_share_of_the_sum() -> None:
+    along = np.r_[np.full(16, 3.0), np.full(48, 1.0)]
+    found = early(along, np.full(64, 5.0))
+    assert found is not None
+    assert (found.cost, found.of) == (0.5, 0.25)
+    assert early(along[:30], np.ones(30)) is None
+    assert early(-along, np.ones(64)) is None
+
+
+# Models.
+
+
+def language_model(kind: str) -> Any:
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "hidden_size": WIDTH, "num_hidden_layers": 2,
+        "num_attention_heads": 3, "initializer_range": 0.5, "pad_token_id": 1,
+        "bos_token_id": 0, "eos_token_id": 2,
+    }  # fmt: skip
+    made: Any
+    if kind == "opt":
+        config = transformers.OPTConfig(
+            **sizes, ffn_dim=16, word_embed_proj_dim=WIDTH, max_position_embeddings=20
+        )
+        made = transformers.OPTForCausalLM(config)
+        torch.nn.init.normal_(made.model.decoder.embed_positions.weight)
+    else:
+        made = transformers.RobertaForMaskedLM(
+            transformers.RobertaConfig(**sizes, intermediate_size=16, max_position_embeddings=20)
+        )
+    return made.train(mode=False)
+
+
+@pytest.mark.parametrize("build", [gpt2, bert, vit, timm_vit])
+def test_the_table_itself_changes_nothing_and_its_components_next_to_nothing(
+    build: Any, device: str
+) -> None:
+    model = build().to(device)
+    contexts = pixels(6) if build in (vit, timm_vit) else tokens(6)
+    found = pp.substitution_effect(model, in_batches(contexts, 4))
+    main = "loss" if build is gpt2 else "states"
+    assert found.measure == main
+    for cost in found["itself"].costs.values():
+        assert (cost.value, cost.error) == (0, 0)
+    every = [each for each in found.substitutes if each.kind == "components"][-1]
+    assert every.variance == pytest.approx(1, abs=1e-9)
+    assert abs(every.costs[main].value or 0) < 1e-5
+    assert (found["mean"].costs[main].value or 0) > 0.01
+    if main == "states":
+        assert found["itself"].cka == pytest.approx(1)
+        assert (found["mean"].cka or 1) < 1
+    json.dumps(found.summary(), allow_nan=False)
+
+
+def test_costs_are_those_of_a_model_whose_table_is_another_one(device: str) -> None:
+    model, contexts = gpt2().double().to(device), tokens(7)
+    table = model.transformer.wpe.weight.data
+    own = table.clone()
+    other = np.random.default_rng(8).normal(size=own.shape)
+    found = pp.substitution_effect(model, in_batches(contexts, 3), tables={"other": other})
+    assert torch.equal(own, table)
+    given = torch.from_numpy(contexts).to(device)
+    runs = []
+    with torch.no_grad():
+        for rows in (own, torch.from_numpy(other).to(device)):
+            table.copy_(rows)
+            runs.append(model(given).logits[:, :-1].log_softmax(dim=-1))
+    before, after = runs
+    losses = [-run.gather(2, given[:, 1:, None])[..., 0] for run in runs]
+    divergence = (before.exp() * (before - after)).sum(dim=-1)
+    changed = (before.argmax(dim=-1) != after.argmax(dim=-1)).double()
+    cost = found["other"].costs
+    assert found.loss == pytest.approx(float(losses[0].mean()))
+    for name, each in (
+        ("loss", losses[1] - losses[0]), ("divergence", divergence), ("answers", changed),
+    ):  # fmt: skip
+        mean = each.mean(dim=1)
+        assert cost[name].value == pytest.approx(float(mean.mean()), rel=1e-9)
+        assert cost[name].error == pytest.approx(float(mean.std() / 7**0.5), rel=1e-9)
+    assert found.by_position is not None
+    assert found.unchanged is not None
+    place = [each.name for each in found.substitutes].index("other")
+    along = (losses[1] - losses[0]).mean(dim=0).cpu().numpy()
+    np.testing.assert_allclose(found.by_position[place, :-1], along, rtol=1e-9)
+    assert np.isnan(found.by_position[place, -1])  # nothing follows the last token
+    np.testing.assert_allclose(found.unchanged[:-1], losses[0].mean(dim=0).cpu().numpy())
+
+
+@pytest.mark.parametrize(("kind", "first"), [("opt", 2), ("roberta", 2)])
+def test_rows_are_those_that_the_model_itself_looks_up(kind: str, first: int) -> None:
+    model = language_model(kind)
+    contexts = np.where(tokens(5) < 6, 6, tokens(5))
+    ((path, table),) = ((n, p) for n, p in model.named_parameters() if "embed_pos" in n or (
+        "position_emb" in n))  # fmt: skip
+    untouched = table.detach().clone()
+    found = pp.substitution_effect(model, [contexts], mask_token=5, seed=1)
+    assert found.table == path
+    assert found.layout == Sequence(LENGTH)
+    assert found.task == ("next token" if kind == "opt" else "masked token")
+    assert torch.equal(untouched, table)
+    # Rows that no context reaches cost nothing, whatever stands there.
+    with torch.no_grad():
+        table[: first - 1] = 0
+        table[first + LENGTH :] = 7
+    again = pp.substitution_effect(model, [contexts], mask_token=5, seed=1)
+    assert again["mean"].costs == found["mean"].costs
+    assert again["components_2"].costs == found["components_2"].costs
+
+
+def test_part_of_the_positions_can_be_replaced() -> None:
+    model = gpt2()
+    own = model.transformer.wpe.weight.detach().clone()
+    found = pp.substitution_effect(model, [tokens(4)], rows=slice(2, 6))
+    assert (found.start, found.layout) == (2, Sequence(4))
+    other = own.clone()
+    other[2:6] = own[2:6].mean(dim=0)
+    whole = pp.substitution_effect(model, [tokens(4)], tables={"part": other.double().numpy()})
+    for name, cost in found["mean"].costs.items():
+        assert whole["part"].costs[name].value == pytest.approx(cost.value, rel=1e-5)
+
+
+class _Reader(torch.nn.Module):
+    """A model that reads two directions of its table and nothing else of it."""
+
+    def __init__(self, table: NDArray[np.float64], directions: NDArray[np.float64]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.config = SimpleNamespace(vocab_size=VOCABULARY, max_position_embeddings=len(table))
+        self.words = torch.nn.Embedding(VOCABULARY, table.shape[1])
+        self.position_embeddings = torch.nn.Embedding(*table.shape)
+        self.position_embeddings.weight.data = torch.from_numpy(table)
+        self.read = torch.from_numpy(directions)
+        self.double()
+
+    def forward(self, input_ids: torch.Tensor) -> SimpleNamespace:
+        rows = self.position_embeddings(torch.arange(input_ids.shape[1]))
+        state = torch.tanh(self.words(input_ids) + rows @ self.read @ self.read.T)
+        return SimpleNamespace(last_hidden_state=state)
+
+
+def test_a_model_that_reads_two_directions_of_its_table_is_found_to_use_those() -> None:
+    rng = np.random.default_rng(9)
+    basis = np.linalg.qr(rng.normal(size=(8, 8)))[0]
+    scores = np.linalg.qr(rng.normal(size=(LENGTH, 8)) - 0)[0]
+    scores = np.linalg.qr(scores - scores.mean(axis=0))[0]
+    table = (scores * np.geomspace(4, 1, 8)) @ basis.T
+    contexts = [tokens(12)]
+    leading = pp.substitution_effect(_Reader(table, basis[:, :2]), contexts)
+    assert leading["components_2"].costs["states"].value == pytest.approx(0, abs=1e-12)
+    assert leading["components_2"].costs["states"].kept == pytest.approx(1)
+    assert (leading["components_1"].costs["states"].kept or 1) < 0.9
+    # Two directions of little variance: components are no measure of what is used.
+    read = basis[:, 5:7]
+    mean = table.mean(axis=0)
+    tables = {
+        "those": mean + (table - mean) @ read @ read.T,
+        "all others": table - (table - mean) @ read @ read.T,
+    }
+    found = pp.substitution_effect(_Reader(table, read), contexts, tables=tables)
+    assert found["those"].costs["states"].kept == pytest.approx(1)
+    assert found["all others"].costs["states"].kept == pytest.approx(0, abs=1e-9)
+    assert (found["components_5"].costs["states"].kept or 0) < 0.1
+
+
+def test_rows_and_tokens_permuted_alike_cost_the_same() -> None:
+    model, contexts = bert().double(), tokens(6)
+    before = pp.substitution_effect(model, [contexts])
+    order = np.random.default_rng(10).permutation(LENGTH)
+    table = model.embeddings.position_embeddings.weight.data
+    table.copy_(table[order].clone())
+    after = pp.substitution_effect(model, [contexts[:, order]])
+    for name in ("components_1", "components_3", "mean", "zeros"):
+        one, other = before[name].costs["states"], after[name].costs["states"]
+        assert one.value == pytest.approx(other.value, rel=1e-6)
+        assert before[name].cka == pytest.approx(after[name].cka, rel=1e-6)
+    assert before["sinusoids_1"].costs["states"].value != pytest.approx(
+        after["sinusoids_1"].costs["states"].value, rel=1e-3
+    )
+
+
+def test_the_table_is_put_back_after_an_error() -> None:
+    model = bert()
+    own = model.embeddings.position_embeddings.weight.detach().clone()
+    calls: list[int] = []
+
+    def fail(*_: object) -> None:
+        calls.append(1)
+        if len(calls) == 6:
+            assert not torch.equal(own, model.embeddings.position_embeddings.weight)
+            raise ArithmeticError("in the middle")
+
+    handle = model.encoder.register_forward_hook(fail)
+    with pytest.raises(ArithmeticError):
+        pp.substitution_effect(model, [tokens(4)])
+    handle.remove()
+    assert torch.equal(own, model.embeddings.position_embeddings.weight)
+
+
+def test_each_context_is_run_once_more_than_there_are_tables() -> None:
+    model, seen = gpt2(), []
+    handle = model.register_forward_hook(lambda *given: seen.append(given[-1].logits))
+    found = pp.substitution_effect(model, in_batches(tokens(12), 4))
+    handle.remove()
+    contexts = sum(len(logits) for logits in seen)
+    assert contexts <= 12 * (len(found.substitutes) + 1) + 4  # a few to find out what it is
+
+
+def test_results_do_not_depend_on_how_contexts_are_grouped() -> None:
+    contexts = np.where(tokens(8) < 6, 6, tokens(8))
+    model = language_model("roberta").double()
+    one, other = (
+        pp.substitution_effect(model, in_batches(contexts, size), mask_token=5, seed=3)
+        for size in (3, 8)
+    )
+    assert one.task == "masked token"
+    for name, substitute in ((each.name, each) for each in one.substitutes):
+        for measure, cost in substitute.costs.items():
+            assert cost.value == pytest.approx(other[name].costs[measure].value, rel=1e-6, abs=1e-9)
+            assert cost.error == pytest.approx(other[name].costs[measure].error, rel=1e-6, abs=1e-9)
+
+
+def test_outputs_that_are_not_finite_are_undefined_and_those_of_the_model_an_error() -> None:
+    model = gpt2()
+    size = model.transformer.wpe.weight.shape
+    tables = {"huge": np.full(size, 3e38) * np.where(np.arange(WIDTH) % 2, 1, -1)}
+    found = pp.substitution_effect(model, [tokens(4)], tables=tables)
+    assert found["huge"].costs["loss"].value is None
+    assert "not finite" in found.undefined["value"]
+    assert found["mean"].costs["loss"].value is not None
+    json.dumps(found.summary(), allow_nan=False)
+    model.transformer.wte.weight.data[:] = np.nan
+    for broken in (model, model.transformer):
+        with pytest.raises(InvalidTable, match="overflowed"):
+            pp.substitution_effect(broken, [tokens(4)])
+
+
+def test_random_contexts_have_no_loss_and_masks_that_are_unknown_neither() -> None:
+    random = pp.substitution_effect(gpt2(), [tokens(4)], random=True)
+    assert (random.measure, random.loss) == ("divergence", None)
+    assert "random" in random.undefined["loss"]
+    contexts = np.where(tokens(4) < 6, 6, tokens(4))
+    unmasked = pp.substitution_effect(language_model("roberta"), [contexts])
+    assert unmasked.measure == "divergence"
+    assert "which token masks" in unmasked.undefined["loss"]
+
+
+@pytest.mark.parametrize("model", [torch.nn.Linear(4, 4), timm_vit(pos_embed="none")])
+def test_models_without_one_table_are_one_clear_error(model: Any) -> None:
+    with pytest.raises(UsageError, match="one table of positions"):
+        pp.substitution_effect(model, [pixels(2)])
+
+
+# Models without a table.
+
+
+def llama(**options: Any) -> Any:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        hidden_size=24, intermediate_size=16, num_hidden_layers=2, num_attention_heads=1,
+        vocab_size=VOCABULARY, initializer_range=0.5, **options,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config).train(mode=False)
+
+
+def test_rotations_are_stopped_in_bands_of_periods_and_turn_again(device: str) -> None:
+    model = llama().to(device)
+    own = model.model.rotary_emb.inv_freq.clone()
+    contexts = tokens(6)
+    found = pp.substitution_effect(model, in_batches(contexts, 4), random=True)
+    assert torch.equal(own, model.model.rotary_emb.inv_freq)
+    assert (found.scheme, found.removed) == ("rotary", "none")
+    bands = [each for each in found.substitutes if each.kind == "band"]
+    assert [each.size for each in bands] == list(range(1, 9))
+    assert "6.28" in bands[0].label  # the fastest pair turns by one radian per position
+    assert found["itself"].costs["divergence"].value == 0
+    # The slowest band turns by next to nothing within a context.
+    kept = [each.costs["divergence"].kept or 0 for each in bands]
+    assert kept[-1] == max(kept)
+
+
+def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() -> None:
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        d_model=WIDTH, d_kv=4, d_ff=16, num_layers=2, num_heads=3, vocab_size=VOCABULARY,
+        initializer_factor=3.0,
+    )  # fmt: skip
+    model: Any = transformers.T5EncoderModel(config).train(mode=False).double().get_encoder()
+    bias = model.block[0].layer[0].SelfAttention.relative_attention_bias.weight
+    bias.data.normal_(0, 2)
+    found = pp.substitution_effect(model, [tokens(5)])
+    assert found.scheme == "relative"
+    assert [each.name for each in found.substitutes][1:] == ["head_0", "head_1", "head_2", "none"]
+    before = found["none"].costs["states"].value
+    # A constant of each head's own changes nothing that its attention sees.
+    bias.data += torch.tensor([5.0, -3.0, 1.0], dtype=torch.float64)
+    again = pp.substitution_effect(model, [tokens(5)])["none"].costs["states"].value
+    assert again == pytest.approx(before, rel=1e-6)
+
+
+def test_what_cannot_be_taken_away_is_one_clear_error() -> None:
+    config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=WIDTH, n_layer=1, n_head=2)
+    bloom: Any = transformers.BloomModel(config)
+    with pytest.raises(UsageError, match="it has neither"):
+        pp.substitution_effect(bloom, [tokens(2)])
+    with pytest.raises(UsageError, match="no table of positions"):
+        pp.substitution_effect(llama(), [tokens(2)], rows=slice(0, 4))
+    # Of a single token nothing turns.
+    with pytest.raises(UsageError, match="makes no difference"):
+        pp.substitution_effect(llama(), [tokens(2)[:, :1]])
+
+
+def test_tables_of_another_shape_are_one_clear_error() -> None:
+    with pytest.raises(UsageError, match="shape"):
+        pp.substitution_effect(gpt2(), [tokens(2)], tables={"short": np.ones((3, WIDTH))})
+
+
+# What is said of it.
+
+
+def said(**options: Any) -> str:
+    result = options.pop("result", None) or substitution_of(**options)
+    document = forward_analysis(results={"substitution": result}).to_dict()
+    text(page_of(document), verbose=True)
+    return " ".join(finding["text"] for finding in document["findings"])
+
+
+def test_sentences_name_the_shares_and_say_when_there_are_none() -> None:
+    told = said(layout=Sequence(48))
+    assert "leading components keep" in told
+    assert "of what the table is worth to the next-token loss" in told
+    assert "first 16 positions have" in told
+    assert "no spread" in said(layout=Sequence(48), contexts=1)
+    assert "undefined" in said(layout=Sequence(48), contexts=1)
+    rotations = pp.substitution_effect(llama(), [tokens(6)], random=True)
+    for name in ("substitution", "substitution_positions"):
+        assert builders(rotations)[name](REPORT, {"made": rotations}, {}).axes
+    told = said(result=rotations)
+    assert "Without any rotation (model.rotary_emb.inv_freq)" in told
+    assert "of what rotations are worth to the outputs" in told
+
+
+def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:
+    model: Any = gpt2()
+    model.save_pretrained(tmp_path / "gpt2")
+    analysis = pp.analyze_model(
+        str(tmp_path / "gpt2"), pp.Contexts(count=6), only=["substitution"], device="cpu"
+    )
+    folder = analysis.save(tmp_path / "out")
+    document = json.loads((folder / "analysis.json").read_text())
+    from importlib.resources import files
+
+    schema = (files("posprobe.report") / "schema" / "forward-1.json").read_text(encoding="utf-8")
+    jsonschema.Draft202012Validator(json.loads(schema)).validate(document)
+    # Random tokens are no text: outputs are compared, and no loss.
+    assert document["substitution"]["measure"] == "divergence"
+    assert {path.name for path in (folder / "figures").glob("*.png")} == {
+        "substitution.png", "substitution_positions.png",
+    }  # fmt: skip
+    arrays = np.load(folder / "arrays.npz")
+    assert arrays["substitution_by_position"].shape == (
+        len(document["substitution"]["substitutes"]), LENGTH,
+    )  # fmt: skip
+    assert (
+        "substitution"
+        not in pp.analyze_model(
+            str(tmp_path / "gpt2"), pp.Contexts(count=2), nulls=0, device="cpu"
+        ).results
+    )
