@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.signal import resample
-from timm.layers import resample_abs_pos_embed
+from timm.layers.pos_embed import resample_abs_pos_embed
 
 import posprobe as pp
 from posprobe.errors import UsageError
@@ -149,7 +149,7 @@ def models() -> dict[str, tuple[Any, Any]]:
     """Return tiny vision models of transformers, and their embeddings."""
     import transformers as library
 
-    sizes = {
+    sizes: dict[str, Any] = {
         "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8,
         "image_size": 20, "patch_size": 4,
     }  # fmt: skip

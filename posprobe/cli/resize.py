@@ -1,4 +1,4 @@
-"""``posprobe resize``: a table of another size, as a file."""
+"""``posprobe resize``: a table of another size, as a file or in a copy of its checkpoint."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from posprobe.cli.options import (
     Rows,
     Tensor,
     load_table,
+    parse_grid,
     set_up_logging,
 )
 from posprobe.cli.process import say
@@ -52,17 +53,26 @@ def resize(
         ),
     ],
     how: Annotated[
-        Way,
+        Way | None,
         typer.Option(
             "--how",
             help="Grids: bicubic, bilinear (timm's), transformers (the model's own). Sequences: "
             "linear, cubic. Both: fourier, tile, sinusoids, repeat-last.",
         ),
-    ],
+    ] = None,
     output: Annotated[
-        Path,
+        Path | None,
         typer.Option("-o", "--output", help="File to write: .npy, .npz, .safetensors or .csv."),
-    ],
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into",
+            metavar="FOLDER",
+            help="New folder for a copy of the checkpoint in which the table and the configuration "
+            "alone differ.",
+        ),
+    ] = None,
     rows: Rows = None,
     tensor: Tensor = None,
     grid: GridSize = None,
@@ -70,27 +80,54 @@ def resize(
     offline: Offline = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a position table at another size.
+    """Write a position table, or a copy of a checkpoint, at another size.
 
     Rows of special tokens such as CLS are kept as they are.
     """
     set_up_logging(quiet=quiet)
     size = parse_size(to)
+    _check(how, output, into, rows)
     with stage("Starting"):
         from posprobe.report import table_path, write_table
-        from posprobe.resizing import refuse_source
+        from posprobe.resizing import copy_place, refuse_source, write_checkpoint
         from posprobe.resizing import resize as resized
 
-        table_path(output)
+        if output is not None:
+            table_path(output)
+        if into is not None:
+            copy_place(ref, into)
     table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         say(found(table))
     new = resized(table, to=size, how=how.value)
-    refuse_source(table, output)
-    write_table(new, output)
     if not quiet:
-        say(f"{table.layout} -> {new.layout}, {new.dim} wide, {new.values.dtype}")
-    typer.echo(as_typed(plain(str(output))))
+        say(f"{table.layout} becomes {new.layout}: {how.value}, {new.values.dtype}")
+    if output is not None:
+        refuse_source(table, output)
+        write_table(new, output)
+        typer.echo(as_typed(plain(str(output))))
+    if into is not None:
+        told = write_checkpoint(ref, new, into, tensor=tensor, grid=parse_grid(grid))
+        if not quiet:
+            say(plain("\n".join(told)))
+        typer.echo(as_typed(plain(str(into))))
+
+
+def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | None) -> None:
+    """Refuse options that contradict each other.
+
+    Raises
+    ------
+    UsageError
+        If something is written and no way is named, or some rows of a table into a checkpoint.
+    """
+    if (output or into) and how is None:
+        raise UsageError(
+            f"--how says in which of these ways the table is resized: {', '.join(Way)}. Without -o "
+            "and --into all of them are compared."
+        )
+    if into and rows:
+        raise UsageError("--into takes a table as a whole. Leave out --rows.")
 
 
 def parse_size(text: str) -> int | tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What timm and transformers do to a grid of patches: called here, so that it is theirs bit for bit.
+"""What timm and transformers do to a grid of patches: called here, so that the bits are theirs.
 
 The two differ even where a grid grows. timm filters (``antialias=True``), for which PyTorch takes
 the cubic kernel with a = -0.5; most models of transformers do not, and take the one with -0.75.
@@ -55,7 +55,7 @@ def timm_resampled(table: PositionTable, old: Grid, new: Grid, mode: str) -> Val
     """
     torch = _needed("torch", mode)
     _needed("timm", mode)
-    from timm.layers import resample_abs_pos_embed
+    from timm.layers.pos_embed import resample_abs_pos_embed
 
     with torch.no_grad():
         made = resample_abs_pos_embed(
