@@ -102,22 +102,22 @@ def warp(images: torch.Tensor) -> torch.Tensor:
 
 def hide_mask(images: torch.Tensor) -> torch.Tensor:
     """Choose the pixels to hide: none in a third of the images, else a share of up to 3/4."""
-    count = len(images)
+    count, _, height, width = images.shape
     share = (torch.rand(count, 1, 1, 1) * 1.5 - 0.5).clamp(min=0) * 0.75
     scattered, in_rows, _ = HIDDEN_KINDS
     kind = torch.rand(count, 1, 1, 1)
-    by_pixel = torch.rand(count, 1, SIDE, SIDE)
-    by_row = torch.rand(count, 1, SIDE, 1).expand_as(by_pixel)
-    by_column = torch.rand(count, 1, 1, SIDE).expand_as(by_pixel)
+    by_pixel = torch.rand(count, 1, height, width)
+    by_row = torch.rand(count, 1, height, 1).expand_as(by_pixel)
+    by_column = torch.rand(count, 1, 1, width).expand_as(by_pixel)
     by_line = torch.where(kind < scattered + in_rows, by_row, by_column)
     return torch.where(kind < scattered, by_pixel, by_line) < share
 
 
-def build() -> ViTForImageClassification:
-    """Return the untrained model."""
+def build(side: int = SIDE) -> ViTForImageClassification:
+    """Return the untrained model for images of a side of so many pixels."""
     return ViTForImageClassification(
         ViTConfig(
-            image_size=SIDE,
+            image_size=side,
             patch_size=1,
             num_channels=1,
             hidden_size=48,
@@ -130,7 +130,12 @@ def build() -> ViTForImageClassification:
     )
 
 
-def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.Tensor) -> None:
+def train(
+    model: ViTForImageClassification,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    steps: int = STEPS,
+) -> None:
     """Teach the model to name the digit and to fill in hidden pixels."""
     fill = torch.nn.Linear(model.config.hidden_size, 1)
     parameters = [*model.parameters(), *fill.parameters()]
@@ -148,11 +153,11 @@ def train(model: ViTForImageClassification, images: torch.Tensor, labels: torch.
     )
     schedule = torch.optim.lr_scheduler.LambdaLR(
         optimizer,
-        lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / STEPS)),
+        lambda step: min(1.0, step / WARMUP) * 0.5 * (1 + math.cos(math.pi * step / steps)),
     )
     model.train()
     started = time.monotonic()
-    for step in range(1, STEPS + 1):
+    for step in range(1, steps + 1):
         chosen = torch.randint(len(images), (BATCH,))
         target = warp(images[chosen])
         hidden = hide_mask(target)

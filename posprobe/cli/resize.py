@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +12,7 @@ from typing import Annotated
 import typer
 
 from posprobe.cli.options import (
+    AsJson,
     GridSize,
     Offline,
     Quiet,
@@ -17,12 +20,13 @@ from posprobe.cli.options import (
     Revision,
     Rows,
     Tensor,
+    load_any,
     load_table,
     parse_grid,
     set_up_logging,
 )
-from posprobe.cli.process import say
-from posprobe.cli.show import as_typed, found
+from posprobe.cli.process import json_out, say
+from posprobe.cli.show import as_typed, found, summary
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
@@ -73,44 +77,97 @@ def resize(
             "alone differ.",
         ),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="REF",
+            help="A table that was trained at the new size, to compare each way with.",
+        ),
+    ] = None,
     rows: Rows = None,
     tensor: Tensor = None,
     grid: GridSize = None,
     revision: Revision = None,
     offline: Offline = False,
+    as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a position table, or a copy of a checkpoint, at another size.
+    """Give a position table another size, and say what each way of doing so does to it.
 
-    Rows of special tokens such as CLS are kept as they are.
+    With -o or --into the table, or a copy of its checkpoint, is written in one way. Without them
+    all ways are compared: what they keep, periods, neighbours, seams. Rows of special tokens such
+    as CLS are kept as they are. Of rotary positions the rules of scaling are compared.
     """
     set_up_logging(quiet=quiet)
     size = parse_size(to)
     _check(how, output, into, rows)
+    if output is None and into is None:
+        _compare(
+            ref, size, how, against, rows=rows, tensor=tensor, grid=grid, revision=revision,
+            offline=offline, as_json=as_json, quiet=quiet,
+        )  # fmt: skip
+        return
+    if against is not None or as_json:
+        raise UsageError(
+            "--against and --json belong to the comparison, which is made without -o and --into."
+        )
     with stage("Starting"):
+        from posprobe import resizing
         from posprobe.report import table_path, write_table
-        from posprobe.resizing import copy_place, refuse_source, write_checkpoint
-        from posprobe.resizing import resize as resized
 
         if output is not None:
             table_path(output)
         if into is not None:
-            copy_place(ref, into)
+            resizing.copy_place(ref, into)
     table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         say(found(table))
-    new = resized(table, to=size, how=how.value)
+    assert how is not None  # noqa: S101 - as checked above
+    new = resizing.resize(table, to=size, how=how.value)
     if not quiet:
         say(f"{table.layout} becomes {new.layout}: {how.value}, {new.values.dtype}")
     if output is not None:
-        refuse_source(table, output)
+        resizing.refuse_source(table, output)
         write_table(new, output)
         typer.echo(as_typed(plain(str(output))))
     if into is not None:
-        told = write_checkpoint(ref, new, into, tensor=tensor, grid=parse_grid(grid))
+        told = resizing.write_checkpoint(ref, new, into, tensor=tensor, grid=parse_grid(grid))
         if not quiet:
             say(plain("\n".join(told)))
         typer.echo(as_typed(plain(str(into))))
+
+
+def _compare(
+    ref: str,
+    size: int | tuple[int, int],
+    how: Way | None,
+    against: str | None,
+    *,
+    rows: str | None,
+    tensor: str | None,
+    grid: str | None,
+    revision: str | None,
+    offline: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print what each way does to a table, or each rule of scaling to rotary positions."""
+    loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
+    if not quiet:
+        say(found(loaded))
+    other = None if against is None else load_table(against, rows=None, offline=offline)
+    with stage("Starting"):
+        from posprobe import resizing
+    compared = resizing.compare(
+        loaded,
+        to=size,
+        how=None if how is None else how.value,
+        against=other,
+        command=shlex.join(["posprobe", *sys.argv[1:]]),
+    )
+    document = compared.to_dict()
+    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
 
 
 def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | None) -> None:

@@ -24,6 +24,8 @@ ANALYSIS: Final = "posprobe.analysis/1"
 COMPARISON: Final = "posprobe.comparison/1"
 KERNELS: Final = "posprobe.kernels/1"
 FORWARD: Final = "posprobe.forward/1"
+#: Ways of resizing a table: printed as JSON, and no bundle.
+RESIZING: Final = "posprobe.resizing/1"
 SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD)
 #: What helps where a bundle is damaged.
 AGAIN = "Analyse the table again."

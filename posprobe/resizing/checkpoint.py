@@ -148,7 +148,8 @@ def _source(reference: Reference) -> Path:
     if not reference.is_path:
         raise UsageError(
             f"{reference.text}: --into copies a checkpoint that is on this disk. Download it "
-            f"first, such as with `hf download {reference.source} --local-dir FOLDER`, and resize FOLDER."
+            f"first, such as with `hf download {reference.source} --local-dir FOLDER`, and resize "
+            "FOLDER."
         )
     return Path(reference.source).expanduser()
 

@@ -1,0 +1,178 @@
+"""Ways of resizing side by side, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from posprobe.errors import MissingExtra, NoPositionTable, UsageError
+from posprobe.progress import stage
+from posprobe.report.analysis import describe, environment
+from posprobe.report.stored import RESIZING
+from posprobe.resizing.effects import check_against, effect
+from posprobe.resizing.resize import check_way, new_layout, resize, ways_of
+from posprobe.resizing.rotary import RulesCompared, compare_rules
+from posprobe.resizing.sentences import sentences
+from posprobe.resizing.ways import CONTINUING
+from posprobe.schemes import Rotary
+from posprobe.tables import Layout, PositionTable, describe_layout
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+    from posprobe.documents import EnvironmentBlock
+    from posprobe.resizing.effects import EffectBlock
+    from posprobe.schemes import Scheme
+
+
+@dataclass(frozen=True, eq=False)
+class WaysCompared:
+    """What each way of resizing does to a table.
+
+    Parameters
+    ----------
+    table
+        Before.
+    layout
+        Of the new size.
+    before
+        Numbers of the old table.
+    made
+        By way, the new table.
+    effects
+        By way, its numbers.
+    missing
+        By way, why it was not measured.
+    against
+        The table of the new size that others are compared with, or None.
+    environment
+        Versions, command and time.
+    """
+
+    table: PositionTable
+    layout: Layout
+    before: EffectBlock
+    made: dict[str, PositionTable]
+    effects: dict[str, EffectBlock]
+    missing: dict[str, str]
+    against: PositionTable | None
+    environment: EnvironmentBlock
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document (schema `posprobe.resizing/1`)."""
+        ways = []
+        for how, new in self.effects.items():
+            stretched = how not in CONTINUING
+            told = sentences(
+                how, new, self.before, self.table.layout, self.layout, stretched=stretched
+            )
+            kind = "stretches" if stretched else "continues"
+            ways.append({"how": how, "kind": kind, "sentences": list(told), **new})
+        return {
+            "schema": RESIZING,
+            "table": describe(self.table),
+            "to": describe_layout(self.layout),
+            "before": dict(self.before),
+            "ways": ways,
+            "missing": self.missing,
+            "against": None if self.against is None else describe(self.against),
+            "environment": dict(self.environment),
+        }
+
+
+def compare(
+    loaded: PositionTable | tuple[Scheme, ...],
+    *,
+    to: int | tuple[int, int],
+    how: str | None = None,
+    against: PositionTable | None = None,
+    command: str | None = None,
+) -> WaysCompared | RulesCompared:
+    """Compare ways of resizing of what a reference names: of a table, or of rotary positions.
+
+    Parameters
+    ----------
+    loaded
+        A table, or the encodings of a checkpoint that has none.
+    to, how, against, command
+        As for `compare_ways`; of rotary positions a length alone.
+
+    Raises
+    ------
+    UsageError
+        As for `compare_ways` and `compare_rules`.
+    NoPositionTable
+        If there is neither a table nor a rotation.
+    """
+    if isinstance(loaded, PositionTable):
+        ways = None if how is None else (how,)
+        return compare_ways(loaded, to=to, ways=ways, against=against, command=command)
+    rotary = next((record for record in loaded if isinstance(record, Rotary)), None)
+    if rotary is None:
+        raise NoPositionTable(
+            f"{loaded[0].name}: it has {loaded[0].scheme} positions and no table that could be "
+            "resized: they depend on distance and hold at any length. "
+            "`posprobe analyze REF --rows 0:N` shows them at N positions."
+        )
+    if how is not None or against is not None or isinstance(to, tuple):
+        raise UsageError(
+            f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
+            "--how and --against: all rules of scaling are compared."
+        )
+    return compare_rules(rotary, to=to, command=command)
+
+
+def compare_ways(
+    table: PositionTable | ArrayLike,
+    *,
+    to: int | tuple[int, int],
+    ways: Sequence[str] | None = None,
+    against: PositionTable | None = None,
+    command: str | None = None,
+) -> WaysCompared:
+    """Resize a table in several ways, and measure what each does to it.
+
+    Parameters
+    ----------
+    table, to
+        As for `posprobe.resize`.
+    ways
+        Some of those for its layout; None for all. A way that is a library's which is not
+        installed, or that does not fit the table, is left out, with the reason.
+    against
+        A table that was trained at the new size.
+    command
+        For the record.
+
+    Raises
+    ------
+    UsageError
+        If the size or a way cannot be, or ``against`` is of another size.
+    """
+    from posprobe.tables import table as as_table
+
+    old = as_table(table)
+    layout = new_layout(old, to)
+    for how in ways or ():
+        check_way(old, layout, how)
+    if against is not None:
+        check_against(old, against, layout)
+    made, missing = {}, {}
+    for how in ways or ways_of(old):
+        try:
+            made[how] = resize(old, to=to, how=how)
+        except (MissingExtra, UsageError) as error:
+            if ways:
+                raise
+            missing[how] = str(error)
+    effects = {}
+    with stage("Measuring", len(made) + 1) as done:
+        before = effect(old, old, stretched=False, against=None)
+        done(1)
+        for how, new in made.items():
+            effects[how] = effect(new, old, stretched=how not in CONTINUING, against=against)
+            done(1)
+    return WaysCompared(
+        old, layout, before, made, effects, missing, against, environment("cpu", 0, command)
+    )
