@@ -7,7 +7,7 @@ follows from either: periods, steps between neighbours, seams, and rows that can
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from posprobe.analyses.similarity import MAX_ROWS, similarity
 from posprobe.analyses.winding import Winding, winding
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.resizing.ways import Floats
+from posprobe.schema import TWO, Count, Reasons, Row, Size
 from posprobe.tables import Grid, Layout, PositionTable
 
 #: Pairs of components whose periods are listed.
@@ -31,33 +32,45 @@ NEAR = 4
 class TurnsBlock(TypedDict):
     """Leading pairs of components that go round: of the positions, or of one axis of a grid."""
 
-    periods: list[float | None]
-    turns: float | None
+    periods: Annotated[
+        list[float | None],
+        "In positions, the pair with the most variance first; null where a "
+        "pair ends where it began.",
+    ]
+    turns: Annotated[float | None, "Of the first pair; null where no pair goes round."]
 
 
 class AgainstBlock(TypedDict):
     """Distances to a table that was trained at this size."""
 
-    row_cosine: float | None
-    distance: float
-    cka: float | None
+    row_cosine: Annotated[float | None, "Mean cosine of rows; null where none has a direction."]
+    distance: Annotated[float | None, "||A - B|| / ||B||; null where that table is zero."]
+    cka: Annotated[float | None, "Debiased; null where one of the tables has no shape."]
 
 
 class EffectBlock(TypedDict):
-    """Numbers of one table."""
+    """Numbers of one table beside those of the table that it was made of."""
 
-    norm_mean: float
-    norm_min: float
-    neighbour_cosine: float | None
-    translation_invariance: float | None
-    turns: dict[str, TurnsBlock]
-    same_place: float | None
-    same_position: float | None
-    copies: int
-    seams: list[list[int]] | None
-    special: list[int] | None
-    against: AgainstBlock | None
-    undefined: dict[str, str]
+    norm_mean: Size
+    norm_min: Size
+    neighbour_cosine: Annotated[float | None, "Mean centred cosine of neighbouring rows."]
+    translation_invariance: Annotated[
+        float | None, "Share of the variance of the cosines that the offset explains."
+    ]
+    turns: Annotated[
+        dict[str, TurnsBlock], "By axis: `positions`, or `rows` and `columns`; empty without codes."
+    ]
+    same_place: Annotated[
+        float | None, "Mean centred cosine with the old row at the nearest relative place."
+    ]
+    same_position: Annotated[
+        float | None, "Mean centred cosine with the old row of the same position."
+    ]
+    copies: Annotated[Count, "Rows that are exactly one before them."]
+    seams: Annotated[list[Annotated[list[Row], TWO]] | None, "Those that the old table has not."]
+    special: list[Row] | None
+    against: Annotated[AgainstBlock | None, "Null where no table of this size was given."]
+    undefined: Reasons
 
 
 def effect(
@@ -226,6 +239,6 @@ def _distances(made: PositionTable, against: PositionTable) -> AgainstBlock:
     size = float(np.linalg.norm(two))
     return {
         "row_cosine": _cosine(one, two),
-        "distance": float(np.linalg.norm(one - two)) / size if size else float("inf"),
+        "distance": float(np.linalg.norm(one - two)) / size if size else None,
         "cka": alike,
     }
