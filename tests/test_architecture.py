@@ -65,8 +65,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "measure": {*BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report"},
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
     "resizing": {
-        *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "formatting",
-        "report", "samples", "schemes",
+        *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
+        "formatting", "report", "samples", "schemes",
     },
     "sweeps": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",

@@ -13,10 +13,12 @@ import pytest
 import posprobe as pp
 from posprobe.cli.show import summary
 from posprobe.errors import NoPositionTable, UsageError
-from posprobe.report import to_json
+from posprobe.report import render_bundle, to_json
 from posprobe.resizing import compare, compare_rules, compare_ways
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from posprobe.schemes import Rotary
@@ -141,6 +143,20 @@ def test_a_table_of_another_size_is_no_measure() -> None:
         compare_ways(table, to=30, against=table)
     with pytest.raises(UsageError, match="Name a table of the same width"):
         compare_ways(table, to=30, against=pp.sinusoidal(30, 4))
+
+
+def test_a_bundle_is_written_and_rendered_again(tmp_path: Path) -> None:
+    folder = compare_ways(pp.table(helix(60)), to=90).save(tmp_path / "ways")
+    rotations = compare_rules(rotary("rotary:512x16"), to=2048).save(tmp_path / "rules")
+    for bundle, drawn in ((folder, {"cosines", "norms"}), (rotations, {"wavelengths", "decay"})):
+        page = (bundle / "report.html").read_bytes()
+        assert {path.stem for path in (bundle / "figures").glob("*.svg")} == drawn
+        assert render_bundle(bundle).read_bytes() == page
+    with np.load(folder / "arrays.npz") as arrays:
+        assert arrays["tile_norms"].shape == (90,)
+        # Small tables are not averaged.
+        made = pp.similarity(pp.resize(pp.table(helix(60)), to=90, how="cubic"))
+        np.testing.assert_allclose(arrays["cubic_cosines"], made.centered.matrix, atol=1e-9)
 
 
 # Rotary positions.

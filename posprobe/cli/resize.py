@@ -26,7 +26,7 @@ from posprobe.cli.options import (
     set_up_logging,
 )
 from posprobe.cli.process import json_out, say
-from posprobe.cli.show import as_typed, found, summary
+from posprobe.cli.show import as_typed, found, summary, written
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
@@ -85,6 +85,10 @@ def resize(
             help="A table that was trained at the new size, to compare each way with.",
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for a bundle of the comparison."),
+    ] = None,
     rows: Rows = None,
     tensor: Tensor = None,
     grid: GridSize = None,
@@ -104,13 +108,14 @@ def resize(
     _check(how, output, into, rows)
     if output is None and into is None:
         _compare(
-            ref, size, how, against, rows=rows, tensor=tensor, grid=grid, revision=revision,
+            ref, size, how, against, out, rows=rows, tensor=tensor, grid=grid, revision=revision,
             offline=offline, as_json=as_json, quiet=quiet,
         )  # fmt: skip
         return
-    if against is not None or as_json:
+    if against is not None or out is not None or as_json:
         raise UsageError(
-            "--against and --json belong to the comparison, which is made without -o and --into."
+            "--against, --out and --json belong to the comparison, which is made without -o and "
+            "--into."
         )
     with stage("Starting"):
         from posprobe import resizing
@@ -143,6 +148,7 @@ def _compare(
     size: int | tuple[int, int],
     how: Way | None,
     against: str | None,
+    out: Path | None,
     *,
     rows: str | None,
     tensor: str | None,
@@ -153,6 +159,10 @@ def _compare(
     quiet: bool,
 ) -> None:
     """Print what each way does to a table, or each rule of scaling to rotary positions."""
+    if out is not None:
+        from posprobe.report import check_place
+
+        check_place(out)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         say(found(loaded))
@@ -166,8 +176,11 @@ def _compare(
         against=other,
         command=shlex.join(["posprobe", *sys.argv[1:]]),
     )
+    folder = None if out is None else compared.save(out)
     document = compared.to_dict()
     typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
+    if folder is not None and not quiet:
+        say(written(folder))
 
 
 def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from posprobe.formatting import Block, cell
 from posprobe.measurements import Number
-from posprobe.page import Cell, Column, Fact, Page, Reading, Row, Section, Table
+from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table
 from posprobe.report.table_page import versions
 
 #: Numbers of each way.
@@ -60,6 +60,10 @@ def ways_page(document: Block) -> Page:
                     "Position interpolation: Chen et al. 2023; resampled position embeddings: "
                     "Dosovitskiy et al. 2021; periods and seams: as in the analysis of a table.",
                 ),
+                pictures=(
+                    Picture("cosines", "Centred cosines of all pairs of rows, before and by way."),
+                    Picture("norms", "Row norms by position, before and by way."),
+                ),
             ),
             Section("numbers", "Numbers side by side", tables=(_numbers(document),)),
         ),
@@ -106,6 +110,10 @@ def rules_page(document: Block) -> Page:
                     "Ding et al. 2024; llama3: Llama team 2024; negative rotations: Men et al. "
                     "2024.",
                 ),
+                pictures=(
+                    Picture("wavelengths", "Wavelength of each pair by rule, and both lengths."),
+                    Picture("decay", "Mean rotation by distance and rule."),
+                ),
             ),
             Section(
                 "numbers",
@@ -143,12 +151,10 @@ def _numbers(document: Block) -> Table:
     ]
     for axis in document["before"]["turns"]:
         name = "period" if axis == "positions" else f"period along {axis}"
-        rows.append(
-            (
-                Cell(name, note="of the leading pair of components"),
-                *(cell(_leading(block, axis)) for block in blocks.values()),
-            )
-        )
+        periods = [_leading(block, axis) for block in blocks.values()]
+        if any(periods):
+            note = "of the leading pair of components"
+            rows.append((Cell(name, note=note), *map(cell, periods)))
     if document["against"] is not None:
         name = document["against"]["name"]
         for key, label in (("row_cosine", "cosine"), ("distance", "distance"), ("cka", "CKA")):

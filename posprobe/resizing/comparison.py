@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
+from posprobe.analyses.norms import norms
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.progress import stage
 from posprobe.report.analysis import describe, environment
 from posprobe.report.stored import RESIZING
-from posprobe.resizing.effects import check_against, effect
+from posprobe.resizing.effects import check_against, effect, pooled_cosines
 from posprobe.resizing.resize import check_way, new_layout, resize, ways_of
 from posprobe.resizing.rotary import RulesCompared, compare_rules
 from posprobe.resizing.sentences import sentences
@@ -19,10 +24,12 @@ from posprobe.schemes import Rotary
 from posprobe.tables import Layout, PositionTable, describe_layout
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
     from posprobe.documents import EnvironmentBlock
     from posprobe.resizing.effects import EffectBlock
+    from posprobe.resizing.ways import Floats
     from posprobe.schemes import Scheme
 
 
@@ -38,10 +45,11 @@ class WaysCompared:
         Of the new size.
     before
         Numbers of the old table.
-    made
-        By way, the new table.
     effects
-        By way, its numbers.
+        By way, the numbers of the new one.
+    cosines, norms
+        Under ``before`` and by way, centred cosines ``[c, c]`` averaged over blocks of positions,
+        and row norms ``[m]``.
     missing
         By way, why it was not measured.
     against
@@ -53,8 +61,9 @@ class WaysCompared:
     table: PositionTable
     layout: Layout
     before: EffectBlock
-    made: dict[str, PositionTable]
     effects: dict[str, EffectBlock]
+    cosines: dict[str, Floats]
+    norms: dict[str, Floats]
     missing: dict[str, str]
     against: PositionTable | None
     environment: EnvironmentBlock
@@ -79,6 +88,37 @@ class WaysCompared:
             "against": None if self.against is None else describe(self.against),
             "environment": dict(self.environment),
         }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: ``WAY_cosines`` and ``WAY_norms``."""
+        drawn = {"cosines": self.cosines, "norms": self.norms}
+        return {
+            f"{how}_{name}": array for name, found in drawn.items() for how, array in found.items()
+        }
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures.resizing import FIGURES
+        from posprobe.figures.sheet import REPORT
+
+        sizes = {how: len(found) for how, found in self.norms.items()}
+        references = {"positions": sizes, "norms": self.norms}
+        return {
+            name: partial(build, REPORT, self.cosines, references)
+            for name, build in FIGURES.items()
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder))
 
 
 def compare(
@@ -158,21 +198,23 @@ def compare_ways(
         check_way(old, layout, how)
     if against is not None:
         check_against(old, against, layout)
-    made, missing = {}, {}
-    for how in ways or ways_of(old):
-        try:
-            made[how] = resize(old, to=to, how=how)
-        except (MissingExtra, UsageError) as error:
-            if ways:
-                raise
-            missing[how] = str(error)
-    effects = {}
-    with stage("Measuring", len(made) + 1) as done:
+    asked = ways or ways_of(old)
+    effects, missing = {}, {}
+    cosines, lengths = {}, {}
+    with stage("Measuring", len(asked) + 1) as done:
         before = effect(old, old, stretched=False, against=None)
-        done(1)
-        for how, new in made.items():
-            effects[how] = effect(new, old, stretched=how not in CONTINUING, against=against)
+        for how in ("before", *asked):
+            try:
+                made = old if how == "before" else resize(old, to=to, how=how)
+            except (MissingExtra, UsageError) as error:
+                if ways:
+                    raise
+                missing[how] = str(error)
+            else:
+                cosines[how], lengths[how] = pooled_cosines(made), norms(made).norms
+                if how != "before":
+                    stretched = how not in CONTINUING
+                    effects[how] = effect(made, old, stretched=stretched, against=against)
             done(1)
-    return WaysCompared(
-        old, layout, before, made, effects, missing, against, environment("cpu", 0, command)
-    )
+    run = environment("cpu", 0, command)
+    return WaysCompared(old, layout, before, effects, cosines, lengths, missing, against, run)

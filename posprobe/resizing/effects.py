@@ -25,6 +25,8 @@ from posprobe.tables import Grid, Layout, PositionTable
 
 #: Pairs of components whose periods are listed.
 PERIODS = 3
+#: Cells along a side of a drawn matrix of cosines.
+CELLS = 160
 #: Rows by which a seam may lie elsewhere and be the same one.
 NEAR = 4
 
@@ -141,6 +143,19 @@ def effect(
         if block[name] is None  # type: ignore[literal-required]
     }
     return block
+
+
+def pooled_cosines(table: PositionTable) -> Floats:
+    """Return the centred cosines of all pairs of rows, ``[c, c]``, means over blocks of them."""
+    rows = table.values.astype(np.float64)
+    rows -= rows.mean(axis=0)
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    units = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
+    starts = np.unique(np.linspace(0, len(rows), CELLS, endpoint=False).astype(np.intp))
+    sizes = np.diff(np.append(starts, len(rows)))
+    # The mean over pairs of two blocks is the product of the means of each.
+    means = np.add.reduceat(units, starts, axis=0) / sizes[:, None]
+    return np.asarray(means @ means.T)
 
 
 def check_against(table: PositionTable, against: PositionTable, layout: Layout) -> None:

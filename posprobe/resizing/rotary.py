@@ -8,11 +8,14 @@ to tell apart by.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.encodings.rotary import (
     first_negative,
@@ -27,12 +30,16 @@ from posprobe.report.stored import RESIZING
 from posprobe.tables import describe_source
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from posprobe.documents import EnvironmentBlock
     from posprobe.resizing.ways import Floats
     from posprobe.schemes import Rotary
 
 #: Positions that may be asked for.
 LONGEST = 2**31
+#: Points of a drawn curve over distance.
+POINTS = 400
 #: Rounding of a frequency, and of the largest angle, as a share.
 SLIGHT = 1e-9
 #: Distances up to which the first negative mean rotation is looked for, in new lengths.
@@ -82,6 +89,41 @@ class RulesCompared:
             "missing": dict(self.missing),
             "environment": dict(self.environment),
         }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: frequencies by rule, in radians per position."""
+        return {f"{name}_frequencies": omega for name, (omega, _) in self.ladders.items()}
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures.resizing import RULE_FIGURES
+        from posprobe.figures.sheet import REPORT
+
+        distance = np.unique(np.geomspace(1, self.length, POINTS).round())
+        ladders = {name: omega for name, (omega, _) in self.ladders.items()}
+        references = {
+            "training": self.training,
+            "to": self.length,
+            "distance": distance,
+            "kernels": {name: rotary_kernel(omega, distance) for name, omega in ladders.items()},
+        }
+        results = {name: wavelengths(omega) for name, omega in ladders.items()}
+        return {
+            name: partial(build, REPORT, results, references)
+            for name, build in RULE_FIGURES.items()
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder))
 
     def _rule(self, name: str, omega: Floats, factor: float) -> dict[str, Any]:
         trained = self.ladders["none"][0]
