@@ -140,11 +140,17 @@ def test_an_index_states_the_new_size(tmp_path: Path) -> None:
 
 
 def test_timm_builds_the_copy_at_its_new_size(tmp_path: Path) -> None:
-    sizes = {"img_size": 32, "patch_size": 8, "embed_dim": 16, "depth": 1, "num_heads": 2}
-    made = timm.create_model("vit_tiny_patch16_224", num_classes=3, **sizes)  # type: ignore[arg-type]
+    sizes: dict[str, Any] = {
+        "img_size": 32,
+        "patch_size": 8,
+        "embed_dim": 16,
+        "depth": 1,
+        "num_heads": 2,
+    }
+    made = timm.create_model("vit_tiny_patch16_224", num_classes=3, **sizes)
     source = tmp_path / "source"
-    options = {"model_config": {"num_classes": 3}, "model_args": sizes}
-    save_for_hf(made, str(source), **options, safe_serialization=True)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"model_config": {"num_classes": 3}, "model_args": sizes}
+    save_for_hf(made, str(source), **options, safe_serialization=True)
     new = pp.resize(pp.load(str(source)), to=(6, 6), how="bicubic")
     write_checkpoint(str(source), new, tmp_path / "copy")
     built: Any = timm.create_model(f"local-dir:{tmp_path / 'copy'}", pretrained=True)
@@ -155,7 +161,7 @@ def test_timm_builds_the_copy_at_its_new_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", [(1, 4, 5, 3), (4, 5, 3), (1, 3, 6, 6), (20, 1, 3)])
 def test_every_way_to_store_a_table_is_kept(shape: tuple[int, ...], tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=shape).astype(np.float16)
-    others = {"a": np.arange(3, dtype=np.int8), "z": np.ones((2, 2), np.float32)}
+    others: dict[str, Any] = {"a": np.arange(3, dtype=np.int8), "z": np.ones((2, 2), np.float32)}
     name = "wpe.weight" if shape[1] == 1 else "pos_embed"
     save_file({name: values, **others}, tmp_path / "one.safetensors")
     old = pp.load(str(tmp_path / "one.safetensors"))

@@ -12,7 +12,7 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 
 import posprobe as pp
 from posprobe.errors import UsageError
-from posprobe.resizing.resize import GRID_WAYS, SEQUENCE_WAYS
+from posprobe.resizing.tables import GRID_WAYS, SEQUENCE_WAYS
 
 if TYPE_CHECKING:
     from pathlib import Path

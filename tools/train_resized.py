@@ -32,13 +32,13 @@ from torch.nn import functional
 from transformers import GPT2Config, GPT2LMHeadModel, ViTForImageClassification
 
 import posprobe as pp
-from posprobe.resizing.resize import GRID_WAYS, SEQUENCE_WAYS
+from posprobe.resizing.tables import GRID_WAYS, SEQUENCE_WAYS
 
 SEED = 0
 OLD_SIDE, NEW_SIDE = digits.SIDE, 12
 DIGIT_STEPS = 800
 OLD_LENGTH, NEW_LENGTH = 128, 256
-TEXT_STEPS = 600
+TEXT_STEPS = 400
 TOKENS = 4096  # in a batch, whatever the length
 LEARNING_RATE = 2e-3
 WARMUP = 100
@@ -168,7 +168,8 @@ def losses(model: GPT2LMHeadModel, windows: torch.Tensor) -> torch.Tensor:
     """Return the mean loss in nats of the character after each position but the last."""
     model.train(mode=False)
     total = torch.zeros(windows.shape[1] - 1)
-    for batch in windows.split(64):
+    for first in range(0, len(windows), 64):
+        batch = windows[first : first + 64]
         logits = model(input_ids=batch).logits[:, :-1]
         each = functional.cross_entropy(logits.transpose(1, 2), batch[:, 1:], reduction="none")
         total += each.sum(dim=0)

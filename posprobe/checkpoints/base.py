@@ -221,5 +221,5 @@ def stored_bytes(values: NDArray[np.floating[Any]], dtype: str) -> bytes:
         return np.ascontiguousarray(values, FLOATS[dtype]).tobytes()
     bits = np.ascontiguousarray(values, "<f4").view("<u4")
     # Half of the last kept bit, and a tie goes to the even one.
-    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
-    return rounded.astype("<u2").tobytes()
+    rounded: NDArray[np.uint16] = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
+    return rounded.tobytes()

@@ -2,8 +2,8 @@
 
 from posprobe.resizing.checkpoint import copy_place, refuse_source, write_checkpoint
 from posprobe.resizing.comparison import WaysCompared, compare, compare_ways
-from posprobe.resizing.resize import resize
 from posprobe.resizing.rotary import RulesCompared, compare_rules
+from posprobe.resizing.tables import resize
 
 __all__ = [
     "RulesCompared",

@@ -16,9 +16,9 @@ from posprobe.progress import stage
 from posprobe.report.analysis import describe, environment
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.effects import check_against, effect, pooled_cosines
-from posprobe.resizing.resize import check_way, new_layout, resize, ways_of
 from posprobe.resizing.rotary import RulesCompared, compare_rules
 from posprobe.resizing.sentences import sentences
+from posprobe.resizing.tables import check_way, new_layout, resize, ways_of
 from posprobe.resizing.ways import CONTINUING
 from posprobe.schemes import Rotary
 from posprobe.tables import Layout, PositionTable, describe_layout
