@@ -209,8 +209,9 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(OutputError, match=says):
             copy_place(str(source), place)
-    with pytest.raises(UsageError, match="Download it first"):
-        copy_place("gpt2", tmp_path / "copy")
+    for ref, says in (("gpt2", "Download it first"), ("sinusoidal:8x4", "is no checkpoint")):
+        with pytest.raises(UsageError, match=says):
+            copy_place(ref, tmp_path / "copy")
 
 
 def test_a_pickle_is_refused(tmp_path: Path) -> None:
@@ -235,6 +236,20 @@ def test_a_copy_that_would_be_misread_is_not_left(tmp_path: Path) -> None:
     new = pp.resize(pp.load(str(source)), to=(6, 10), how="tile")
     with pytest.raises(OutputError, match="states the size in a way that is not known"):
         write_checkpoint(str(source), new, tmp_path / "copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_tables_that_share_a_key_of_the_configuration_are_refused(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "vocab_size": 50,
+        "max_position_embeddings": 32,
+    }  # fmt: skip
+    library.BartModel(library.BartConfig(**sizes)).save_pretrained(tmp_path / "source")
+    ref = f"{tmp_path / 'source'}#decoder"
+    new = pp.resize(pp.load(ref), to=48, how="tile")
+    with pytest.raises(OutputError, match=r"one size for decoder.* and for encoder"):
+        write_checkpoint(ref, new, tmp_path / "copy")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 

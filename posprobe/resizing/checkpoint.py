@@ -19,8 +19,9 @@ from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.checkpoints.base import ShardedTensors, stored_bytes
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
+from posprobe.encodings import FORMULAS
 from posprobe.errors import NoPositionTable, OutputError, PosprobeError, UsageError
-from posprobe.families import choose_table, find_encodings
+from posprobe.families import Encoding, choose_table, find_encodings
 from posprobe.families.rows import Rows
 from posprobe.families.sizes import with_size
 from posprobe.families.values import rows_of
@@ -117,7 +118,8 @@ def write_checkpoint(
     parsed = parse_reference(reference)
     source, target = _source(parsed), copy_place(reference, folder)
     checkpoint = open_local(source)
-    encoding = choose_table(checkpoint, parsed, find_encodings(checkpoint), tensor, grid)
+    found = find_encodings(checkpoint)
+    encoding = choose_table(checkpoint, parsed, found, tensor, grid)
     if encoding.tensor is None or encoding.rows is None:
         raise NoPositionTable(f"{reference}: it has no table that could be resized.")
     new = _new_tensor(checkpoint, encoding.tensor, encoding.rows, table)
@@ -131,6 +133,7 @@ def write_checkpoint(
             _check(
                 made if source.is_dir() else made / source.name, parsed, table, new, tensor, grid
             )
+            _check_others(made if source.is_dir() else made / source.name, parsed, found, new)
             with uninterrupted():
                 made.rename(target)
     except OSError as error:
@@ -145,6 +148,8 @@ def _source(reference: Reference) -> Path:
     kind, colon, name = reference.source.partition(":")
     if colon and kind == "sample":
         return samples.sample_path(name)
+    if not reference.is_path and (colon or reference.source in FORMULAS):
+        raise UsageError(f"{reference.text}: a formula is no checkpoint. Write it with -o FILE.")
     if not reference.is_path:
         raise UsageError(
             f"{reference.text}: --into copies a checkpoint that is on this disk. Download it "
@@ -320,6 +325,31 @@ def _check(
             f"{reference.text}: its configuration states the size in a way that is not known, so "
             f"that the copy would not be read as a {layout} ({why or 'other values'}). Write the "
             "table alone with -o FILE."
+        )
+
+
+def _check_others(
+    made: Path, reference: Reference, before: tuple[Encoding, ...], new: _NewTensor
+) -> None:
+    """Read the other tables of a copy: they may share what the configuration states.
+
+    Raises
+    ------
+    OutputError
+        If one is not read as before.
+    """
+    after = {found.tensor.name: found for found in find_encodings(open_local(made)) if found.tensor}
+    names = [
+        was.tensor.name
+        for was in before
+        if was.rule is not None and was.tensor is not None and was.tensor.name != new.info.name
+        if (now := after.get(was.tensor.name)) is None or now.rows != was.rows
+    ]
+    if names:
+        raise OutputError(
+            f"{reference.text}: its configuration states one size for {new.info.name} and for "
+            f"{listed(names)}, so that a copy in which one of them has another would not be read. "
+            "Write the table alone with -o FILE."
         )
 
 
