@@ -153,7 +153,7 @@ def _numbers(document: Block) -> Table:
         name = "period" if axis == "positions" else f"period along {axis}"
         periods = [_leading(block, axis) for block in blocks.values()]
         if any(periods):
-            note = "of the leading pair of components"
+            note = "of the leading pair of components that goes round"
             rows.append((Cell(name, note=note), *map(cell, periods)))
     if document["against"] is not None:
         name = document["against"]["name"]

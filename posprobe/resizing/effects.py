@@ -35,11 +35,10 @@ class TurnsBlock(TypedDict):
     """Leading pairs of components that go round: of the positions, or of one axis of a grid."""
 
     periods: Annotated[
-        list[float | None],
-        "In positions, the pair with the most variance first; null where a "
-        "pair ends where it began.",
+        list[float],
+        "In positions, of pairs that go round at least once, that with the most variance first.",
     ]
-    turns: Annotated[float | None, "Of the first pair; null where no pair goes round."]
+    turns: Annotated[float | None, "Of the first of them; null where there is none."]
 
 
 class AgainstBlock(TypedDict):
@@ -185,9 +184,10 @@ def _windings(table: PositionTable) -> dict[str, Winding]:
 
 
 def _turns(found: Winding) -> TurnsBlock:
-    pairs = found.pairs[:PERIODS]
+    # A period longer than the table is one that nobody has seen.
+    pairs = [pair for pair in found.pairs if pair.turns >= 1][:PERIODS]
     return {
-        "periods": [pair.period if np.isfinite(pair.period) else None for pair in pairs],
+        "periods": [pair.period for pair in pairs],
         "turns": pairs[0].turns if pairs else None,
     }
 
