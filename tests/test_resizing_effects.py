@@ -232,6 +232,8 @@ def test_what_cannot_be_asked_of_encodings_without_a_table() -> None:
         compare((record,), to=64)
     with pytest.raises(UsageError, match="without --how"):
         compare((record,), to=128, how="tile")
+    with pytest.raises(UsageError, match="it has 2 rotary encodings"):
+        compare((record, record), to=128)
     flat = pp.Rotary(8, "patches", record.source, max_positions=64, axes=2)
     with pytest.raises(UsageError, match="turns along 2 axes"):
         compare((flat,), to=128)

@@ -149,7 +149,8 @@ def trained(text: torch.Tensor, length: int) -> GPT2LMHeadModel:
     for step in range(1, TEXT_STEPS + 1):
         first = torch.randint(len(text) - length, (TOKENS // length,))
         batch = text[first[:, None] + torch.arange(length)]
-        loss = model(input_ids=batch, labels=batch).loss
+        logits = model(input_ids=batch).logits[:, :-1]
+        loss = functional.cross_entropy(logits.transpose(1, 2), batch[:, 1:])
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -148,13 +148,20 @@ def compare(
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
         return compare_ways(loaded, to=to, ways=ways, against=against, command=command)
-    rotary = next((record for record in loaded if isinstance(record, Rotary)), None)
-    if rotary is None:
+    rotations = [record for record in loaded if isinstance(record, Rotary)]
+    if len(rotations) > 1:
+        names = ", ".join(f"#{record.name}" for record in rotations)
+        raise UsageError(
+            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. Pick one "
+            f"with {names}."
+        )
+    if not rotations:
         raise NoPositionTable(
             f"{loaded[0].name}: it has {loaded[0].scheme} positions and no table that could be "
             "resized: they depend on distance and hold at any length. "
             "`posprobe analyze REF --rows 0:N` shows them at N positions."
         )
+    rotary = rotations[0]
     if how is not None or against is not None or isinstance(to, tuple):
         raise UsageError(
             f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.rotation import SEARCH
 from posprobe.encodings.rotary import (
     first_negative,
     rotary_frequencies,
@@ -107,7 +108,7 @@ class RulesCompared:
             "distance": distance,
             "kernels": {name: rotary_kernel(omega, distance) for name, omega in ladders.items()},
         }
-        results = {name: wavelengths(omega) for name, omega in ladders.items()}
+        results = {name: _drawn(wavelengths(omega)) for name, omega in ladders.items()}
         return {
             name: partial(build, REPORT, results, references)
             for name, build in RULE_FIGURES.items()
@@ -132,8 +133,8 @@ class RulesCompared:
         beyond = self.length * omega > self.training * trained * (1 + SLIGHT)
         slowed = slower > 1 + SLIGHT
         longest = float(wavelengths(omega).max())
-        limit = REACH * self.length
-        negative = first_negative(omega, min(limit, 2**20))
+        limit = min(REACH * self.length, SEARCH)
+        negative = first_negative(omega, limit)
         at = {
             f"kernel_at_{what}": float(rotary_kernel(omega, np.array([distance]))[0])
             for what, distance in (("1", 1), ("training", self.training), ("to", self.length))
@@ -155,6 +156,10 @@ class RulesCompared:
             else {"first_negative": f"the mean rotation is not negative up to {limit}"},
         }
         return {**rule, "sentence": _sentence(rule, len(omega))}
+
+
+def _drawn(wavelength: Floats) -> Floats:
+    return np.where(np.isfinite(wavelength), wavelength, np.nan)
 
 
 def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> RulesCompared:
