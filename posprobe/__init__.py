@@ -90,6 +90,9 @@ if TYPE_CHECKING:
         compare_kernels,
         paper_figure,
     )
+    from posprobe.resizing import (
+        resize,
+    )
     from posprobe.schemes import (
         LinearBias,
         RelativeBias,
@@ -175,6 +178,7 @@ _HOMES = {
     "random_tokens": "forward",
     "read_sweep": "sweeps",
     "research_table": "sweeps",
+    "resize": "resizing",
     "rotary_frequencies": "encodings",
     "rotation": "analyses",
     "scale": "analyses",
@@ -258,6 +262,7 @@ __all__ = [
     "random_tokens",
     "read_sweep",
     "research_table",
+    "resize",
     "rotary_frequencies",
     "rotation",
     "scale",

@@ -66,6 +66,10 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "measure": {*BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report"},
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
+    "resizing": {
+        *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
+        "formatting", "report", "samples", "schemes",
+    },
     "sweeps": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",
         "formatting", "measurements", "nulls", "page", "report", "schemes",
@@ -73,13 +77,13 @@ ALLOWED: Mapping[str, set[str]] = {
     "cli": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",
         "figures", "forward", "measure",
-        "measurements.model", "nulls", "report", "samples", "schemes", "sweeps",
+        "measurements.model", "nulls", "report", "resizing", "samples", "schemes", "sweeps",
     },
     "__main__": {"cli"},
     # The public face names every home, and imports it on first use.
     "": {
         *BASE, "analyses", "encodings", "families", "figures", "forward", "measure",
-        "measurements.model", "nulls", "report", "schemes", "sweeps",
+        "measurements.model", "nulls", "report", "resizing", "schemes", "sweeps",
     },
 }  # fmt: skip
 
@@ -109,6 +113,7 @@ FOREIGN: Mapping[str, set[str]] = {
     },
     "families": {"matplotlib", "torch", "transformers", "timm", "huggingface_hub", "typer"},
     "checkpoints": {"matplotlib", "transformers", "timm", "typer"},
+    "resizing": {"matplotlib", "huggingface_hub", "typer", "sklearn"},
     "sweeps": {"matplotlib", "torch", "typer", "huggingface_hub", "sklearn"},
     "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},
     "encodings": {"matplotlib", "torch", "transformers", "typer"},

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 COMMANDS = (
-    "analyze", "compare", "figure", "forward", "inspect", "extract", "report", "samples",
-    "families",
+    "analyze", "compare", "figure", "forward", "inspect", "extract", "resize", "report",
+    "samples", "families",
 )  # fmt: skip
 BERT = "embeddings.position_embeddings.weight"
 #: What the start of the program has no use for.

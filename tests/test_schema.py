@@ -66,7 +66,9 @@ def test_every_measurement_has_a_block() -> None:
     assert all(is_typeddict(measurement.block) for measurement in MODEL.values())
 
 
-@pytest.mark.parametrize("name", ["analysis", "comparison", "kernels", "forward", "sweep"])
+@pytest.mark.parametrize(
+    "name", ["analysis", "comparison", "kernels", "forward", "sweep", "resizing"]
+)
 def test_a_file_is_a_schema_and_complete_in_itself(name: str) -> None:
     schema = stored(name)
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -13,6 +13,7 @@ from typing import Any
 from posprobe import documents
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
+from posprobe.resizing.documents import RulesDocument, WaysDocument
 from posprobe.schema import json_schema
 
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
@@ -37,6 +38,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         ),
         "kernels": json_schema(documents.KernelsDocument),
         "sweep": json_schema(documents.SweepDocument),
+        "resizing": json_schema(WaysDocument | RulesDocument),
         "forward": json_schema(
             documents.ForwardDocument,
             blocks={name: measurement.block | None for name, measurement in MODEL.items()},

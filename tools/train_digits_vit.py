@@ -103,22 +103,22 @@ def warp(images: torch.Tensor) -> torch.Tensor:
 
 def hide_mask(images: torch.Tensor) -> torch.Tensor:
     """Choose the pixels to hide: none in a third of the images, else a share of up to 3/4."""
-    count = len(images)
+    count, _, height, width = images.shape
     share = (torch.rand(count, 1, 1, 1) * 1.5 - 0.5).clamp(min=0) * 0.75
     scattered, in_rows, _ = HIDDEN_KINDS
     kind = torch.rand(count, 1, 1, 1)
-    by_pixel = torch.rand(count, 1, SIDE, SIDE)
-    by_row = torch.rand(count, 1, SIDE, 1).expand_as(by_pixel)
-    by_column = torch.rand(count, 1, 1, SIDE).expand_as(by_pixel)
+    by_pixel = torch.rand(count, 1, height, width)
+    by_row = torch.rand(count, 1, height, 1).expand_as(by_pixel)
+    by_column = torch.rand(count, 1, 1, width).expand_as(by_pixel)
     by_line = torch.where(kind < scattered + in_rows, by_row, by_column)
     return torch.where(kind < scattered, by_pixel, by_line) < share
 
 
-def build() -> ViTForImageClassification:
-    """Return the untrained model."""
+def build(side: int = SIDE) -> ViTForImageClassification:
+    """Return the untrained model for images of a side of so many pixels."""
     return ViTForImageClassification(
         ViTConfig(
-            image_size=SIDE,
+            image_size=side,
             patch_size=1,
             num_channels=1,
             hidden_size=48,

@@ -27,6 +27,8 @@ OVERSAMPLING = 4
 #: Steps that refine all frequencies after each choice, unless the share gained is below `GAIN`.
 STEPS = 2
 GAIN = 1e-4
+#: Steps that `settled` takes.
+SETTLING = 60
 #: Rounding of a frequency, in cycles in the table.
 SLIGHT = 1e-9
 
@@ -122,11 +124,16 @@ def _fitted(table: Cloud, chosen: Floats) -> _Fit:
     return _Fit(chosen, basis, triangle, image, float(np.vdot(basis, image)))
 
 
-def _refined(table: Cloud, fit: _Fit) -> _Fit:
+def settled(table: Cloud, chosen: Floats) -> Floats:
+    """Refine frequencies together, in cycles per position, until no step gains any more."""
+    return _refined(table, _fitted(table, chosen), steps=SETTLING, enough=0.0).frequencies
+
+
+def _refined(table: Cloud, fit: _Fit, steps: int = STEPS, enough: float = GAIN) -> _Fit:
     """Move all frequencies to a local best: damped Gauss-Newton steps that only ever gain."""
     n = len(table)
     damping = 1e-3
-    for _ in range(STEPS):
+    for _ in range(steps):
         step = np.clip(_step(fit, damping), -0.5 / n, 0.5 / n)
         trial = _fitted(table, _kept_apart(fit.frequencies, fit.frequencies + step, n))
         gain = trial.explained - fit.explained
@@ -134,7 +141,7 @@ def _refined(table: Cloud, fit: _Fit) -> _Fit:
             fit, damping = trial, damping / 10
         else:
             damping *= 30
-        if abs(gain) < GAIN * table.total:
+        if abs(gain) < enough * table.total:
             break
     return fit
 

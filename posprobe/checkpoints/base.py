@@ -213,3 +213,13 @@ def _widened(info: TensorInfo, stored: NDArray[Any]) -> NDArray[np.floating[Any]
 def widen_bfloat16(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     """Turn bfloat16 bit patterns into float32, which holds each of them exactly."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def stored_bytes(values: NDArray[np.floating[Any]], dtype: str) -> bytes:
+    """Return values as a checkpoint stores them, rounded to nearest; see `FLOATS` for formats."""
+    if dtype != "BF16":
+        return np.ascontiguousarray(values, FLOATS[dtype]).tobytes()
+    bits = np.ascontiguousarray(values, "<f4").view("<u4")
+    # Half of the last kept bit, and a tie goes to the even one.
+    rounded: NDArray[np.uint16] = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2")
+    return rounded.tobytes()

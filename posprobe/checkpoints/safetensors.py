@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from posprobe.checkpoints.base import FLOATS, TensorInfo
 from posprobe.errors import InvalidCheckpoint
@@ -23,6 +23,8 @@ from posprobe.errors import InvalidCheckpoint
 MAX_HEADER = 100_000_000
 #: Sizes are counted in unsigned 64-bit integers, and mappings nested no deeper.
 _MOST, _DEPTH = 2**64 - 1, 127
+#: Bytes that are copied at a time.
+_PIECE = 2**23
 
 _BITS = {
     **{name: 8 * int(code[-1]) for name, code in FLOATS.items()},
@@ -82,6 +84,54 @@ def parse_header(
             "The file is damaged: download it again."
         )
     return tensors
+
+
+def replace_tensor(
+    source: Path, target: Path, name: str, shape: tuple[int, ...], content: bytes
+) -> None:
+    """Copy a file with one tensor of another shape; every other byte of its data is as it was.
+
+    The file is read in pieces, so that its size does not matter.
+
+    Parameters
+    ----------
+    source
+        A sound file.
+    target
+        Written over.
+    name, shape, content
+        Of the tensor, whose format stays.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read or written.
+    """
+    with source.open("rb") as old, target.open("wb") as new:
+        length = int.from_bytes(old.read(8), "little")
+        header = _json(old.read(length), source.name)
+        start, stop = header[name]["data_offsets"]
+        moved = len(content) - (stop - start)
+        for other, entry in header.items():
+            if other not in (name, "__metadata__") and entry["data_offsets"][0] >= stop:
+                entry["data_offsets"] = [place + moved for place in entry["data_offsets"]]
+        header[name] |= {"shape": list(shape), "data_offsets": [start, start + len(content)]}
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        text += b" " * (-len(text) % 8)
+        new.write(len(text).to_bytes(8, "little") + text)
+        _copy(old, new, start)
+        new.write(content)
+        old.seek(8 + length + stop)
+        _copy(old, new, source.stat().st_size - 8 - length - stop)
+
+
+def _copy(old: BinaryIO, new: BinaryIO, count: int) -> None:
+    while count > 0:
+        piece = old.read(min(count, _PIECE))
+        if not piece:
+            raise OSError(f"{count} bytes are missing at its end")
+        new.write(piece)
+        count -= len(piece)
 
 
 def _json(content: bytes, file: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from posprobe.cli.lists import families, samples
 from posprobe.cli.nearest import nearest
 from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.report import report
+from posprobe.cli.resize import resize
 from posprobe.cli.sweep import sweep
 from posprobe.cli.table import table
 from posprobe.errors import PosprobeError
@@ -53,7 +54,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
-    analyze, sweep, nearest, compare, table, figure, forward, inspect, extract, report, samples,
+    analyze, sweep, nearest, compare, table, figure, forward, inspect, extract, resize, report,
+    samples,
     families,
 ):  # fmt: skip
     app.command()(command)

@@ -3,6 +3,7 @@
 from posprobe.families.effective import effective_table, open_model
 from posprobe.families.find import Encoding, find_encodings
 from posprobe.families.read import (
+    choose_table,
     inspect,
     load,
     load_schemes,
@@ -20,6 +21,7 @@ __all__ = [
     "LayerHeads",
     "TableRule",
     "TokenSample",
+    "choose_table",
     "effective_table",
     "find_encodings",
     "inspect",

@@ -94,12 +94,9 @@ def load(
         table = encodings.from_reference(parsed.source)
         return table[rows] if rows else table
     checkpoint = open_reference(parsed, revision=revision, offline=offline)
-    stated = Grid(*grid) if grid else None
-    if tensor is not None:
-        encoding = _by_tensor(checkpoint, tensor, parsed)
-        return read_table(checkpoint, encoding, parsed, stated, rows)
-    found = find_encodings(checkpoint)
-    table = read_table(checkpoint, _choose(checkpoint, parsed, found), parsed, stated, rows)
+    found = () if tensor is not None else find_encodings(checkpoint)
+    encoding = choose_table(checkpoint, parsed, found, tensor, grid)
+    table = read_table(checkpoint, encoding, parsed, rows)
     return replace(table, notes=(*table.notes, *_also(found, parsed.source)))
 
 
@@ -252,7 +249,6 @@ def read_table(
     checkpoint: Checkpoint,
     encoding: Encoding,
     reference: Reference,
-    grid: Grid | None = None,
     only: slice | None = None,
 ) -> PositionTable:
     """Read one encoding's tensor and keep the rows that are positions, of these ``only`` some.
@@ -266,9 +262,6 @@ def read_table(
     if info is None or encoding.rule is None:
         raise NoPositionTable(f"{checkpoint.location}: {encoding.scheme} positions have no table.")
     rows = encoding.rows
-    if grid is not None:
-        rule = replace(encoding.rule, grid=True, tokens=encoding.rule.tokens or "stored")
-        rows = resolve_rows(checkpoint, info, rule, grid)
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
     name = _title(reference, encoding)
@@ -339,6 +332,38 @@ def _also(found: tuple[Encoding, ...], source: str) -> tuple[str, ...]:
         + (f" (and {len(names) - 1} more, which `posprobe inspect` lists)" if names[1:] else "")
         for scheme, names in others.items()
     )
+
+
+def choose_table(
+    checkpoint: Checkpoint,
+    reference: Reference,
+    found: tuple[Encoding, ...],
+    tensor: str | None = None,
+    grid: tuple[int, int] | None = None,
+) -> Encoding:
+    """Choose the table that a reference names among what was found, or by its tensor's name.
+
+    Parameters
+    ----------
+    found
+        Of `find_encodings`; not looked at where ``tensor`` names one.
+    tensor, grid
+        As for `load`.
+
+    Raises
+    ------
+    UnknownReference, AmbiguousTable, NoPositionTable, InvalidCheckpoint, InvalidTable
+        As for `load`.
+    """
+    if tensor is not None:
+        encoding = _by_tensor(checkpoint, tensor, reference)
+    else:
+        encoding = _choose(checkpoint, reference, found)
+    if grid is None or encoding.tensor is None or encoding.rule is None:
+        return encoding
+    rule = replace(encoding.rule, grid=True, tokens=encoding.rule.tokens or "stored")
+    rows = resolve_rows(checkpoint, encoding.tensor, rule, Grid(*grid))
+    return replace(encoding, rows=rows)
 
 
 def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding, ...]) -> Encoding:

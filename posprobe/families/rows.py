@@ -114,12 +114,12 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
 
 
 #: Keys of an image's size; the positions are those of the size at training.
-_IMAGE_SIZES = ("pretrain_image_size", "image_size", "input_size")
+IMAGE_SIZES = ("pretrain_image_size", "image_size", "input_size")
 #: Most patches along a side, and most special tokens, that are laid out.
 _MOST, _MOST_TOKENS = 2**20, 2**12
 _STORED = TableRule((), grid=True, tokens="stored")
 #: Keys that promise a number of positions.
-_LENGTHS = (
+LENGTHS = (
     "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions",
     "max_encoder_position_embeddings", "max_decoder_position_embeddings", "max_positions",
     "max_2d_position_embeddings", "n_ctx", "block_size", "context_length", "max_length",
@@ -130,7 +130,7 @@ _PROMISES = (
     "max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions",
 )  # fmt: skip
 #: Keys that promise a number of patches on a square.
-_SQUARES = ("num_position_embeddings", "num_patches", "max_num_patches")
+SQUARES = ("num_position_embeddings", "num_patches", "max_num_patches")
 
 
 def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Rows, str] | None:
@@ -160,10 +160,10 @@ def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Ro
         prefix = _special_rows(checkpoint, part, stored.size, grid.size)
         if prefix is not None:
             return Rows(grid, prefix=prefix), f"the configured grid of {grid.height} x {grid.width}"
-    for key in _SQUARES:
+    for key in SQUARES:
         if part.config.get(key) == stored.size and (square := _grid(stored.size, None)):
             return Rows(square), f"{key} is {stored.size}, a square"
-    for key in _LENGTHS:
+    for key in LENGTHS:
         promised = part.config.get(key)
         if type(promised) is not int or promised < 2:
             continue
@@ -349,7 +349,7 @@ def _grid(patches: int, stated: Grid | None) -> Grid | None:
 
 
 def _configured_grid(checkpoint: Checkpoint, config: Mapping[str, Any]) -> Grid | None:
-    sizes = (settings.pair(config, key, most=_MOST) for key in _IMAGE_SIZES)
+    sizes = (settings.pair(config, key, most=_MOST) for key in IMAGE_SIZES)
     image = next(filter(None, sizes), None)
     patches = (settings.pair(config, key, most=_MOST) for key in ("patch_stride", "patch_size"))
     patch = next(filter(None, patches), None)

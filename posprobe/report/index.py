@@ -92,6 +92,12 @@ def _entry(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
         name = document["name"]
         schemes = dict.fromkeys(scheme["scheme"] for scheme in document["schemes"])
         kind = f"encodings without a table: {', '.join(schemes)}"
+    elif "ways" in document:
+        name, positions = document["table"]["name"], document["table"]["positions"]
+        kind = f"{len(document['ways'])} ways of resizing a table"
+    elif "rules" in document:
+        name, positions = document["name"], document["training"]
+        kind = f"{len(document['rules'])} rules of scaling rotary positions"
     elif "contexts" in document:
         name, contexts = document["name"], document["contexts"]
         kind = f"run of a model on {contexts['used']} contexts"

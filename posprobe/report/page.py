@@ -39,6 +39,14 @@ def page_of(document: Block) -> Page:
         from posprobe.report.kernel_page import kernel_page
 
         return kernel_page(document)
+    if "ways" in document:
+        from posprobe.report.resizing_page import ways_page
+
+        return ways_page(document)
+    if "rules" in document:
+        from posprobe.report.resizing_page import rules_page
+
+        return rules_page(document)
     if "contexts" in document:
         from posprobe.report.forward_page import forward_page
 

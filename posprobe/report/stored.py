@@ -19,12 +19,13 @@ from posprobe.formatting import lookup
 from posprobe.report.files import expanded
 from posprobe.report.own import LARGEST, read_regular
 
-#: Of the four kinds of bundle.
+#: Of the five kinds of bundle.
 ANALYSIS: Final = "posprobe.analysis/1"
 COMPARISON: Final = "posprobe.comparison/1"
 KERNELS: Final = "posprobe.kernels/1"
 FORWARD: Final = "posprobe.forward/1"
-SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD)
+RESIZING: Final = "posprobe.resizing/1"
+SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD, RESIZING)
 #: What helps where a bundle is damaged.
 AGAIN = "Analyse the table again."
 #: Arrays that the page carries.

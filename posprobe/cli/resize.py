@@ -1,0 +1,217 @@
+"""``posprobe resize``: a table of another size, as a file or in a copy of its checkpoint."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from posprobe.cli.options import (
+    AsJson,
+    GridSize,
+    Offline,
+    Quiet,
+    Ref,
+    Revision,
+    Rows,
+    Tensor,
+    load_any,
+    load_table,
+    parse_grid,
+    set_up_logging,
+)
+from posprobe.cli.process import json_out, say
+from posprobe.cli.show import as_typed, found, summary, written
+from posprobe.errors import UsageError
+from posprobe.foreign import plain
+from posprobe.progress import stage
+
+
+class Way(StrEnum):
+    """How a table gets another size."""
+
+    bicubic = "bicubic"
+    bilinear = "bilinear"
+    transformers = "transformers"
+    linear = "linear"
+    cubic = "cubic"
+    fourier = "fourier"
+    tile = "tile"
+    sinusoids = "sinusoids"
+    repeat_last = "repeat-last"
+
+
+def resize(
+    ref: Ref,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="SIZE",
+            help="Positions of a sequence, such as 1024, or rows and columns of a grid: 24x24.",
+        ),
+    ],
+    how: Annotated[
+        Way | None,
+        typer.Option(
+            "--how",
+            help="Grids: bicubic, bilinear (timm's), transformers (the model's own). Sequences: "
+            "linear, cubic. Both: fourier, tile, sinusoids, repeat-last.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File to write: .npy, .npz, .safetensors or .csv."),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into",
+            metavar="FOLDER",
+            help="New folder for a copy of the checkpoint in which the table and the configuration "
+            "alone differ.",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="REF",
+            help="A table that was trained at the new size, to compare each way with.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for a bundle of the comparison."),
+    ] = None,
+    rows: Rows = None,
+    tensor: Tensor = None,
+    grid: GridSize = None,
+    revision: Revision = None,
+    offline: Offline = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Give a position table another size, and say what each way of doing so does to it.
+
+    With -o or --into the table, or a copy of its checkpoint, is written in one way. Without them
+    all ways are compared: what they keep, periods, neighbours, seams. Rows of special tokens such
+    as CLS are kept as they are. Of rotary positions the rules of scaling are compared.
+    """
+    set_up_logging(quiet=quiet)
+    size = parse_size(to)
+    _check(how, output, into, rows)
+    if output is None and into is None:
+        _compare(
+            ref, size, how, against, out, rows=rows, tensor=tensor, grid=grid, revision=revision,
+            offline=offline, as_json=as_json, quiet=quiet,
+        )  # fmt: skip
+        return
+    if against is not None or out is not None or as_json:
+        raise UsageError(
+            "--against, --out and --json belong to the comparison, which is made without -o and "
+            "--into."
+        )
+    with stage("Starting"):
+        from posprobe import resizing
+        from posprobe.report import table_path, write_table
+
+        if output is not None:
+            table_path(output)
+        if into is not None:
+            resizing.copy_place(ref, into)
+    table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
+    if not quiet:
+        say(found(table))
+    assert how is not None  # noqa: S101 - as checked above
+    new = resizing.resize(table, to=size, how=how.value)
+    if not quiet:
+        say(f"{table.layout} becomes {new.layout}: {how.value}, {new.values.dtype}")
+    if output is not None:
+        resizing.refuse_source(table, output)
+        write_table(new, output)
+        typer.echo(as_typed(plain(str(output))))
+    if into is not None:
+        told = resizing.write_checkpoint(ref, new, into, tensor=tensor, grid=parse_grid(grid))
+        if not quiet:
+            say(plain("\n".join(told)))
+        typer.echo(as_typed(plain(str(into))))
+
+
+def _compare(
+    ref: str,
+    size: int | tuple[int, int],
+    how: Way | None,
+    against: str | None,
+    out: Path | None,
+    *,
+    rows: str | None,
+    tensor: str | None,
+    grid: str | None,
+    revision: str | None,
+    offline: bool,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Print what each way does to a table, or each rule of scaling to rotary positions."""
+    if out is not None:
+        from posprobe.report import check_place
+
+        check_place(out)
+    loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
+    if not quiet:
+        say(found(loaded))
+    other = None if against is None else load_table(against, rows=None, offline=offline)
+    with stage("Starting"):
+        from posprobe import resizing
+    compared = resizing.compare(
+        loaded,
+        to=size,
+        how=None if how is None else how.value,
+        against=other,
+        command=shlex.join(["posprobe", *sys.argv[1:]]),
+    )
+    folder = None if out is None else compared.save(out)
+    document = compared.to_dict()
+    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
+    if folder is not None and not quiet:
+        say(written(folder))
+
+
+def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | None) -> None:
+    """Refuse options that contradict each other.
+
+    Raises
+    ------
+    UsageError
+        If something is written and no way is named, or some rows of a table into a checkpoint.
+    """
+    if (output or into) and how is None:
+        raise UsageError(
+            f"--how says in which of these ways the table is resized: {', '.join(Way)}. Without -o "
+            "and --into all of them are compared."
+        )
+    if into and rows:
+        raise UsageError("--into takes a table as a whole. Leave out --rows.")
+
+
+def parse_size(text: str) -> int | tuple[int, int]:
+    """Parse ``N`` or ``HxW``.
+
+    Raises
+    ------
+    UsageError
+        If the text is anything else.
+    """
+    sizes = re.fullmatch(r"(\d{1,18})(?:x(\d{1,18}))?", text.strip())
+    if not sizes:
+        raise UsageError(
+            f"--to {text}: a size reads N for positions of a sequence, such as 1024, or "
+            "ROWSxCOLUMNS for patches, such as 24x24."
+        )
+    return (int(sizes[1]), int(sizes[2])) if sizes[2] else int(sizes[1])

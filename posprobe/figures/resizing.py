@@ -1,0 +1,90 @@
+"""A table at another size in each way, and rotary pairs by each rule of scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.figures.common import Builder, balanced, panels, plain, styled
+from posprobe.figures.relative import color_map
+from posprobe.figures.sheet import Sheet
+from posprobe.figures.styles import MUTED
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def _cosines(
+    sheet: Sheet, results: Mapping[str, NDArray[np.float64]], references: Mapping[str, Any]
+) -> Figure:
+    """Draw centred cosines ``[c, c]`` of the table before and in each way, on one range."""
+    most = 4
+    rows, columns = balanced(len(results), most)
+    side = (sheet.width - 0.9) / columns
+    figure = sheet.figure((side + 0.35) * rows + 0.2)
+    axes = panels(figure, len(results), most)
+    for ax, (label, cosines) in zip(axes.flat, results.items(), strict=False):
+        end = references["positions"][label] - 0.5
+        image = ax.imshow(
+            cosines, cmap=color_map("cosine"), vmin=-1, vmax=1, extent=(-0.5, end, end, -0.5)
+        )
+        ax.set_title(label)
+        ax.locator_params(nbins=3, integer=True)
+        ax.spines[:].set_visible(False)
+    figure.colorbar(image, ax=axes, label="cosine, centred", aspect=30)
+    return figure
+
+
+def _norms(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+    """Draw ``norms`` of the references, ``[n]`` by label, by position."""
+    figure = sheet.figure(2.8)
+    ax = figure.subplots()
+    norms = dict(references["norms"])
+    before = norms.pop("before")
+    ax.plot(np.arange(len(before)), before, color=MUTED, linewidth=2.5, label="before")
+    for __, lengths, look in styled(norms):
+        ax.plot(np.arange(len(lengths)), lengths, **look)
+    ax.set(xlabel="position", ylabel="norm", ylim=(0, None))
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+#: Of ways of resizing a table.
+FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms}
+
+
+def _wavelengths(
+    sheet: Sheet, results: Mapping[str, NDArray[np.float64]], references: Mapping[str, Any]
+) -> Figure:
+    """Draw wavelengths ``[pairs]`` by rule, with both lengths."""
+    figure = sheet.figure(2.8)
+    ax = figure.subplots()
+    for __, wavelength, look in styled(results):
+        ax.plot(np.arange(len(wavelength)), wavelength, **look)
+    for name in ("training", "to"):
+        ax.axhline(references[name], color=MUTED, linewidth=0.8)
+    ax.set(yscale="log", xlabel="pair, fastest first", ylabel="wavelength (positions)")
+    plain(ax.yaxis)
+    ax.legend(loc="best")
+    return figure
+
+
+def _decay(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+    """Draw the mean rotation ``[k]`` at each ``distance`` by rule."""
+    figure = sheet.figure(2.8)
+    ax = figure.subplots()
+    for __, kernel, look in styled(references["kernels"]):
+        ax.plot(references["distance"], kernel, **look)
+    ax.axhline(0, color=MUTED, linewidth=0.5)
+    ax.axvline(references["training"], color=MUTED, linewidth=0.8)
+    ax.set(xscale="log", xlabel="distance (positions)", ylabel="mean rotation")
+    plain(ax.xaxis)
+    ax.legend(loc="best")
+    return figure
+
+
+#: Of rules that scale rotary positions.
+RULE_FIGURES: Mapping[str, Builder] = {"wavelengths": _wavelengths, "decay": _decay}

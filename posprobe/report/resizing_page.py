@@ -1,0 +1,178 @@
+"""The pages of ways of resizing and of rules of scaling, from their documents alone."""
+
+from __future__ import annotations
+
+from posprobe.formatting import Block, cell
+from posprobe.measurements import Number
+from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table
+from posprobe.report.table_page import versions
+
+#: Numbers of each way.
+NUMBERS: tuple[Number, ...] = (
+    Number("norm_mean", "mean norm", "of the rows"),
+    Number("norm_min", "smallest norm", "of the rows"),
+    Number("neighbour_cosine", "neighbours", "mean centred cosine of neighbouring rows"),
+    Number("same_place", "same place", "mean centred cosine with the old row at that place"),
+    Number("same_position", "same position", "mean centred cosine with the old row of that number"),
+    Number("translation_invariance", "invariance", "share of the cosines' variance by offset"),
+    Number("copies", "copies", "rows that equal one before them"),
+)
+#: Numbers of each rule of scaling.
+RULE_NUMBERS: tuple[Number, ...] = (
+    Number("slowed", "slower pairs", "pairs that turn more slowly than in training"),
+    Number("slowest", "slowed most", "times, the pair that is slowed down most"),
+    Number("whole_turn", "whole turns", "pairs of which training has shown every angle"),
+    Number("interpolated", "interpolated", "others, whose angles are among those of training"),
+    Number("extrapolated", "extrapolated", "others, whose angles go beyond those of training"),
+    Number("longest_wavelength", "longest wavelength", "in positions"),
+    Number("kernel_at_1", "rotation at 1", "mean rotation of neighbours"),
+    Number("kernel_at_training", "rotation at training length", "mean rotation at that distance"),
+    Number("kernel_at_to", "rotation at new length", "mean rotation at that distance"),
+    Number("first_negative", "first negative", "first distance of a negative mean rotation"),
+    Number("attention_factor", "attention factor", "on cosines and sines"),
+)
+
+
+def ways_page(document: Block) -> Page:
+    """Lay out what each way of resizing does to a table."""
+    table, to = document["table"], document["to"]
+    missing = tuple(f"{how} is left out: {why}" for how, why in document["missing"].items())
+    return Page(
+        title=table["name"],
+        subject="ways of resizing",
+        lead=f"{table['name']}, from a {_layout(table['layout'])} to a {_layout(to)}: what each "
+        "way does to the structure of the table.",
+        notes=missing,
+        sections=(
+            Section(
+                "ways",
+                "What each way does",
+                bullets=tuple(
+                    f"`{way['how']}`: {' '.join(way['sentences'])}" for way in document["ways"]
+                ),
+                reading=Reading(
+                    "A way either stretches the table, so that relative places are kept and "
+                    "periods grow with it, or continues it, so that positions and distances are "
+                    "kept. Read one against the other: same place against same position.",
+                    "What a model makes of it: a table may keep its structure and be of no use "
+                    "where the model goes by positions, or lose it and be mended by a few steps of "
+                    "training. Run the model.",
+                    "Position interpolation: Chen et al. 2023; resampled position embeddings: "
+                    "Dosovitskiy et al. 2021; periods and seams: as in the analysis of a table.",
+                ),
+                pictures=(
+                    Picture("cosines", "Centred cosines of all pairs of rows, before and by way."),
+                    Picture("norms", "Row norms by position, before and by way."),
+                ),
+            ),
+            Section("numbers", "Numbers side by side", tables=(_numbers(document),)),
+        ),
+        provenance=(
+            Fact("reference", table["source"]["reference"], code=True),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def rules_page(document: Block) -> Page:
+    """Lay out what each rule of scaling does to rotary positions at another length."""
+    missing = tuple(f"{name} is left out: {why}." for name, why in document["missing"].items())
+    rules = document["rules"]
+    rows: list[Row] = [
+        (Cell(number.label, note=number.meaning), *(cell(rule[number.key]) for rule in rules))
+        for number in RULE_NUMBERS
+    ]
+    headings = (
+        Column("number", notes=("meaning",)),
+        *(Column(rule["rule"], numeric=True) for rule in rules),
+    )
+    caption = f"{document['pairs']} pairs at {document['to']} positions; distances in positions."
+    return Page(
+        title=document["name"],
+        subject="rules of scaling",
+        lead=f"{document['name']}, rotary with base {document['base']:g}, from "
+        f"{document['training']} positions to {document['to']}: what each rule of scaling does to "
+        "its pairs.",
+        notes=missing,
+        sections=(
+            Section(
+                "rules",
+                "What each rule does",
+                bullets=tuple(f"`{rule['rule']}`: {rule['sentence']}" for rule in rules),
+                reading=Reading(
+                    "A pair that completed a turn in training has shown every angle. Of the others "
+                    "angles beyond those of training are new to the model (extrapolated), unless a "
+                    "rule slows the pair down (interpolated); a slower pair tells neighbours apart "
+                    "less well.",
+                    "Which rule costs the model least: that depends on what its heads do with each "
+                    "pair. Run the model.",
+                    "Linear: Chen et al. 2023; NTK-aware and YaRN: Peng et al. 2023; LongRoPE: "
+                    "Ding et al. 2024; llama3: Llama team 2024; negative rotations: Men et al. "
+                    "2024.",
+                ),
+                pictures=(
+                    Picture("wavelengths", "Wavelength of each pair by rule, and both lengths."),
+                    Picture("decay", "Mean rotation by distance and rule."),
+                ),
+            ),
+            Section(
+                "numbers",
+                "Numbers side by side",
+                tables=(Table(caption, headings, tuple(rows), stacked=True, brief=True),),
+            ),
+        ),
+        provenance=(
+            Fact("reference", document["source"]["reference"], code=True),
+            *versions(document["environment"]),
+        ),
+    )
+
+
+def _layout(layout: Block) -> str:
+    if layout["type"] == "grid":
+        return f"grid of {layout['height']} × {layout['width']}"
+    return f"sequence of {layout['length']}"
+
+
+def _numbers(document: Block) -> Table:
+    blocks = {"before": document["before"]} | {way["how"]: way for way in document["ways"]}
+    rows: list[Row] = [
+        (
+            Cell(number.label, note=number.meaning),
+            # The old table against itself is no comparison.
+            *(
+                "–"
+                if how == "before" and number.key.startswith("same_")
+                else cell(block[number.key])
+                for how, block in blocks.items()
+            ),
+        )
+        for number in NUMBERS
+    ]
+    for axis in document["before"]["turns"]:
+        name = "period" if axis == "positions" else f"period along {axis}"
+        periods = [_leading(block, axis) for block in blocks.values()]
+        if any(periods):
+            note = "of the leading pair of components that goes round"
+            rows.append((Cell(name, note=note), *map(cell, periods)))
+    if document["against"] is not None:
+        name = document["against"]["name"]
+        for key, label in (("row_cosine", "cosine"), ("distance", "distance"), ("cka", "CKA")):
+            values = (cell((block["against"] or {}).get(key)) for block in blocks.values())
+            rows.append((Cell(f"{label} with {name}", note="trained at this size"), *values))
+    headings = (
+        Column("number", notes=("meaning",)),
+        *(Column(how, numeric=True) for how in blocks),
+    )
+    return Table(
+        "The table before and in each way; periods in positions.",
+        headings,
+        tuple(rows),
+        stacked=True,
+        brief=True,
+    )
+
+
+def _leading(block: Block, axis: str) -> float | None:
+    turns = block["turns"].get(axis)
+    return turns["periods"][0] if turns and turns["periods"] else None

@@ -1,0 +1,369 @@
+"""A copy of a checkpoint in which one table and the configuration have another size."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe import samples
+from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
+from posprobe.checkpoints.base import ShardedTensors, stored_bytes
+from posprobe.checkpoints.local import choose_weights
+from posprobe.checkpoints.safetensors import replace_tensor
+from posprobe.encodings import FORMULAS
+from posprobe.errors import NoPositionTable, OutputError, PosprobeError, UsageError
+from posprobe.families import Encoding, choose_table, find_encodings
+from posprobe.families.rows import Rows
+from posprobe.families.sizes import with_size
+from posprobe.families.values import rows_of
+from posprobe.formatting import listed
+from posprobe.progress import stage
+from posprobe.reference import Reference, parse_reference
+from posprobe.report.files import expanded, scratch, there, uninterrupted
+from posprobe.tables import Grid, PositionTable
+
+if TYPE_CHECKING:
+    from collections.abc import Set
+
+#: Files of weights in any format: a copy has those that were resized, and no others.
+_WEIGHTS = (
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz", ".npy", ".h5", ".msgpack", ".onnx",
+    ".ot", ".gguf", ".index.json",
+)  # fmt: skip
+#: Files beside the configuration that may state a size as well, for whoever prepares the input.
+_PREPARING = (
+    "preprocessor_config.json", "processor_config.json", "tokenizer_config.json",
+    "generation_config.json", "sentence_bert_config.json",
+)  # fmt: skip
+_CONFIG = "config.json"
+
+
+def refuse_source(table: PositionTable, path: Path) -> None:
+    """Refuse to write a table to the file that it was read from.
+
+    Raises
+    ------
+    OutputError
+        If it is that file, by whatever name.
+    """
+    place, source = expanded(path), Path(table.source.resolved)
+    read = source / table.source.file if source.is_dir() and table.source.file else source
+    if there(place) and read.is_file() and place.samefile(read):
+        raise OutputError(f"{path}: the table was read from this file. Choose another name.")
+
+
+def copy_place(reference: str, folder: Path) -> Path:
+    """Return where a copy of a checkpoint goes, before anything is computed.
+
+    Raises
+    ------
+    OutputError
+        If something is there, or it lies inside the checkpoint, or nowhere.
+    UsageError
+        If the checkpoint is not on this disk.
+    """
+    target, source = expanded(folder), _source(parse_reference(reference))
+    if there(target):
+        raise OutputError(f"{folder}: it exists, and a copy is written to a new folder only.")
+    if not target.parent.is_dir():
+        raise OutputError(f"{folder}: there is no folder {target.parent}. Make it first.")
+    if source.is_dir() and target.parent.resolve().is_relative_to(source.resolve()):
+        raise OutputError(f"{folder}: it lies inside the checkpoint itself. Choose another place.")
+    return target
+
+
+def write_checkpoint(
+    reference: str,
+    table: PositionTable,
+    folder: Path,
+    *,
+    tensor: str | None = None,
+    grid: tuple[int, int] | None = None,
+) -> tuple[str, ...]:
+    """Copy a checkpoint with its table at another size; all other tensors keep their bytes.
+
+    Shards stay as they are, files are read in pieces, and the copy is made beside its place and
+    moved there when complete and read back.
+
+    Parameters
+    ----------
+    reference, tensor, grid
+        Of the checkpoint and its table, as for `posprobe.load`.
+    table
+        The table of that checkpoint at its new size, all positions.
+    folder
+        A new folder.
+
+    Returns
+    -------
+    tuple
+        What was changed, what was left out, and what may state the old size still, in sentences.
+
+    Raises
+    ------
+    OutputError
+        If the folder cannot be written, or the copy would not be read as it should.
+    UsageError
+        If the checkpoint is not on this disk, or not in safetensors.
+    """
+    parsed = parse_reference(reference)
+    source, target = _source(parsed), copy_place(reference, folder)
+    checkpoint = open_local(source)
+    found = find_encodings(checkpoint)
+    encoding = choose_table(checkpoint, parsed, found, tensor, grid)
+    if encoding.tensor is None or encoding.rows is None:
+        raise NoPositionTable(f"{reference}: it has no table that could be resized.")
+    new = _new_tensor(checkpoint, encoding.tensor, encoding.rows, table)
+    config, keys = with_size(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
+    files = _Files.of(source, checkpoint, new.info.file)
+    try:
+        with scratch(target) as place:
+            made = place / "checkpoint"
+            with stage("Copying the checkpoint"):
+                files.copy(made, new, config if keys else None)
+            _check(
+                made if source.is_dir() else made / source.name, parsed, table, new, tensor, grid
+            )
+            _check_others(made if source.is_dir() else made / source.name, parsed, found, new)
+            with uninterrupted():
+                made.rename(target)
+    except OSError as error:
+        raise OutputError(
+            f"{folder}: the copy cannot be written ({error.strerror or error}). Choose another "
+            "place, or make room."
+        ) from error
+    return _told(new, keys, files, bool(checkpoint.config))
+
+
+def _source(reference: Reference) -> Path:
+    kind, colon, name = reference.source.partition(":")
+    if colon and kind == "sample":
+        return samples.sample_path(name)
+    if not reference.is_path and (colon or reference.source in FORMULAS):
+        raise UsageError(f"{reference.text}: a formula is no checkpoint. Write it with -o FILE.")
+    if not reference.is_path:
+        raise UsageError(
+            f"{reference.text}: --into copies a checkpoint that is on this disk. Download it "
+            f"first, such as with `hf download {reference.source} --local-dir FOLDER`, and resize "
+            "FOLDER."
+        )
+    return Path(reference.source).expanduser()
+
+
+@dataclass(frozen=True)
+class _NewTensor:
+    """The table as it is stored: its old entry, its new shape and bytes."""
+
+    info: TensorInfo
+    shape: tuple[int, ...]
+    content: bytes
+
+
+def _new_tensor(
+    checkpoint: Checkpoint, info: TensorInfo, rows: Rows, table: PositionTable
+) -> _NewTensor:
+    if not info.file.endswith(".safetensors"):
+        raise UsageError(
+            f"{info.file}: --into copies checkpoints in safetensors. Convert it first "
+            "(`save_pretrained` of transformers writes them), or write the table alone with -o "
+            "FILE."
+        )
+    where = f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
+    if rows.axis is not None:
+        raise UsageError(
+            f"{where}: it holds the tables of two axes, and --into changes whole tensors. Write "
+            "the table alone with -o FILE."
+        )
+    old = rows_of(checkpoint.read(info.name).values, rows)
+    first, last = rows.skip, rows.skip + rows.layout.size
+    if any(first <= row < last for row in rows.special):
+        raise UsageError(
+            f"{where}: special rows stand between its positions. Write the table alone with -o "
+            "FILE."
+        )
+    full = np.concatenate([old[:first], table.values.astype(old.dtype), old[last:]])
+    shape = _new_shape(info, rows, table, len(full))
+    if rows.channels_first:
+        full = np.moveaxis(full.reshape(1, *shape[2:], shape[1]), -1, 1)
+    return _NewTensor(info, shape, stored_bytes(_finite(full, info), info.dtype))
+
+
+def _new_shape(info: TensorInfo, rows: Rows, table: PositionTable, count: int) -> tuple[int, ...]:
+    """Return the stored shape with other sizes where the old ones stood."""
+    layout, shape = table.layout, info.shape
+    if isinstance(layout, Grid) and rows.channels_first:
+        return (1, shape[1], layout.height, layout.width)
+    blocks = shape[:-1]
+    if isinstance(layout, Grid) and sum(size > 1 for size in blocks) == 2:
+        return (*blocks[:-2], layout.height, layout.width, shape[-1])
+    place = max(range(len(blocks)), key=blocks.__getitem__)
+    return (*blocks[:place], count, *blocks[place + 1 :], shape[-1])
+
+
+def _finite(values: NDArray[Any], info: TensorInfo) -> NDArray[Any]:
+    if not np.isfinite(values).all():
+        raise OutputError(
+            f"{info.file}: tensor {info.name}: the new rows do not fit its format {info.dtype}. "
+            "Use another way."
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What a copy takes over from a checkpoint.
+
+    Parameters
+    ----------
+    root
+        Its folder.
+    taken, left
+        Names of files in it, with those of folders before them.
+    shard
+        The file that holds the table.
+    """
+
+    root: Path
+    taken: tuple[str, ...]
+    left: tuple[str, ...]
+    shard: str
+
+    @classmethod
+    def of(cls, source: Path, checkpoint: Checkpoint, shard: str) -> _Files:
+        """List the files of a checkpoint, which is a folder or one file."""
+        tensors = checkpoint.tensors
+        weights = set(tensors.shards.values()) if isinstance(tensors, ShardedTensors) else {shard}
+        if not source.is_dir():
+            beside = {_CONFIG} if (source.parent / _CONFIG).is_file() else set()
+            return cls(source.parent, tuple(sorted({source.name, *weights, *beside})), (), shard)
+        own = weights | {choose_weights((p.name for p in source.iterdir()), str(source))}
+        found = tuple(_walk(source))
+        taken = tuple(name for name in found if name in own or not _is_weights(name, own))
+        return cls(source, taken, tuple(name for name in found if name not in taken), shard)
+
+    def copy(self, folder: Path, new: _NewTensor, config: dict[str, Any] | None) -> None:
+        """Write all files into a new folder."""
+        for name in self.taken:
+            old, made = self.root / name, folder / name
+            made.parent.mkdir(parents=True, exist_ok=True)
+            if name == self.shard:
+                replace_tensor(old, made, new.info.name, new.shape, new.content)
+            elif name == _CONFIG and config is not None:
+                made.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+            elif name.endswith(".index.json"):
+                made.write_text(_index(old, new), encoding="utf-8")
+            else:
+                shutil.copyfile(old, made)
+
+
+def _walk(root: Path) -> Iterator[str]:
+    """Name the files of a folder; hidden folders are no part of a checkpoint."""
+    for folder, inside, files in os.walk(root):
+        inside[:] = sorted(name for name in inside if not name.startswith("."))
+        for name in sorted(files):
+            path = Path(folder) / name
+            if path.is_file():
+                yield str(path.relative_to(root))
+
+
+def _is_weights(name: str, own: Set[str]) -> bool:
+    return name not in own and name.endswith(_WEIGHTS)
+
+
+def _index(old: Path, new: _NewTensor) -> str:
+    """Return a shard index with the new total size."""
+    index = json.loads(old.read_bytes())
+    metadata = index.get("metadata")
+    changes = {
+        "total_size": len(new.content) - (new.info.stop - new.info.start),
+        "total_parameters": int(np.prod(new.shape)) - int(np.prod(new.info.shape)),
+    }
+    for key, change in changes.items():
+        if isinstance(metadata, dict) and type(metadata.get(key)) is int:
+            metadata[key] += change
+    return json.dumps(index, indent=2) + "\n"
+
+
+def _check(
+    made: Path,
+    reference: Reference,
+    table: PositionTable,
+    new: _NewTensor,
+    tensor: str | None,
+    grid: tuple[int, int] | None,
+) -> None:
+    """Read a copy back: its configuration must say what its table is.
+
+    Raises
+    ------
+    OutputError
+        If it does not.
+    """
+    layout = table.layout
+    stated = (layout.height, layout.width) if grid and isinstance(layout, Grid) else None
+    again = Reference(reference.text, str(made), table=reference.table)
+    try:
+        copied = open_local(made)
+        found = choose_table(copied, again, find_encodings(copied), tensor, stated)
+        why = found.problem or (
+            "" if found.rows and found.rows.layout == layout else "another grid"
+        )
+        same = copied.read(new.info.name).sha256 == sha256(new.content).hexdigest()
+    except PosprobeError as error:
+        why, same = str(error), True
+    if why or not same:
+        raise OutputError(
+            f"{reference.text}: its configuration states the size in a way that is not known, so "
+            f"that the copy would not be read as a {layout} ({why or 'other values'}). Write the "
+            "table alone with -o FILE."
+        )
+
+
+def _check_others(
+    made: Path, reference: Reference, before: tuple[Encoding, ...], new: _NewTensor
+) -> None:
+    """Read the other tables of a copy: they may share what the configuration states.
+
+    Raises
+    ------
+    OutputError
+        If one is not read as before.
+    """
+    after = {found.tensor.name: found for found in find_encodings(open_local(made)) if found.tensor}
+    names = [
+        was.tensor.name
+        for was in before
+        if was.rule is not None and was.tensor is not None and was.tensor.name != new.info.name
+        if (now := after.get(was.tensor.name)) is None or now.rows != was.rows
+    ]
+    if names:
+        raise OutputError(
+            f"{reference.text}: its configuration states one size for {new.info.name} and for "
+            f"{listed(names)}, so that a copy in which one of them has another would not be read. "
+            "Write the table alone with -o FILE."
+        )
+
+
+def _told(
+    new: _NewTensor, keys: tuple[str, ...], files: _Files, configured: bool
+) -> tuple[str, ...]:
+    was, now = ("x".join(map(str, shape)) for shape in (new.info.shape, new.shape))
+    told = [f"{new.info.name} in {new.info.file}: {was} became {now}"]
+    if keys:
+        told.append(f"{_CONFIG}: changed {listed(keys)}")
+    elif configured:
+        told.append(f"{_CONFIG}: it states no size of this table, and is as it was")
+    if files.left:
+        told.append(f"left out, since they hold the table at its old size: {listed(files.left)}")
+    if stating := [name for name in _PREPARING if name in files.taken]:
+        told.append(f"copied as they are, and may state the old size: {listed(stating)}")
+    return tuple(told)

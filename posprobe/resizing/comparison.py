@@ -1,0 +1,227 @@
+"""Ways of resizing side by side, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from posprobe.analyses.norms import norms
+from posprobe.errors import MissingExtra, NoPositionTable, UsageError
+from posprobe.progress import stage
+from posprobe.report.analysis import describe, environment
+from posprobe.report.stored import RESIZING
+from posprobe.resizing.effects import check_against, effect, pooled_cosines
+from posprobe.resizing.rotary import RulesCompared, compare_rules
+from posprobe.resizing.sentences import sentences
+from posprobe.resizing.tables import check_way, new_layout, resize, ways_of
+from posprobe.resizing.ways import CONTINUING
+from posprobe.schemes import Rotary
+from posprobe.tables import Layout, PositionTable, describe_layout
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from numpy.typing import ArrayLike
+
+    from posprobe.documents import EnvironmentBlock
+    from posprobe.resizing.effects import EffectBlock
+    from posprobe.resizing.ways import Floats
+    from posprobe.schemes import Scheme
+
+
+@dataclass(frozen=True, eq=False)
+class WaysCompared:
+    """What each way of resizing does to a table.
+
+    Parameters
+    ----------
+    table
+        Before.
+    layout
+        Of the new size.
+    before
+        Numbers of the old table.
+    effects
+        By way, the numbers of the new one.
+    cosines, norms
+        Under ``before`` and by way, centred cosines ``[c, c]`` averaged over blocks of positions,
+        and row norms ``[m]``.
+    missing
+        By way, why it was not measured.
+    against
+        The table of the new size that others are compared with, or None.
+    environment
+        Versions, command and time.
+    """
+
+    table: PositionTable
+    layout: Layout
+    before: EffectBlock
+    effects: dict[str, EffectBlock]
+    cosines: dict[str, Floats]
+    norms: dict[str, Floats]
+    missing: dict[str, str]
+    against: PositionTable | None
+    environment: EnvironmentBlock
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document (schema `posprobe.resizing/1`)."""
+        ways = []
+        for how, new in self.effects.items():
+            stretched = how not in CONTINUING
+            told = sentences(
+                how, new, self.before, self.table.layout, self.layout, stretched=stretched
+            )
+            kind = "stretches" if stretched else "continues"
+            ways.append({"how": how, "kind": kind, "sentences": list(told), **new})
+        return {
+            "schema": RESIZING,
+            "table": describe(self.table),
+            "to": describe_layout(self.layout),
+            "before": dict(self.before),
+            "ways": ways,
+            "missing": self.missing,
+            "against": None if self.against is None else describe(self.against),
+            "environment": dict(self.environment),
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: ``WAY_cosines`` and ``WAY_norms``."""
+        drawn = {"cosines": self.cosines, "norms": self.norms}
+        return {
+            f"{how}_{name}": array for name, found in drawn.items() for how, array in found.items()
+        }
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures.resizing import FIGURES
+        from posprobe.figures.sheet import REPORT
+
+        sizes = {how: len(found) for how, found in self.norms.items()}
+        references = {"positions": sizes, "norms": self.norms}
+        return {
+            name: partial(build, REPORT, self.cosines, references)
+            for name, build in FIGURES.items()
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder))
+
+
+def compare(
+    loaded: PositionTable | tuple[Scheme, ...],
+    *,
+    to: int | tuple[int, int],
+    how: str | None = None,
+    against: PositionTable | None = None,
+    command: str | None = None,
+) -> WaysCompared | RulesCompared:
+    """Compare ways of resizing of what a reference names: of a table, or of rotary positions.
+
+    Parameters
+    ----------
+    loaded
+        A table, or the encodings of a checkpoint that has none.
+    to, how, against, command
+        As for `compare_ways`; of rotary positions a length alone.
+
+    Raises
+    ------
+    UsageError
+        As for `compare_ways` and `compare_rules`.
+    NoPositionTable
+        If there is neither a table nor a rotation.
+    """
+    if isinstance(loaded, PositionTable):
+        ways = None if how is None else (how,)
+        return compare_ways(loaded, to=to, ways=ways, against=against, command=command)
+    rotations = [record for record in loaded if isinstance(record, Rotary)]
+    if len(rotations) > 1:
+        names = ", ".join(f"#{record.name}" for record in rotations)
+        raise UsageError(
+            f"{loaded[0].source.reference}: it has {len(rotations)} rotary encodings. Pick one "
+            f"with {names}."
+        )
+    if not rotations:
+        raise NoPositionTable(
+            f"{loaded[0].name}: it has {loaded[0].scheme} positions and no table that could be "
+            "resized: they depend on distance and hold at any length. "
+            "`posprobe analyze REF --rows 0:N` shows them at N positions."
+        )
+    rotary = rotations[0]
+    if how is not None or against is not None or isinstance(to, tuple):
+        raise UsageError(
+            f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
+            "--how and --against: all rules of scaling are compared."
+        )
+    return compare_rules(rotary, to=to, command=command)
+
+
+def compare_ways(
+    table: PositionTable | ArrayLike,
+    *,
+    to: int | tuple[int, int],
+    ways: Sequence[str] | None = None,
+    against: PositionTable | None = None,
+    command: str | None = None,
+) -> WaysCompared:
+    """Resize a table in several ways, and measure what each does to it.
+
+    Parameters
+    ----------
+    table, to
+        As for `posprobe.resize`.
+    ways
+        Some of those for its layout; None for all. A way that is a library's which is not
+        installed, or that does not fit the table, is left out, with the reason.
+    against
+        A table that was trained at the new size.
+    command
+        For the record.
+
+    Raises
+    ------
+    UsageError
+        If the size or a way cannot be, or ``against`` is of another size.
+    """
+    from posprobe.tables import table as as_table
+
+    old = as_table(table)
+    layout = new_layout(old, to)
+    for how in ways or ():
+        check_way(old, layout, how)
+    if against is not None:
+        check_against(old, against, layout)
+    asked = ways or ways_of(old)
+    effects, missing = {}, {}
+    cosines, lengths = {}, {}
+    with stage("Measuring", len(asked) + 1) as done:
+        before = effect(old, old, stretched=False, against=None)
+        for how in ("before", *asked):
+            try:
+                made = old if how == "before" else resize(old, to=to, how=how)
+            except (MissingExtra, UsageError) as error:
+                if ways:
+                    raise
+                missing[how] = str(error)
+            else:
+                cosines[how], lengths[how] = pooled_cosines(made), norms(made).norms
+                if how != "before":
+                    stretched = how not in CONTINUING
+                    effects[how] = effect(made, old, stretched=stretched, against=against)
+            done(1)
+    run = environment("cpu", 0, command)
+    return WaysCompared(old, layout, before, effects, cosines, lengths, missing, against, run)

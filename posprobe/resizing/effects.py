@@ -1,0 +1,259 @@
+"""What a way of resizing does to the structure of a table, way by way.
+
+Of a table at another size one can ask two things that no way grants together: that a row still
+stands at its relative place, and that it still stands at its position. Both are measured, with what
+follows from either: periods, steps between neighbours, seams, and rows that cannot be told apart.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.axis_codes import axis_codes
+from posprobe.analyses.closeness import cka
+from posprobe.analyses.norms import norms
+from posprobe.analyses.seams import seams
+from posprobe.analyses.similarity import MAX_ROWS, similarity
+from posprobe.analyses.winding import Winding, winding
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.resizing.ways import Floats
+from posprobe.schema import TWO, Count, Reasons, Row, Size
+from posprobe.tables import Grid, Layout, PositionTable
+
+#: Pairs of components whose periods are listed.
+PERIODS = 3
+#: Cells along a side of a drawn matrix of cosines.
+CELLS = 160
+#: Rows by which a seam may lie elsewhere and be the same one.
+NEAR = 4
+
+
+class TurnsBlock(TypedDict):
+    """Leading pairs of components that go round: of the positions, or of one axis of a grid."""
+
+    periods: Annotated[
+        list[float],
+        "In positions, of pairs that go round at least once, that with the most variance first.",
+    ]
+    turns: Annotated[float | None, "Of the first of them; null where there is none."]
+
+
+class AgainstBlock(TypedDict):
+    """Distances to a table that was trained at this size."""
+
+    row_cosine: Annotated[float | None, "Mean cosine of rows; null where none has a direction."]
+    distance: Annotated[float | None, "||A - B|| / ||B||; null where that table is zero."]
+    cka: Annotated[float | None, "Debiased; null where one of the tables has no shape."]
+
+
+class EffectBlock(TypedDict):
+    """Numbers of one table beside those of the table that it was made of."""
+
+    norm_mean: Size
+    norm_min: Size
+    neighbour_cosine: Annotated[float | None, "Mean centred cosine of neighbouring rows."]
+    translation_invariance: Annotated[
+        float | None, "Share of the variance of the cosines that the offset explains."
+    ]
+    turns: Annotated[
+        dict[str, TurnsBlock], "By axis: `positions`, or `rows` and `columns`; empty without codes."
+    ]
+    same_place: Annotated[
+        float | None, "Mean centred cosine with the old row at the nearest relative place."
+    ]
+    same_position: Annotated[
+        float | None, "Mean centred cosine with the old row of the same position."
+    ]
+    copies: Annotated[Count, "Rows that are exactly one before them."]
+    seams: Annotated[list[Annotated[list[Row], TWO]] | None, "Those that the old table has not."]
+    special: list[Row] | None
+    against: Annotated[AgainstBlock | None, "Null where no table of this size was given."]
+    undefined: Reasons
+
+
+def effect(
+    made: PositionTable, old: PositionTable, *, stretched: bool, against: PositionTable | None
+) -> EffectBlock:
+    """Measure a table beside the one that it was made of.
+
+    Parameters
+    ----------
+    made, old
+        ``[m, d]`` and ``[n, d]``; the same table twice gives the numbers before.
+    stretched
+        Whether the way spreads old rows over the new range, so that seams move with them.
+    against
+        A table of the size of ``made``, or None.
+
+    Returns
+    -------
+    dict
+        ``norm_mean``, ``norm_min``; ``neighbour_cosine``, the mean centred cosine of neighbours;
+        ``translation_invariance`` of the cosines as stored; ``turns``, by axis, periods in
+        positions of the leading pairs of components and how often the first one goes round;
+        ``same_place`` and ``same_position``, the mean centred cosine of each row with the old row
+        at the nearest relative place, and at its own position; ``copies``, rows that are exactly
+        one before them; ``seams`` that the old table has not, as pairs of positions; ``special``
+        rows; ``against``: the mean cosine of rows, the distance ``||A - B|| / ||B||`` and the CKA,
+        which no rotation of a table changes. Undefined numbers are None, with a reason.
+    """
+    values, before = (table.values.astype(np.float64) for table in (made, old))
+    undefined: dict[str, str] = {}
+    lengths = norms(made)
+    neighbours = invariance = None
+    if len(made) <= MAX_ROWS:
+        likeness = similarity(made)
+        neighbours = likeness.centered.neighbour_mean
+        invariance = likeness.raw.translation_invariance
+        undefined |= {
+            "neighbour_cosine": likeness.centered.undefined.get("neighbour_mean", ""),
+            "translation_invariance": likeness.raw.undefined.get("translation_invariance", ""),
+        }
+    else:
+        why = f"more than {MAX_ROWS} positions"
+        undefined |= {"neighbour_cosine": why, "translation_invariance": why}
+    mean = before.mean(axis=0)
+    place, position = _nearest(old.layout, made.layout), _shared(old.layout, made.layout)
+    found = seams(made)
+    between = None if found.undefined else _created(old, found.between, made, stretched=stretched)
+    block: EffectBlock = {
+        "norm_mean": float(lengths.norms.mean()),
+        "norm_min": float(lengths.norms.min()),
+        "neighbour_cosine": neighbours,
+        "translation_invariance": invariance,
+        "turns": {name: _turns(pairs) for name, pairs in _windings(made).items()},
+        "same_place": _cosine(values - mean, (before - mean)[place]),
+        "same_position": _cosine(values[position[1]] - mean, before[position[0]] - mean),
+        "copies": len(made) - len({row.tobytes() for row in made.values}),
+        "seams": between,
+        "special": None if found.undefined else [row.row + made.start for row in found.special],
+        "against": None if against is None else _distances(made, against),
+        "undefined": {},
+    }
+    undefined |= dict.fromkeys(("seams", "special"), found.undefined)
+    zero = "no row differs from the mean row"
+    undefined |= dict.fromkeys(("same_place", "same_position"), zero)
+    block["undefined"] = {
+        name: why or "there is nothing to measure"
+        for name, why in undefined.items()
+        if block[name] is None  # type: ignore[literal-required]
+    }
+    return block
+
+
+def pooled_cosines(table: PositionTable) -> Floats:
+    """Return the centred cosines of all pairs of rows, ``[c, c]``, means over blocks of them."""
+    rows = table.values.astype(np.float64)
+    rows -= rows.mean(axis=0)
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    units = np.divide(rows, length, out=np.zeros_like(rows), where=length > 0)
+    starts = np.unique(np.linspace(0, len(rows), CELLS, endpoint=False).astype(np.intp))
+    sizes = np.diff(np.append(starts, len(rows)))
+    # The mean over pairs of two blocks is the product of the means of each.
+    means = np.add.reduceat(units, starts, axis=0) / sizes[:, None]
+    return np.asarray(means @ means.T)
+
+
+def check_against(table: PositionTable, against: PositionTable, layout: Layout) -> None:
+    """Refuse a table that a new one cannot be compared with.
+
+    Raises
+    ------
+    UsageError
+        If its layout is not that of the new one, or its width not that of the old one.
+    """
+    if against.dim != table.dim:
+        raise UsageError(
+            f"{against.name}: it is {against.dim} wide and {table.name} {table.dim}. Name a table "
+            "of the same width."
+        )
+    if against.layout != layout:
+        raise UsageError(
+            f"{against.name}: --against names a table of the new size, a {layout}, and this is a "
+            f"{against.layout}."
+        )
+
+
+def _windings(table: PositionTable) -> dict[str, Winding]:
+    if not isinstance(table.layout, Grid):
+        return {"positions": winding(table)}
+    return {name: axis.winding for name, axis in axis_codes(table).axes.items()}
+
+
+def _turns(found: Winding) -> TurnsBlock:
+    # A period longer than the table is one that nobody has seen.
+    pairs = [pair for pair in found.pairs if pair.turns >= 1][:PERIODS]
+    return {
+        "periods": [pair.period for pair in pairs],
+        "turns": pairs[0].turns if pairs else None,
+    }
+
+
+def _sides(layout: Layout) -> tuple[int, int]:
+    return (layout.height, layout.width) if isinstance(layout, Grid) else (1, layout.length)
+
+
+def _nearest(old: Layout, new: Layout) -> NDArray[np.intp]:
+    """Return for each new cell the old one at the nearest relative place, ``[m]``."""
+    rows, columns = (
+        ((2 * np.arange(many) + 1) * few // (2 * many)).astype(np.intp)
+        for few, many in zip(_sides(old), _sides(new), strict=True)
+    )
+    return np.asarray((rows[:, None] * _sides(old)[1] + columns[None, :]).ravel())
+
+
+def _shared(old: Layout, new: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the cells that both have, counted in the old and in the new layout."""
+    height, width = (min(sides) for sides in zip(_sides(old), _sides(new), strict=True))
+    both = (
+        (np.arange(height)[:, None] * _sides(layout)[1] + np.arange(width)).ravel()
+        for layout in (old, new)
+    )
+    first, second = both
+    return first, second
+
+
+def _cosine(one: Floats, two: Floats) -> float | None:
+    """Return the mean cosine of rows that have a direction; None where none has."""
+    product = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
+    # A row that is the mean row but for rounding has no direction.
+    there = product > 1e-12 * max(float(product.max()), np.finfo(float).tiny)
+    if not there.any():
+        return None
+    return float(((one * two).sum(axis=1)[there] / product[there]).mean())
+
+
+def _created(
+    old: PositionTable,
+    between: tuple[tuple[int, int], ...],
+    made: PositionTable,
+    *,
+    stretched: bool,
+) -> list[list[int]]:
+    """Return seams of a sequence that the old one has not, as pairs of positions."""
+    factor = len(made) / len(old) if stretched else 1.0
+    known = np.array([left * factor for left, _ in seams(old).between])
+    reach = NEAR * max(factor, 1.0)
+    return [
+        [left + made.start, right + made.start]
+        for left, right in between
+        # A table that begins again has its old seams again.
+        if not any((np.abs(known - place) <= reach).any() for place in (left, left % len(old)))
+    ]
+
+
+def _distances(made: PositionTable, against: PositionTable) -> AgainstBlock:
+    one, two = (table.values.astype(np.float64) for table in (made, against))
+    try:
+        alike = cka(made, against) if len(made) > 3 else None
+    except InvalidTable:
+        alike = None
+    size = float(np.linalg.norm(two))
+    return {
+        "row_cosine": _cosine(one, two),
+        "distance": float(np.linalg.norm(one - two)) / size if size else None,
+        "cka": alike,
+    }

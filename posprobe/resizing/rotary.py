@@ -1,0 +1,261 @@
+"""Rotary positions at another length: what each rule of scaling does to the ladder of wavelengths.
+
+A pair of columns that completed a turn within the training length has shown the model every angle.
+One that did not shows new angles beyond that length, unless a rule slows it down: then its angles
+are those of training, closer together (interpolated). What a rule slows, it makes neighbours harder
+to tell apart by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.rotation import SEARCH
+from posprobe.encodings.rotary import (
+    first_negative,
+    rotary_frequencies,
+    rotary_kernel,
+    wavelengths,
+)
+from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.formatting import rounded, show
+from posprobe.report.analysis import environment
+from posprobe.report.stored import RESIZING
+from posprobe.tables import describe_source
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posprobe.documents import EnvironmentBlock
+    from posprobe.resizing.ways import Floats
+    from posprobe.schemes import Rotary
+
+#: Positions that may be asked for.
+LONGEST = 2**31
+#: Points of a drawn curve over distance.
+POINTS = 400
+#: Rounding of a frequency, and of the largest angle, as a share.
+SLIGHT = 1e-9
+#: Distances up to which the first negative mean rotation is looked for, in new lengths.
+REACH = 2
+
+
+@dataclass(frozen=True, eq=False)
+class RulesCompared:
+    """What each rule of scaling does to rotary positions at another length.
+
+    Parameters
+    ----------
+    record
+        The encoding.
+    length, training
+        Positions wanted, and those that the model was trained with.
+    ladders
+        By rule, ``[pairs]`` frequencies in radians per position at the new length, and the factor
+        on cosines and sines.
+    missing
+        By rule, why it is left out.
+    environment
+        Versions, command and time.
+    """
+
+    record: Rotary
+    length: int
+    training: int
+    ladders: Mapping[str, tuple[Floats, float]]
+    missing: Mapping[str, str]
+    environment: EnvironmentBlock
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document (schema `posprobe.resizing/1`)."""
+        record = self.record
+        return {
+            "schema": RESIZING,
+            "name": record.name,
+            "source": describe_source(record.source),
+            "base": record.base,
+            "pairs": len(self.ladders["none"][0]),
+            "training": self.training,
+            "to": self.length,
+            "rules": [
+                self._rule(name, omega, factor) for name, (omega, factor) in self.ladders.items()
+            ],
+            "missing": dict(self.missing),
+            "environment": dict(self.environment),
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the content of ``arrays.npz``: frequencies by rule, in radians per position."""
+        return {f"{name}_frequencies": omega for name, (omega, _) in self.ladders.items()}
+
+    def figures(self) -> dict[str, Callable[[], Figure]]:
+        """Return how to make each figure of the bundle."""
+        from posprobe.figures.resizing import RULE_FIGURES
+        from posprobe.figures.sheet import REPORT
+
+        distance = np.unique(np.geomspace(1, self.length, POINTS).round())
+        ladders = {name: omega for name, (omega, _) in self.ladders.items()}
+        references = {
+            "training": self.training,
+            "to": self.length,
+            "distance": distance,
+            "kernels": {name: rotary_kernel(omega, distance) for name, omega in ladders.items()},
+        }
+        results = {name: _drawn(wavelengths(omega)) for name, omega in ladders.items()}
+        return {
+            name: partial(build, REPORT, results, references)
+            for name, build in RULE_FIGURES.items()
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder))
+
+    def _rule(self, name: str, omega: Floats, factor: float) -> dict[str, Any]:
+        trained = self.ladders["none"][0]
+        slower = np.divide(trained, omega, out=np.ones_like(omega), where=omega > 0)
+        whole = self.training * trained >= 2 * np.pi * (1 - SLIGHT)
+        beyond = self.length * omega > self.training * trained * (1 + SLIGHT)
+        slowed = slower > 1 + SLIGHT
+        longest = float(wavelengths(omega).max())
+        limit = min(REACH * self.length, SEARCH)
+        negative = first_negative(omega, limit)
+        at = {
+            f"kernel_at_{what}": float(rotary_kernel(omega, np.array([distance]))[0])
+            for what, distance in (("1", 1), ("training", self.training), ("to", self.length))
+        }
+        rule = {
+            "rule": name,
+            "attention_factor": factor,
+            "kept": int(np.count_nonzero(~slowed)),
+            "slowed": int(np.count_nonzero(slowed)),
+            "slowest": float(slower.max()),
+            "whole_turn": int(np.count_nonzero(whole)),
+            "interpolated": int(np.count_nonzero(~whole & ~beyond)),
+            "extrapolated": int(np.count_nonzero(~whole & beyond)),
+            "longest_wavelength": longest if np.isfinite(longest) else None,
+            "first_negative": negative,
+            **at,
+            "undefined": {}
+            if negative is not None
+            else {"first_negative": f"the mean rotation is not negative up to {limit}"},
+        }
+        return {**rule, "sentence": _sentence(rule, len(omega))}
+
+
+def _drawn(wavelength: Floats) -> Floats:
+    return np.where(np.isfinite(wavelength), wavelength, np.nan)
+
+
+def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> RulesCompared:
+    """Compare the rules that scale rotary positions to another length.
+
+    The rules are those of `posprobe.rotary_frequencies` with the factor ``to / training``: none,
+    linear (Chen et al. 2023), dynamic (NTK-aware), yarn (Peng et al. 2023), llama3 with its
+    published factors 1 and 4, longrope (Ding et al. 2024) where the configuration has its factors,
+    and the checkpoint's own rule where it names one.
+
+    Parameters
+    ----------
+    record
+        Turned along one axis, of a known training length.
+    to
+        Positions, more than in training.
+    command
+        For the record.
+
+    Raises
+    ------
+    UsageError
+        If the training length is not known, the new one not longer, or there are several axes.
+    """
+    training = record.training_length or record.max_positions
+    if record.axes != 1:
+        raise UsageError(
+            f"{record.name}: it turns along {record.axes} axes of a picture, and rules of scaling "
+            "are for the one axis of a text."
+        )
+    if training is None:
+        raise UsageError(
+            f"{record.name}: its configuration states no length, so that nothing can be longer "
+            'than in training. Add "max_position_embeddings" to config.json.'
+        )
+    if not training < to <= LONGEST:
+        raise UsageError(
+            f"{record.name}: it was trained with {training} positions, and rules of scaling are "
+            f"for more, up to {LONGEST}. Choose --to above {training}."
+        )
+    ladders: dict[str, tuple[Floats, float]] = {}
+    missing: dict[str, str] = {}
+    for name, scaling in _rules(record, training, to).items():
+        try:
+            ladders[name] = rotary_frequencies(
+                record.head_dim,
+                base=record.base,
+                partial=record.partial,
+                scaling=scaling,
+                max_positions=record.max_positions if name == "its own" else training,
+                length=to,
+            )
+        except (InvalidCheckpoint, UsageError) as error:
+            missing[name] = str(error)
+    if "longrope" not in ladders:
+        missing["longrope"] = (
+            "it divides each pair by a factor that was searched for a model, and this "
+            "configuration has none"
+        )
+    return RulesCompared(record, to, training, ladders, missing, environment("cpu", 0, command))
+
+
+def _rules(record: Rotary, training: int, to: int) -> dict[str, Mapping[str, Any]]:
+    factor = to / training
+    original = {"original_max_position_embeddings": training}
+    rules: dict[str, Mapping[str, Any]] = {
+        "none": {},
+        "linear": {"rope_type": "linear", "factor": factor},
+        "dynamic": {"rope_type": "dynamic", "factor": 1.0},
+        "yarn": {"rope_type": "yarn", "factor": factor, **original},
+        "llama3": {
+            "rope_type": "llama3", "factor": factor, "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0, **original,
+        },
+    }  # fmt: skip
+    if "long_factor" in record.scaling:
+        rules["longrope"] = {**record.scaling, "factor": factor, **original}
+    elif record.scaling:
+        rules["its own"] = record.scaling
+    return rules
+
+
+def _sentence(rule: Mapping[str, Any], pairs: int) -> str:
+    """Say what a rule slows down, what it leaves to new angles, and how far attention reaches."""
+    slowed = "no pair turns more slowly"
+    if rule["slowed"]:
+        most = rounded(rule["slowest"])
+        slowed = f"{rule['slowed']} of {pairs} pairs turn more slowly, up to {most} times"
+    told = (
+        f"{slowed}, and {_count(rule['extrapolated'], pairs)} turned to angles that training has "
+        f"not shown; the mean rotation of neighbours is {show(rule['kernel_at_1'])}"
+    )
+    if rule["attention_factor"] != 1:
+        told += f", and logits are multiplied by {show(rule['attention_factor'] ** 2)}"
+    return f"{told[0].upper()}{told[1:]}."
+
+
+def _count(number: int, pairs: int) -> str:
+    return "none is" if not number else f"{number} of {pairs} are"

@@ -1,0 +1,170 @@
+"""What follows from a way of resizing: its numbers beside those of the table before, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from posprobe.formatting import hundredths, listed, rounded, show
+from posprobe.tables import Grid, Layout
+
+if TYPE_CHECKING:
+    from posprobe.resizing.effects import EffectBlock, TurnsBlock
+
+#: Changes below which a cosine, and a norm as a share, is said to stay.
+SLIGHT, SHARE = 0.02, 0.05
+#: Factor within which a period is kept, or has grown with the table.
+ALIKE = 1.1
+
+
+def sentences(
+    how: str, new: EffectBlock, before: EffectBlock, old: Layout, layout: Layout, *, stretched: bool
+) -> tuple[str, ...]:
+    """Say what a way keeps, what it changes, and what a model makes of it.
+
+    Parameters
+    ----------
+    how
+        The way.
+    new, before
+        Numbers of the new table and of the old one.
+    old, layout
+        Of the positions before and after.
+    stretched
+        Whether the way spreads the old rows over the new range.
+    """
+    cells = "patches" if isinstance(layout, Grid) else "positions"
+    return (
+        _kept(new, old, layout, cells, stretched=stretched),
+        *_periods(new, before, old, layout, stretched=stretched),
+        *_changes(new, before),
+        *_copies(new, before, cells),
+        *_seams(new),
+        *_against(new, layout),
+        _follows(how, old, layout, stretched=stretched),
+    )
+
+
+def _kept(new: EffectBlock, old: Layout, layout: Layout, cells: str, *, stretched: bool) -> str:
+    if stretched:
+        return (
+            "Rows keep their relative places (mean centred cosine with the old row there "
+            f"{_cosine(new['same_place'])}) and not their {cells} "
+            f"({_cosine(new['same_position'])})."
+        )
+    if isinstance(old, Grid) and isinstance(layout, Grid):
+        height, width = min(old.height, layout.height), min(old.width, layout.width)
+        kept = f"The upper left {height} x {width} patches keep their rows"
+        more, fewer = layout.size > height * width, old.size > height * width
+    else:
+        kept = f"The first {min(old.size, layout.size)} positions keep their rows"
+        more, fewer = layout.size > old.size, layout.size < old.size
+    rest = ["those beyond are made"] * more + ["the rest of the old ones is cut off"] * fewer
+    return f"{'; '.join([kept, *rest])}."
+
+
+def _periods(
+    new: EffectBlock, before: EffectBlock, old: Layout, layout: Layout, *, stretched: bool
+) -> tuple[str, ...]:
+    """Tell for each axis whether the leading period is kept, changes with the table, or neither."""
+    sides = {"positions": (old.size, layout.size)}
+    if isinstance(old, Grid) and isinstance(layout, Grid):
+        sides = {"rows": (old.height, layout.height), "columns": (old.width, layout.width)}
+    told: dict[str, list[str]] = {"stays": [], "changes with the table": [], "is not kept": []}
+    for axis, (few, many) in sides.items():
+        was, now = (_leading(block["turns"].get(axis)) for block in (before, new))
+        if was is None or now is None:
+            continue
+        along = "" if axis == "positions" else f"along the {axis} "
+        if _alike(now / was, 1.0):
+            told["stays"].append(f"{along}at {rounded(now)}")
+        else:
+            scaled = stretched and _alike(now / was, many / few)
+            kind = "changes with the table" if scaled else "is not kept"
+            told[kind].append(f"{along}from {rounded(was)} to {rounded(now)}")
+    return tuple(
+        f"The leading period {kind}, {listed(axes)}." for kind, axes in told.items() if axes
+    )
+
+
+def _leading(turns: TurnsBlock | None) -> float | None:
+    return turns["periods"][0] if turns and turns["periods"] else None
+
+
+def _alike(factor: float, other: float) -> bool:
+    return 1 / ALIKE <= factor / other <= ALIKE
+
+
+def _changes(new: EffectBlock, before: EffectBlock) -> tuple[str, ...]:
+    told = []
+    neighbours, were = new["neighbour_cosine"], before["neighbour_cosine"]
+    if neighbours is not None and were is not None and abs(neighbours - were) > SLIGHT:
+        more = "more" if neighbours > were else "less"
+        told.append(f"neighbours are {more} alike ({_cosine(neighbours)}, before {_cosine(were)})")
+    even, was = new["translation_invariance"], before["translation_invariance"]
+    if even is not None and was is not None and abs(even - was) > SLIGHT:
+        more = "more" if even > was else "less"
+        told.append(f"distance decides {more} of the cosines ({show(even)}, before {show(was)})")
+    for name, what in (("norm_mean", "rows on average are"), ("norm_min", "the shortest row is")):
+        size, usual = float(new[name]), float(before[name])  # type: ignore[literal-required]
+        if usual and abs(size / usual - 1) > SHARE:
+            than = "longer" if size > usual else "shorter"
+            told.append(f"{what} {than} ({show(size)}, before {show(usual)})")
+    said = listed(told)
+    return (f"{said[0].upper()}{said[1:]}.",) if told else ()
+
+
+def _copies(new: EffectBlock, before: EffectBlock, cells: str) -> tuple[str, ...]:
+    more = new["copies"] - before["copies"]
+    if more <= 0:
+        return ()
+    return (
+        f"{more} rows are exact copies of others: the table does not tell these {cells} apart.",
+    )
+
+
+def _seams(new: EffectBlock) -> tuple[str, ...]:
+    pairs = [f"{left} and {right}" for left, right in new["seams"] or ()]
+    return (f"A seam appears between {listed(pairs)}.",) if pairs else ()
+
+
+def _against(new: EffectBlock, layout: Layout) -> tuple[str, ...]:
+    trained = new["against"]
+    if trained is None:
+        return ()
+    alike = "" if trained["cka"] is None else f", and a CKA of {hundredths(trained['cka'])}"
+    said = (
+        f"Its rows have a mean cosine of {_cosine(trained['row_cosine'])} with those of the table "
+        f"trained for a {layout}, a distance of {show(trained['distance'])} of its size{alike}."
+    )
+    return (said,)
+
+
+def _follows(how: str, old: Layout, layout: Layout, *, stretched: bool) -> str:
+    """Say what a model reads out of such a table before it is trained any further."""
+    if stretched and isinstance(layout, Grid):
+        return (
+            "What follows: parts of a picture are found where they were, and steps from patch to "
+            "patch are of another size than in training."
+        )
+    if stretched:
+        factor = layout.size / old.size
+        other = f"{rounded(max(factor, 1 / factor))} times as {'near' if factor > 1 else 'far'}"
+        return (
+            f"What follows: a model that goes by distances takes everything for {other}, at every "
+            "position."
+        )
+    if layout.size <= old.size:
+        return "What follows: nothing changes for the positions that are left."
+    beyond = {
+        "tile": "those of the beginning again",
+        "repeat-last": "the last one, whatever their order",
+    }.get(how, "a continuation that no training has seen")
+    return f"What follows: old {_what(layout)} are read as before; new ones are taken for {beyond}."
+
+
+def _what(layout: Layout) -> str:
+    return "patches" if isinstance(layout, Grid) else "positions"
+
+
+def _cosine(value: float | None) -> str:
+    return "undefined" if value is None else hundredths(value)

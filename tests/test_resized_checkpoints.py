@@ -1,0 +1,313 @@
+"""Copies of checkpoints with a resized table: other bytes are kept, and libraries run them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+import transformers as library
+from safetensors import safe_open
+from safetensors.numpy import save_file
+from timm.models import save_for_hf
+
+import posprobe as pp
+from posprobe.checkpoints.base import stored_bytes, widen_bfloat16
+from posprobe.cli import main
+from posprobe.errors import OutputError, UsageError
+from posprobe.resizing import copy_place, write_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+LAYERS: dict[str, Any] = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+}  # fmt: skip
+TEXT: dict[str, Any] = {**LAYERS, "vocab_size": 50, "max_position_embeddings": 32}
+IMAGE: dict[str, Any] = {**LAYERS, "image_size": 16, "patch_size": 4}
+SPECIAL: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0}
+
+
+def model(name: str) -> Any:
+    """Build a tiny model with a table of 32 positions, or of 4 x 4 patches."""
+    torch.manual_seed(0)
+    match name:
+        case "bert":
+            return library.BertModel(library.BertConfig(**TEXT))
+        case "roberta":
+            sizes = TEXT | {"max_position_embeddings": 34}
+            return library.RobertaModel(library.RobertaConfig(**sizes, pad_token_id=1))
+        case "gpt2":
+            config = library.GPT2Config(
+                n_embd=16, n_layer=1, n_head=2, n_positions=32, vocab_size=50, **SPECIAL
+            )
+            return library.GPT2LMHeadModel(config)
+        case "opt":
+            sizes = {"ffn_dim": 16, "word_embed_proj_dim": 16}
+            return library.OPTForCausalLM(library.OPTConfig(**TEXT | sizes))
+        case "vit":
+            return library.ViTModel(library.ViTConfig(**IMAGE))
+        case _:
+            text = TEXT | SPECIAL
+            return library.CLIPModel(library.CLIPConfig(text_config=text, vision_config=IMAGE))
+
+
+def tensors(folder: Path) -> dict[str, tuple[str, str]]:
+    """Return the file and the digest of every tensor, read by the safetensors package."""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            for name in file.keys():  # noqa: SIM118 - no mapping
+                values = file.get_tensor(name).reshape(-1).contiguous().view(torch.uint8)
+                found[name] = (path.name, sha256(values.numpy().tobytes()).hexdigest())
+    return found
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "to", "how", "changed"),
+    [
+        ("bert", "", 48, "linear", {"max_position_embeddings": 48}),
+        ("roberta", "", 48, "cubic", {"max_position_embeddings": 50}),
+        ("gpt2", "", 20, "sinusoids", {"n_positions": 20}),
+        ("opt", "", 48, "tile", {"max_position_embeddings": 48}),
+        ("vit", "", (6, 6), "bicubic", {"image_size": 24}),
+        ("vit", "", (3, 6), "transformers", {"image_size": [12, 24]}),
+        ("clip", "#vision", (6, 6), "bilinear", {"vision_config": {"image_size": 24}}),
+        ("clip", "#text", 40, "linear", {"text_config": {"max_position_embeddings": 40}}),
+    ],
+)
+def test_a_copy_differs_in_its_table_and_its_configuration(
+    name: str,
+    table: str,
+    to: int | tuple[int, int],
+    how: str,
+    changed: Mapping[str, Any],
+    tmp_path: Path,
+) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    made = model(name)
+    made.save_pretrained(source, max_shard_size="3KB" if name in ("gpt2", "vit") else "1GB")
+    (source / "sub").mkdir()
+    (source / "sub" / "words.txt").write_text("words")
+    before, stored = files(source), tensors(source)
+
+    old = pp.load(f"{source}{table}")
+    new = pp.resize(old, to=to, how=how)
+    write_checkpoint(f"{source}{table}", new, copy)
+
+    assert files(source) == before
+    assert set(files(copy)) == set(before)
+    copied = tensors(copy)
+    assert list(copied) == list(stored)
+    assert [key for key in stored if copied[key] != stored[key]] == [old.source.tensor]
+    config, was = (json.loads((folder / "config.json").read_bytes()) for folder in (copy, source))
+    for key, value in changed.items():
+        was[key] = was[key] | value if isinstance(value, dict) else value
+    assert config == was
+
+    back = pp.load(f"{copy}{table}")
+    assert np.array_equal(back.values, new.values)
+    assert back.layout == new.layout
+    assert back.prefix is None or np.array_equal(back.prefix, np.asarray(old.prefix))
+    again = type(made).from_pretrained(copy)
+    with torch.no_grad():
+        if isinstance(to, tuple) and name == "vit":
+            again(torch.zeros(1, 3, 4 * to[0], 4 * to[1]))
+        elif isinstance(to, int) and name != "clip":
+            again(torch.full((1, to), 3))
+
+
+def test_an_index_states_the_new_size(tmp_path: Path) -> None:
+    model("gpt2").save_pretrained(tmp_path / "source", max_shard_size="3KB")
+    new = pp.resize(pp.load(str(tmp_path / "source")), to=64, how="tile")
+    write_checkpoint(str(tmp_path / "source"), new, tmp_path / "copy")
+    one, two = (
+        json.loads((tmp_path / name / "model.safetensors.index.json").read_bytes())
+        for name in ("source", "copy")
+    )
+    assert one["weight_map"] == two["weight_map"]
+    assert two["metadata"]["total_size"] - one["metadata"]["total_size"] == 32 * 16 * 4
+
+
+def test_timm_builds_the_copy_at_its_new_size(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "img_size": 32,
+        "patch_size": 8,
+        "embed_dim": 16,
+        "depth": 1,
+        "num_heads": 2,
+    }
+    made = timm.create_model("vit_tiny_patch16_224", num_classes=3, **sizes)
+    source = tmp_path / "source"
+    options: dict[str, Any] = {"model_config": {"num_classes": 3}, "model_args": sizes}
+    save_for_hf(made, str(source), **options, safe_serialization=True)
+    new = pp.resize(pp.load(str(source)), to=(6, 6), how="bicubic")
+    write_checkpoint(str(source), new, tmp_path / "copy")
+    built: Any = timm.create_model(f"local-dir:{tmp_path / 'copy'}", pretrained=True)
+    assert np.array_equal(built.pos_embed[0, 1:].detach().numpy(), new.values)
+    built(torch.zeros(1, 3, 48, 48))
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 5, 3), (4, 5, 3), (1, 3, 6, 6), (20, 1, 3)])
+def test_every_way_to_store_a_table_is_kept(shape: tuple[int, ...], tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=shape).astype(np.float16)
+    others: dict[str, Any] = {"a": np.arange(3, dtype=np.int8), "z": np.ones((2, 2), np.float32)}
+    name = "wpe.weight" if shape[1] == 1 else "pos_embed"
+    save_file({name: values, **others}, tmp_path / "one.safetensors")
+    old = pp.load(str(tmp_path / "one.safetensors"))
+    sequence = isinstance(old.layout, pp.Sequence)
+    new = pp.resize(old, to=30 if sequence else (7, 7), how="tile")
+    copy = tmp_path / "copy"
+    write_checkpoint(str(tmp_path / "one.safetensors"), new, copy)
+    back = pp.load(str(copy / "one.safetensors"))
+    assert np.array_equal(back.values, new.values)
+    assert back.source.shape is not None
+    assert (back.source.dtype, len(back.source.shape)) == ("F16", len(shape))
+    one, two = tensors(tmp_path), tensors(copy)
+    assert all(one[name] == two[name] for name in others)
+
+
+def test_bfloat16_is_rounded_as_pytorch_does() -> None:
+    values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    values[:2] = 1 + 2**-8, 1 + 3 * 2**-8  # ties, which go to the even number
+    theirs = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
+    ours = widen_bfloat16(np.frombuffer(stored_bytes(values, "BF16"), "<u2"))
+    assert np.array_equal(ours, theirs)
+
+
+def test_weights_in_other_formats_are_left_out(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    model("bert").save_pretrained(source)
+    (source / "pytorch_model.bin").write_bytes(b"old")
+    new = pp.resize(pp.load(str(source)), to=40, how="linear")
+    told = write_checkpoint(str(source), new, tmp_path / "copy")
+    assert not (tmp_path / "copy" / "pytorch_model.bin").exists()
+    assert any("left out" in line and "pytorch_model.bin" in line for line in told)
+
+
+# What is refused, and what it leaves.
+
+
+def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    model("bert").save_pretrained(source)
+    for place, says in (
+        (source, "it exists"),
+        (tmp_path, "it exists"),
+        (source / "copy", "inside the checkpoint"),
+        (tmp_path / "no" / "copy", "there is no folder"),
+    ):
+        with pytest.raises(OutputError, match=says):
+            copy_place(str(source), place)
+    for ref, says in (("gpt2", "Download it first"), ("sinusoidal:8x4", "is no checkpoint")):
+        with pytest.raises(UsageError, match=says):
+            copy_place(ref, tmp_path / "copy")
+
+
+def test_a_pickle_is_refused(tmp_path: Path) -> None:
+    name = "embeddings.position_embeddings.weight"
+    torch.save({name: torch.zeros(8, 4)}, tmp_path / "model.bin")
+    new = pp.resize(pp.load(str(tmp_path / "model.bin")), to=16, how="tile")
+    with pytest.raises(UsageError, match="copies checkpoints in safetensors"):
+        write_checkpoint(str(tmp_path / "model.bin"), new, tmp_path / "copy")
+
+
+def test_a_copy_that_would_be_misread_is_not_left(tmp_path: Path) -> None:
+    # The grid of a spectrogram follows from lengths and strides, which nothing here changes.
+    config = {
+        "model_type": "audio-spectrogram-transformer", "num_mel_bins": 8, "max_length": 12,
+        "patch_size": 4, "frequency_stride": 2, "time_stride": 2,
+    }  # fmt: skip
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "config.json").write_text(json.dumps(config))
+    table = np.random.default_rng(0).normal(size=(1, 2 + 3 * 5, 4)).astype(np.float32)
+    save_file({"embeddings.position_embeddings": table}, source / "model.safetensors")
+    new = pp.resize(pp.load(str(source)), to=(6, 10), how="tile")
+    with pytest.raises(OutputError, match="states the size in a way that is not known"):
+        write_checkpoint(str(source), new, tmp_path / "copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_tables_that_share_a_key_of_the_configuration_are_refused(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {
+        "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "vocab_size": 50,
+        "max_position_embeddings": 32,
+    }  # fmt: skip
+    library.BartModel(library.BartConfig(**sizes)).save_pretrained(tmp_path / "source")
+    ref = f"{tmp_path / 'source'}#decoder"
+    new = pp.resize(pp.load(ref), to=48, how="tile")
+    with pytest.raises(OutputError, match=r"one size for decoder.* and for encoder"):
+        write_checkpoint(ref, new, tmp_path / "copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+# The command.
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["posprobe", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(str(ended.value.code))
+
+
+@pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "csv"])
+def test_what_the_command_writes_is_read_again(
+    suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / f"new.{suffix}"
+    ref = "sample:digits-vit"
+    options = ["--to", "6x10", "--how", "fourier", "-o", str(file), "--quiet"]
+    assert run(monkeypatch, "resize", ref, *options) == 0
+    assert capsys.readouterr().out.strip() == str(file)
+    made = pp.resize(pp.load(ref), to=(6, 10), how="fourier")
+    back = pp.load(str(file), grid=(6, 10))
+    assert np.array_equal(back.values.astype(np.float32), made.values)
+    one, two = (pp.analyze(table, only=["similarity"], nulls=0).to_dict() for table in (made, back))
+    assert one["similarity"] == two["similarity"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["sample:digits-vit", "--to", "6x6", "-o", "new.npy"], 2, "--how says in which"),
+        (["sample:digits-vit", "--to", "six", "--how", "tile", "-o", "new.npy"], 2, "a size reads"),
+        (["sample:digits-vit", "--to", "6x6", "--how", "tile", "-o", "n.txt"], 2, "the suffix"),
+        (["rotary:64x8", "--to", "128", "--how", "tile", "-o", "new.npy"], 5, "no table"),
+        (["old.npy", "--to", "9", "--how", "tile", "-o", "old.npy"], 2, "read from this file"),
+        (["gpt2", "--to", "9", "--how", "tile", "--into", "new"], 2, "hf download gpt2"),
+        (
+            ["old.npy", "--to", "9", "--how", "tile", "--into", "new", "--rows", "0:3"],
+            2,
+            "as a whole",
+        ),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    arguments: list[str],
+    code: int,
+    says: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("old.npy", np.random.default_rng(0).normal(size=(8, 4)))
+    before = files(tmp_path)
+    assert run(monkeypatch, "resize", *arguments) == code
+    said = capsys.readouterr()
+    assert says in said.err
+    assert said.out == ""
+    assert files(tmp_path) == before

@@ -1,0 +1,242 @@
+"""What is said of ways of resizing: numbers follow from the way, sentences from the numbers."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import posprobe as pp
+from posprobe.cli.show import summary
+from posprobe.errors import NoPositionTable, UsageError
+from posprobe.report import render_bundle, to_json
+from posprobe.resizing import compare, compare_rules, compare_ways
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from posprobe.schemes import Rotary
+
+MINILM = "sample:all-minilm-l6-v2"
+
+
+def helix(size: int, period: float = 24.0) -> NDArray[np.float64]:
+    """A helix in eight dimensions, with a little noise."""
+    time = np.arange(size)
+    turn = 2 * np.pi * time / period
+    axes = np.random.default_rng(0).normal(size=(3, 8))
+    made = np.stack([np.cos(turn), np.sin(turn), time / size], axis=1) @ axes
+    return np.asarray(made + 0.01 * np.random.default_rng(1).normal(size=made.shape))
+
+
+def by_way(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {way["how"]: way for way in document["ways"]}
+
+
+def said(way: dict[str, Any]) -> str:
+    return " ".join(way["sentences"])
+
+
+def follows_the_schema(document: dict[str, Any]) -> bool:
+    text = (files("posprobe.report") / "schema" / "resizing-1.json").read_text(encoding="utf-8")
+    validator = jsonschema.Draft202012Validator(json.loads(text))
+    return not list(validator.iter_errors(json.loads(to_json(document))))
+
+
+def test_periods_are_scaled_by_ways_that_stretch_and_kept_by_ways_that_continue() -> None:
+    document = compare_ways(pp.table(helix(120)), to=240).to_dict()
+    ways = by_way(document)
+    assert document["before"]["turns"]["positions"]["periods"][0] == pytest.approx(24, rel=0.02)
+    for how, way in ways.items():
+        period = way["turns"]["positions"]["periods"][0]
+        if how in ("linear", "cubic", "fourier"):
+            assert period == pytest.approx(48, rel=0.05), how
+            assert "The leading period changes with the table, from 2" in said(way)
+            assert way["same_place"] > 0.97 > 0.5 > way["same_position"]
+        elif how in ("tile", "sinusoids"):
+            assert period == pytest.approx(24, rel=0.05), how
+            assert "The leading period stays, at 2" in said(way)
+        if way["kind"] == "continues":
+            assert way["same_position"] == pytest.approx(1)
+    assert follows_the_schema(document)
+
+
+def test_axes_of_a_grid_have_periods_of_their_own() -> None:
+    turns = 2 * np.pi * np.arange(24)[:, None] / np.array([[6.0, 11.0]])
+    rows, columns = (np.stack([np.cos(turn), np.sin(turn)], axis=1) for turn in turns.T)
+    cells = np.concatenate(
+        [np.repeat(rows[:, None], 24, axis=1), np.repeat(columns[None], 24, axis=0)], axis=2
+    )
+    table = pp.table(cells.reshape(-1, 4), grid=(24, 24))
+    way = by_way(compare_ways(table, to=(48, 24), ways=("bilinear",)).to_dict())["bilinear"]
+    assert "The leading period stays, along the columns at 1" in said(way)
+    assert "The leading period changes with the table, along the rows from 6 to 1" in said(way)
+
+
+def test_copies_and_seams_are_those_that_the_way_makes() -> None:
+    table = pp.load(MINILM)
+    ways = by_way(compare_ways(table, to=800, ways=("tile", "linear", "repeat-last")).to_dict())
+    assert (ways["tile"]["copies"], ways["repeat-last"]["copies"]) == (288, 288)
+    assert ways["tile"]["seams"] == [[511, 512]]  # that of the table, at 127 and 639, is old
+    assert ways["linear"]["seams"] == []
+    assert "288 rows are exact copies of others" in said(ways["tile"])
+
+
+def test_cutting_changes_nothing_that_is_left() -> None:
+    table = pp.table(helix(120))
+    way = by_way(compare_ways(table, to=60, ways=("tile",)).to_dict())["tile"]
+    assert way["norm_mean"] == pytest.approx(np.linalg.norm(table.values[:60], axis=1).mean())
+    assert "the rest of the old ones is cut off" in said(way)
+    assert "nothing changes for the positions that are left" in said(way)
+
+
+def test_a_table_against_itself_is_at_no_distance() -> None:
+    longer = pp.table(helix(90))
+    ways = by_way(
+        compare_ways(pp.table(helix(90)), to=90, ways=("linear",), against=longer).to_dict()
+    )
+    assert ways["linear"]["against"] == pytest.approx({"row_cosine": 1, "distance": 0, "cka": 1})
+
+
+def test_distances_are_those_of_their_definition() -> None:
+    rng = np.random.default_rng(0)
+    old, trained = pp.table(rng.normal(size=(12, 5))), pp.table(rng.normal(size=(20, 5)))
+    found = by_way(compare_ways(old, to=20, ways=("cubic",), against=trained).to_dict())["cubic"]
+    made = pp.resize(old, to=20, how="cubic").values
+    distance = np.linalg.norm(made - trained.values) / np.linalg.norm(trained.values)
+    cosines = [
+        a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+        for a, b in zip(made, trained.values, strict=True)
+    ]
+    assert found["against"]["distance"] == pytest.approx(distance)
+    assert found["against"]["row_cosine"] == pytest.approx(np.mean(cosines))
+
+
+def test_a_grid_is_told_by_its_axes() -> None:
+    document = compare_ways(pp.load("sample:digits-vit"), to=(16, 8)).to_dict()
+    ways = by_way(document)
+    assert set(document["before"]["turns"]) == {"rows", "columns"}
+    assert ways["tile"]["copies"] == 64
+    assert "The upper left 8 x 8 patches keep their rows; those beyond are made." in said(
+        ways["sinusoids"]
+    )
+    assert document["missing"] == {}
+    assert follows_the_schema(document)
+    text = " ".join(summary(document).split())
+    assert "from a grid of 8 × 8 to a grid of 16 × 8" in text
+    assert all(f"* {how}:" in text for how in ways)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.zeros((10, 3)), np.ones((10, 3)), np.eye(10)[:, :1], np.arange(6.0).reshape(2, 3)],
+    ids=["zeros", "constant", "one column", "two rows"],
+)
+def test_degenerate_tables_are_told_without_a_number_that_is_none(
+    values: NDArray[np.float64],
+) -> None:
+    document = compare_ways(pp.table(values), to=15).to_dict()
+    assert follows_the_schema(document)
+    for way in (document["before"], *document["ways"]):
+        for key in ("neighbour_cosine", "same_place", "seams"):
+            assert (way[key] is None) == (key in way["undefined"])
+    assert "nan" not in summary(document).lower()
+
+
+def test_a_table_of_another_size_is_no_measure() -> None:
+    table = pp.table(helix(20))
+    with pytest.raises(UsageError, match="a table of the new size, a sequence of 30"):
+        compare_ways(table, to=30, against=table)
+    with pytest.raises(UsageError, match="Name a table of the same width"):
+        compare_ways(table, to=30, against=pp.sinusoidal(30, 4))
+
+
+def test_a_bundle_is_written_and_rendered_again(tmp_path: Path) -> None:
+    folder = compare_ways(pp.table(helix(60)), to=90).save(tmp_path / "ways")
+    rotations = compare_rules(rotary("rotary:512x16"), to=2048).save(tmp_path / "rules")
+    for bundle, drawn in ((folder, {"cosines", "norms"}), (rotations, {"wavelengths", "decay"})):
+        page = (bundle / "report.html").read_bytes()
+        assert {path.stem for path in (bundle / "figures").glob("*.svg")} == drawn
+        assert render_bundle(bundle).read_bytes() == page
+    with np.load(folder / "arrays.npz") as arrays:
+        assert arrays["tile_norms"].shape == (90,)
+        # Small tables are not averaged.
+        made = pp.similarity(pp.resize(pp.table(helix(60)), to=90, how="cubic"))
+        np.testing.assert_allclose(arrays["cubic_cosines"], made.centered.matrix, atol=1e-9)
+
+
+# Rotary positions.
+
+
+def rotary(text: str) -> Rotary:
+    (record,) = pp.load_schemes(text)
+    assert isinstance(record, pp.Rotary)
+    return record
+
+
+def rules(text: str, to: int) -> dict[str, dict[str, Any]]:
+    document = compare_rules(rotary(text), to=to).to_dict()
+    assert follows_the_schema(document)
+    return {rule["rule"]: rule for rule in document["rules"]}
+
+
+def test_rules_do_to_a_ladder_what_their_formulas_say() -> None:
+    training, to, dim = 4096, 16384, 128
+    found = rules(f"rotary:{training}x{dim}", to)
+    omega = 10_000.0 ** (-np.arange(0, dim, 2) / dim)
+    never = int((training * omega < 2 * np.pi).sum())
+    assert found["none"]["extrapolated"] == never == 64 - found["none"]["whole_turn"]
+    assert found["none"]["slowed"] == found["linear"]["kept"] == 0
+    assert found["linear"]["interpolated"] == never
+    assert found["linear"]["slowest"] == pytest.approx(4)
+    # NTK-aware: base * 4 ** (d / (d - 2)) leaves the fastest pair and slows the slowest 4 times.
+    assert (found["dynamic"]["kept"], found["dynamic"]["interpolated"]) == (1, 1)
+    assert found["dynamic"]["slowest"] == pytest.approx(4)
+    assert found["yarn"]["attention_factor"] == pytest.approx(0.1 * np.log(4) + 1)
+    assert found["llama3"]["kept"] == int((training * omega / (2 * np.pi) >= 4).sum())
+    mean = np.cos(omega / 4 * to).mean()
+    assert found["linear"]["kernel_at_to"] == pytest.approx(mean)
+    assert found["linear"]["longest_wavelength"] == pytest.approx(4 * 2 * np.pi / omega[-1])
+
+
+def test_a_ladder_whose_pairs_all_turn_extrapolates_nothing() -> None:
+    found = rules("rotary:4096x16,base=10", 8192)
+    assert found["none"]["extrapolated"] == 0
+    assert found["none"]["whole_turn"] == 8
+
+
+def test_the_checkpoints_own_rule_is_among_them() -> None:
+    factors = {"long_factor": [2.0, 4.0], "short_factor": [1.0, 1.0]}
+    record = pp.Rotary(
+        4, "mine", pp.Source("mine", "made here"), max_positions=8192, training_length=1024,
+        scaling={"rope_type": "longrope", **factors, "original_max_position_embeddings": 1024},
+    )  # fmt: skip
+    document = compare_rules(record, to=4096).to_dict()
+    own = next(rule for rule in document["rules"] if rule["rule"] == "longrope")
+    assert (own["slowed"], own["slowest"]) == (2, 4)
+    assert "longrope" not in document["missing"]
+
+
+def test_what_cannot_be_asked_of_encodings_without_a_table() -> None:
+    (alibi,) = pp.load_schemes("alibi:64x4")
+    with pytest.raises(NoPositionTable, match="no table that could be resized"):
+        compare((alibi,), to=128)
+    record = rotary("rotary:64x8")
+    with pytest.raises(UsageError, match="Choose --to above 64"):
+        compare((record,), to=64)
+    with pytest.raises(UsageError, match="without --how"):
+        compare((record,), to=128, how="tile")
+    with pytest.raises(UsageError, match="it has 2 rotary encodings"):
+        compare((record, record), to=128)
+    flat = pp.Rotary(8, "patches", record.source, max_positions=64, axes=2)
+    with pytest.raises(UsageError, match="turns along 2 axes"):
+        compare((flat,), to=128)
+    unknown = pp.Rotary(8, "no length", record.source)
+    with pytest.raises(UsageError, match="states no length"):
+        compare((unknown,), to=128)
