@@ -19,6 +19,7 @@ from posprobe.nulls import MAX_DRAWS
 from posprobe.progress import shown, stage
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import DRAWS, environment
+from posprobe.report.files import folder_there, there
 from posprobe.report.forward import ForwardAnalysis
 
 if TYPE_CHECKING:
@@ -163,11 +164,11 @@ def _check(given: Contexts, nulls: int) -> None:
         )
     if given.text and given.images:
         raise UsageError("--text and --images: a model takes one of them.")
-    if given.text and not given.text.exists():
+    if given.text and not there(given.text):
         raise UnknownReference(
             f"{given.text}: the text cannot be read (there is no such file). Check the path."
         )
-    if given.images and not given.images.is_dir():
+    if given.images and not folder_there(given.images):
         raise UnknownReference(f"{given.images}: there is no such folder. Check the path.")
     least = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
     for name, number in least.items():

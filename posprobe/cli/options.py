@@ -17,6 +17,7 @@ from posprobe.cli.show import found
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
+from posprobe.report.files import there
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme
@@ -164,7 +165,7 @@ def load_records(
 
     called = _called(refs, labels or ())
     formula = refs[0].partition(",")[0]
-    if formula in FORMULAS and not Path(refs[0]).exists():
+    if formula in FORMULAS and not there(Path(refs[0])):
         raise UsageError(
             f"{refs[0]}: alone it takes the first table's shape, so it cannot be the first. Put it "
             f"after a table, or name its sizes: {formula}:{'x'.join(FORMULAS[formula].sizes)}."

@@ -10,7 +10,7 @@ import numpy as np
 
 from posprobe.errors import OutputError, UsageError
 from posprobe.report.analysis import describe
-from posprobe.report.files import expanded, there, whole_files
+from posprobe.report.files import expanded, folder_there, there, whole_files
 
 if TYPE_CHECKING:
     from posprobe.tables import PositionTable
@@ -53,7 +53,7 @@ def table_path(path: Path) -> Path:
         raise UsageError(f"{path}: the suffix must be .npy, .npz, .safetensors or .csv.")
     if not there(path.parent):
         raise OutputError(f"{path}: there is no folder {path.parent}. Make it first.")
-    if path.is_dir():
+    if folder_there(path):
         raise OutputError(f"{path}: it is a folder. Choose another name.")
     return path
 

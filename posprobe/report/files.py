@@ -213,6 +213,14 @@ def there(path: Path) -> bool:
         return False
 
 
+def folder_there(path: Path) -> bool:
+    """Tell whether a path names a folder; an impossible name does not."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def _prefix(target: Path) -> str:
     # A name may be as long as a name can be: what is made of it must not be longer.
     return f".posprobe-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:12]}-"

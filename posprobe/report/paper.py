@@ -18,7 +18,7 @@ from posprobe.progress import stage
 from posprobe.report.analysis import DRAWS
 from posprobe.report.captions import caption
 from posprobe.report.comparison import relabelled
-from posprobe.report.files import expanded, recover, there, whole_files
+from posprobe.report.files import expanded, folder_there, recover, there, whole_files
 from posprobe.report.own import read_regular
 from posprobe.report.paper_kinds import (
     Record,
@@ -137,8 +137,8 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
         raise UsageError(f"{path}: the suffix must be .pdf, .svg or .png.")
     beside = path.with_suffix(".caption.txt")
     try:
-        inside = path.parent.is_dir()
-        folder = next((place for place in (path, beside) if place.is_dir()), None)
+        inside = folder_there(path.parent)
+        folder = next((place for place in (path, beside) if folder_there(place)), None)
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: no file can have this name ({error}).") from error
     if not inside:

@@ -28,7 +28,7 @@ from posprobe.families.values import rows_of
 from posprobe.formatting import listed
 from posprobe.progress import stage
 from posprobe.reference import Reference, parse_reference
-from posprobe.report.files import expanded, scratch, there, uninterrupted
+from posprobe.report.files import expanded, folder_there, scratch, there, uninterrupted
 from posprobe.tables import Grid, PositionTable
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def copy_place(reference: str, folder: Path) -> Path:
     target, source = expanded(folder), _source(parse_reference(reference))
     if there(target):
         raise OutputError(f"{folder}: it exists, and a copy is written to a new folder only.")
-    if not target.parent.is_dir():
+    if not folder_there(target.parent):
         raise OutputError(f"{folder}: there is no folder {target.parent}. Make it first.")
     if source.is_dir() and target.parent.resolve().is_relative_to(source.resolve()):
         raise OutputError(f"{folder}: it lies inside the checkpoint itself. Choose another place.")

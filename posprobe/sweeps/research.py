@@ -28,7 +28,7 @@ from posprobe.nulls import NULLS
 from posprobe.report import analyze_schemes
 from posprobe.report.analysis import DRAWS, check_request
 from posprobe.report.captions import DIGITS
-from posprobe.report.files import expanded
+from posprobe.report.files import expanded, there
 from posprobe.report.index import HEADLINE
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
@@ -156,7 +156,7 @@ def _sweep_in(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
         raise UsageError(
             "there is nothing to make a table of. Name references, or a sweep's folder."
         )
-    folders = [path for each in sources if ((path := expanded(Path(each))) / store.ABOUT).is_file()]
+    folders = [path for each in sources if there((path := expanded(Path(each))) / store.ABOUT)]
     if folders and len(sources) > 1:
         raise UsageError(f"{folders[0]}: a sweep stands alone. Name one sweep, or references.")
     return folders[0] if folders else None
