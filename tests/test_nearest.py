@@ -186,7 +186,11 @@ def test_what_ships_is_small_and_what_the_samples_are() -> None:
         assert about["source"]
         assert about["numbers"]["pca.stable_rank"] >= 1
     for name in NAMES:
-        assert known[name][1].to_dict() == fingerprint(pp.load(f"sample:{name}")).to_dict()
+        mine, shipped = fingerprint(pp.load(f"sample:{name}")), known[name][1]
+        assert mine.sha256 == shipped.sha256
+        # Another machine may round a sum of products the other way.
+        np.testing.assert_allclose(mine.rows, shipped.rows, rtol=2e-3, atol=1e-3)
+        np.testing.assert_allclose(mine.blocks, shipped.blocks, rtol=2e-3, atol=1e-3)
     # The fine-tunes of a real model, and its half-precision twin.
     base = known["rxnfp-pretrained"][1]
     for name in ("rxnfp-ft", "rxnfp-ft-10k"):

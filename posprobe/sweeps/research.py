@@ -279,7 +279,11 @@ def _caption(
     sentences = [f"Position {'table' if one else 'tables'} and encodings in numbers."]
     drawn = f"{made.nulls} draws" if made.nulls else "all draws"
     seeded = "" if made.seed is None else f" (seed {made.seed})"
-    if any(_BESIDE.search(key) and f".{band}." in key for row in found for key in row):
+    if any(
+        _BESIDE.search(key) and f".{band}." in key and value is not None
+        for row in found
+        for key, value in row.items()
+    ):
         meaning = f"the null model {band}, {NULLS[band or '']}"
         sentences.append(f"In small type: 5 to 95 % of {drawn}{seeded} of {meaning}.")
     models = [name for name in beside if name in NULLS]
