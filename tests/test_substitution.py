@@ -506,7 +506,7 @@ def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() ->
 def test_what_cannot_be_taken_away_is_one_clear_error() -> None:
     config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=WIDTH, n_layer=1, n_head=2)
     bloom: Any = transformers.BloomModel(config)
-    with pytest.raises(UsageError, match="it has neither"):
+    with pytest.raises(UsageError, match="T5's biases"):
         pp.substitution_effect(bloom, [tokens(2)])
     with pytest.raises(UsageError, match="no table of positions"):
         pp.substitution_effect(llama(), [tokens(2)], rows=slice(0, 4))
