@@ -436,6 +436,20 @@ def test_random_contexts_have_no_loss_and_masks_that_are_unknown_neither() -> No
     assert "which token masks" in unmasked.undefined["loss"]
 
 
+def test_a_model_that_is_not_the_same_when_run_again_says_so() -> None:
+    model = bert()
+    noise = torch.Generator().manual_seed(0)
+
+    def shake(*given: Any) -> Any:
+        return given[-1] + 1e-3 * torch.randn(given[-1].shape, generator=noise)
+
+    handle = model.embeddings.register_forward_hook(shake)
+    found = pp.substitution_effect(model, [tokens(3)])
+    handle.remove()
+    assert "not the same" in found.notes[0]
+    assert (found["itself"].costs["states"].value or 0) > 1e-5
+
+
 @pytest.mark.parametrize("model", [torch.nn.Linear(4, 4), timm_vit(pos_embed="none")])
 def test_models_without_one_table_are_one_clear_error(model: Any) -> None:
     with pytest.raises(UsageError, match="one table of positions"):
@@ -492,7 +506,7 @@ def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() ->
 def test_what_cannot_be_taken_away_is_one_clear_error() -> None:
     config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=WIDTH, n_layer=1, n_head=2)
     bloom: Any = transformers.BloomModel(config)
-    with pytest.raises(UsageError, match="it has neither"):
+    with pytest.raises(UsageError, match="T5's biases"):
         pp.substitution_effect(bloom, [tokens(2)])
     with pytest.raises(UsageError, match="no table of positions"):
         pp.substitution_effect(llama(), [tokens(2)], rows=slice(0, 4))

@@ -35,6 +35,11 @@ from posprobe.tables import Grid
 if TYPE_CHECKING:
     import torch
 
+#: Parts of the names of models whose heads give answers: probabilities of tokens, or of classes.
+TASKS = (
+    "LMHeadModel", "ForCausalLM", "ForMaskedLM", "ForSequenceClassification",
+    "ForTokenClassification", "ForImageClassification",
+)  # fmt: skip
 #: Numbers of which probabilities are computed at a time, in double precision.
 AT_A_TIME = 2**23
 
@@ -171,12 +176,13 @@ def _prepared(model: Any, batch: torch.Tensor, target: Target, *, random: bool) 
 def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
     """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
 
-    A single number is no answer among several, and a map of classes has no tokens.
+    A single number is no answer among several. What other heads return can be anything, such as the
+    pixels that were hidden.
     """
     logits: Any
     if is_timm(model):
         logits = model(batch) if getattr(model, "num_classes", 0) else None
-    elif not hasattr(model, "config") or body_of(model) is model:
+    elif not any(task in type(model).__name__ for task in TASKS):
         logits = None
     else:
         options = {"use_cache": False} if hasattr(body_of(model).config, "use_cache") else {}
@@ -330,6 +336,9 @@ def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> Su
     weight, count, losses = sums.counted
     along = by_position(sums.places, weight, count, norm=main == "states")
     there = len(weight) > 1
+    again = found[main][0].value
+    if again:
+        notes = (*notes, f"the model is not the same when run again: {again:.1e} of costs is that")
     return SubstitutionEffect(
         substitutes=tuple(
             Substitute(

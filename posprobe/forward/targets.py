@@ -100,7 +100,8 @@ def find_target(
         target = _rotations(model, batch) or _biases(model, batch)
         if target is None:
             raise UsageError(
-                f"{error} Rotations and T5's biases are replaced as well, and it has neither."
+                f"{error} Of several parts name one, as REF#decoder; of models without a table "
+                "rotations and T5's biases are taken away."
             ) from error
         if tables or rows is not None:
             raise UsageError(
