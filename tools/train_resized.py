@@ -167,7 +167,7 @@ def trained(text: torch.Tensor, length: int) -> GPT2LMHeadModel:
         logits = model(input_ids=batch).logits[:, :-1]
         loss = functional.cross_entropy(logits.transpose(1, 2), batch[:, 1:])
         optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
