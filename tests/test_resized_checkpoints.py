@@ -279,6 +279,17 @@ def test_what_the_command_writes_is_read_again(
     assert one["similarity"] == two["similarity"]
 
 
+def test_without_a_file_the_command_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--to", "256", "--json", "--quiet", "--out", str(tmp_path / "bundle")]
+    assert run(monkeypatch, "resize", "rotary:64x8", *options) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [rule["rule"] for rule in document["rules"]][:2] == ["none", "linear"]
+    assert json.loads((tmp_path / "bundle" / "analysis.json").read_bytes()) == document
+    assert "from 64 positions to 256" in (tmp_path / "bundle" / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -288,6 +299,8 @@ def test_what_the_command_writes_is_read_again(
         (["rotary:64x8", "--to", "128", "--how", "tile", "-o", "new.npy"], 5, "no table"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "old.npy"], 2, "read from this file"),
         (["gpt2", "--to", "9", "--how", "tile", "--into", "new"], 2, "hf download gpt2"),
+        (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--json"], 2, "the comparison"),
+        (["alibi:64x4", "--to", "128"], 5, "hold at any length"),
         (
             ["old.npy", "--to", "9", "--how", "tile", "--into", "new", "--rows", "0:3"],
             2,
