@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 #: Lowest share that is drawn: what is below stands at the edge, as an arrow.
 LOWEST = -0.5
-#: Letters of a label beside a dot.
-LETTERS = 40
+#: Letters of a label beside a dot, and in a column of a paper.
+LETTERS, FEW_LETTERS = 40, 26
 #: Points of a curve along positions: each is the mean of its neighbours.
 POINTS = 28
 #: Kinds that are curves over their size, with look and name.
 CURVES = {
     "components": ((BLUE, "-", "o"), "leading components"),
-    "sinusoids": ((RED, (0, (5, 1.5)), "s"), "best sinusoids"),
+    "sinusoids": ((RED, (0, (5, 1.5)), "s"), "best sinusoids (two directions each)"),
     "band": ((BLUE, "-", "o"), "without this band"),
     "fastest": ((RED, (0, (5, 1.5)), "s"), "without it and all faster ones"),
     "head": ((BLUE, "", "o"), "this head's biases at their mean"),
@@ -68,7 +68,9 @@ def plot(ax: Axes, found: SubstitutionEffect) -> None:
             float(best), color=INK, linewidth=0.8, linestyle=(0, (5, 1.2, 1, 1.2)),
             label="best random table",
         )  # fmt: skip
-    _limits(ax.set_ylim, found)
+    best_one = [random[int(np.nanargmax(values))]] if known.size else []
+    curves = [each for each in found.substitutes if each.kind in CURVES]
+    _limits(ax.set_ylim, found, [*curves, *best_one])
     if sizes and found.scheme == "table":
         ax.set_xscale("log")
         ax.set_xticks(sorted(sizes), [str(k) for k in sorted(sizes)])
@@ -78,7 +80,7 @@ def plot(ax: Axes, found: SubstitutionEffect) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0))
 
 
-def _others(ax: Axes, found: SubstitutionEffect) -> None:
+def _others(ax: Axes, found: SubstitutionEffect, letters: int) -> None:
     """Draw what every other explanation keeps, each on a line of its own."""
     # Shares are of what removing costs, which keeps none of it.
     left_out = found.removed if _shares(found) else ""
@@ -97,10 +99,10 @@ def _others(ax: Axes, found: SubstitutionEffect) -> None:
             marker="<" if value != values[at] else "o", markersize=3,
         )  # fmt: skip
         ax.axhline(at, color=GRID, linewidth=0.4, zorder=0)
-    ax.set_yticks(place, [shortened(each.label, LETTERS) for each in others])
+    ax.set_yticks(place, [shortened(each.label, letters) for each in others])
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(len(others) - 0.4, -0.6)
-    _limits(ax.set_xlim, found)
+    _limits(ax.set_xlim, found, others)
     ax.axvline(0, color=MUTED, linewidth=0.5)
     ax.set_xlabel(_axis(found))
 
@@ -173,10 +175,12 @@ def _within(found: SubstitutionEffect, values: Any) -> Any:
     return np.maximum(values, LOWEST) if _shares(found) else values
 
 
-def _limits(set_limits: Any, found: SubstitutionEffect) -> None:
+def _limits(set_limits: Any, found: SubstitutionEffect, shown: Sequence[Substitute]) -> None:
     if _shares(found):
-        values, _ = _numbers(found, found.substitutes)
-        set_limits(max(LOWEST, np.nanmin(values)) - 0.06, 1.06)
+        values, _ = _numbers(found, shown)
+        known = values[np.isfinite(values)]
+        lowest = max(LOWEST, min(known.min(initial=0.0), 0.0))
+        set_limits(lowest - 0.06, max(known.max(initial=1.0), 1.0) + 0.06)
 
 
 def _axis(found: SubstitutionEffect) -> str:
@@ -209,7 +213,7 @@ def _substitution(
         figure = sheet.figure(max(2.6, height))
         axes = figure.subplots(1, 2)
     plot(axes[0], found)
-    _others(axes[1], found)
+    _others(axes[1], found, FEW_LETTERS if sheet.narrow else LETTERS)
     return figure
 
 
