@@ -8,7 +8,7 @@ from posprobe.formatting import hundredths, listed, rounded, show
 from posprobe.tables import Grid, Layout
 
 if TYPE_CHECKING:
-    from posprobe.resizing.effects import EffectBlock, TurnsBlock
+    from posprobe.resizing.effects import EffectBlock
 
 #: Changes below which a cosine, and a norm as a share, is said to stay.
 SLIGHT, SHARE = 0.02, 0.05
@@ -65,29 +65,44 @@ def _kept(new: EffectBlock, old: Layout, layout: Layout, cells: str, *, stretche
 def _periods(
     new: EffectBlock, before: EffectBlock, old: Layout, layout: Layout, *, stretched: bool
 ) -> tuple[str, ...]:
-    """Tell for each axis whether the leading period is kept, changes with the table, or neither."""
+    """Tell for each axis whether the leading period stays, changes with the table, or neither."""
     sides = {"positions": (old.size, layout.size)}
     if isinstance(old, Grid) and isinstance(layout, Grid):
         sides = {"rows": (old.height, layout.height), "columns": (old.width, layout.width)}
-    told: dict[str, list[str]] = {"stays": [], "changes with the table": [], "is not kept": []}
+    told: dict[str, list[str]] = {
+        "stays": [],
+        "changes with the table": [],
+        "is not found again": [],
+    }
     for axis, (few, many) in sides.items():
-        was, now = (_leading(block["turns"].get(axis)) for block in (before, new))
-        if was is None or now is None:
+        periods, found = (
+            block["turns"][axis]["periods"] if axis in block["turns"] else []
+            for block in (before, new)
+        )
+        if not periods or not found:
             continue
-        along = "" if axis == "positions" else f"along the {axis} "
-        if _alike(now / was, 1.0):
-            told["stays"].append(f"{along}at {rounded(now)}")
-        else:
-            scaled = stretched and _alike(now / was, many / few)
-            kind = "changes with the table" if scaled else "is not kept"
-            told[kind].append(f"{along}from {rounded(was)} to {rounded(now)}")
+        was, along = periods[0], "" if axis == "positions" else f"along the {axis} "
+        # Which of several pairs holds most may change with the size.
+        grown = stretched and many != few
+        factors = {"changes with the table": many / few} if grown else {}
+        factors["stays"] = 1.0
+        kind, now = next(
+            (
+                (kind, period)
+                for kind, factor in factors.items()
+                for period in found
+                if _alike(period / was, factor)
+            ),
+            ("is not found again", found[0]),
+        )
+        change = {
+            "stays": f"at {rounded(now)}",
+            "changes with the table": f"from {rounded(was)} to {rounded(now)}",
+        }.get(kind, f"{rounded(was)} before and {rounded(now)} now")
+        told[kind].append(f"{along}{change}")
     return tuple(
         f"The leading period {kind}, {listed(axes)}." for kind, axes in told.items() if axes
     )
-
-
-def _leading(turns: TurnsBlock | None) -> float | None:
-    return turns["periods"][0] if turns and turns["periods"] else None
 
 
 def _alike(factor: float, other: float) -> bool:
