@@ -23,6 +23,8 @@ def hostile(rng: random.Random) -> str:
 
 def typed(text: str) -> str:
     """Turn text into a word that a shell can pass."""
+    if "\udcff" in text:  # the stand-in of a byte; other lone surrogates stand for none
+        text = text.replace("\ud800", "")
     return (
         text.encode("utf-8", "surrogateescape" if "\udcff" in text else "replace")
         .replace(b"\0", b"")
