@@ -505,7 +505,7 @@ def test_every_module_that_a_record_names_draws_it() -> None:
 def test_no_two_figures_of_one_report_share_a_name() -> None:
     drawing = {name: module for name, module in MODULES.items() if hasattr(module, "FIGURES")}
     running = {name for name in drawing if name.startswith("model_")}
-    apart = {"relative", "rotary", "alibi", "smoothness", "kernels", "comparison"}
+    apart = {"relative", "rotary", "alibi", "smoothness", "kernels", "comparison", "resizing"}
     for report in (running, set(drawing) - running - apart, {"relative", "rotary", "alibi"}):
         names = [figure for name in report for figure in drawing[name].FIGURES]
         assert sorted(names) == sorted(set(names))
