@@ -20,6 +20,7 @@ from posprobe.samples import samples
 from posprobe.sweeps.fingerprints import (
     NUMBERS,
     Likeness,
+    _bound,
     _chance,
     fingerprint,
     likeness,
@@ -85,6 +86,10 @@ def test_the_chance_is_that_of_columns_turned_at_random() -> None:
         turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(12, 12)))[0]
         found.append(np.trace(product @ turn) / np.linalg.norm(product))
     assert np.mean(np.array(found) > 0.55) <= 2 * _chance(0.55, 12)
+    # In the tail it is many times that of one direction, and below the bound.
+    singular = np.linalg.svd(np.asarray(product, np.float64), compute_uv=False)
+    seen = float(np.mean(np.array(found) > 0.85))
+    assert 10 * _chance(0.85, 12) < seen <= _bound(0.85 * float(np.linalg.norm(singular)), singular)
 
 
 # Relations.

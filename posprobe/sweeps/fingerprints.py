@@ -30,6 +30,8 @@ BLOCKS = SIDE * SIDE
 STEP = 24
 #: Largest chance, were the columns of one table turned at random, at which two count as related.
 CHANCE = 1e-9
+#: Slopes among which the bound of that chance is looked for.
+SLOPES = 160
 #: Relative distance below which fingerprints tell nothing: they are rounded to half precision.
 PRECISION = 3e-4
 #: Relative distance of related tables beyond which little of one may be left in the other.
@@ -286,9 +288,9 @@ def _distance(
     """Return the relative distance, and the chance of coming as near; None where one is zero.
 
     Were the columns of one table turned by a random rotation ``R``, its inner product with the
-    other would be the trace of ``M R``, with ``M`` the product of both tables. It has the mean 0
-    and the standard deviation ``|M| / sqrt(k)``. The chance is that of ``M`` of rank one, whose
-    trace is a coordinate of a random direction: the square has a beta distribution.
+    other would be the trace of ``M R``, with ``M`` the product of both tables: a sum of coordinates
+    of random directions, each times a singular value of ``M``. The chance is the larger of two:
+    that of a single direction, whose square has a beta distribution, and the bound for all.
     """
     roots = np.sqrt(weights)[:, None]
     a, b = roots * mine.astype(np.float64), roots * theirs.astype(np.float64)
@@ -301,8 +303,9 @@ def _distance(
         return max(1.0, min(ratio, 1e12)), 1.0
     distance = float(np.linalg.norm(ratio * a - b)) / size
     product = a.T @ b
-    share = float(np.trace(product) / np.linalg.norm(product))
-    return distance, _chance(share, a.shape[1])
+    trace, singular = float(np.trace(product)), np.linalg.svd(product, compute_uv=False)
+    chance = _chance(trace / float(np.linalg.norm(singular)), len(product))
+    return distance, max(chance, _bound(trace, singular))
 
 
 def _chance(share: float, numbers: int) -> float:
@@ -311,6 +314,27 @@ def _chance(share: float, numbers: int) -> float:
     if numbers == 1 or share <= 0:
         return 0.5 if share > 0 else 1.0
     return 0.5 * float(betainc((numbers - 1) / 2, 0.5, max(0.0, 1 - share * share)))
+
+
+def _bound(trace: float, singular: NDArray[np.float64]) -> float:
+    """Bound the chance that a random rotation makes a trace as large (Chernoff).
+
+    Directions are taken for independent. The mean of ``exp(x u)``, where ``u`` is a coordinate of a
+    random direction, is the hypergeometric function ``0F1(k / 2, x**2 / 4)``, a Bessel function.
+    """
+    from scipy.special import gammaln, ive
+
+    if trace <= 0:
+        return 1.0
+    half = len(singular) / 2
+    size = singular / singular[0]
+    slopes = np.geomspace(1e-2, 1e6, SLOPES)
+    x = slopes[:, None] * size
+    large = np.maximum(x, 1e-2)
+    logs = np.log(ive(half - 1, large)) + large + gammaln(half) + (1 - half) * np.log(large / 2)
+    logs = np.where(x < 1e-2, np.square(x) / (4 * half), logs)
+    least = float(np.min(logs.sum(axis=1) - slopes * trace / singular[0]))
+    return math.exp(min(0.0, least))
 
 
 def _percent(distance: float) -> str:
