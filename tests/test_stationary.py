@@ -7,6 +7,7 @@ import pytest
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
+from posprobe.analyses import stationary_answer
 from posprobe.analyses.lines import _falling, find_lines
 from posprobe.analyses.stationary import (
     _non_negative,
@@ -151,6 +152,18 @@ def test_what_has_no_rotation_has_none(values: Floats) -> None:
     assert lines.rotations == ()
 
 
+@pytest.mark.parametrize("seed", [12, 20, 39])
+def test_three_rotations_of_a_short_table_have_their_periods(seed: int) -> None:
+    # The slowest turns four times, where the coarse fit of two waves may put it on either.
+    periods = (3.7, np.sqrt(3.7 * 16), 16.0)
+    values = waves(64, list(periods)) @ np.linalg.qr(gaussian(32, 6, seed=seed))[0].T
+    values = centred(values)
+    noise = gaussian(64, 32, seed=seed + 10)
+    values += noise * np.sqrt(np.square(values).sum() / np.square(noise).sum())
+    found = [line.period for line in find_lines(centred(values), seed=seed).rotations]
+    assert found == pytest.approx(periods, rel=0.02)
+
+
 def test_a_drifting_period_is_one_rotation_that_drifts() -> None:
     t = np.arange(256.0)
     angle = 2 * np.pi * 32 * (t / 256 - 0.05 * (t / 256) ** 2)
@@ -169,3 +182,12 @@ def test_a_wave_along_one_direction_is_no_circle() -> None:
     values = np.outer(np.cos(2 * np.pi * t / 9), rotation(8)[0]) + 0.05 * gaussian(200, 8)
     (found,) = find_lines(centred(values)).rotations
     assert found.circularity < 0.2
+
+
+def test_distances_that_follow_from_offsets_do_so_along_the_whole_table() -> None:
+    t = np.arange(1536.0)
+    speed = np.where(t < 700, 0.3, 0.3 + 2e-4 * (t - 700))
+    steady = np.stack([np.cos(0.3 * t), np.sin(0.3 * t)], axis=1)
+    changing = np.stack([np.cos(np.cumsum(speed)), np.sin(np.cumsum(speed))], axis=1)
+    assert stationary_answer._exact(centred(steady))
+    assert not stationary_answer._exact(centred(changing))

@@ -33,7 +33,7 @@ from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
 Floats: TypeAlias = NDArray[np.float64]
 
 #: Sizes of sequences, ``[n, d]``, and of grids, ``[h * w, d]`` with equal sides.
-SIZES = ((64, 32), (128, 64), (512, 64))
+SIZES = ((32, 16), (64, 32), (128, 64), (512, 64), (1024, 768))
 GRIDS = ((49, 64), (196, 192))
 #: Measurements that the verdict looks at.
 BEHIND = ("seams", "winding", "bridging", "axis_codes")

@@ -129,7 +129,7 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
         found += seen.found
     rotations = [line.rotation for line in found]
     p = first.p
-    for slow in find_slow_rotations(points, rotations, draws, seed, level):
+    for slow in find_slow_rotations(points, rotations, seed):
         rotations.append(slow)
         p = min(p, slow.p)
     least = float(first.needed * np.median(first.background) * 2 / max(total, TINY))

@@ -19,6 +19,9 @@ SLOW_TURNS, SLOW_SHARE = 8.0, 0.75
 MIN_SHARE = 0.02
 #: Steps between the turns that are tried of the slow part's two sinusoids, alone and beside faster.
 TURN_STEP, TURN_STEP_BESIDE = 0.125, 0.25
+#: Tables that are drawn at most, and the rank up to which a slow rotation is one, alone and beside
+#: faster ones. The search for those is a test of its own, so that this one has a stricter level.
+SLOW_DRAWS, SLOW_LEVEL, SLOW_LEVEL_BESIDE = 799, 0.005, 0.01
 #: Rows of the slow part; it needs no more.
 SLOW_ROWS = 256
 
@@ -63,9 +66,7 @@ class Rotation:
         return (self.last_period - self.first_period) / self.period
 
 
-def find_slow_rotations(
-    points: Floats, found: list[Rotation], draws: int, seed: int, level: float
-) -> list[Rotation]:
+def find_slow_rotations(points: Floats, found: list[Rotation], seed: int) -> list[Rotation]:
     """Find rotations of a few turns, which have no background on their slower side.
 
     Two sinusoids of fixed frequencies are fitted to the slow part of the table; one of them has
@@ -79,8 +80,8 @@ def find_slow_rotations(
         ``[n, d]``, centred.
     found
         Faster rotations, which are taken out first.
-    draws, seed, level
-        As for `lines.find_lines`.
+    seed
+        Of the tables that are drawn.
     """
     n = len(points)
     t = np.arange(n)
@@ -133,15 +134,17 @@ def find_slow_rotations(
     if pairs[best][1] <= least:
         return []
     rng = np.random.default_rng([seed, n, 1])
-    drawn = np.array(
-        [_explained(bases, factor @ rng.standard_normal((count, columns))).max()
-         for _ in range(draws)]
-    )  # fmt: skip
-    p = float((1 + np.sum(drawn >= explained[best])) / (draws + 1))
-    if p > level:
-        return []
+    level = SLOW_LEVEL_BESIDE if found else SLOW_LEVEL
+    drawn: list[float] = []
+    reached = 0
+    while len(drawn) < SLOW_DRAWS:
+        drawn.append(float(_explained(bases, factor @ rng.standard_normal((count, columns))).max()))
+        reached += int(drawn[-1] >= explained[best])
+        if 1 + reached > level * (SLOW_DRAWS + 1):
+            return []
+    p = (1 + reached) / (SLOW_DRAWS + 1)
     rotations = []
-    for cycles, sizes in _fitted(table, cosines, turns, *pairs[best]):
+    for cycles, sizes in _fitted(table, cosines, turns, *pairs[best], least):
         share = float(np.square(sizes).sum() / np.square(table).sum())
         if share < MIN_SHARE or cycles <= least:
             continue
@@ -161,7 +164,12 @@ def find_slow_rotations(
 
 
 def _fitted(
-    table: Floats, cosines: Floats, turns: list[float], slower: float, faster: float
+    table: Floats,
+    cosines: Floats,
+    turns: list[float],
+    slower: float,
+    faster: float,
+    least: float,
 ) -> list[tuple[float, Floats]]:
     """Fit slow rotations together with all others: the turns and singular values of each."""
     n = len(table)
@@ -175,7 +183,7 @@ def _fitted(
     short = cosines @ (cosines.T @ short)  # else faster noise hides what a slow wave explains
     whole = float(np.square(short).sum())
     fine = np.arange(-0.24, 0.25, 0.04)
-    alone = {f: left(f) for f in faster + fine}
+    alone = {f: left(f) for f in [*(faster + fine), *(slower + fine)[slower + fine > least]]}
     both = {(a, b): left(a, b) for a in slower + fine[::3] for b in faster + fine}
     # The slower wave is there only if it explains much of what is left.
     if min(both.values()) < 0.5 * min(alone.values()):

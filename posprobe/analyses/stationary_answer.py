@@ -14,7 +14,7 @@ LONG_SHARE = 0.25
 #: Least change of norms or speed along the table that counts.
 SLIGHT = 0.1
 #: Squares by which distances may differ where the offset decides them: what rounding to 16 bits
-#: does; and rows that are looked at.
+#: does; and rows that are looked at, the first and as many along the whole table.
 EXACT, EXACT_ROWS = 1e-4, 512
 #: Fewest rows, and largest variance beside that of random walks with its steps, of a table that is
 #: said to stay in bounds.
@@ -58,7 +58,7 @@ def stationary(shared: View) -> Answer:
     times = float(f"{1 / max(ratio, 1e-6):.2g}")
     much = "about as much" if 0.9 <= times <= 1.1 else f"{times:,g} times as much"
     far = f"a random walk with its steps would vary {much}"
-    if p_walk <= LEVEL and _unlike_by_place(shared.points[:EXACT_ROWS]) <= EXACT:
+    if p_walk <= LEVEL and _exact(shared.points):
         answer: Verdict = "yes"
         sentence = (
             "Yes: how far two rows lie apart follows from the distance of their positions alone, "
@@ -197,6 +197,12 @@ def _misfit(rows: Floats) -> float:
     whole = float(np.square(rows.T @ rows).sum())
     kept = float((pairs * np.square(sums) / np.arange(n, 0, -1)).sum())
     return 1 - kept / max(whole, np.finfo(np.float64).tiny)
+
+
+def _exact(points: Floats) -> bool:
+    """Say whether offsets decide all distances, of neighbours and along the whole table."""
+    along = points[:: -(-len(points) // EXACT_ROWS)]
+    return max(_unlike_by_place(points[:EXACT_ROWS]), _unlike_by_place(along)) <= EXACT
 
 
 def _unlike_by_place(rows: Floats) -> float:
