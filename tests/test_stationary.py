@@ -7,7 +7,7 @@ import pytest
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
-from posprobe.analyses import stationary_answer
+from posprobe.analyses import rotation_answers, stationary_answer
 from posprobe.analyses.lines import _falling, find_lines
 from posprobe.analyses.stationary import (
     _non_negative,
@@ -20,6 +20,7 @@ from posprobe.analyses.stationary import (
     root,
     toeplitz,
 )
+from posprobe.analyses.views import View
 from posprobe.tables import Grid, Sequence
 
 Floats = NDArray[np.float64]
@@ -191,3 +192,14 @@ def test_distances_that_follow_from_offsets_do_so_along_the_whole_table() -> Non
     changing = np.stack([np.cos(np.cumsum(speed)), np.sin(np.cumsum(speed))], axis=1)
     assert stationary_answer._exact(centred(steady))
     assert not stationary_answer._exact(centred(changing))
+
+
+@pytest.mark.parametrize(("bend", "drifts"), [(0.0, False), (0.05, True)])
+def test_a_period_is_said_to_change_where_the_phase_bends(bend: float, drifts: bool) -> None:
+    t = np.arange(192) / 192
+    angle = 2 * np.pi * 24 * (t - bend * t**2)
+    values = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(16)[:2]
+    values += gaussian(192, 16, seed=3) / 4
+    table = centred(values)
+    told = rotation_answers.rotations(View(table, seed=0)).sentence
+    assert ("its period grows from" in told) == drifts

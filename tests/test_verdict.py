@@ -282,3 +282,18 @@ def test_parts_between_seams_are_summed_up_each() -> None:
 
 def test_a_table_without_seams_has_no_other_parts() -> None:
     assert block(as_table(smooth(120, 8, 9.0)))["parts"] == []
+
+
+def test_what_winds_as_often_as_a_rotation_turns_is_that_rotation() -> None:
+    values = turning([5.3], 96, 24)
+    found = asked(values)["winding"]
+    assert found["answer"] == "yes"
+    assert found["value"]["rotation"] == pytest.approx(5.3, rel=0.02)
+    assert "they are the rotation with a period of 5.3" in found["sentence"]
+    assert "their period changes" not in found["sentence"]
+    t = np.linspace(0, 1, 300)
+    angle = 2 * np.pi * 4 * t**3  # no period stands
+    values = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(16)[:2]
+    found = asked(values + 0.05 * gaussian(300, 16))["winding"]
+    assert found["answer"] == "yes"
+    assert "rotation" not in found["value"]

@@ -53,6 +53,8 @@ MAX_DIRECTIONS = 64
 SAME_PLANE, SAME_PERIOD = 0.5, 1.5
 #: Neighbouring lines within so many cycles are one line.
 SAME_LINE = 1.5
+#: Fewest turns by which a change of the period is told; twice as many phases are looked at at most.
+DRIFT_BLOCKS = 6
 #: Most looks at a spectrum, each without the lines that were found before.
 PASSES = 3
 TINY = np.finfo(np.float64).tiny
@@ -432,7 +434,29 @@ def _describe(
         last_period=last,
         height=height,
         p=rank(height),
+        drift_p=_drift_p(along, centre, n),
     )
+
+
+def _drift_p(along: NDArray[np.complexfloating[Any, Any]], cycles: float, n: int) -> float:
+    """Return the p-value of a bend in the phase: a parabola is fitted to its means over turns.
+
+    Student's t of the parabola's third coefficient; 1 of fewer than `DRIFT_BLOCKS` turns.
+    """
+    from scipy.special import stdtr
+
+    blocks = min(2 * DRIFT_BLOCKS, int(cycles))
+    if blocks < DRIFT_BLOCKS:
+        return 1.0
+    slow = along * np.exp(-2j * np.pi * cycles * np.arange(n) / n)
+    phase = np.unwrap([np.angle(part.mean()) for part in np.array_split(slow, blocks)])
+    # The third of three orthonormal polynomials is the bend that slope and offset leave.
+    basis, _ = np.linalg.qr(np.vander(np.linspace(-1, 1, blocks), 3, increasing=True))
+    along_basis = basis.T @ phase
+    left = np.square(phase - basis @ along_basis).sum() / (blocks - 3)
+    if left <= np.finfo(np.float64).tiny:
+        return 1.0
+    return float(2 * stdtr(blocks - 3, -abs(along_basis[2]) / np.sqrt(left)))
 
 
 def _refine(points: Floats, along: NDArray[np.complexfloating[Any, Any]], cycles: float) -> float:

@@ -10,12 +10,13 @@ from posprobe.analyses.answer import OPEN, Answer, Verdict, rank, too_few, verdi
 from posprobe.analyses.base_fit import fit_base
 from posprobe.analyses.closeness import Cloud, Floats, cka, cloud
 from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
+from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import root, toeplitz
 from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.errors import InvalidTable
-from posprobe.formatting import hundredths, percent, rounded
+from posprobe.formatting import hundredths, listed, percent, rounded, show
 from posprobe.tables import Grid, Layout
 from posprobe.tables import Sequence as Line
 
@@ -25,6 +26,8 @@ SAME = 0.99
 EXACT = 5e-4
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
 UNEVEN = 0.2
+#: Level at which a period changes along the table, for all periods together, and least change.
+DRIFT_LEVEL, LEAST_DRIFT = 0.01, 0.01
 #: Circularity (1 for a circle, 0 for a line) from which a line of the spectrum is a rotation.
 ROUND = 0.5
 
@@ -52,7 +55,7 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
         {
             "period": r.period, "turns": n / r.period, "share": r.share, "purity": r.purity,
             "circularity": r.circularity, "first_period": r.first_period,
-            "last_period": r.last_period, "drift": r.drift, "p": r.p,
+            "last_period": r.last_period, "drift": r.drift, "drift_p": r.drift_p, "p": r.p,
             "skill": r.skill,
         }
         for r in lines.rotations
@@ -70,7 +73,8 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
         sentence = (
             f"Yes: {_count(count, noun)} out of any smooth background, with "
             f"{_periods([r.period for r in lines.rotations])}{along}, and "
-            f"{'holds' if count == 1 else 'together hold'} {percent(share)} of the variance."
+            f"{'holds' if count == 1 else 'together hold'} {percent(share)} of the variance"
+            f"{_drifting(lines.rotations)}."
         )
     elif known is not None and known.answer == "yes":
         answer = "yes"
@@ -102,6 +106,19 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
+def _drifting(found: Sequence[Rotation]) -> str:
+    """Say which periods change along the table, beyond what noise does to their phase."""
+    said = []
+    for r in found:
+        if r.drift_p <= DRIFT_LEVEL / len(found) and abs(r.drift) >= LEAST_DRIFT:
+            which = "its period" if len(found) == 1 else f"the period of {show(r.period)}"
+            goes = "grows" if r.drift > 0 else "falls"
+            said.append(f"{which} {goes} from {show(r.first_period)} to {show(r.last_period)}")
+    if not said:
+        return ""
+    return f"; from the first third of the table to the last, {listed(said)}"
+
+
 def noun_of(circularities: Sequence[float]) -> str:
     """Return what to call lines of a spectrum: only some of them go round in a plane."""
     round_ = [value >= ROUND for value in circularities]
@@ -119,10 +136,8 @@ def _count(count: int, noun: str) -> str:
 
 
 def _periods(periods: Sequence[float]) -> str:
-    shown = [f"{p:.1f}" if p < 20 else f"{p:.0f}" for p in periods]
-    if len(shown) == 1:
-        return f"a period of {shown[0]} positions"
-    return f"periods of {', '.join(shown[:-1])} and {shown[-1]} positions"
+    noun = "a period" if len(periods) == 1 else "periods"
+    return f"{noun} of {listed([show(period) for period in periods])} positions"
 
 
 def ladder(shared: View, known: Answer | None = None) -> Answer:

@@ -48,6 +48,8 @@ class Rotation:
         Rank among the greatest heights of the noise.
     skill
         Held-out, see `rotation_skill.with_skill`; NaN before it is measured.
+    drift_p
+        p-value of a change of the period along the table; 1 of a few turns, which do not tell.
     """
 
     period: float
@@ -59,6 +61,7 @@ class Rotation:
     height: float
     p: float
     skill: float = np.nan
+    drift_p: float = 1.0
 
     @property
     def drift(self) -> float:

@@ -160,10 +160,13 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
         turning = answers["rotations"]
         series = answers["ladder"].answer == "yes"
         least = MOST if says("smooth") else LEADING
+        winds = says("winding") and "rotation" in answers["winding"].value
+        if winds and not says("smooth"):
+            least = 0.0
         if series or turning.effect is None or turning.effect >= least or not turning.value:
             told = _rotations(turning, answers["ladder"]) + few
             return told + (held if answers["stationary"].answer == "no" else "")
-        if turning.effect >= TOLD:
+        if turning.effect >= TOLD and not (winds and len(turning.value) == 1):
             beside = f"; beside that, {_rotations(turning, answers['ladder'])}"
     wound = ""
     if says("winding"):

@@ -21,7 +21,7 @@ from posprobe.analyses.stretch import runs
 from posprobe.analyses.turning import DRIFT, winds
 from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
-from posprobe.formatting import Block, listed
+from posprobe.formatting import Block, listed, show
 from posprobe.measurements import TABLE, Finding, TableInputs
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.report.summary import MOST_PARTS, PAIR_SHARE, main_clause, summary
@@ -45,6 +45,8 @@ ANYWAY = ("closed_form", "special_rows", "seams")
 AHEAD = 0.2
 #: Most pairs of components of one code that a sentence tells of.
 MOST_PAIRS = 2
+#: Relative difference of turns up to which what winds is a rotation.
+SAME_TURNS = 0.1
 #: Shortest run of rows that a sentence names by its ends.
 RUN = 3
 
@@ -120,6 +122,7 @@ def _of_a_line(
     if answers["smooth"].answer == answers["rotations"].answer == "yes":
         answers["smooth"] = _beside_rotations(answers["smooth"], bridging)
     answers["rotations"] = _beside_winding(answers["rotations"], answers["winding"])
+    answers["winding"] = _of_a_rotation(answers["winding"], answers["rotations"])
     return answers
 
 
@@ -196,6 +199,20 @@ def _beside_winding(answer: Answer, winding: Answer) -> Answer:
         "positions."
     )
     return replace(answer, answer="no", sentence=text, keys=(*answer.keys, *winding.keys))
+
+
+def _of_a_rotation(answer: Answer, turning: Answer) -> Answer:
+    """Say of what winds as often as a rotation turns that it is that rotation."""
+    if not answer.answer == turning.answer == "yes":
+        return answer
+    turns = answer.value["turns"]
+    same = [line for line in turning.value if abs(turns / line["turns"] - 1) <= SAME_TURNS]
+    if not same:
+        return answer
+    period = min(same, key=lambda line: abs(turns / line["turns"] - 1))["period"]
+    told = answer.sentence.partition("; their period")[0].rstrip(".")
+    text = f"{told}: they are the rotation with a period of {show(period)} positions."
+    return replace(answer, sentence=text, value=answer.value | {"rotation": period})
 
 
 def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
