@@ -297,3 +297,8 @@ def test_what_winds_as_often_as_a_rotation_turns_is_that_rotation() -> None:
     found = asked(values + 0.05 * gaussian(300, 16))["winding"]
     assert found["answer"] == "yes"
     assert "rotation" not in found["value"]
+
+
+def test_few_rows_do_not_show_that_there_are_no_rotations() -> None:
+    found = asked(turning([3.7, 5.4, 8.0], 32, 16))["rotations"]
+    assert found["answer"] == "cannot tell"

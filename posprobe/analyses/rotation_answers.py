@@ -26,6 +26,8 @@ SAME = 0.99
 EXACT = 5e-4
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
 UNEVEN = 0.2
+#: Rows below which the frequencies are too few to say that there are no rotations.
+FEW_ROWS = 48
 #: Level at which a period changes along the table, for all periods together, and least change.
 DRIFT_LEVEL, LEAST_DRIFT = 0.01, 0.01
 #: Circularity (1 for a circle, 0 for a line) from which a line of the spectrum is a rotation.
@@ -81,6 +83,12 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
         sentence = (
             "Yes: it is made of rotations, so many and so close that no single one stands out of "
             "the others."
+        )
+    elif lines.p > OPEN and n < FEW_ROWS:
+        answer = "cannot tell"
+        sentence = (
+            f"Cannot be told from {n} rows: no single period stands out, and several would hide "
+            "each other among so few frequencies."
         )
     elif lines.p > OPEN and lines.least_share < 0.25:
         answer = "no"
