@@ -300,5 +300,5 @@ def test_what_winds_as_often_as_a_rotation_turns_is_that_rotation() -> None:
 
 
 def test_few_rows_do_not_show_that_there_are_no_rotations() -> None:
-    found = asked(turning([3.7, 5.4, 8.0], 32, 16))["rotations"]
+    found = asked(turning([3.7, 5.4, 8.0], 32, 24))["rotations"]
     assert found["answer"] == "cannot tell"

@@ -16,6 +16,7 @@ from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.copies import Copies, copies, returns
 from posprobe.analyses.grid_answers import ask_grid
+from posprobe.analyses.rotation_answers import FEW_ROWS
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stretch import runs
 from posprobe.analyses.turning import DRIFT, winds
@@ -121,7 +122,8 @@ def _of_a_line(
     answers = {answer.question: answer for answer in asked}
     if answers["smooth"].answer == answers["rotations"].answer == "yes":
         answers["smooth"] = _beside_rotations(answers["smooth"], bridging)
-    answers["rotations"] = _beside_winding(answers["rotations"], answers["winding"])
+    if len(values) >= FEW_ROWS:
+        answers["rotations"] = _beside_winding(answers["rotations"], answers["winding"])
     answers["winding"] = _of_a_rotation(answers["winding"], answers["rotations"])
     return answers
 
