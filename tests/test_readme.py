@@ -84,6 +84,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         close_session()
 
 
+@pytest.mark.timeout(1500)  # two dozen processes, on a busy machine too
 def test_every_command_of_the_readme_runs(
     hub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
