@@ -345,7 +345,7 @@ PROCESSES: Mapping[str, Process] = {
     "anisotropic walk": Process(anisotropic_walk, ORDERED, S({"low_dimensional"})),
     "bridge": Process(bridge, ORDERED, S({"stationary"})),
     "trend": Process(trend, ORDERED, S({"smooth", "low_dimensional"})),
-    "blocks": Process(blocks, ORDERED, ANY | {"seams"} - {"winding"}),
+    "blocks": Process(blocks, either=ANY | {"seams", "order"} - {"winding"}),
     **{
         f"OU {length:g}": Process(ou(length), ORDERED, S({"stationary"}))
         for length in (1, 3, 10, 30, 100)
