@@ -19,7 +19,7 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE = {
     "arrays", "drawable", "errors", "foreign", "frames", "progress", "reference", "schema",
-    "tables",
+    "second_process", "tables",
 }  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
@@ -32,6 +32,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "drawable": set(),
     "frames": {"errors"},
     "progress": {"foreign"},
+    "second_process": set(),
     "tables": {"drawable", "errors", "foreign", "frames", "schema"},
     "arrays": {"errors", "progress", "tables"},
     "reference": {"errors"},

@@ -120,8 +120,9 @@ def cloud(table: Comparable, *, decomposition: PCA | None = None) -> Cloud:
     largest = 0.0
     if decomposition is not None and not decomposition.undefined:
         # Squares of the points must neither overflow nor vanish.
+        scores = decomposition.scores
         largest = float(decomposition.singular_values[0])
-        scores = decomposition.scores / largest
+        scores = scores / largest
         singular = decomposition.singular_values / largest
         left = scores / np.maximum(singular, np.finfo(np.float64).tiny)
         if decomposition.method == "exact":

@@ -6,7 +6,9 @@ nothing: those of a random walk are sinusoids too (Antognini & Sohl-Dickstein 20
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from types import ModuleType
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
 
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.unit_rows import sum_of_squares
-from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.arrays import Array, Positions, namespace, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.schema import Natural, Reasons, Share, Size, limits
 from posprobe.tables import Layout, PositionTable
@@ -61,46 +63,84 @@ class PCA(Result):
 
     Of a table beyond `EXACT` the `LEADING` components alone are computed, by a randomised method.
     The shares of variance are exact all the same, as the variance of the whole needs no component;
-    numbers that need the rest are None.
+    numbers that need the rest are None. Nothing is computed before it is asked for, since singular
+    values alone take half the time.
 
     Parameters
     ----------
-    scores
-        ``[n, k]``: each position along each component, in the table's units.
-    components
-        ``[k, d]``, orthonormal rows; in each, the loading of largest magnitude is positive.
-    singular_values
-        ``[k]``, falling; k is the smaller of n and d, or `LEADING`.
-    explained_variance_ratio
-        ``[k]``: squared singular values over the sum of all squares; NaN for a constant table.
-    stable_rank
-        Sum of squared singular values over the largest.
-    participation_ratio
-        Squared sum of the eigenvalues over the sum of their squares.
-    effective_rank
-        Exponential of the entropy of the eigenvalue shares (Roy & Vetterli 2007 use singular
-        values; with eigenvalues it is comparable with the participation ratio).
+    values
+        ``[n, d]``: the table, not centred.
     layout, start
         Of the positions.
+    count
+        Of the components, k: the smaller of n and d, or as many as were asked for, or `LEADING`.
+    decompose
+        Computes singular vectors and values of the centred table: all, or so many leading ones.
     undefined
         Reason why all numbers are None, or empty.
-    method
-        How the components were computed: ``"randomised"`` gives the leading ones alone.
     """
 
     figures: ClassVar[str] = "pca"
 
-    scores: NDArray[np.float64]
-    components: NDArray[np.float64]
-    singular_values: NDArray[np.float64]
-    explained_variance_ratio: NDArray[np.float64]
-    stable_rank: float | None
-    participation_ratio: float | None
-    effective_rank: float | None
+    values: Array
     layout: Layout
     start: int
+    count: int
+    decompose: Callable[[Array, int, ModuleType], tuple[Array, Array, Array]]
     undefined: str = ""
-    method: Method = "exact"
+
+    @property
+    def method(self) -> Method:
+        """How the components are computed: ``"randomised"`` gives the leading ones alone."""
+        return "exact" if self.decompose is all_svd else "randomised"
+
+    @cached_property
+    def scores(self) -> NDArray[np.float64]:
+        """``[n, k]``: each position along each component, in the table's units."""
+        left, found, _ = self._factors
+        return to_numpy(left * found).astype(np.float64, copy=False) * self._signs
+
+    @cached_property
+    def components(self) -> NDArray[np.float64]:
+        """``[k, d]``, orthonormal rows; in each, the loading of largest magnitude is positive."""
+        return self._right * self._signs[:, None]
+
+    @cached_property
+    def singular_values(self) -> NDArray[np.float64]:
+        """``[k]``, falling."""
+        if self.method == "exact" and "_factors" not in self.__dict__:
+            centered, xp = self._centered
+            return to_numpy(xp.linalg.svdvals(centered)).astype(np.float64, copy=False)
+        return to_numpy(self._factors[1]).astype(np.float64, copy=False)
+
+    @cached_property
+    def explained_variance_ratio(self) -> NDArray[np.float64]:
+        """``[k]``: squared singular values over the sum of all; NaN for a constant table."""
+        power, whole, _ = self._powers
+        return np.full_like(power, np.nan) if self.undefined else power / whole
+
+    @property
+    def stable_rank(self) -> float | None:
+        """Sum of squared singular values over the largest."""
+        return self._numbers["stable_rank"]
+
+    @property
+    def participation_ratio(self) -> float | None:
+        """Squared sum of the eigenvalues over the sum of their squares."""
+        return self._numbers["participation_ratio"]
+
+    @property
+    def effective_rank(self) -> float | None:
+        """Exponential of the entropy of the eigenvalue shares.
+
+        Roy & Vetterli 2007 use singular values; with eigenvalues it is comparable with the
+        participation ratio.
+        """
+        if self.undefined or self.method != "exact":
+            return None
+        share = self.explained_variance_ratio
+        positive = share[share > 0]
+        return float(np.exp(-(positive * np.log(positive)).sum()))
 
     @property
     def top3(self) -> float | None:
@@ -136,6 +176,45 @@ class PCA(Result):
         block["undefined"] = reasons(block, why)
         return block
 
+    @property
+    def _centered(self) -> tuple[Array, ModuleType]:
+        xp = namespace(self.values)
+        return centred(self.values, xp)[0], xp
+
+    @cached_property
+    def _factors(self) -> tuple[Array, Array, Array]:
+        """Left vectors ``[n, k]``, singular values ``[k]`` and right vectors ``[k, d]``."""
+        centered, xp = self._centered
+        return self.decompose(centered, self.count, xp)
+
+    @property
+    def _right(self) -> NDArray[np.float64]:
+        return to_numpy(self._factors[2]).astype(np.float64, copy=False)
+
+    @cached_property
+    def _signs(self) -> NDArray[np.float64]:
+        right = self._right
+        largest = np.argmax(np.abs(right), axis=1)
+        return np.where(right[np.arange(len(right)), largest] < 0, -1.0, 1.0)
+
+    @cached_property
+    def _powers(self) -> tuple[NDArray[np.float64], float, float]:
+        """Eigenvalues ``[k]`` in units of the largest; the sums of all, and of their squares."""
+        singular = self.singular_values
+        # In units of the largest, so that no square leaves the range of the numbers.
+        unit = float(singular[0]) or 1.0
+        power = (singular / unit) ** 2
+        if self.method == "exact" or self.undefined:
+            return power, float(power.sum()), float((power**2).sum())
+        centered, xp = self._centered
+        scaled = centered / unit
+        whole = float(xp.sum(xp.linalg.vector_norm(scaled, axis=1) ** 2))
+        return power, whole, sum_of_squares(scaled)
+
+    @property
+    def _numbers(self) -> dict[str, float | None]:
+        return eigenvalue_numbers(*self._powers)
+
 
 def pca(table: PositionTable | Positions | Array, *, leading: int | None = None) -> PCA:
     """Compute the principal components of a table, positions being the samples.
@@ -170,43 +249,20 @@ def pca(table: PositionTable | Positions | Array, *, leading: int | None = None)
         raise InvalidTable(
             "one position has no principal components. Keep at least two rows with --rows A:B."
         )
-    centered, _ = centred(values, xp)
+    varies = bool(xp.any(centred(values, xp)[0] != 0))
     n, d = values.shape
     few = leading is not None and 4 * leading < min(n, d)
-    method: Method = "randomised" if few or n * d * min(n, d) > EXACT else "exact"
-    if method == "exact":
-        left, found, right = xp.linalg.svd(centered, full_matrices=False)
-    elif few and leading and min(n, d) <= DENSE:
-        left, found, right = _from_gram(centered, leading, xp)
-    else:
-        left, found, right = leading_svd(centered, leading or LEADING, xp)
-    scores = to_numpy(left * found).astype(np.float64)
-    components = to_numpy(right).astype(np.float64)
-    singular = to_numpy(found).astype(np.float64)
-    largest = np.argmax(np.abs(components), axis=1)
-    signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
-    varies = bool(singular[0] > 0)
-    # In units of the largest, so that no square leaves the range of the numbers.
-    power = (singular / (float(singular[0]) or 1.0)) ** 2
-    whole, squares = float(power.sum()), float((power**2).sum())
-    if method == "randomised" and varies:
-        scaled = centered / float(singular[0])
-        whole = float(xp.sum(xp.linalg.vector_norm(scaled, axis=1) ** 2))
-        squares = sum_of_squares(scaled)
-    share = power / whole if varies else np.full_like(power, np.nan)
-    numbers = eigenvalue_numbers(power, whole, squares)
+    large = n * d * min(n, d) > EXACT
+    decompose = leading_svd if few or large else all_svd
+    if few and min(n, d) <= DENSE:
+        decompose = _from_gram
     return PCA(
-        scores=scores * signs,
-        components=components * signs[:, None],
-        singular_values=singular,
-        explained_variance_ratio=share,
-        stable_rank=numbers["stable_rank"],
-        participation_ratio=numbers["participation_ratio"],
-        effective_rank=_effective_rank(share) if varies and method == "exact" else None,
+        values=values,
         layout=given.layout,
         start=given.start,
+        count=(leading or LEADING) if few or large else min(n, d),
+        decompose=decompose,
         undefined="" if varies else "all rows are equal: there is no variance",
-        method=method,
     )
 
 
@@ -245,12 +301,19 @@ def components_of(given: Positions, known: PCA | None) -> PCA:
         If the known ones are of a table of other length.
     """
     found = pca(given) if known is None else known
+    # Who asks here needs the scores, and singular values come with them.
     if len(found.scores) != given.values.shape[0]:
         raise InvalidTable(
             f"the principal components are of {len(found.scores)} rows, the table has "
             f"{given.values.shape[0]}."
         )
     return found
+
+
+def all_svd(matrix: Array, _: int, xp: ModuleType) -> tuple[Array, Array, Array]:
+    """Decompose a matrix ``[n, d]``, as `leading_svd` does its leading part."""
+    left, values, right = xp.linalg.svd(matrix, full_matrices=False)
+    return left, values, right
 
 
 def leading_svd(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array, Array]:
@@ -296,8 +359,3 @@ def _from_gram(matrix: Array, count: int, xp: ModuleType) -> tuple[Array, Array,
     right = xp.flip(vectors, axis=1)[:, :count]
     left = xp.matmul(rows, right) / xp.where(values > 0, values, 1.0)
     return (right, values, left.T) if wide else (left, values, right.T)
-
-
-def _effective_rank(share: NDArray[np.float64]) -> float:
-    positive = share[share > 0]
-    return float(np.exp(-(positive * np.log(positive)).sum()))

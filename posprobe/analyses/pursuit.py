@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Cloud, Floats
+from posprobe.analyses.gram import transforms
 
 #: Most sinusoids that are chosen.
 MOST_SINUSOIDS = 16
@@ -188,7 +189,7 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
     n = len(columns)
     size = OVERSAMPLING * n
     turn = np.exp(-2j * np.pi * grid * ((n - 1) / 2) / size)
-    return np.asarray(np.conj(np.fft.rfft(columns, size, axis=0)[grid]) * turn[:, None])
+    return np.asarray(np.conj(transforms(n).rfft(columns, size, axis=0)[grid]) * turn[:, None])
 
 
 def _own_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, Floats]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.gram import fast_length, total_power
+from posprobe.analyses.gram import fast_length, total_power, transforms
 from posprobe.tables import Grid, Layout
 
 #: Lengths of each family of kernels.
@@ -216,7 +216,8 @@ class Process:
         # independent columns, and stand side by side in memory.
         white = rng.standard_normal((*shape, count + count % 2), dtype=np.float32)
         waves = white.view(np.complex64) * self.amplitude.astype(np.float32)[..., None]
-        rows = np.fft.ifftn(waves, axes=axes, norm="ortho")[kept].view(np.float32)
+        fft = transforms(self.amplitude.size)
+        rows = fft.ifftn(waves, axes=axes, norm="ortho")[kept].view(np.float32)
         rows = rows.reshape(-1, count + count % 2)[:, :count]
         drawn = (rows - rows.mean(axis=0)) * self.columns + self.mean
         return np.asarray(drawn, dtype=np.float32)

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.gram import fast_length
+from posprobe.analyses.gram import fast_length, transforms
 from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, in_parallel, to_numpy
 
@@ -71,11 +71,13 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> NDA
     # Twice the size, so that nothing wraps around.
     sizes = tuple(fast_length(2 * side - 1) for side in (height, width))
     columns = max(1, _TRANSFORMED // len(rows))
+    fft = transforms(len(rows)) if xp is np else xp.fft
 
     def power(first: int) -> Array:
         maps = xp.reshape(rows[:, first : first + columns], (height, width, -1))
-        waves = xp.abs(xp.fft.rfftn(maps, s=sizes, axes=(0, 1)))
-        return xp.sum(waves * waves, axis=-1)
+        waves = fft.rfftn(maps, s=sizes, axes=(0, 1))
+        real, imag = xp.real(waves), xp.imag(waves)
+        return xp.sum(real * real + imag * imag, axis=-1)
 
     total = np.zeros((sizes[0], sizes[1] // 2 + 1))
     for part in in_parallel(power, range(0, rows.shape[1], columns), xp):

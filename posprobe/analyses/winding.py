@@ -15,7 +15,7 @@ from typing import ClassVar, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.gram import fast_length
+from posprobe.analyses.gram import fast_length, transforms
 from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import Result, numbers
@@ -253,13 +253,19 @@ def _coherence(scaled: Floats) -> Floats:
     n, k = scaled.shape
     lags = np.arange(1, max(n // 2, 1) + 1)
     length = fast_length(2 * n)  # nothing wraps around
-    transform = np.fft.rfft(scaled, length, axis=0)
+    fft = transforms(n)
+    transform = fft.rfft(scaled, length, axis=0)
+    power = np.cumsum(scaled**2, axis=0)
+    # Of the rows up to each lag's last, and of those from the lag on.
+    before, after = power[n - 1 - lags], power[-1] - power[lags - 1]
     result = np.zeros((k, k))
     for first in range(k - 1):
         one, others = transform[:, first, None], transform[:, first + 1 :]
-        crossed = np.fft.irfft(np.conj(one) * others - one * np.conj(others), length, axis=0)[lags]
-        power = np.cumsum(scaled[:, first, None] ** 2 + scaled[:, first + 1 :] ** 2, axis=0)
-        size = np.sqrt(power[n - 1 - lags] * (power[-1] - power[lags - 1]))
+        # A product less its conjugate: twice what is imaginary.
+        both = 2j * (np.conj(one) * others).imag
+        crossed = fft.irfft(both, length, axis=0)[lags]
+        sizes = [part[:, first, None] + part[:, first + 1 :] for part in (before, after)]
+        size = np.sqrt(sizes[0] * sizes[1])
         ratio = np.abs(crossed) / np.maximum(size, np.finfo(float).tiny)
         # Of few rows, a pair that holds next to nothing agrees by chance.
         ratio[size < 0.1 * n] = 0.0

@@ -59,7 +59,7 @@ def _variance_caption(results: Mapping[str, PCA]) -> str:
 def _components_caption(results: Mapping[str, PCA]) -> str:
     (result,) = results.values()
     where = "maps of the grid" if isinstance(result.layout, Grid) else "functions of position"
-    drawn = min(DRAWN, result.scores.shape[1])
+    drawn = min(DRAWN, result.count)
     top = float(result.explained_variance_ratio[:drawn].sum())
     return (
         f"The first {drawn} principal components of the position embeddings (columns centred; "
@@ -70,7 +70,7 @@ def _components_caption(results: Mapping[str, PCA]) -> str:
 
 def _trajectory_caption(results: Mapping[str, PCA]) -> str:
     (result,) = results.values()
-    drawn = min(3, result.scores.shape[1])
+    drawn = min(3, result.count)
     top = float(result.explained_variance_ratio[:drawn].sum())
     text = f"Path of the positions through their first {drawn} principal components"
     if isinstance(result.layout, Grid):
@@ -82,7 +82,7 @@ def _trajectory_caption(results: Mapping[str, PCA]) -> str:
 
 
 def _no_path(result: PCA) -> str:
-    short = result.scores.shape[1] < 2
+    short = result.count < 2
     return result.undefined or ("a path needs two components, and there is one" if short else "")
 
 
