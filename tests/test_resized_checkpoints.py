@@ -20,7 +20,7 @@ import posprobe as pp
 from posprobe.checkpoints.base import stored_bytes, widen_bfloat16
 from posprobe.cli import main
 from posprobe.errors import OutputError, UsageError
-from posprobe.resizing import copy_place, write_checkpoint
+from posprobe.resizing.checkpoint import copy_place, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

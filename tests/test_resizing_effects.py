@@ -14,7 +14,8 @@ import posprobe as pp
 from posprobe.cli.show import summary
 from posprobe.errors import NoPositionTable, UsageError
 from posprobe.report import render_bundle, to_json
-from posprobe.resizing import compare, compare_rules, compare_ways
+from posprobe.resizing.comparison import compare, compare_ways
+from posprobe.resizing.rotary import compare_rules
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -30,20 +29,7 @@ from posprobe.cli.show import as_typed, found, summary, written
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
-
-
-class Way(StrEnum):
-    """How a table gets another size."""
-
-    bicubic = "bicubic"
-    bilinear = "bilinear"
-    transformers = "transformers"
-    linear = "linear"
-    cubic = "cubic"
-    fourier = "fourier"
-    tile = "tile"
-    sinusoids = "sinusoids"
-    repeat_last = "repeat-last"
+from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS, Way
 
 
 def resize(
@@ -60,8 +46,7 @@ def resize(
         Way | None,
         typer.Option(
             "--how",
-            help="Grids: bicubic, bilinear (timm's), transformers (the model's own). Sequences: "
-            "linear, cubic. Both: fourier, tile, sinusoids, repeat-last.",
+            help=f"Of grids {', '.join(GRID_WAYS)}; of sequences {', '.join(SEQUENCE_WAYS)}.",
         ),
     ] = None,
     output: Annotated[
@@ -118,26 +103,27 @@ def resize(
             "--into."
         )
     with stage("Starting"):
-        from posprobe import resizing
         from posprobe.report import table_path, write_table
+        from posprobe.resizing.checkpoint import copy_place, refuse_source, write_checkpoint
+        from posprobe.resizing.tables import resize as resized
 
         if output is not None:
             table_path(output)
         if into is not None:
-            resizing.copy_place(ref, into)
+            copy_place(ref, into)
     table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         say(found(table))
     assert how is not None  # noqa: S101 - as checked above
-    new = resizing.resize(table, to=size, how=how.value)
+    new = resized(table, to=size, how=how.value)
     if not quiet:
         say(f"{table.layout} becomes {new.layout}: {how.value}, {new.values.dtype}")
     if output is not None:
-        resizing.refuse_source(table, output)
+        refuse_source(table, output)
         write_table(new, output)
         typer.echo(as_typed(plain(str(output))))
     if into is not None:
-        told = resizing.write_checkpoint(ref, new, into, tensor=tensor, grid=parse_grid(grid))
+        told = write_checkpoint(ref, new, into, tensor=tensor, grid=parse_grid(grid))
         if not quiet:
             say(plain("\n".join(told)))
         typer.echo(as_typed(plain(str(into))))
@@ -168,8 +154,8 @@ def _compare(
         say(found(loaded))
     other = None if against is None else load_table(against, rows=None, offline=offline)
     with stage("Starting"):
-        from posprobe import resizing
-    compared = resizing.compare(
+        from posprobe.resizing.comparison import compare
+    compared = compare(
         loaded,
         to=size,
         how=None if how is None else how.value,
@@ -193,8 +179,8 @@ def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | 
     """
     if (output or into) and how is None:
         raise UsageError(
-            f"--how says in which of these ways the table is resized: {', '.join(Way)}. Without -o "
-            "and --into all of them are compared."
+            f"--how says in which of these ways the table is resized: {', '.join(WAYS)}. Without "
+            "-o and --into all of them are compared."
         )
     if into and rows:
         raise UsageError("--into takes a table as a whole. Leave out --rows.")
