@@ -152,9 +152,9 @@ def _rows_reached(model: Any, batch: torch.Tensor, table: torch.Tensor, title: s
     if batch.ndim == 4:
         return every
     seen: list[Any] = []
-    mode: Any = __import__("torch.overrides").overrides.TorchFunctionMode
+    from torch.overrides import TorchFunctionMode
 
-    class Watch(mode):  # type: ignore[misc]
+    class Watch(TorchFunctionMode):
         """Sees what is looked up in the table."""
 
         def __torch_function__(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from posprobe.analyses.norms import norms
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.progress import stage
 from posprobe.report.analysis import describe, environment
+from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.effects import check_against, effect, pooled_cosines
 from posprobe.resizing.rotary import RulesCompared, compare_rules
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class WaysCompared:
+class WaysCompared(Saved):
     """What each way of resizing does to a table.
 
     Parameters
@@ -107,18 +107,6 @@ class WaysCompared:
             name: partial(build, REPORT, self.cosines, references)
             for name, build in FIGURES.items()
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder))
 
 
 def compare(
