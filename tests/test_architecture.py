@@ -68,7 +68,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
-        "formatting", "report", "samples", "schemes",
+        "formatting", "forward", "measurements.model", "report", "samples", "schemes",
     },
     "sweeps": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",

@@ -6,7 +6,7 @@ import re
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,6 +30,9 @@ from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
 from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS, Way
+
+if TYPE_CHECKING:
+    from posprobe.measurements.model import Contexts
 
 
 def resize(
@@ -70,6 +73,26 @@ def resize(
             help="A table that was trained at the new size, to compare each way with.",
         ),
     ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Run the model on this text at the new length, with its table in each way.",
+        ),
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="DIR",
+            help="Run the model on these pictures at the new size, with its table in each way.",
+        ),
+    ] = None,
+    contexts: Annotated[
+        int,
+        typer.Option("--contexts", metavar="N", min=1, help="Most windows or pictures to run."),
+    ] = 64,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for a bundle of the comparison."),
@@ -85,22 +108,23 @@ def resize(
     """Give a position table another size, and say what each way of doing so does to it.
 
     With -o or --into the table, or a copy of its checkpoint, is written in one way. Without them
-    all ways are compared: what they keep, periods, neighbours, seams. Rows of special tokens such
-    as CLS are kept as they are. Of rotary positions the rules of scaling are compared.
+    all ways are compared: what they keep, periods, neighbours, seams; with --text or --images also
+    what each costs the model. Rows of special tokens such as CLS are kept as they are. Of rotary
+    positions the rules of scaling are compared.
     """
     set_up_logging(quiet=quiet)
     size = parse_size(to)
     _check(how, output, into, rows)
     if output is None and into is None:
         _compare(
-            ref, size, how, against, out, rows=rows, tensor=tensor, grid=grid, revision=revision,
-            offline=offline, as_json=as_json, quiet=quiet,
+            ref, size, how, against, out, text, images, contexts, rows=rows, tensor=tensor,
+            grid=grid, revision=revision, offline=offline, as_json=as_json, quiet=quiet,
         )  # fmt: skip
         return
-    if against is not None or out is not None or as_json:
+    if any(option is not None for option in (against, out, text, images)) or as_json:
         raise UsageError(
-            "--against, --out and --json belong to the comparison, which is made without -o and "
-            "--into."
+            "--against, --text, --images, --out and --json belong to the comparison, which is made "
+            "without -o and --into."
         )
     with stage("Starting"):
         from posprobe.report import table_path, write_table
@@ -135,6 +159,9 @@ def _compare(
     how: Way | None,
     against: str | None,
     out: Path | None,
+    text: Path | None,
+    images: Path | None,
+    contexts: int,
     *,
     rows: str | None,
     tensor: str | None,
@@ -149,6 +176,9 @@ def _compare(
         from posprobe.report import check_place
 
         check_place(out)
+    given = None
+    if text is not None or images is not None:
+        given = _contexts(text, images, contexts, rows)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         say(found(loaded))
@@ -160,6 +190,10 @@ def _compare(
         to=size,
         how=None if how is None else how.value,
         against=other,
+        contexts=given,
+        reference=ref,
+        tensor=tensor,
+        grid=parse_grid(grid),
         command=shlex.join(["posprobe", *sys.argv[1:]]),
     )
     folder = None if out is None else compared.save(out)
@@ -167,6 +201,18 @@ def _compare(
     typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
     if folder is not None and not quiet:
         say(written(folder))
+
+
+def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> Contexts:
+    """Return what the model is run on, checked before anything is read."""
+    from posprobe.measure import check_contexts
+    from posprobe.measurements.model import Contexts
+
+    if rows:
+        raise UsageError("--text and --images run the model with a whole table. Leave out --rows.")
+    given = Contexts(text, images, count)
+    check_contexts(given)
+    return given
 
 
 def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | None) -> None:

@@ -53,6 +53,7 @@ def substitution_effect(
     *,
     tables: Mapping[str, Array] | None = None,
     rows: slice | None = None,
+    explain: bool = True,
     random: bool = False,
     mask_token: int | None = None,
     seed: int = 0,
@@ -79,6 +80,9 @@ def substitution_effect(
     rows
         Positions that are replaced; None stands for all that the contexts reach. Explanations are
         of these rows alone.
+    explain
+        Whether the usual explanations are put there as well, or further tables and the mean row
+        alone.
     random
         Whether contexts are random, so that their loss says nothing and is not measured.
     mask_token
@@ -119,7 +123,13 @@ def substitution_effect(
     def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
         if not ready:
             target = find_target(
-                model, batch, tables=tables or {}, rows=rows, seed=seed, title=title
+                model,
+                batch,
+                tables=tables or {},
+                rows=rows,
+                explain=explain,
+                seed=seed,
+                title=title,
             )
             ready.append(_prepared(model, batch, target, random=random, hidden=hidden))
         done = sums[0].contexts if sums else 0
@@ -183,7 +193,7 @@ def _prepared(
     model: Any, batch: torch.Tensor, target: Target, *, random: bool, hidden: str
 ) -> _Ready:
     """Find out what is to be looked at."""
-    head = _outputs(model, batch[:1]) is not None
+    head = outputs_of(model, batch[:1]) is not None
     task = "" if random or batch.ndim != 2 or not head else predicted(model, batch)
     eps = float(required("torch").finfo(next(model.parameters()).dtype).eps)
     distances = None
@@ -195,7 +205,7 @@ def _prepared(
     return _Ready(target, head, random, task, 8 * eps, distances, hidden)
 
 
-def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
+def outputs_of(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
     """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
 
     A single number is no answer among several. What other heads return can be anything, such as the
@@ -249,7 +259,7 @@ def _run(
 
 
 def _looked_at(model: Any, batch: torch.Tensor, *, head: bool) -> torch.Tensor:
-    found = _outputs(model, batch) if head else None
+    found = outputs_of(model, batch) if head else None
     return final_states(model, batch) if found is None else found
 
 

@@ -12,7 +12,7 @@ from posprobe.analyses.closeness import Floats
 from posprobe.analyses.substitution import Scheme
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.explain import REMOVED, Explanation, explanations
+from posprobe.forward.explain import REMOVED, Explanation, explanations, itself, mean_row
 from posprobe.forward.models import required
 from posprobe.forward.permute import position_table, restored
 from posprobe.forward.states import final_states, output_of, positions_of
@@ -77,6 +77,7 @@ def find_target(
     *,
     tables: Mapping[str, Array],
     rows: slice | None,
+    explain: bool,
     seed: int,
     title: str,
 ) -> Target:
@@ -86,7 +87,7 @@ def find_target(
     ----------
     model, batch
         The model, and a batch on its device.
-    tables, rows, seed, title
+    tables, rows, explain, seed, title
         As for `posprobe.forward.substitution_effect`.
 
     Raises
@@ -117,7 +118,7 @@ def find_target(
         places = places[start:stop]
     values = table.detach().reshape(-1, table.shape[-1])[places].cpu().double().numpy()
     own = PositionTable(values, layout, title, Source(title, title), start=start)
-    made = [*explanations(own, seed=seed)]
+    made = [*explanations(own, seed=seed)] if explain else [itself(values), mean_row(values)]
     for label, given in tables.items():
         other = np.asarray(given, dtype=np.float64)
         if other.shape != values.shape or not np.isfinite(other).all():

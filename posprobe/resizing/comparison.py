@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from posprobe.documents import EnvironmentBlock
+    from posprobe.measurements.model import Contexts
     from posprobe.resizing.effects import EffectBlock
+    from posprobe.resizing.losses import Run
     from posprobe.resizing.ways import Floats
     from posprobe.schemes import Scheme
 
@@ -56,6 +58,10 @@ class WaysCompared(Saved):
         The table of the new size that others are compared with, or None.
     environment
         Versions, command and time.
+    tables
+        By way.
+    run
+        What the model does with each of them, or None where it was not run.
     """
 
     table: PositionTable
@@ -67,6 +73,8 @@ class WaysCompared(Saved):
     missing: dict[str, str]
     against: PositionTable | None
     environment: EnvironmentBlock
+    tables: dict[str, PositionTable]
+    run: Run | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document (schema `posprobe.resizing/1`)."""
@@ -86,12 +94,15 @@ class WaysCompared(Saved):
             "ways": ways,
             "missing": self.missing,
             "against": None if self.against is None else describe(self.against),
+            "run": None if self.run is None else dict(self.run.block),
             "environment": dict(self.environment),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the content of ``arrays.npz``: ``WAY_cosines`` and ``WAY_norms``."""
+        """Return the content of ``arrays.npz``: by way cosines, norms, and losses if it was run."""
         drawn = {"cosines": self.cosines, "norms": self.norms}
+        if self.run is not None:
+            drawn["losses"] = dict(self.run.losses)
         return {
             f"{how}_{name}": array for name, found in drawn.items() for how, array in found.items()
         }
@@ -102,10 +113,12 @@ class WaysCompared(Saved):
         from posprobe.figures.sheet import REPORT
 
         sizes = {how: len(found) for how, found in self.norms.items()}
-        references = {"positions": sizes, "norms": self.norms}
+        losses = {} if self.run is None else self.run.losses
+        references = {"positions": sizes, "norms": self.norms, "losses": losses}
         return {
             name: partial(build, REPORT, self.cosines, references)
             for name, build in FIGURES.items()
+            if name != "losses" or losses
         }
 
 
@@ -115,6 +128,10 @@ def compare(
     to: int | tuple[int, int],
     how: str | None = None,
     against: PositionTable | None = None,
+    contexts: Contexts | None = None,
+    reference: str = "",
+    tensor: str | None = None,
+    grid: tuple[int, int] | None = None,
     command: str | None = None,
 ) -> WaysCompared | RulesCompared:
     """Compare ways of resizing of what a reference names: of a table, or of rotary positions.
@@ -125,6 +142,9 @@ def compare(
         A table, or the encodings of a checkpoint that has none.
     to, how, against, command
         As for `compare_ways`; of rotary positions a length alone.
+    contexts, reference, tensor, grid
+        What to run the model on with each table, and where it is, as for
+        `posprobe.resizing.losses.run_ways`; None does not run it.
 
     Raises
     ------
@@ -135,7 +155,19 @@ def compare(
     """
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
-        return compare_ways(loaded, to=to, ways=ways, against=against, command=command)
+        found = compare_ways(loaded, to=to, ways=ways, against=against, command=command)
+        if contexts is None:
+            return found
+        from posprobe.resizing.losses import run_ways
+
+        with stage("Running the model"):
+            run = run_ways(reference, loaded, found.tables, contexts, tensor=tensor, grid=grid)
+        return replace(found, run=run)
+    if contexts is not None:
+        raise UsageError(
+            f"{loaded[0].name}: it has no table, and the model is run with tables alone. Leave out "
+            "--text and --images."
+        )
     rotations = [record for record in loaded if isinstance(record, Rotary)]
     if len(rotations) > 1:
         names = ", ".join(f"#{record.name}" for record in rotations)
@@ -194,7 +226,7 @@ def compare_ways(
     if against is not None:
         check_against(old, against, layout)
     asked = ways or ways_of(old)
-    effects, missing = {}, {}
+    effects, missing, tables = {}, {}, {}
     cosines, lengths = {}, {}
     with stage("Measuring", len(asked) + 1) as done:
         before = effect(old, old, stretched=False, against=None)
@@ -208,8 +240,11 @@ def compare_ways(
             else:
                 cosines[how], lengths[how] = pooled_cosines(made), norms(made).norms
                 if how != "before":
+                    tables[how] = made
                     stretched = how not in CONTINUING
                     effects[how] = effect(made, old, stretched=stretched, against=against)
             done(1)
     run = environment("cpu", 0, command)
-    return WaysCompared(old, layout, before, effects, cosines, lengths, missing, against, run)
+    return WaysCompared(
+        old, layout, before, effects, cosines, lengths, missing, against, run, tables
+    )
