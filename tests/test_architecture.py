@@ -113,7 +113,7 @@ FOREIGN: Mapping[str, set[str]] = {
     },
     "families": {"matplotlib", "torch", "transformers", "timm", "huggingface_hub", "typer"},
     "checkpoints": {"matplotlib", "transformers", "timm", "typer"},
-    "resizing": {"matplotlib", "huggingface_hub", "typer", "sklearn"},
+    "resizing": {"matplotlib", "typer", "sklearn"},
     "sweeps": {"matplotlib", "torch", "typer", "huggingface_hub", "sklearn"},
     "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},
     "encodings": {"matplotlib", "torch", "transformers", "typer"},

@@ -147,7 +147,9 @@ def resize(
         write_table(new, output)
         typer.echo(as_typed(plain(str(output))))
     if into is not None:
-        told = write_checkpoint(ref, new, into, tensor=tensor, grid=parse_grid(grid))
+        told = write_checkpoint(
+            ref, new, into, tensor=tensor, grid=parse_grid(grid), revision=revision, offline=offline
+        )
         if not quiet:
             say(plain("\n".join(told)))
         typer.echo(as_typed(plain(str(into))))
