@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from itertools import pairwise
 from types import SimpleNamespace
@@ -539,11 +540,53 @@ def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() ->
     assert again == pytest.approx(before, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["Bloom", "Mpt"])
+def test_the_head_whose_slope_a_model_uses_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": VOCABULARY, "initializer_range": 0.5}
+    model: Any
+    if name == "Bloom":
+        config = transformers.BloomConfig(**sizes, hidden_size=WIDTH, n_layer=1, n_head=2)
+        model = transformers.BloomModel(config).double().train(mode=False)
+        out = model.h[0].self_attention.dense.weight
+    else:
+        config = transformers.MptConfig(
+            **sizes, d_model=WIDTH, n_layers=1, n_heads=2, max_seq_len=16
+        )
+        model = transformers.MptModel(config).double().train(mode=False)
+        out = model.blocks[0].attn.out_proj.weight
+    out.data[:, WIDTH // 2 :] = 0  # the second head is read by nobody
+    contexts = tokens(5)
+    found = pp.substitution_effect(model, [contexts])
+    assert found.scheme == "relative"
+    costs = {each.name: each.costs["states"].value for each in found.substitutes}
+    assert costs["itself"] == costs["head_1"] == 0
+    assert costs["head_0"] == pytest.approx(costs["none"], rel=1e-9)
+    # Without slopes at all, by hand.
+    home = importlib.import_module(type(model).__module__)
+    given = torch.from_numpy(contexts)
+    with torch.no_grad():
+        before = model(given).last_hidden_state
+        if name == "Bloom":
+            monkeypatch.setattr(home, "_get_alibi_slopes", lambda heads, _: torch.zeros(heads))
+        else:
+            build = home.build_mpt_alibi_tensor
+            monkeypatch.setattr(home, "build_mpt_alibi_tensor", lambda *args: 0 * build(*args))
+        after = model(given).last_hidden_state
+    assert costs["none"] == pytest.approx(float((after - before).norm() / before.norm()), rel=1e-6)
+
+
 def test_what_cannot_be_taken_away_is_one_clear_error() -> None:
-    config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=WIDTH, n_layer=1, n_head=2)
-    bloom: Any = transformers.BloomModel(config)
-    with pytest.raises(UsageError, match="T5's biases"):
-        pp.substitution_effect(bloom, [tokens(2)])
+    config = transformers.FNetConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=1, intermediate_size=8,
+        max_position_embeddings=LENGTH,
+    )  # fmt: skip
+    plain: Any = transformers.FNetModel(config)
+    plain.embeddings.position_embeddings = torch.nn.Identity()
+    with pytest.raises(UsageError, match="biases of T5 and ALiBi"):
+        pp.substitution_effect(plain, [tokens(2)])
     with pytest.raises(UsageError, match="no table of positions"):
         pp.substitution_effect(llama(), [tokens(2)], rows=slice(0, 4))
     # Of a single token nothing turns.

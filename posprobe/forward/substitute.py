@@ -28,7 +28,6 @@ from posprobe.forward.attend import step_by_step
 from posprobe.forward.distance import Distances, added_up, find_distances
 from posprobe.forward.explain import explained
 from posprobe.forward.models import load_model, required
-from posprobe.forward.permute import restored
 from posprobe.forward.shift import predicted, prediction
 from posprobe.forward.states import body_of, final_states, is_timm
 from posprobe.forward.streaming import stream
@@ -242,7 +241,7 @@ def _run(
     costs: list[dict[Measure, Floats]] = []
     cka = np.full((len(target.substitutes), len(batch)), np.nan)
     attention: list[Floats] = []
-    with restored(*target.tensors):
+    with target.held():
         for number, substitute in enumerate(target.substitutes):
             target.write(substitute.rows)
             with added_up(ready.distances) as shares:
