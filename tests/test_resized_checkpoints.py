@@ -318,7 +318,10 @@ def test_without_a_file_the_command_compares(
         (["sample:digits-vit", "--to", "6x6", "--how", "tile", "-o", "n.txt"], 2, "the suffix"),
         (["rotary:64x8", "--to", "128", "--how", "tile", "-o", "new.npy"], 5, "no table"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "old.npy"], 2, "read from this file"),
-        (["gpt2", "--to", "9", "--how", "tile", "--into", "new"], 2, "hf download gpt2"),
+        (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--text", "t"], 2, "comparison"),
+        (["old.npy", "--to", "9", "--text", "no.txt"], 3, "no such file"),
+        (["old.npy", "--to", "9", "--text", "old.npy"], 3, "no model can be built"),
+        (["rotary:64x8", "--to", "128", "--text", "old.npy"], 2, "with tables alone"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--json"], 2, "the comparison"),
         (["alibi:64x4", "--to", "128"], 5, "hold at any length"),
         (

@@ -545,17 +545,15 @@ def test_the_head_whose_slope_a_model_uses_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
-    sizes = {"vocab_size": VOCABULARY, "initializer_range": 0.5}
-    model: Any
+    library: Any = transformers
+    sizes: dict[str, Any] = {"vocab_size": VOCABULARY, "initializer_range": 0.5}
     if name == "Bloom":
-        config = transformers.BloomConfig(**sizes, hidden_size=WIDTH, n_layer=1, n_head=2)
-        model = transformers.BloomModel(config).double().train(mode=False)
+        config = library.BloomConfig(**sizes, hidden_size=WIDTH, n_layer=1, n_head=2)
+        model = library.BloomModel(config).double().train(mode=False)
         out = model.h[0].self_attention.dense.weight
     else:
-        config = transformers.MptConfig(
-            **sizes, d_model=WIDTH, n_layers=1, n_heads=2, max_seq_len=16
-        )
-        model = transformers.MptModel(config).double().train(mode=False)
+        config = library.MptConfig(**sizes, d_model=WIDTH, n_layers=1, n_heads=2, max_seq_len=16)
+        model = library.MptModel(config).double().train(mode=False)
         out = model.blocks[0].attn.out_proj.weight
     out.data[:, WIDTH // 2 :] = 0  # the second head is read by nobody
     contexts = tokens(5)

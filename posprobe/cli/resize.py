@@ -196,6 +196,8 @@ def _compare(
         reference=ref,
         tensor=tensor,
         grid=parse_grid(grid),
+        revision=revision,
+        offline=offline,
         command=shlex.join(["posprobe", *sys.argv[1:]]),
     )
     folder = None if out is None else compared.save(out)

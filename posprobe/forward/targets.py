@@ -255,15 +255,14 @@ def _one_by_one(values: Floats, flat: Floats, heads: NDArray[np.intp]) -> list[E
 
 def _slopes(model: Any, batch: torch.Tensor) -> Target | None:
     """Take ALiBi's slopes away: biases that are the same at all offsets, for which 0 stands."""
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     name = _ALIBI.get(getattr(config, "model_type", ""), "")
-    heads = getattr(config, "num_attention_heads", None)
     takers = [m for m in model.modules() if name in inspect.signature(m.forward).parameters]
     # Layers hand it on to their attention.
     last = [m for m in takers if not any(m is not o and o in set(m.modules()) for o in takers)]
     if not name or not last or batch.ndim != 2:
         return None
-    pt = required("torch")
+    pt, heads = required("torch"), int(config.num_attention_heads)
     scale = pt.ones(heads, dtype=pt.float64, device=batch.device)
 
     def scaled(_: Any, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

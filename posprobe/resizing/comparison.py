@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.norms import norms
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
+from posprobe.families.runnable import model_source
 from posprobe.progress import stage
+from posprobe.reference import parse_reference
 from posprobe.report.analysis import describe, environment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
@@ -130,9 +132,8 @@ def compare(
     against: PositionTable | None = None,
     contexts: Contexts | None = None,
     reference: str = "",
-    tensor: str | None = None,
-    grid: tuple[int, int] | None = None,
     command: str | None = None,
+    **where: Any,
 ) -> WaysCompared | RulesCompared:
     """Compare ways of resizing of what a reference names: of a table, or of rotary positions.
 
@@ -142,7 +143,7 @@ def compare(
         A table, or the encodings of a checkpoint that has none.
     to, how, against, command
         As for `compare_ways`; of rotary positions a length alone.
-    contexts, reference, tensor, grid
+    contexts, reference, **where
         What to run the model on with each table, and where it is, as for
         `posprobe.resizing.losses.run_ways`; None does not run it.
 
@@ -155,13 +156,15 @@ def compare(
     """
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
+        if contexts is not None:
+            model_source(parse_reference(reference))  # what is no model is refused at once
         found = compare_ways(loaded, to=to, ways=ways, against=against, command=command)
         if contexts is None:
             return found
         from posprobe.resizing.losses import run_ways
 
         with stage("Running the model"):
-            run = run_ways(reference, loaded, found.tables, contexts, tensor=tensor, grid=grid)
+            run = run_ways(reference, loaded, found.tables, contexts, **where)
         return replace(found, run=run)
     if contexts is not None:
         raise UsageError(

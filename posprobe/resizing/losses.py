@@ -92,6 +92,8 @@ def run_ways(
     *,
     tensor: str | None = None,
     grid: tuple[int, int] | None = None,
+    revision: str | None = None,
+    offline: bool = False,
 ) -> Run:
     """Run a model with its table resized in each way.
 
@@ -102,8 +104,8 @@ def run_ways(
 
     Parameters
     ----------
-    reference, tensor, grid
-        Of a checkpoint on this disk, and its table.
+    reference, tensor, grid, revision, offline
+        Of a checkpoint and its table, as for `write_checkpoint`.
     table
         As it is.
     made
@@ -117,20 +119,20 @@ def run_ways(
         If the model has no head that predicts tokens or names classes, or as for
         `write_checkpoint` and `posprobe.load_model`.
     """
+    where: dict[str, Any] = {"revision": revision, "offline": offline}
     with TemporaryDirectory() as place:
         folder = Path(place) / "copy"
-        write_checkpoint(reference, next(iter(made.values())), folder, tensor=tensor, grid=grid)
-        parsed = parse_reference(reference)
-        source = Path(parsed.source).expanduser()
-        part = f"#{parsed.table}" if parsed.table else ""
-        copy = f"{folder / source.name if source.is_file() else folder}{part}"
+        first = next(iter(made.values()))
+        write_checkpoint(reference, first, folder, tensor=tensor, grid=grid, **where)
+        part = parse_reference(reference).table
+        copy = f"{folder}#{part}" if part else str(folder)
         if contexts.images:
-            _prepare_at(folder / _PREPARES, table.layout, next(iter(made.values())).layout)
-        before = forward.load_model(reference, head=True)
+            _prepare_at(folder / _PREPARES, table.layout, first.layout)
+        before = forward.load_model(reference, head=True, **where)
         after = forward.load_model(copy, head=True)
         if contexts.text:
             return _on_text(reference, copy, before, after, made, contexts)
-        return _on_pictures(reference, copy, before, after, made, contexts)
+        return _on_pictures(reference, copy, before, after, made, contexts, where)
 
 
 def _on_text(
@@ -243,13 +245,14 @@ def _on_pictures(
     after: Any,
     made: Mapping[str, PositionTable],
     contexts: Contexts,
+    where: Mapping[str, Any],
 ) -> Run:
-    def pictures(name: str, model: Any) -> Iterable[Array]:
-        material = read_material(name, model, contexts)
+    def pictures(name: str, model: Any, **where: Any) -> Iterable[Array]:
+        material = read_material(name, model, contexts, **where)
         inputs = ModelInputs(name, model, contexts, material, None, None, 0, None, offline=True)
         return inputs.batches("ways of resizing")
 
-    wanted = np.concatenate(_answers(reference, before, pictures(reference, before)))
+    wanted = np.concatenate(_answers(reference, before, pictures(reference, before, **where)))
     # Pictures are prepared once, and shown with each table.
     prepared = list(pictures(copy, after))
     ways: dict[str, CostBlock] = {}
