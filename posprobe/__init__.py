@@ -90,7 +90,7 @@ if TYPE_CHECKING:
         compare_kernels,
         paper_figure,
     )
-    from posprobe.resizing import (
+    from posprobe.resizing.tables import (
         resize,
     )
     from posprobe.schemes import (
@@ -178,7 +178,7 @@ _HOMES = {
     "random_tokens": "forward",
     "read_sweep": "sweeps",
     "research_table": "sweeps",
-    "resize": "resizing",
+    "resize": "resizing.tables",
     "rotary_frequencies": "encodings",
     "rotation": "analyses",
     "scale": "analyses",

@@ -91,7 +91,11 @@ def analyze_model(
     """
     given = contexts or Contexts()
     wanted = _wanted(only)
-    _check(given, nulls)
+    if not 0 <= nulls <= MAX_DRAWS:
+        raise UsageError(
+            f"--nulls {nulls}: the number of random walks to draw is from 0 to {MAX_DRAWS}."
+        )
+    check_contexts(given)
     where: dict[str, Any] = {"revision": revision, "offline": offline}
     read: list[Material] = []
 
@@ -157,11 +161,16 @@ def _wanted(only: Iterable[str] | None) -> list[str]:
     return [name for name in MODEL if name in names]
 
 
-def _check(given: Contexts, nulls: int) -> None:
-    if not 0 <= nulls <= MAX_DRAWS:
-        raise UsageError(
-            f"--nulls {nulls}: the number of random walks to draw is from 0 to {MAX_DRAWS}."
-        )
+def check_contexts(given: Contexts) -> None:
+    """Refuse contexts that cannot be, before anything is read.
+
+    Raises
+    ------
+    UsageError
+        If a number is none, or both a text and pictures are named.
+    UnknownReference
+        If the text or the folder is not there.
+    """
     if given.text and given.images:
         raise UsageError("--text and --images: a model takes one of them.")
     if given.text and not there(given.text):

@@ -260,6 +260,9 @@ class _Handler(BaseHTTPRequestHandler):
             name, what = listed.groups()
             if (found := self._find(name, "main")) is not None:
                 self._revisions(found[0], what)
+        elif tree := re.fullmatch(r"/api/models/(.+?)/tree/([^/]+)", path):
+            if (found := self._find(*tree.groups())) is not None:
+                self._tree(found[0])
         elif api := re.fullmatch(r"/api/models/(.+?)(?:/revision/(.+))?", path):
             name, revision = api.groups()
             if name in hub.renamed:
@@ -279,6 +282,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self._resolve(name, file, *found)
         else:
             self._answer(404, {})
+
+    def _tree(self, repo: Repo) -> None:
+        """List files with their sizes."""
+        listed = [
+            {"type": "file", "path": name, "size": file.size, "oid": file.etag}
+            for name, file in repo.files.items()
+        ]
+        self._answer(200, {"Content-Type": "application/json"}, json.dumps(listed).encode())
 
     def _find(self, name: str, revision: str) -> tuple[Repo, str] | None:
         """Find a repository and commit, or refuse as the Hub does."""

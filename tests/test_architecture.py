@@ -69,7 +69,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
-        "formatting", "report", "samples", "schemes",
+        "formatting", "forward", "measurements.model", "report", "samples", "schemes",
     },
     "sweeps": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",
@@ -114,7 +114,7 @@ FOREIGN: Mapping[str, set[str]] = {
     },
     "families": {"matplotlib", "torch", "transformers", "timm", "huggingface_hub", "typer"},
     "checkpoints": {"matplotlib", "transformers", "timm", "typer"},
-    "resizing": {"matplotlib", "huggingface_hub", "typer", "sklearn"},
+    "resizing": {"matplotlib", "typer", "sklearn"},
     "sweeps": {"matplotlib", "torch", "typer", "huggingface_hub", "sklearn"},
     "cli": {"numpy", "scipy", "sklearn", "matplotlib", "torch", "jinja2"},
     "encodings": {"matplotlib", "torch", "transformers", "typer"},

@@ -154,6 +154,15 @@ def test_two_runs_in_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
         (["similarity", "rotary:64x32", "-o", "f.pdf"], "kind heads"),
         (["shift", "sinusoidal:16x8", "sinusoidal:16x4", "-o", "f.pdf"], "one table"),
         (["nulls", "sinusoidal:16x8", "-o", "f.pdf", "--nulls", "0"], "--nulls 1"),
+        *(
+            (["series", "sweep", "-o", "f.pdf", *option], "it has --venue and --span only")
+            for option in (
+                ["--nulls", "3"],
+                ["--seed", "1"],
+                ["--device", "cpu"],
+                ["--grid", "2x2"],
+            )
+        ),
         (
             ["profile", "sinusoidal:16x8", "sinusoidal:16x4", "-o", "f.pdf", "--tensor", "x"],
             "one reference",

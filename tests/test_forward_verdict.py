@@ -10,12 +10,13 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from made_forward import WIDTH, forward_analysis, results_of, states_of
+from made_forward import WIDTH, forward_analysis, results_of, states_of, substitution_of
 
 from posprobe.analyses import Result
 from posprobe.analyses.experiments import Change, PermutationEffect, PhaseShift
 from posprobe.analyses.mean_decomposition import mean_decomposition, moments
 from posprobe.analyses.subspaces import subspace_overlap
+from posprobe.analyses.substitution import Cost
 from posprobe.formatting import lookup
 from posprobe.measurements.model import MODEL
 from posprobe.report.page import page_of
@@ -182,3 +183,30 @@ def test_a_bundle_without_a_verdict_shows_its_findings() -> None:
     section = page_of(document).sections[0]
     assert section.bullets == tuple(finding["text"] for finding in document["findings"])
     assert not section.folded
+
+
+@pytest.mark.parametrize(
+    ("cost", "error", "answer"),
+    [
+        # Two contexts far apart see nothing, and do not show that there is nothing.
+        (0.4, 0.3, "cannot tell"),
+        (0.001, 0.02, "cannot tell"),
+        (0.001, 0.002, "no"),
+        # Without its positions the model is better: it loses nothing.
+        (-0.5, 0.1, "no"),
+        (0.0, None, "cannot tell"),
+        (None, None, "cannot tell"),
+    ],
+)
+def test_that_a_table_is_not_needed_takes_evidence(
+    cost: float | None, error: float | None, answer: str
+) -> None:
+    made = substitution_of(Sequence(24))
+    place = next(at for at, each in enumerate(made.substitutes) if each.name == made.removed)
+    costs = {"loss": Cost(cost, error, None, None)}
+    substitutes = tuple(replace(each, costs=costs) for each in made.substitutes)
+    found = replace(made, substitutes=substitutes, undefined={"kept": "made so"})
+    summary, answers = told("substitution", found)
+    assert answers["needed"]["answer"] == answer
+    assert answers["needed"]["keys"] == [f"substitution.substitutes.{place}.loss"]
+    assert ("loses less than 0.01 nats" in summary) == (answer == "no")

@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 from hub_server import Hub, Sparse, serve
 from huggingface_hub import close_session, constants, hf_hub_download
+from safetensors.numpy import load_file, save
 
+import posprobe as pp
 from posprobe.checkpoints import cache, hub, transfer
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import (
@@ -30,6 +32,7 @@ from posprobe.errors import (
     Unreachable,
 )
 from posprobe.families.tokens import RUNS, TokenSample, sample_tokens
+from posprobe.resizing.checkpoint import write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -1068,3 +1071,27 @@ def test_a_proxy_is_used(server: Hub, tmp_path: Path) -> None:
     settings = {"HF_ENDPOINT": "http://hub.invalid", "HTTP_PROXY": server.url}
     assert run(tmp_path, **settings) == digest
     assert all(request.target.startswith("http://hub.invalid/") for request in server.requests)
+
+
+def test_a_checkpoint_of_the_hub_is_copied_at_another_size(server: Hub, tmp_path: Path) -> None:
+    rows = table(16, 8)
+    kept = {"embeddings.word_embeddings.weight": table(5, 8, seed=1)}
+    server.add(
+        "someone/bert",
+        {
+            "config.json": b'{"model_type": "bert", "max_position_embeddings": 16}',
+            "vocab.txt": b"a",
+            "model.safetensors": save({"embeddings.position_embeddings.weight": rows, **kept}),
+            "pytorch_model.bin": b"never asked for",
+        },
+    )
+    new = pp.resize(pp.load("someone/bert"), to=24, how="linear")
+    write_checkpoint("someone/bert", new, tmp_path / "copy")
+    copied = load_file(tmp_path / "copy" / "model.safetensors")
+    assert np.array_equal(copied["embeddings.position_embeddings.weight"], new.values)
+    assert np.array_equal(copied["embeddings.word_embeddings.weight"], table(5, 8, seed=1))
+    assert (tmp_path / "copy" / "vocab.txt").read_bytes() == b"a"
+    assert not any("pytorch_model" in request.path for request in server.requests)
+    with pytest.raises(UnknownReference):
+        write_checkpoint("someone/else", new, tmp_path / "other")
+    assert not (tmp_path / "other").exists()

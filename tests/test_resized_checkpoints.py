@@ -20,7 +20,7 @@ import posprobe as pp
 from posprobe.checkpoints.base import stored_bytes, widen_bfloat16
 from posprobe.cli import main
 from posprobe.errors import OutputError, UsageError
-from posprobe.resizing import copy_place, write_checkpoint
+from posprobe.resizing.checkpoint import copy_place, write_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -209,17 +209,37 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(OutputError, match=says):
             copy_place(str(source), place)
-    for ref, says in (("gpt2", "Download it first"), ("sinusoidal:8x4", "is no checkpoint")):
-        with pytest.raises(UsageError, match=says):
-            copy_place(ref, tmp_path / "copy")
+    with pytest.raises(UsageError, match="is no checkpoint"):
+        copy_place("sinusoidal:8x4", tmp_path / "copy")
 
 
-def test_a_pickle_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nest", ["", "model"])
+def test_a_pickle_is_written_again_with_one_other_tensor(nest: str, tmp_path: Path) -> None:
+    made = model("bert")
+    made.save_pretrained(tmp_path / "source")
+    (tmp_path / "source" / "model.safetensors").unlink()
+    stored = made.state_dict()
+    stored["again"] = stored["embeddings.word_embeddings.weight"]  # they share memory
+    source = tmp_path / "source" / "pytorch_model.bin"
+    torch.save({nest: stored, "epoch": 3} if nest else stored, source)
+    before = source.read_bytes()
     name = "embeddings.position_embeddings.weight"
-    torch.save({name: torch.zeros(8, 4)}, tmp_path / "model.bin")
-    new = pp.resize(pp.load(str(tmp_path / "model.bin")), to=16, how="tile")
-    with pytest.raises(UsageError, match="copies checkpoints in safetensors"):
-        write_checkpoint(str(tmp_path / "model.bin"), new, tmp_path / "copy")
+    new = pp.resize(pp.load(str(source.parent)), to=48, how="linear")
+    write_checkpoint(str(source.parent), new, tmp_path / "copy")
+    assert source.read_bytes() == before
+    copied = torch.load(tmp_path / "copy" / "pytorch_model.bin", weights_only=True)
+    copied = copied[nest] if nest else copied
+    assert list(copied) == list(stored)
+    assert [key for key in stored if not torch.equal(copied[key], stored[key])] == [name]
+    assert copied["again"].data_ptr() == copied["embeddings.word_embeddings.weight"].data_ptr()
+    assert np.array_equal(pp.load(str(tmp_path / "copy")).values, new.values)
+
+
+def test_an_array_is_no_checkpoint_that_could_be_copied(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", np.zeros((8, 4), np.float32))
+    new = pp.resize(pp.load(str(tmp_path / "table.npy")), to=16, how="tile")
+    with pytest.raises(UsageError, match="copies checkpoints in safetensors and PyTorch"):
+        write_checkpoint(str(tmp_path / "table.npy"), new, tmp_path / "copy")
 
 
 def test_a_copy_that_would_be_misread_is_not_left(tmp_path: Path) -> None:
@@ -298,7 +318,10 @@ def test_without_a_file_the_command_compares(
         (["sample:digits-vit", "--to", "6x6", "--how", "tile", "-o", "n.txt"], 2, "the suffix"),
         (["rotary:64x8", "--to", "128", "--how", "tile", "-o", "new.npy"], 5, "no table"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "old.npy"], 2, "read from this file"),
-        (["gpt2", "--to", "9", "--how", "tile", "--into", "new"], 2, "hf download gpt2"),
+        (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--text", "t"], 2, "comparison"),
+        (["old.npy", "--to", "9", "--text", "no.txt"], 3, "no such file"),
+        (["old.npy", "--to", "9", "--text", "old.npy"], 3, "no model can be built"),
+        (["rotary:64x8", "--to", "128", "--text", "old.npy"], 2, "with tables alone"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--json"], 2, "the comparison"),
         (["alibi:64x4", "--to", "128"], 5, "hold at any length"),
         (

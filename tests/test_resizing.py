@@ -12,7 +12,7 @@ from timm.layers.pos_embed import resample_abs_pos_embed
 
 import posprobe as pp
 from posprobe.errors import UsageError
-from posprobe.resizing.tables import GRID_WAYS, SEQUENCE_WAYS
+from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, Way
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -211,3 +211,7 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(UsageError) as refused:
         pp.resize(table, to=to, how=how)
     assert says in str(refused.value)
+
+
+def test_every_way_that_is_offered_is_one_of_some_layout() -> None:
+    assert {*GRID_WAYS, *SEQUENCE_WAYS} == {*Way}

@@ -14,7 +14,8 @@ import posprobe as pp
 from posprobe.cli.show import summary
 from posprobe.errors import NoPositionTable, UsageError
 from posprobe.report import render_bundle, to_json
-from posprobe.resizing import compare, compare_rules, compare_ways
+from posprobe.resizing.comparison import compare, compare_ways
+from posprobe.resizing.rotary import compare_rules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +66,25 @@ def test_periods_are_scaled_by_ways_that_stretch_and_kept_by_ways_that_continue(
         if way["kind"] == "continues":
             assert way["same_position"] == pytest.approx(1)
     assert follows_the_schema(document)
+
+
+def test_what_rows_keep_is_what_their_cosines_say() -> None:
+    def kept(values: NDArray[np.float64], to: int, how: str = "linear") -> str:
+        way = by_way(compare_ways(pp.table(values), to=to, ways=(how,)).to_dict())[how]
+        return str(way["sentences"][0])
+
+    turning = kept(helix(60), 120)
+    assert "Rows keep their relative places" in turning
+    assert ") and do not keep their positions (" in turning
+    # One more row leaves those of a slow curve near where they were.
+    slow = np.arange(40.0)[:, None] * np.array([[1.0, 0.2, 3.0]])
+    assert kept(slow, 41).endswith("old row there 1.00) and their positions (1.00).")
+    # Few waves of many cannot hold rows that are independent of each other.
+    noise = np.random.default_rng(0).normal(size=(60, 20))
+    assert "Rows partly keep their relative places" in kept(noise, 45, "fourier")
+    assert "do not keep their relative places" in kept(noise, 8, "fourier")
+    assert kept(np.ones((10, 3)), 20).startswith("No row differs from the mean row")
+    assert kept(noise, 60) == "The table has that size already: nothing changes."
 
 
 def test_axes_of_a_grid_have_periods_of_their_own() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -388,13 +390,48 @@ def test_the_table_is_put_back_after_an_error() -> None:
     assert torch.equal(own, model.embeddings.position_embeddings.weight)
 
 
+def test_attention_by_distance_is_that_of_the_model_run_by_hand() -> None:
+    model: Any = transformers.GPT2Model(gpt2().config).train(mode=False).double()
+    model.set_attn_implementation("eager")
+    contexts = tokens(5)
+    found = pp.substitution_effect(model, in_batches(contexts, 2))
+    model.wpe.weight.data[:LENGTH] = model.wpe.weight.data[:LENGTH].mean(dim=0)
+    with torch.no_grad():
+        every = model(torch.from_numpy(contexts), output_attentions=True).attentions
+    weights = torch.stack(every).mean(dim=(0, 2)).numpy()  # [c, n, n]
+    ranges = (*pairwise(found.distances or ()), ((found.distances or (0,))[-1], LENGTH))
+    for (first, stop), (value, error) in zip(ranges, found["mean"].attention or (), strict=True):
+        shares = [
+            sum(one[i, j] for i in range(LENGTH) for j in range(1, LENGTH)
+                if first <= abs(i - j) < stop) / LENGTH
+            for one in weights
+        ]  # fmt: skip
+        assert value == pytest.approx(np.mean(shares), abs=1e-12)
+        assert error == pytest.approx(np.std(shares, ddof=1) / np.sqrt(5), abs=1e-12)
+
+
+def test_attention_that_a_model_does_not_show_is_left_out_and_the_rest_is_not() -> None:
+    model = gpt2()
+    found = pp.substitution_effect(model, [tokens(8)], random=True)
+    told = said(result=found)
+    assert "ttention changes most at a distance" in told or "Attention by distance stays" in told
+    # A model that cannot show its attention is asked the rest.
+    model.set_attn_implementation = lambda _: (_ for _ in ()).throw(ValueError("none"))
+    blind = pp.substitution_effect(model, [tokens(8)], random=True)
+    assert blind.distances is None
+    assert "cannot show its attention" in blind.undefined["attention"]
+    assert blind["mean"].costs["divergence"].value == pytest.approx(
+        found["mean"].costs["divergence"].value, rel=1e-4
+    )
+
+
 def test_each_context_is_run_once_more_than_there_are_tables() -> None:
     model, seen = gpt2(), []
     handle = model.register_forward_hook(lambda *given: seen.append(given[-1].logits))
     found = pp.substitution_effect(model, in_batches(tokens(12), 4))
     handle.remove()
     contexts = sum(len(logits) for logits in seen)
-    assert contexts <= 12 * (len(found.substitutes) + 1) + 4  # a few to find out what it is
+    assert contexts <= 12 * (len(found.substitutes) + 1) + 8  # a few to find out what it is
 
 
 def test_results_do_not_depend_on_how_contexts_are_grouped() -> None:
@@ -503,11 +540,51 @@ def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() ->
     assert again == pytest.approx(before, rel=1e-6)
 
 
+@pytest.mark.parametrize("name", ["Bloom", "Mpt"])
+def test_the_head_whose_slope_a_model_uses_is_found(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    library: Any = transformers
+    sizes: dict[str, Any] = {"vocab_size": VOCABULARY, "initializer_range": 0.5}
+    if name == "Bloom":
+        config = library.BloomConfig(**sizes, hidden_size=WIDTH, n_layer=1, n_head=2)
+        model = library.BloomModel(config).double().train(mode=False)
+        out = model.h[0].self_attention.dense.weight
+    else:
+        config = library.MptConfig(**sizes, d_model=WIDTH, n_layers=1, n_heads=2, max_seq_len=16)
+        model = library.MptModel(config).double().train(mode=False)
+        out = model.blocks[0].attn.out_proj.weight
+    out.data[:, WIDTH // 2 :] = 0  # the second head is read by nobody
+    contexts = tokens(5)
+    found = pp.substitution_effect(model, [contexts])
+    assert found.scheme == "relative"
+    costs = {each.name: each.costs["states"].value for each in found.substitutes}
+    assert costs["itself"] == costs["head_1"] == 0
+    assert costs["head_0"] == pytest.approx(costs["none"], rel=1e-9)
+    # Without slopes at all, by hand.
+    home = importlib.import_module(type(model).__module__)
+    given = torch.from_numpy(contexts)
+    with torch.no_grad():
+        before = model(given).last_hidden_state
+        if name == "Bloom":
+            monkeypatch.setattr(home, "_get_alibi_slopes", lambda heads, _: torch.zeros(heads))
+        else:
+            build = home.build_mpt_alibi_tensor
+            monkeypatch.setattr(home, "build_mpt_alibi_tensor", lambda *args: 0 * build(*args))
+        after = model(given).last_hidden_state
+    assert costs["none"] == pytest.approx(float((after - before).norm() / before.norm()), rel=1e-6)
+
+
 def test_what_cannot_be_taken_away_is_one_clear_error() -> None:
-    config = transformers.BloomConfig(vocab_size=VOCABULARY, hidden_size=WIDTH, n_layer=1, n_head=2)
-    bloom: Any = transformers.BloomModel(config)
-    with pytest.raises(UsageError, match="T5's biases"):
-        pp.substitution_effect(bloom, [tokens(2)])
+    config = transformers.FNetConfig(
+        vocab_size=VOCABULARY, hidden_size=WIDTH, num_hidden_layers=1, intermediate_size=8,
+        max_position_embeddings=LENGTH,
+    )  # fmt: skip
+    plain: Any = transformers.FNetModel(config)
+    plain.embeddings.position_embeddings = torch.nn.Identity()
+    with pytest.raises(UsageError, match="biases of T5 and ALiBi"):
+        pp.substitution_effect(plain, [tokens(2)])
     with pytest.raises(UsageError, match="no table of positions"):
         pp.substitution_effect(llama(), [tokens(2)], rows=slice(0, 4))
     # Of a single token nothing turns.
@@ -560,7 +637,7 @@ def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:
     # Random tokens are no text: outputs are compared, and no loss.
     assert document["substitution"]["measure"] == "divergence"
     assert {path.name for path in (folder / "figures").glob("*.png")} == {
-        "substitution.png", "substitution_positions.png",
+        "substitution.png", "substitution_positions.png", "substitution_attention.png",
     }  # fmt: skip
     arrays = np.load(folder / "arrays.npz")
     assert arrays["substitution_by_position"].shape == (

@@ -43,6 +43,13 @@ class CostBlock(TypedDict):
     kept_error: Annotated[Size | None, "Its standard error, by the jackknife over contexts."]
 
 
+class AttentionShareBlock(TypedDict):
+    """Attention that goes to one range of distances."""
+
+    value: Share | None
+    error: Annotated[Size | None, "Standard error over contexts."]
+
+
 class SubstituteBlock(TypedDict):
     """What one table in the place of the model's own costs."""
 
@@ -57,6 +64,10 @@ class SubstituteBlock(TypedDict):
     states: CostBlock | None
     cka: Annotated[float | None, "Debiased, of the last hidden states with the unchanged model's."]
     cka_error: Size | None
+    attention: Annotated[
+        list[AttentionShareBlock] | None,
+        "Share of the attention of positions by range of distances, mean over heads and layers.",
+    ]
 
 
 class EarlyBlock(TypedDict):
@@ -83,6 +94,7 @@ class SubstitutionBlock(TypedDict):
     loss_error: Size | None
     substitutes: list[SubstituteBlock]
     early: EarlyBlock | None
+    distances: Annotated[list[Count] | None, "First distance of each range; the last is open."]
     undefined: Reasons
 
 
@@ -134,6 +146,9 @@ class Substitute:
     cka, cka_error
         Mean debiased linear CKA of the last hidden states with those of the unchanged model within
         a context, and its standard error; None for a model with a head, and where undefined.
+    attention
+        For each range of distances the mean share of the attention of positions that goes there,
+        over heads and layers, and its standard error over contexts; None where none is shown.
     """
 
     name: str
@@ -144,6 +159,7 @@ class Substitute:
     costs: Mapping[str, Cost]
     cka: float | None = None
     cka_error: float | None = None
+    attention: tuple[tuple[float | None, float | None], ...] | None = None
 
     def summary(self) -> SubstituteBlock:
         """Return the numbers."""
@@ -163,6 +179,9 @@ class Substitute:
             "states": block("states"),
             "cka": self.cka,
             "cka_error": self.cka_error,
+            "attention": None
+            if self.attention is None
+            else [{"value": value, "error": error} for value, error in self.attention],
         }
 
 
@@ -222,6 +241,10 @@ class SubstitutionEffect(Result):
     unchanged
         ``[t]``: loss of the unchanged model by position, at the place whose output predicts; NaN
         where nothing is predicted; None without a loss.
+    distances
+        First distance of each range of `Substitute.attention`; the last is open. On a grid the
+        larger of those along rows and columns. Attention to the first position of a sequence is
+        not counted. None where the model shows no attention.
     undefined
         Reason for each number that is None.
     notes
@@ -246,6 +269,7 @@ class SubstitutionEffect(Result):
     by_position_error: Floats | None = None
     unchanged: Floats | None = None
     early: Early | None = None
+    distances: tuple[int, ...] | None = None
     undefined: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -269,6 +293,7 @@ class SubstitutionEffect(Result):
             "loss_error": self.loss_error,
             "substitutes": [each.summary() for each in self.substitutes],
             "early": None if self.early is None else self.early.summary(),
+            "distances": None if self.distances is None else list(self.distances),
             "undefined": dict(self.undefined),
         }
 

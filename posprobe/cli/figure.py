@@ -123,7 +123,8 @@ def figure(
     set_up_logging(quiet=quiet)
     if kind == "series":
         asked = (label, centred, columns, cmap, rows, tensor, grid, revision)
-        if any(option is not None for option in asked):
+        computed = (nulls, seed, device) != (DEFAULT_NULLS, 0, DeviceName.auto)
+        if computed or any(option is not None for option in asked):
             raise UsageError("series draws what a sweep measured: it has --venue and --span only.")
         _write(_series(refs, output, venue, span), output, quiet=quiet)
         return

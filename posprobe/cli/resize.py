@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,20 +29,10 @@ from posprobe.cli.show import as_typed, found, summary, written
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
+from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS, Way
 
-
-class Way(StrEnum):
-    """How a table gets another size."""
-
-    bicubic = "bicubic"
-    bilinear = "bilinear"
-    transformers = "transformers"
-    linear = "linear"
-    cubic = "cubic"
-    fourier = "fourier"
-    tile = "tile"
-    sinusoids = "sinusoids"
-    repeat_last = "repeat-last"
+if TYPE_CHECKING:
+    from posprobe.measurements.model import Contexts
 
 
 def resize(
@@ -60,8 +49,7 @@ def resize(
         Way | None,
         typer.Option(
             "--how",
-            help="Grids: bicubic, bilinear (timm's), transformers (the model's own). Sequences: "
-            "linear, cubic. Both: fourier, tile, sinusoids, repeat-last.",
+            help=f"Of grids {', '.join(GRID_WAYS)}; of sequences {', '.join(SEQUENCE_WAYS)}.",
         ),
     ] = None,
     output: Annotated[
@@ -85,6 +73,26 @@ def resize(
             help="A table that was trained at the new size, to compare each way with.",
         ),
     ] = None,
+    text: Annotated[
+        Path | None,
+        typer.Option(
+            "--text",
+            metavar="FILE",
+            help="Run the model on this text at the new length, with its table in each way.",
+        ),
+    ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images",
+            metavar="DIR",
+            help="Run the model on these pictures at the new size, with its table in each way.",
+        ),
+    ] = None,
+    contexts: Annotated[
+        int,
+        typer.Option("--contexts", metavar="N", min=1, help="Most windows or pictures to run."),
+    ] = 64,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for a bundle of the comparison."),
@@ -100,44 +108,48 @@ def resize(
     """Give a position table another size, and say what each way of doing so does to it.
 
     With -o or --into the table, or a copy of its checkpoint, is written in one way. Without them
-    all ways are compared: what they keep, periods, neighbours, seams. Rows of special tokens such
-    as CLS are kept as they are. Of rotary positions the rules of scaling are compared.
+    all ways are compared: what they keep, periods, neighbours, seams; with --text or --images also
+    what each costs the model. Rows of special tokens such as CLS are kept as they are. Of rotary
+    positions the rules of scaling are compared.
     """
     set_up_logging(quiet=quiet)
     size = parse_size(to)
     _check(how, output, into, rows)
     if output is None and into is None:
         _compare(
-            ref, size, how, against, out, rows=rows, tensor=tensor, grid=grid, revision=revision,
-            offline=offline, as_json=as_json, quiet=quiet,
+            ref, size, how, against, out, text, images, contexts, rows=rows, tensor=tensor,
+            grid=grid, revision=revision, offline=offline, as_json=as_json, quiet=quiet,
         )  # fmt: skip
         return
-    if against is not None or out is not None or as_json:
+    if any(option is not None for option in (against, out, text, images)) or as_json:
         raise UsageError(
-            "--against, --out and --json belong to the comparison, which is made without -o and "
-            "--into."
+            "--against, --text, --images, --out and --json belong to the comparison, which is made "
+            "without -o and --into."
         )
     with stage("Starting"):
-        from posprobe import resizing
         from posprobe.report import table_path, write_table
+        from posprobe.resizing.checkpoint import copy_place, refuse_source, write_checkpoint
+        from posprobe.resizing.tables import resize as resized
 
         if output is not None:
             table_path(output)
         if into is not None:
-            resizing.copy_place(ref, into)
+            copy_place(ref, into)
     table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         say(found(table))
     assert how is not None  # noqa: S101 - as checked above
-    new = resizing.resize(table, to=size, how=how.value)
+    new = resized(table, to=size, how=how.value)
     if not quiet:
         say(f"{table.layout} becomes {new.layout}: {how.value}, {new.values.dtype}")
     if output is not None:
-        resizing.refuse_source(table, output)
+        refuse_source(table, output)
         write_table(new, output)
         typer.echo(as_typed(plain(str(output))))
     if into is not None:
-        told = resizing.write_checkpoint(ref, new, into, tensor=tensor, grid=parse_grid(grid))
+        told = write_checkpoint(
+            ref, new, into, tensor=tensor, grid=parse_grid(grid), revision=revision, offline=offline
+        )
         if not quiet:
             say(plain("\n".join(told)))
         typer.echo(as_typed(plain(str(into))))
@@ -149,6 +161,9 @@ def _compare(
     how: Way | None,
     against: str | None,
     out: Path | None,
+    text: Path | None,
+    images: Path | None,
+    contexts: int,
     *,
     rows: str | None,
     tensor: str | None,
@@ -163,17 +178,26 @@ def _compare(
         from posprobe.report import check_place
 
         check_place(out)
+    given = None
+    if text is not None or images is not None:
+        given = _contexts(text, images, contexts, rows)
     loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
     if not quiet:
         say(found(loaded))
     other = None if against is None else load_table(against, rows=None, offline=offline)
     with stage("Starting"):
-        from posprobe import resizing
-    compared = resizing.compare(
+        from posprobe.resizing.comparison import compare
+    compared = compare(
         loaded,
         to=size,
         how=None if how is None else how.value,
         against=other,
+        contexts=given,
+        reference=ref,
+        tensor=tensor,
+        grid=parse_grid(grid),
+        revision=revision,
+        offline=offline,
         command=shlex.join(["posprobe", *sys.argv[1:]]),
     )
     folder = None if out is None else compared.save(out)
@@ -181,6 +205,18 @@ def _compare(
     typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
     if folder is not None and not quiet:
         say(written(folder))
+
+
+def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> Contexts:
+    """Return what the model is run on, checked before anything is read."""
+    from posprobe.measure import check_contexts
+    from posprobe.measurements.model import Contexts
+
+    if rows:
+        raise UsageError("--text and --images run the model with a whole table. Leave out --rows.")
+    given = Contexts(text, images, count)
+    check_contexts(given)
+    return given
 
 
 def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | None) -> None:
@@ -193,8 +229,8 @@ def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | 
     """
     if (output or into) and how is None:
         raise UsageError(
-            f"--how says in which of these ways the table is resized: {', '.join(Way)}. Without -o "
-            "and --into all of them are compared."
+            f"--how says in which of these ways the table is resized: {', '.join(WAYS)}. Without "
+            "-o and --into all of them are compared."
         )
     if into and rows:
         raise UsageError("--into takes a table as a whole. Leave out --rows.")

@@ -11,6 +11,7 @@ import numpy as np
 from posprobe.figures.common import Builder
 from posprobe.figures.sheet import Sheet, shortened
 from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
+from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,6 +130,28 @@ def _along(ax: Axes, found: SubstitutionEffect) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
 
 
+def _far(ax: Axes, found: SubstitutionEffect) -> None:
+    """Draw the share of attention by range of distances, as it is and with main substitutes."""
+    first = found.distances or ()
+    at = np.arange(len(first))
+    names = [name for name in main_ones(found) if any(e.name == name for e in found.substitutes)]
+    looks = [(INK, "-"), *LINES]
+    for name, (color, dash) in zip([found.substitutes[0].name, *names], looks, strict=False):
+        shares = np.array(found[name].attention, dtype=float).reshape(-1, 2)
+        ax.errorbar(
+            at, shares[:, 0], yerr=shares[:, 1], color=color, linestyle=dash, marker="o",
+            markersize=2.5, elinewidth=0.8, label=shortened(found[name].label, LETTERS),
+        )  # fmt: skip
+    ends = [f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in pairwise(first)]
+    ax.set_xticks(at, [*ends, f"{first[-1]}–"])
+    ax.set_ylim(0, None)
+    ax.set_xlabel(
+        "distance (patches)" if isinstance(found.layout, Grid) else "distance (positions)"
+    )
+    ax.set_ylabel("share of attention")
+    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2)
+
+
 def main_ones(found: SubstitutionEffect) -> list[str]:
     """Choose what is drawn by position: the removal, three components, sinusoids, and order."""
     names = [each.name for each in found.substitutes]
@@ -226,7 +249,17 @@ def _positions(
     return figure
 
 
+def _attention(
+    sheet: Sheet, results: Mapping[str, SubstitutionEffect], _: Mapping[str, Any]
+) -> Figure:
+    (found,) = results.values()
+    figure = sheet.figure(2.6, width=4.8)
+    _far(figure.subplots(), found)
+    return figure
+
+
 FIGURES: Mapping[str, Builder] = {
     "substitution": _substitution,
     "substitution_positions": _positions,
+    "substitution_attention": _attention,
 }

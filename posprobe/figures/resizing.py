@@ -13,6 +13,9 @@ from posprobe.figures.relative import color_map
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import MUTED
 
+#: Points of a curve of losses: each is the mean of its neighbours.
+POINTS = 48
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -52,8 +55,26 @@ def _norms(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) ->
     return figure
 
 
+def _losses(sheet: Sheet, _: Mapping[str, Any], references: Mapping[str, Any]) -> Figure:
+    """Draw ``losses`` of the references, ``[n]`` by label, by position; means of neighbours."""
+    figure = sheet.figure(2.8)
+    ax = figure.subplots()
+    losses = dict(references["losses"])
+    before = losses.pop("before")
+    for loss, look in ((before, {"color": MUTED, "linewidth": 2.5, "label": "before"}), *(
+        (loss, look) for __, loss, look in styled(losses)
+    )):  # fmt: skip
+        parts = np.array_split(np.flatnonzero(np.isfinite(loss)), min(POINTS, len(loss)))
+        kept = [part for part in parts if part.size]
+        ax.plot([part.mean() for part in kept], [loss[part].mean() for part in kept], **look)
+    ax.axvline(len(before) - 0.5, color=MUTED, linewidth=0.8)
+    ax.set(xlabel="position in the context", ylabel="loss (nats)")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
 #: Of ways of resizing a table.
-FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms}
+FIGURES: Mapping[str, Builder] = {"cosines": _cosines, "norms": _norms, "losses": _losses}
 
 
 def _wavelengths(

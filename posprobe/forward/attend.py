@@ -95,7 +95,7 @@ def attend(
             )
         return layouts[0], found
 
-    with _eager(model, title):
+    with step_by_step(model, title):
         layout, sums, notes = stream(model, batches, measure, title)
     return attention_by_offset(sums, layout=layout, name=title, notes=notes)
 
@@ -110,7 +110,7 @@ def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:
 
 
 @contextmanager
-def _eager(model: Any, title: str) -> Iterator[None]:
+def step_by_step(model: Any, title: str) -> Iterator[None]:
     """Have attention computed step by step, so that its weights exist."""
     if is_timm(model):
         every: list[Any] = [getattr(block, "attn", None) for block in model.blocks]

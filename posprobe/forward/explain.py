@@ -113,16 +113,27 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     mean = values.mean(axis=0)
     around = centred(values)[0]
     return (
-        Explanation("itself", "the table itself", values, "table"),
+        itself(values),
         *_components(around, mean),
         *(() if isinstance(given.layout, Grid) else _waves(values, around, mean, seed)),
         *_formulas(around, mean, given.layout),
         *_smoothed(around, mean, given.layout),
         *(_codes(values, given.layout) if isinstance(given.layout, Grid) else _repaired(values)),
         *_surrogates(around, mean, given.layout, seed),
-        Explanation(REMOVED, "the mean row everywhere", _alike(mean, values), "removed"),
+        mean_row(values),
         Explanation("zeros", "zeros everywhere", np.zeros_like(values), "removed"),
     )
+
+
+def itself(values: Floats) -> Explanation:
+    """Return a table ``[n, d]`` in its own place."""
+    return Explanation("itself", "the table itself", values, "table")
+
+
+def mean_row(values: Floats) -> Explanation:
+    """Return the mean row in the place of every row of a table ``[n, d]``."""
+    rows = np.broadcast_to(values.mean(axis=0), values.shape).copy()
+    return Explanation(REMOVED, "the mean row everywhere", rows, "removed")
 
 
 def explained(values: Floats, rows: Floats) -> float | None:
@@ -145,10 +156,6 @@ def explained(values: Floats, rows: Floats) -> float | None:
         return None
     whole = float(np.square(around / scale).sum())
     return 1 - float(np.square((values - rows) / scale).sum()) / whole
-
-
-def _alike(row: Floats, values: Floats) -> Floats:
-    return np.broadcast_to(row, values.shape).copy()
 
 
 def _components(around: Floats, mean: Floats) -> Iterator[Explanation]:

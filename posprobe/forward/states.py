@@ -159,17 +159,30 @@ def visit(
         for number, part in enumerate(tensors):
             look(number, part)
         return len(tensors)
-    numbers = {point: number for number, point in enumerate(points)}
     came: set[int] = set()
+
+    def note(number: int, part: torch.Tensor) -> None:
+        came.add(number)
+        look(number, part)
+
+    with seen_at(points, note):
+        output_of(model, batch)
+    return len(came)
+
+
+@contextmanager
+def seen_at(
+    points: Sequence[HookPoint], look: Callable[[int, torch.Tensor], None]
+) -> Iterator[None]:
+    """Show each tensor of some hook points, as `visit` does, of whatever is run in the block."""
+    numbers = {point: number for number, point in enumerate(points)}
 
     def show(point: HookPoint, part: Any) -> None:
         if point in numbers:
-            came.add(numbers[point])
             look(numbers[point], part)
 
     with _watched(list(dict.fromkeys(point.module for point in points)), show):
-        output_of(model, batch)
-    return len(came)
+        yield
 
 
 @contextmanager

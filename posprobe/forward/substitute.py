@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +23,11 @@ from posprobe.analyses.substitution import (
     mean_and_error,
 )
 from posprobe.arrays import Array
-from posprobe.errors import InvalidTable
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.forward.attend import step_by_step
+from posprobe.forward.distance import Distances, added_up, find_distances
 from posprobe.forward.explain import explained
 from posprobe.forward.models import load_model, required
-from posprobe.forward.permute import restored
 from posprobe.forward.shift import predicted, prediction
 from posprobe.forward.states import body_of, final_states, is_timm
 from posprobe.forward.streaming import stream
@@ -50,6 +52,7 @@ def substitution_effect(
     *,
     tables: Mapping[str, Array] | None = None,
     rows: slice | None = None,
+    explain: bool = True,
     random: bool = False,
     mask_token: int | None = None,
     seed: int = 0,
@@ -59,9 +62,10 @@ def substitution_effect(
 
     What an explanation keeps of a table is enough for the model where its outputs stay: the loss of
     the next or of masked tokens, the Kullback-Leibler divergence of the outputs from those of the
-    unchanged model and the top answers where it has a head, else its last hidden states. Each
-    context is run once as it is and once with each explanation. The table is restored, also after
-    an error, and rows of special tokens are left as they are.
+    unchanged model and the top answers where it has a head, else its last hidden states; and how
+    far attention goes, where the model shows it. Each context is run once as it is and once with
+    each explanation. The table is restored, also after an error, and rows of special tokens are
+    left as they are.
 
     Parameters
     ----------
@@ -75,6 +79,9 @@ def substitution_effect(
     rows
         Positions that are replaced; None stands for all that the contexts reach. Explanations are
         of these rows alone.
+    explain
+        Whether the usual explanations are put there as well, or further tables and the mean row
+        alone.
     random
         Whether contexts are random, so that their loss says nothing and is not measured.
     mask_token
@@ -110,17 +117,29 @@ def substitution_effect(
         name, model = name or model, load_model(model, head=True)
     title = name or type(model).__name__
     ready: list[_Ready] = []
+    shown, hidden = ExitStack(), ""
 
     def measure(batch: torch.Tensor, sums: Mapping[int, _Sums]) -> tuple[None, dict[int, _Sums]]:
         if not ready:
             target = find_target(
-                model, batch, tables=tables or {}, rows=rows, seed=seed, title=title
+                model,
+                batch,
+                tables=tables or {},
+                rows=rows,
+                explain=explain,
+                seed=seed,
+                title=title,
             )
-            ready.append(_prepared(model, batch, target, random=random))
+            ready.append(_prepared(model, batch, target, random=random, hidden=hidden))
         done = sums[0].contexts if sums else 0
         return None, {0: _run(model, batch, ready[0], mask_token, seed, done)}
 
-    _, sums, notes = stream(model, batches, measure, title)
+    with shown:
+        try:
+            shown.enter_context(step_by_step(model, title))
+        except UsageError as error:
+            hidden = str(error)
+        _, sums, notes = stream(model, batches, measure, title)
     return _result(sums[0], ready[0], seed, notes)
 
 
@@ -133,6 +152,8 @@ class _Ready:
     random: bool
     task: str
     rounding: float
+    distances: Distances | None
+    hidden: str  # why there are none
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +163,7 @@ class _Sums:
     costs: Mapping[Measure, Floats]  # [m, c]
     weights: Floats  # [c]
     cka: Floats  # [m, c]
+    attention: Floats  # [m, c, ranges]
     losses: Floats  # [c]: of the unchanged model
     places: Floats  # [2, m, t]: the main cost, and its square
     counted: Floats  # [3, t]: weights, contexts that have one, and the unchanged model's losses
@@ -159,21 +181,30 @@ class _Sums:
             },
             np.concatenate([self.weights, other.weights]),
             np.concatenate([self.cka, other.cka], axis=1),
+            np.concatenate([self.attention, other.attention], axis=1),
             np.concatenate([self.losses, other.losses]),
             self.places + other.places,
             self.counted + other.counted,
         )
 
 
-def _prepared(model: Any, batch: torch.Tensor, target: Target, *, random: bool) -> _Ready:
+def _prepared(
+    model: Any, batch: torch.Tensor, target: Target, *, random: bool, hidden: str
+) -> _Ready:
     """Find out what is to be looked at."""
-    head = _outputs(model, batch[:1]) is not None
+    head = outputs_of(model, batch[:1]) is not None
     task = "" if random or batch.ndim != 2 or not head else predicted(model, batch)
     eps = float(required("torch").finfo(next(model.parameters()).dtype).eps)
-    return _Ready(target, head, random, task, 8 * eps)
+    distances = None
+    if not hidden:
+        try:
+            distances = find_distances(model, batch)
+        except UsageError as error:
+            hidden = str(error)
+    return _Ready(target, head, random, task, 8 * eps, distances, hidden)
 
 
-def _outputs(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
+def outputs_of(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
     """Return a head's logits ``[b, t, v]``, or ``[b, 1, v]``; None without one that gives answers.
 
     A single number is no answer among several. What other heads return can be anything, such as the
@@ -209,10 +240,13 @@ def _run(
     weights, losses = _unchanged(before, wanted, head=ready.head)
     costs: list[dict[Measure, Floats]] = []
     cka = np.full((len(target.substitutes), len(batch)), np.nan)
-    with restored(*target.tensors):
+    attention: list[Floats] = []
+    with target.held():
         for number, substitute in enumerate(target.substitutes):
             target.write(substitute.rows)
-            after = _looked_at(model, given, head=ready.head)
+            with added_up(ready.distances) as shares:
+                after = _looked_at(model, given, head=ready.head)
+            attention.append(shares(len(batch)))
             if ready.head:
                 costs.append(_answers(before, after, wanted))
                 if wanted is not None:
@@ -220,11 +254,11 @@ def _run(
             else:
                 costs.append({"states": _squared(_wide(after) - _wide(before))})
                 cka[number] = _alike(before, after)
-    return _summed(costs, weights, cka, losses)
+    return _summed(costs, weights, cka, np.stack(attention), losses)
 
 
 def _looked_at(model: Any, batch: torch.Tensor, *, head: bool) -> torch.Tensor:
-    found = _outputs(model, batch) if head else None
+    found = outputs_of(model, batch) if head else None
     return final_states(model, batch) if found is None else found
 
 
@@ -296,7 +330,11 @@ def _alike(before: torch.Tensor, after: torch.Tensor) -> Floats:
 
 
 def _summed(
-    costs: list[dict[Measure, Floats]], weight: Floats, cka: Floats, losses: Floats
+    costs: list[dict[Measure, Floats]],
+    weight: Floats,
+    cka: Floats,
+    attention: Floats,
+    losses: Floats,
 ) -> _Sums:
     """Add up over positions, and over contexts."""
     stacked = {key: np.stack([each[key] for each in costs]) for key in costs[0]}
@@ -307,6 +345,7 @@ def _summed(
         {key: part.sum(axis=2) for key, part in stacked.items()},
         weight.sum(axis=1),
         cka,
+        attention,
         losses.sum(axis=1),
         np.stack([main.sum(axis=1), np.square(main).sum(axis=1)]),
         np.stack([part.sum(axis=0) for part in (weight, weight > 0, losses)]),
@@ -331,6 +370,9 @@ def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> Su
         for each in target.substitutes
     ]
     cka = [mean_and_error(each) for each in sums.cka]
+    attention = [
+        tuple(mean_and_error(share) for share in each.T) or None for each in sums.attention
+    ]
     with_loss = main == "loss" and bool(sums.weights.any())
     whole = costs(sums.losses[None], sums.weights, 0)[0] if with_loss else None
     weight, count, losses = sums.counted
@@ -344,6 +386,7 @@ def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> Su
             Substitute(
                 each.name, each.label, each.kind, each.size, shares[place],
                 {key: found[key][place] for key in MEASURES if key in found}, *cka[place],
+                attention[place],
             )
             for place, each in enumerate(target.substitutes)
         ),
@@ -363,6 +406,7 @@ def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> Su
         unchanged=losses / np.where(count > 0, count, np.nan) if with_loss else None,
         early=early(sums.places[0, removed], weight)
         if there and main != "states" and not isinstance(target.layout, Grid) else None,
+        distances=ready.distances.first if ready.distances else None,
         undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
         notes=notes,
     )  # fmt: skip
@@ -390,6 +434,8 @@ def _reasons(
         found["value"] = "null where outputs are not finite"
     if ready.head:
         found["cka"] = "measured of models without a head"
+    if ready.hidden:
+        found["attention"] = ready.hidden
     if not there:
         found["early"] = "the outputs have no positions"
     return found

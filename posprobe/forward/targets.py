@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.substitution import Scheme
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
-from posprobe.forward.explain import REMOVED, Explanation, explanations
+from posprobe.forward.explain import REMOVED, Explanation, explanations, itself, mean_row
 from posprobe.forward.models import required
 from posprobe.forward.permute import position_table, restored
 from posprobe.forward.states import final_states, output_of, positions_of
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Most bands into which the frequencies of rotations are sorted.
 BANDS = 8
+#: What layers of models with ALiBi are given its biases as, by model type.
+_ALIBI = {"bloom": "alibi", "falcon": "alibi", "mpt": "position_bias"}
 #: What stands in the place of all rotations, or of all heads' biases, when they are removed.
 NOTHING = "none"
 
@@ -46,6 +51,8 @@ class Target:
         The first is what stands there now.
     removed
         Name of the one that counts as removing it.
+    around
+        What has to be in force while the model runs.
     """
 
     path: str
@@ -55,11 +62,13 @@ class Target:
     start: int
     substitutes: tuple[Explanation, ...]
     removed: str
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
 
-    @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        """What has to be put back."""
-        return tuple(tensor for tensor, _ in self.slots)
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Let it be replaced within the block; afterwards it is as it was, whatever happens."""
+        with restored(*(tensor for tensor, _ in self.slots)), self.around():
+            yield
 
     def write(self, rows: Floats) -> None:
         """Put rows ``[n, d]`` in place."""
@@ -77,6 +86,7 @@ def find_target(
     *,
     tables: Mapping[str, Array],
     rows: slice | None,
+    explain: bool,
     seed: int,
     title: str,
 ) -> Target:
@@ -86,7 +96,7 @@ def find_target(
     ----------
     model, batch
         The model, and a batch on its device.
-    tables, rows, seed, title
+    tables, rows, explain, seed, title
         As for `posprobe.forward.substitution_effect`.
 
     Raises
@@ -97,11 +107,11 @@ def find_target(
     try:
         path, table = position_table(model, title)
     except UsageError as error:
-        target = _rotations(model, batch) or _biases(model, batch)
+        target = _rotations(model, batch) or _biases(model, batch) or _slopes(model, batch)
         if target is None:
             raise UsageError(
                 f"{error} Of several parts name one, as REF#decoder; of models without a table "
-                "rotations and T5's biases are taken away."
+                "rotations and the biases of T5 and ALiBi are taken away."
             ) from error
         if tables or rows is not None:
             raise UsageError(
@@ -117,7 +127,7 @@ def find_target(
         places = places[start:stop]
     values = table.detach().reshape(-1, table.shape[-1])[places].cpu().double().numpy()
     own = PositionTable(values, layout, title, Source(title, title), start=start)
-    made = [*explanations(own, seed=seed)]
+    made = [*explanations(own, seed=seed)] if explain else [itself(values), mean_row(values)]
     for label, given in tables.items():
         other = np.asarray(given, dtype=np.float64)
         if other.shape != values.shape or not np.isfinite(other).all():
@@ -152,9 +162,9 @@ def _rows_reached(model: Any, batch: torch.Tensor, table: torch.Tensor, title: s
     if batch.ndim == 4:
         return every
     seen: list[Any] = []
-    mode: Any = __import__("torch.overrides").overrides.TorchFunctionMode
+    from torch.overrides import TorchFunctionMode
 
-    class Watch(mode):  # type: ignore[misc]
+    class Watch(TorchFunctionMode):
         """Sees what is looked up in the table."""
 
         def __torch_function__(
@@ -228,13 +238,53 @@ def _biases(model: Any, batch: torch.Tensor) -> Target | None:
         return None
     values = np.concatenate(tables)
     flat = np.concatenate([np.broadcast_to(each.mean(axis=0), each.shape) for each in tables])
+    made = _one_by_one(values, flat, np.arange(values.shape[1])[None])
+    return _whole("relative", found, batch, made, width=values.shape[1])
+
+
+def _one_by_one(values: Floats, flat: Floats, heads: NDArray[np.intp]) -> list[Explanation]:
+    """Set the biases of one head after the other to their mean, and those of all."""
     made = [Explanation("itself", "all biases as they are", values, "table")]
-    for head in range(values.shape[1]):
-        alone = np.where(np.arange(values.shape[1]) == head, flat, values)
+    for head in range(heads.size):
         label = f"head {head}: its mean at all offsets"
+        alone = np.where(heads == head, flat, values)
         made.append(Explanation(f"head_{head}", label, alone, "head", head + 1))
     made.append(Explanation(NOTHING, "all heads: their mean at all offsets", flat, "removed"))
-    return _whole("relative", found, batch, made, width=values.shape[1])
+    return made
+
+
+def _slopes(model: Any, batch: torch.Tensor) -> Target | None:
+    """Take ALiBi's slopes away: biases that are the same at all offsets, for which 0 stands."""
+    config: Any = getattr(model, "config", None)
+    name = _ALIBI.get(getattr(config, "model_type", ""), "")
+    takers = [m for m in model.modules() if name in inspect.signature(m.forward).parameters]
+    # Layers hand it on to their attention.
+    last = [m for m in takers if not any(m is not o and o in set(m.modules()) for o in takers)]
+    if not name or not last or batch.ndim != 2:
+        return None
+    pt, heads = required("torch"), int(config.num_attention_heads)
+    scale = pt.ones(heads, dtype=pt.float64, device=batch.device)
+
+    def scaled(_: Any, args: Any, named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        bias = named.get(name)
+        if bias is None:
+            return args, named
+        by_head = bias.reshape(-1, heads, *bias.shape[-2:])
+        return args, {**named, name: (by_head * scale[:, None, None].to(bias)).reshape(bias.shape)}
+
+    @contextmanager
+    def around() -> Iterator[None]:
+        hooks = [m.register_forward_pre_hook(scaled, with_kwargs=True) for m in last]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    ones = np.ones((heads, 1))
+    made = _one_by_one(ones, np.zeros_like(ones), np.arange(heads)[:, None])
+    found = _whole("relative", {"ALiBi": scale}, batch, made, width=1)
+    return replace(found, around=around)
 
 
 def _named(tensors: Iterator[Any], is_one: Callable[[str], bool]) -> dict[str, torch.Tensor]:
@@ -262,7 +312,7 @@ def _whole(
 def _check_it_is_used(model: Any, batch: torch.Tensor, target: Target, title: str) -> None:
     """Refuse a model that keeps what it once computed: what is written would change nothing."""
     before = final_states(model, batch)
-    with restored(*target.tensors):
+    with target.held():
         target.write(target.substitutes[-1].rows)
         after = final_states(model, batch)
     if bool((before == after).all()):

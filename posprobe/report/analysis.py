@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -32,6 +31,7 @@ from posprobe.measurements import (
 from posprobe.nulls import MAX_DRAWS, NULLS, bands
 from posprobe.progress import stage
 from posprobe.report.notebook import fragment
+from posprobe.report.saved import Saved
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
 from posprobe.report.verdict import findings, verdict
@@ -50,7 +50,7 @@ DRAWS = 9
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis:
+class Analysis(Saved):
     """A table and the results of its analyses.
 
     Parameters
@@ -119,18 +119,6 @@ class Analysis:
             # It draws the path in space already, without special rows.
             figures.pop("trajectory", None)
         return figures
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder))
 
     def to_frame(self) -> Any:
         """Return the headline numbers as a data frame of pandas, or of polars.

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -24,6 +23,7 @@ from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
 from posprobe.report.comparison_page import comparison_page
 from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
+from posprobe.report.saved import Saved
 from posprobe.report.stored import COMPARISON
 from posprobe.report.verdict import shared
 from posprobe.tables import Grid, PositionTable
@@ -52,7 +52,7 @@ DISTANCES = ("cka", "procrustes", "subspace_overlap")
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Saved):
     """Tables with their analyses and distances.
 
     Parameters
@@ -174,18 +174,6 @@ class Comparison:
     def _results(self, name: str, kind: type[_R]) -> dict[str, _R]:
         results = zip(self.labels, (a.results.get(name) for a in self.analyses), strict=True)
         return {label: result for label, result in results if isinstance(result, kind)}
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder))
 
     def _repr_html_(self) -> str:
         return fragment(comparison_page(self.to_dict()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from posprobe.measurements.model import MODEL
 from posprobe.report.forward_page import forward_page
 from posprobe.report.forward_verdict import forward_verdict
 from posprobe.report.notebook import fragment
+from posprobe.report.saved import Saved
 from posprobe.report.stored import FORWARD
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class ForwardAnalysis:
+class ForwardAnalysis(Saved):
     """Positions inside one model: in its hidden states, its weights and its attention.
 
     Parameters
@@ -111,18 +111,6 @@ class ForwardAnalysis:
         for name, result in self.results.items():
             figures |= MODEL[name].figures({self.name: result})
         return figures
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder))
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -37,6 +37,9 @@ ALL = 0.99
 #: Most components that are few, and standard errors by which a share must be above, or below, what
 #: is enough.
 FEW, SURE = 10, 2.0
+#: Cost below which taking positions away costs nothing to speak of: nats, or a share of the norm of
+#: the states. 0.01 nats are 1 % of the perplexity.
+SMALL = 0.01
 #: Steps in which sentences write a share.
 _WRITTEN = 1e-3
 _BEGIN: Mapping[Verdict, str] = {"yes": "Yes", "no": "No", "cannot tell": "Cannot be told"}
@@ -266,8 +269,15 @@ def _substitution(document: Block) -> Iterator[Answer]:
     told = removal(block)
     answer: Verdict = "yes"
     if cost["kept"] is None:
-        answer = "cannot tell" if cost["error"] is None else "no"
-        told += f": {block['undefined']['kept']}"
+        # That no loss was seen is no evidence that there is none: few contexts see nothing.
+        answer, why = "cannot tell", block["undefined"]["kept"]
+        if cost["error"] is not None and cost["value"] is not None:
+            most = cost["value"] + SURE * cost["error"]
+            answer = "no" if most < SMALL else "cannot tell"
+            than = f"{SURE:.0f} standard errors more would be"
+            why += f"; {than} {'below' if answer == 'no' else show(most, '.2g') + ', not below'} "
+            why += _small(block)
+        told += f": {why}"
     yield _made("needed", answer, told, cost["value"], (key(removed),), 0.0)
     if cost["kept"] is None:
         return
@@ -281,6 +291,12 @@ def _substitution(document: Block) -> Iterator[Answer]:
         ]
         if some:
             yield _sufficient(block, name, some, tuple(map(key, some)))
+
+
+def _small(block: Block) -> str:
+    """Write `SMALL` in the unit of the cost."""
+    of_norm = block["measure"] == "states"
+    return f"{show(SMALL)} {'times their norm' if of_norm else 'nats'}"
 
 
 def _sufficient(block: Block, name: str, some: list[int], keys: tuple[str, ...]) -> Answer:
@@ -354,7 +370,8 @@ def _summary(document: Block, answers: Mapping[str, Answer]) -> str:
     elif says("needed", "yes"):
         parts.append("the model loses something when its positions are taken away")
     elif says("needed", "no"):
-        parts.append("without its positions the model loses nothing that could be measured")
+        less = _small(document["substitution"]).replace("their", "the states'")
+        parts.append(f"without its positions the model loses less than {less}")
     if not parts:
         return "Nothing that was measured gives a clear answer."
     note = random_contexts(document)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.kernel_page import kernel_page
 from posprobe.report.kernel_verdict import kernel_verdict
 from posprobe.report.notebook import fragment
+from posprobe.report.saved import Saved
 from posprobe.report.stored import KERNELS
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.tables import Grid, Layout, PositionTable, describe_layout, describe_source
@@ -50,7 +50,7 @@ DISTANCES = ("correlation", "alignment")
 
 
 @dataclass(frozen=True, eq=False)
-class KernelComparison:
+class KernelComparison(Saved):
     """Encodings of any scheme at one length.
 
     Parameters
@@ -171,18 +171,6 @@ class KernelComparison:
         return {
             name: partial(build, REPORT, results, references) for name, build in FIGURES.items()
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder))
 
     def _repr_html_(self) -> str:
         return fragment(kernel_page(self.to_dict()))

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from posprobe.formatting import Block, cell
 from posprobe.measurements import Number
-from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table
+from posprobe.measurements.model.sentences import percent_with_error, with_error
+from posprobe.page import (
+    Cell,
+    Column,
+    Fact,
+    Page,
+    Picture,
+    Reading,
+    Row,
+    Section,
+    Table,
+    columns,
+)
 from posprobe.report.table_page import versions
 
 #: Numbers of each way.
@@ -37,6 +49,7 @@ def ways_page(document: Block) -> Page:
     """Lay out what each way of resizing does to a table."""
     table, to = document["table"], document["to"]
     missing = tuple(f"{how} is left out: {why}" for how, why in document["missing"].items())
+    run = document.get("run")
     return Page(
         title=table["name"],
         subject="ways of resizing",
@@ -44,6 +57,7 @@ def ways_page(document: Block) -> Page:
         "way does to the structure of the table.",
         notes=missing,
         sections=(
+            *(() if run is None else (_costs(run),)),
             Section(
                 "ways",
                 "What each way does",
@@ -125,6 +139,51 @@ def rules_page(document: Block) -> Page:
             Fact("reference", document["source"]["reference"], code=True),
             *versions(document["environment"]),
         ),
+    )
+
+
+def _costs(run: Block) -> Section:
+    """Lay out what the model does with each table."""
+    of_text = run["measure"] == "loss"
+    blocks = ({"before": run["before"]} if of_text else {}) | run["ways"]
+    most = max((block["parts"] for block in blocks.values()), key=len)
+    unit = "loss (nats)" if of_text else "same answer"
+    rows = []
+    for how, block in blocks.items():
+        write = with_error if of_text else percent_with_error
+        parts = [cell(part["loss"]) for part in block["parts"]]
+        parts += ["–"] * (len(most) - len(parts))
+        rows.append((how, write(block["value"], block["error"]), *parts))
+    headings = (
+        "table", f"={unit}", *(f"={part['first']} to {part['last']}" for part in most)
+    )  # fmt: skip
+    caption = (
+        f"Mean loss per {run['task']} over {run['contexts']} windows, and over ranges of positions."
+        if of_text
+        else f"Share of {run['contexts']} pictures with the answer that the unchanged model gives."
+    )
+    picture = Picture("losses", "Loss by position: before, and with the table of each way.")
+    return Section(
+        "costs",
+        "What each way costs the model",
+        bullets=(run["sentence"],),
+        tables=(Table(caption, columns(*headings), tuple(rows), brief=True),),
+        reading=Reading(
+            f"The model was run on {run['kind']}, without any further training. "
+            + (
+                "Before: the unchanged model on the beginning of the same windows. Losses by "
+                "position fall as more of the text is known; a way costs something where its curve "
+                "lies above the one before, or rises beyond the old length."
+                if of_text
+                else "Pictures were prepared at the new size; the answer of the unchanged model, "
+                "shown them at its own size, is not always right."
+            ),
+            "What a few steps of training would mend, and what other texts or pictures cost. "
+            "Errors are standard errors over contexts, which all ways share: differences between "
+            "ways are more certain than they tell.",
+            "Losses by position: Press et al. 2022; position interpolation: Chen et al. 2023.",
+        ),
+        pictures=(picture,) if of_text else (),
     )
 
 

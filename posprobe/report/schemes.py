@@ -18,6 +18,7 @@ from posprobe.errors import UsageError
 from posprobe.progress import stage
 from posprobe.report.analysis import environment
 from posprobe.report.notebook import fragment
+from posprobe.report.saved import Saved
 from posprobe.report.scheme_page import scheme_page
 from posprobe.report.scheme_verdict import scheme_verdict, told_findings
 from posprobe.report.stored import ANALYSIS
@@ -38,7 +39,7 @@ FARTHEST = 2**17
 
 
 @dataclass(frozen=True, eq=False)
-class SchemeAnalysis:
+class SchemeAnalysis(Saved):
     """Encodings without a table and the results of their analyses.
 
     Parameters
@@ -116,18 +117,6 @@ class SchemeAnalysis:
         from posprobe.figures.schemes import scheme_figures
 
         return scheme_figures(self.records, self.results)
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder))
 
     def _repr_html_(self) -> str:
         return fragment(scheme_page(self.to_dict()))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,9 @@ from posprobe.report.index import HEADLINE
 from posprobe.report.questions import QUESTIONS
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from posprobe.figures.sheet import Sheet
     from posprobe.figures.venues import Span
     from posprobe.report.paper import PaperFigure
 
@@ -114,34 +118,37 @@ class Series:
             If the venue or span is unknown.
         """
         from posprobe.figures import style
-        from posprobe.figures.common import shown_plainly
-        from posprobe.figures.series import FIGURES
-        from posprobe.figures.sheet import Sheet, lay_out
+        from posprobe.figures.sheet import Sheet
         from posprobe.figures.venues import venue_of
         from posprobe.report.paper import PaperFigure
 
         place = venue_of(venue)
-        with style(venue, span=span), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
-            sheet = Sheet(place.width(span), place.height)
-            with stage("Laying out the figure"):
-                drawn = shown_plainly(lambda: FIGURES["series"](sheet, {}, self.drawn()))
-                lay_out(drawn)
-        return PaperFigure(drawn, captions.caption(*self._said()), venue, span)
+        sheet = Sheet(place.width(span), place.height)
+        with style(venue, span=span), self._laid_out(sheet) as figure:
+            return PaperFigure(figure, captions.caption(*self._said()), venue, span)
 
     def drawing(self, name: str) -> str:
         """Draw it for a page, as SVG."""
         from posprobe.figures import style
-        from posprobe.figures.common import shown_plainly
-        from posprobe.figures.series import FIGURES
-        from posprobe.figures.sheet import REPORT, lay_out
+        from posprobe.figures.sheet import REPORT
         from posprobe.report.svg import svg_of
 
-        with style(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing from font")
-            figure = shown_plainly(lambda: FIGURES["series"](REPORT, {}, self.drawn()))
-            lay_out(figure)
+        with style(), self._laid_out(REPORT) as figure:
             return svg_of(figure, name)
+
+    @contextmanager
+    def _laid_out(self, sheet: Sheet) -> Iterator[Figure]:
+        """Draw it in the style in force; within the block signs that a font lacks are no matter."""
+        from posprobe.figures.common import shown_plainly
+        from posprobe.figures.series import FIGURES
+        from posprobe.figures.sheet import lay_out
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing from font")
+            with stage("Laying out the figure"):
+                figure = shown_plainly(lambda: FIGURES["series"](sheet, {}, self.drawn()))
+                lay_out(figure)
+            yield figure
 
     def drawn(self) -> dict[str, Any]:
         """Return what its figure shows, by what it is called there."""

@@ -20,15 +20,16 @@ from posprobe.checkpoints.base import ShardedTensors, stored_bytes
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
 from posprobe.encodings import FORMULAS
-from posprobe.errors import NoPositionTable, OutputError, PosprobeError, UsageError
+from posprobe.errors import NoPositionTable, OutputError, PosprobeError, Unreachable, UsageError
 from posprobe.families import Encoding, choose_table, find_encodings
 from posprobe.families.rows import Rows
 from posprobe.families.sizes import with_size
 from posprobe.families.values import rows_of
 from posprobe.formatting import listed
-from posprobe.progress import stage
+from posprobe.progress import aside, stage
 from posprobe.reference import Reference, parse_reference
 from posprobe.report.files import expanded, folder_there, scratch, there, uninterrupted
+from posprobe.resizing.torchcopy import replace_in_pickle
 from posprobe.tables import Grid, PositionTable
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _PREPARING = (
     "generation_config.json", "sentence_bert_config.json",
 )  # fmt: skip
 _CONFIG = "config.json"
+#: Endings of PyTorch files.
+SUFFIXES = (".bin", ".pt", ".pth")
 
 
 def refuse_source(table: PositionTable, path: Path) -> None:
@@ -69,14 +72,18 @@ def copy_place(reference: str, folder: Path) -> Path:
     OutputError
         If something is there, or it lies inside the checkpoint, or nowhere.
     UsageError
-        If the checkpoint is not on this disk.
+        If it is a formula.
     """
     target, source = expanded(folder), _source(parse_reference(reference))
     if there(target):
         raise OutputError(f"{folder}: it exists, and a copy is written to a new folder only.")
     if not folder_there(target.parent):
         raise OutputError(f"{folder}: there is no folder {target.parent}. Make it first.")
-    if source.is_dir() and target.parent.resolve().is_relative_to(source.resolve()):
+    if (
+        source is not None
+        and source.is_dir()
+        and target.parent.resolve().is_relative_to(source.resolve())
+    ):
         raise OutputError(f"{folder}: it lies inside the checkpoint itself. Choose another place.")
     return target
 
@@ -88,6 +95,8 @@ def write_checkpoint(
     *,
     tensor: str | None = None,
     grid: tuple[int, int] | None = None,
+    revision: str | None = None,
+    offline: bool = False,
 ) -> tuple[str, ...]:
     """Copy a checkpoint with its table at another size; all other tensors keep their bytes.
 
@@ -96,8 +105,9 @@ def write_checkpoint(
 
     Parameters
     ----------
-    reference, tensor, grid
-        Of the checkpoint and its table, as for `posprobe.load`.
+    reference, tensor, grid, revision, offline
+        Of the checkpoint and its table, as for `posprobe.load`. One of the Hub is downloaded into
+        the Hub's own cache first.
     table
         The table of that checkpoint at its new size, all positions.
     folder
@@ -113,10 +123,13 @@ def write_checkpoint(
     OutputError
         If the folder cannot be written, or the copy would not be read as it should.
     UsageError
-        If the checkpoint is not on this disk, or not in safetensors.
+        If the checkpoint is a formula, or neither in safetensors nor a PyTorch file.
+    PosprobeError
+        As `posprobe.load`, where a checkpoint of the Hub cannot be downloaded.
     """
     parsed = parse_reference(reference)
-    source, target = _source(parsed), copy_place(reference, folder)
+    target = copy_place(reference, folder)
+    source = _source(parsed) or downloaded(parsed, revision, offline=offline)
     checkpoint = open_local(source)
     found = find_encodings(checkpoint)
     encoding = choose_table(checkpoint, parsed, found, tensor, grid)
@@ -144,19 +157,49 @@ def write_checkpoint(
     return _told(new, keys, files, bool(checkpoint.config))
 
 
-def _source(reference: Reference) -> Path:
+def _source(reference: Reference) -> Path | None:
+    """Return where a checkpoint lies on this disk; None of one of the Hub."""
     kind, colon, name = reference.source.partition(":")
     if colon and kind == "sample":
         return samples.sample_path(name)
     if not reference.is_path and (colon or reference.source in FORMULAS):
         raise UsageError(f"{reference.text}: a formula is no checkpoint. Write it with -o FILE.")
-    if not reference.is_path:
-        raise UsageError(
-            f"{reference.text}: --into copies a checkpoint that is on this disk. Download it "
-            f"first, such as with `hf download {reference.source} --local-dir FOLDER`, and resize "
-            "FOLDER."
-        )
-    return Path(reference.source).expanduser()
+    return Path(reference.source).expanduser() if reference.is_path else None
+
+
+def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> Path:
+    """Download a repository of the Hub as its client does, and return its folder.
+
+    Of its weights those alone that a table is read from.
+
+    Raises
+    ------
+    PosprobeError
+        If there is no such repository, or it cannot be reached.
+    """
+    from huggingface_hub import snapshot_download
+
+    from posprobe.checkpoints.hub import open_hub
+
+    found = open_hub(reference.source, revision or reference.revision, offline=offline)
+    tensors = found.tensors
+    if isinstance(tensors, ShardedTensors):
+        names = {*tensors.shards.values(), "*.safetensors.index.json", "*.bin.index.json"}
+    else:
+        names = {next(iter(tensors.values())).file}
+    weights = [f"*{ending}" for ending in _WEIGHTS if ending != ".index.json"]
+    where: dict[str, Any] = {"revision": found.revision, "local_files_only": offline}
+    try:
+        with stage("Downloading the checkpoint"), aside():
+            snapshot_download(reference.source, ignore_patterns=weights, **where)
+            folder = snapshot_download(reference.source, allow_patterns=sorted(names), **where)
+    except (OSError, RuntimeError, ValueError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise Unreachable(
+            f"{reference.text}: the download failed ({first}). Try `hf download "
+            f"{reference.source}`."
+        ) from error
+    return Path(folder)
 
 
 @dataclass(frozen=True)
@@ -171,11 +214,11 @@ class _NewTensor:
 def _new_tensor(
     checkpoint: Checkpoint, info: TensorInfo, rows: Rows, table: PositionTable
 ) -> _NewTensor:
-    if not info.file.endswith(".safetensors"):
+    if not info.file.endswith((".safetensors", *SUFFIXES)):
         raise UsageError(
-            f"{info.file}: --into copies checkpoints in safetensors. Convert it first "
-            "(`save_pretrained` of transformers writes them), or write the table alone with -o "
-            "FILE."
+            f"{info.file}: --into copies checkpoints in safetensors and PyTorch files. Convert it "
+            "first (`save_pretrained` of transformers writes them), or write the table alone with "
+            "-o FILE."
         )
     where = f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
     if rows.axis is not None:
@@ -255,7 +298,9 @@ class _Files:
         for name in self.taken:
             old, made = self.root / name, folder / name
             made.parent.mkdir(parents=True, exist_ok=True)
-            if name == self.shard:
+            if name == self.shard and name.endswith(SUFFIXES):
+                replace_in_pickle(old, made, new.info.name, new.shape, new.content)
+            elif name == self.shard:
                 replace_tensor(old, made, new.info.name, new.shape, new.content)
             elif name == _CONFIG and config is not None:
                 made.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -283,9 +328,10 @@ def _index(old: Path, new: _NewTensor) -> str:
     """Return a shard index with the new total size."""
     index = json.loads(old.read_bytes())
     metadata = index.get("metadata")
+    more = int(np.prod(new.shape)) - int(np.prod(new.info.shape))
     changes = {
-        "total_size": len(new.content) - (new.info.stop - new.info.start),
-        "total_parameters": int(np.prod(new.shape)) - int(np.prod(new.info.shape)),
+        "total_size": more * len(new.content) // int(np.prod(new.shape)),
+        "total_parameters": more,
     }
     for key, change in changes.items():
         if isinstance(metadata, dict) and type(metadata.get(key)) is int:
@@ -363,7 +409,9 @@ def _told(
     elif configured:
         told.append(f"{_CONFIG}: it states no size of this table, and is as it was")
     if files.left:
-        told.append(f"left out, since they hold the table at its old size: {listed(files.left)}")
+        told.append(
+            f"left out, since they may hold the table at its old size: {listed(files.left)}"
+        )
     if stating := [name for name in _PREPARING if name in files.taken]:
         told.append(f"copied as they are, and may state the old size: {listed(stating)}")
     return tuple(told)

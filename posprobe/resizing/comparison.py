@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from posprobe.analyses.norms import norms
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
+from posprobe.families.runnable import model_source
 from posprobe.progress import stage
+from posprobe.reference import parse_reference
 from posprobe.report.analysis import describe, environment
+from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.effects import check_against, effect, pooled_cosines
 from posprobe.resizing.rotary import RulesCompared, compare_rules
@@ -28,13 +30,15 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from posprobe.documents import EnvironmentBlock
+    from posprobe.measurements.model import Contexts
     from posprobe.resizing.effects import EffectBlock
+    from posprobe.resizing.losses import Run
     from posprobe.resizing.ways import Floats
     from posprobe.schemes import Scheme
 
 
 @dataclass(frozen=True, eq=False)
-class WaysCompared:
+class WaysCompared(Saved):
     """What each way of resizing does to a table.
 
     Parameters
@@ -56,6 +60,10 @@ class WaysCompared:
         The table of the new size that others are compared with, or None.
     environment
         Versions, command and time.
+    tables
+        By way.
+    run
+        What the model does with each of them, or None where it was not run.
     """
 
     table: PositionTable
@@ -67,6 +75,8 @@ class WaysCompared:
     missing: dict[str, str]
     against: PositionTable | None
     environment: EnvironmentBlock
+    tables: dict[str, PositionTable]
+    run: Run | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document (schema `posprobe.resizing/1`)."""
@@ -86,12 +96,15 @@ class WaysCompared:
             "ways": ways,
             "missing": self.missing,
             "against": None if self.against is None else describe(self.against),
+            "run": None if self.run is None else dict(self.run.block),
             "environment": dict(self.environment),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the content of ``arrays.npz``: ``WAY_cosines`` and ``WAY_norms``."""
+        """Return the content of ``arrays.npz``: by way cosines, norms, and losses if it was run."""
         drawn = {"cosines": self.cosines, "norms": self.norms}
+        if self.run is not None:
+            drawn["losses"] = dict(self.run.losses)
         return {
             f"{how}_{name}": array for name, found in drawn.items() for how, array in found.items()
         }
@@ -102,23 +115,13 @@ class WaysCompared:
         from posprobe.figures.sheet import REPORT
 
         sizes = {how: len(found) for how, found in self.norms.items()}
-        references = {"positions": sizes, "norms": self.norms}
+        losses = {} if self.run is None else self.run.losses
+        references = {"positions": sizes, "norms": self.norms, "losses": losses}
         return {
             name: partial(build, REPORT, self.cosines, references)
             for name, build in FIGURES.items()
+            if name != "losses" or losses
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder))
 
 
 def compare(
@@ -127,7 +130,10 @@ def compare(
     to: int | tuple[int, int],
     how: str | None = None,
     against: PositionTable | None = None,
+    contexts: Contexts | None = None,
+    reference: str = "",
     command: str | None = None,
+    **where: Any,
 ) -> WaysCompared | RulesCompared:
     """Compare ways of resizing of what a reference names: of a table, or of rotary positions.
 
@@ -137,6 +143,9 @@ def compare(
         A table, or the encodings of a checkpoint that has none.
     to, how, against, command
         As for `compare_ways`; of rotary positions a length alone.
+    contexts, reference, **where
+        What to run the model on with each table, and where it is, as for
+        `posprobe.resizing.losses.run_ways`; None does not run it.
 
     Raises
     ------
@@ -147,7 +156,21 @@ def compare(
     """
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
-        return compare_ways(loaded, to=to, ways=ways, against=against, command=command)
+        if contexts is not None:
+            model_source(parse_reference(reference))  # what is no model is refused at once
+        found = compare_ways(loaded, to=to, ways=ways, against=against, command=command)
+        if contexts is None:
+            return found
+        from posprobe.resizing.losses import run_ways
+
+        with stage("Running the model"):
+            run = run_ways(reference, loaded, found.tables, contexts, **where)
+        return replace(found, run=run)
+    if contexts is not None:
+        raise UsageError(
+            f"{loaded[0].name}: it has no table, and the model is run with tables alone. Leave out "
+            "--text and --images."
+        )
     rotations = [record for record in loaded if isinstance(record, Rotary)]
     if len(rotations) > 1:
         names = ", ".join(f"#{record.name}" for record in rotations)
@@ -206,7 +229,7 @@ def compare_ways(
     if against is not None:
         check_against(old, against, layout)
     asked = ways or ways_of(old)
-    effects, missing = {}, {}
+    effects, missing, tables = {}, {}, {}
     cosines, lengths = {}, {}
     with stage("Measuring", len(asked) + 1) as done:
         before = effect(old, old, stretched=False, against=None)
@@ -220,8 +243,11 @@ def compare_ways(
             else:
                 cosines[how], lengths[how] = pooled_cosines(made), norms(made).norms
                 if how != "before":
+                    tables[how] = made
                     stretched = how not in CONTINUING
                     effects[how] = effect(made, old, stretched=stretched, against=against)
             done(1)
     run = environment("cpu", 0, command)
-    return WaysCompared(old, layout, before, effects, cosines, lengths, missing, against, run)
+    return WaysCompared(
+        old, layout, before, effects, cosines, lengths, missing, against, run, tables
+    )

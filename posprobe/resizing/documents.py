@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypedDict
 
 from posprobe.documents import EnvironmentBlock, TableBlock
 from posprobe.resizing.effects import EffectBlock
+from posprobe.resizing.losses import RunBlock
 from posprobe.schema import Count, Natural, Reasons, Text, limits
 from posprobe.tables import LayoutBlock, SourceBlock
 
@@ -31,6 +32,7 @@ class WaysDocument(TypedDict):
     ways: list[WayBlock]
     missing: Annotated[dict[str, Text], "By way, why it is left out."]
     against: Annotated[TableBlock | None, "The table of the new size that was given."]
+    run: Annotated[RunBlock | None, "The model run with each table; null where it was not."]
     environment: EnvironmentBlock
 
 

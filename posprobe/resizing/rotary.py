@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from posprobe.encodings.rotary import (
 from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.formatting import rounded, show
 from posprobe.report.analysis import environment
+from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.tables import describe_source
 
@@ -48,7 +48,7 @@ REACH = 2
 
 
 @dataclass(frozen=True, eq=False)
-class RulesCompared:
+class RulesCompared(Saved):
     """What each rule of scaling does to rotary positions at another length.
 
     Parameters
@@ -113,18 +113,6 @@ class RulesCompared:
             name: partial(build, REPORT, results, references)
             for name, build in RULE_FIGURES.items()
         }
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the bundle: data, figures and report. Return its folder.
-
-        Raises
-        ------
-        OutputError
-            If the folder cannot be written, or holds something else.
-        """
-        from posprobe.report.bundle import write_bundle
-
-        return write_bundle(self, Path(folder))
 
     def _rule(self, name: str, omega: Floats, factor: float) -> dict[str, Any]:
         trained = self.ladders["none"][0]

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Changes below which a cosine, and a norm as a share, is said to stay.
 SLIGHT, SHARE = 0.02, 0.05
+#: Mean cosine with the old rows from which rows are said to be kept, and up to which they are not.
+KEPT, LOST = 0.9, 0.5
 #: Factor within which a period is kept, or has grown with the table.
 ALIKE = 1.1
 
@@ -32,25 +34,38 @@ def sentences(
     stretched
         Whether the way spreads the old rows over the new range.
     """
+    if old == layout:
+        return ("The table has that size already: nothing changes.", *_against(new, layout))
     cells = "patches" if isinstance(layout, Grid) else "positions"
     return (
-        _kept(new, old, layout, cells, stretched=stretched),
+        _stretched(new, layout) if stretched else _continued(old, layout),
         *_periods(new, before, old, layout, stretched=stretched),
         *_changes(new, before),
         *_copies(new, before, cells),
         *_seams(new),
         *_against(new, layout),
-        _follows(how, old, layout, stretched=stretched),
+        _follows(how, old, layout, cells, stretched=stretched),
     )
 
 
-def _kept(new: EffectBlock, old: Layout, layout: Layout, cells: str, *, stretched: bool) -> str:
-    if stretched:
-        return (
-            "Rows keep their relative places (mean centred cosine with the old row there "
-            f"{_cosine(new['same_place'])}) and not their {cells} "
-            f"({_cosine(new['same_position'])})."
-        )
+def _stretched(new: EffectBlock, layout: Layout) -> str:
+    place, position = new["same_place"], new["same_position"]
+    if place is None or position is None:
+        return "No row differs from the mean row: there is nothing to keep."
+    first, second = _keep(place), _keep(position)
+    then = {first: "and", "do not keep": "or"}[first] if first == second else f"and {second}"
+    counted = ", counted in patches" if isinstance(layout, Grid) else ""
+    return (
+        f"Rows {first} their relative places (mean centred cosine with the old row there "
+        f"{_cosine(place)}) {then} their positions{counted} ({_cosine(position)})."
+    )
+
+
+def _keep(cosine: float) -> str:
+    return "keep" if cosine >= KEPT else "do not keep" if cosine <= LOST else "partly keep"
+
+
+def _continued(old: Layout, layout: Layout) -> str:
     if isinstance(old, Grid) and isinstance(layout, Grid):
         height, width = min(old.height, layout.height), min(old.width, layout.width)
         kept = f"The upper left {height} x {width} patches keep their rows"
@@ -154,7 +169,7 @@ def _against(new: EffectBlock, layout: Layout) -> tuple[str, ...]:
     return (said,)
 
 
-def _follows(how: str, old: Layout, layout: Layout, *, stretched: bool) -> str:
+def _follows(how: str, old: Layout, layout: Layout, cells: str, *, stretched: bool) -> str:
     """Say what a model reads out of such a table before it is trained any further."""
     if stretched and isinstance(layout, Grid):
         return (
@@ -174,11 +189,7 @@ def _follows(how: str, old: Layout, layout: Layout, *, stretched: bool) -> str:
         "tile": "those of the beginning again",
         "repeat-last": "the last one, whatever their order",
     }.get(how, "a continuation that no training has seen")
-    return f"What follows: old {_what(layout)} are read as before; new ones are taken for {beyond}."
-
-
-def _what(layout: Layout) -> str:
-    return "patches" if isinstance(layout, Grid) else "positions"
+    return f"What follows: old {cells} are read as before; new ones are taken for {beyond}."
 
 
 def _cosine(value: float | None) -> str:

@@ -10,18 +10,13 @@ from numpy.typing import NDArray
 
 from posprobe.errors import UsageError
 from posprobe.resizing.libraries import timm_resampled, transformers_interpolated
+from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS
 from posprobe.resizing.ways import ALONG, FEWEST_ROWS, along_both
 from posprobe.tables import Grid, Layout, PositionTable, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-#: Ways for each layout, in the order in which they are listed.
-SEQUENCE_WAYS = ("linear", "cubic", "fourier", "tile", "sinusoids", "repeat-last")
-GRID_WAYS = (
-    "bicubic", "bilinear", "transformers", "fourier", "tile", "sinusoids", "repeat-last",
-)  # fmt: skip
-WAYS = tuple(dict.fromkeys((*GRID_WAYS, *SEQUENCE_WAYS)))
 #: Numbers that a new table may have: 512 MiB in float32.
 MOST_NUMBERS = 2**27
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from posprobe import forward
 from posprobe.analyses.substitution import SubstitutionBlock, SubstitutionEffect
@@ -29,6 +30,8 @@ COLUMNS = {
     "states": "change of the states",
 }
 
+#: Standard errors of both by which shares of attention must differ.
+SURE = 2.0
 #: Kinds that are named beside components and sinusoids.
 _SIMPLE = ("rotations", "ladder", "formula", "codes", "repaired", "given")
 
@@ -66,6 +69,64 @@ def _costs(document: Block) -> tuple[Table, ...]:
     )
     named = columns("in its place", *headings)
     return (Table(caption, named, tuple(rows), brief=True, brief_rows=_brief(every)),)
+
+
+def _distances(block: Block) -> tuple[str, ...]:
+    """Write the ranges of distances, such as ``2 to 3``."""
+    first = block["distances"]
+    ends = [f"{a}" if b == a + 1 else f"{a} to {b - 1}" for a, b in pairwise(first)]
+    return (*ends, f"{first[-1]} and more")
+
+
+def _attention(document: Block) -> tuple[Table, ...]:
+    block = document["substitution"]
+    if block["distances"] is None:
+        return ()
+    rows = tuple(
+        (
+            each["label"],
+            *(percent_with_error(share["value"], share["error"]) for share in each["attention"]),
+        )
+        for each in block["substitutes"]
+    )
+    first = "" if block["layout"]["type"] == "grid" else ", that to the first position left out"
+    caption = (
+        f"Where attention goes: shares by distance in {_cells(block)}, in the mean over heads and "
+        f"layers{first}, with standard errors over contexts."
+    )
+    headings = columns("in its place", *(f"={name}" for name in _distances(block)))
+    return (Table(caption, headings, rows, brief=True, brief_rows=_brief(block["substitutes"])),)
+
+
+def _cells(block: Block) -> str:
+    return "patches" if block["layout"]["type"] == "grid" else "positions"
+
+
+def _moved(block: Block, places: dict[str, int]) -> Iterator[Finding]:
+    """Say at which distance removing the table changes attention most, beside its errors."""
+    own, removed = (block["substitutes"][at]["attention"] for at in (0, places[block["removed"]]))
+    changes = [
+        (abs(two["value"] - one["value"]), at)
+        for at, (one, two) in enumerate(zip(own, removed, strict=True))
+        if None not in (one["value"], two["value"], one["error"], two["error"])
+    ]
+    if not changes:
+        return
+    most, at = max(changes)
+    one, two = own[at], removed[at]
+    # Both are of the same contexts, so that this is more than the error of the difference.
+    if most < SURE * (one["error"] + two["error"]):
+        said = "Attention by distance stays, within standard errors, when positions are taken away"
+    else:
+        name = _distances(block)[at]
+        far = "" if name != "0" else ", which is their own place,"
+        said = (
+            f"Attention changes most at a distance of {name} {_cells(block)}{far} when positions "
+            f"are taken away: from {percent_with_error(one['value'], one['error'])} of it to "
+            f"{percent_with_error(two['value'], two['error'])}, in the mean over heads and layers"
+        )
+    keys = (0, places[block["removed"]])
+    yield Finding(f"{said}.", tuple(f"substitution.substitutes.{k}.attention.{at}" for k in keys))
 
 
 def _brief(every: list[Block]) -> tuple[int, ...]:
@@ -137,6 +198,8 @@ def _findings(document: Block) -> Iterator[Finding]:
             f"{kept(least[main])} of {worth(block)} is kept.",
             keys(least["name"]),
         )
+    if block["distances"] is not None:
+        yield from _moved(block, places)
     if part := block["early"]:
         yield Finding(
             f"The first {part['positions']} positions have {percent(part['cost'], 0)} of that "
@@ -172,6 +235,10 @@ def _no_positions(found: SubstitutionEffect) -> str:
     return "" if found.by_position is not None else "the outputs have no positions"
 
 
+def _no_attention(found: SubstitutionEffect) -> str:
+    return found.undefined.get("attention", "")
+
+
 SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     name="substitution",
     title="What the model uses of its positions",
@@ -184,7 +251,8 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     "of the outputs from the unchanged model's (Kullback-Leibler). Of a model without a table the "
     "rotations of a band of periods are stopped, one band at a time and all up to it, or the "
     "biases of a head set to their mean at all offsets. Explanations that a table does not have "
-    "are left out, such as rotations where none was found.",
+    "are left out, such as rotations where none was found. Where attention goes is a mean over "
+    "heads and layers: heads that look elsewhere can balance.",
     limits="The model was not trained with other tables: what it loses is what it makes of them "
     "now, not what it could have learned from them. Of each random table there is one draw, and "
     "errors are over contexts alone.",
@@ -199,6 +267,14 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
             lambda block: f"Cost by position: of {worth(block)}, what is lost with some of them.",
             lacks=_no_positions,
         ),
+        Drawing(
+            "substitution_attention",
+            lambda block: (
+                f"Share of attention by distance in {_cells(block)}, as it is and with "
+                "tables in place of the model's."
+            ),
+            lacks=_no_attention,
+        ),
     ),
     arrays=lambda result: {
         name: array
@@ -211,6 +287,6 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     },
     slow=True,
     head=True,
-    tables=_costs,
+    tables=lambda document: (*_costs(document), *_attention(document)),
     findings=_findings,
 )

@@ -1,0 +1,25 @@
+"""The one way in which every result that can be a bundle becomes one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from posprobe.report.bundle import Bundled
+
+
+class Saved:
+    """What can be written as a bundle: an analysis or a comparison."""
+
+    def save(self: Bundled, folder: str | Path) -> Path:
+        """Write the bundle: data, figures and report. Return its folder.
+
+        Raises
+        ------
+        OutputError
+            If the folder cannot be written, or holds something else.
+        """
+        from posprobe.report.bundle import write_bundle
+
+        return write_bundle(self, Path(folder))

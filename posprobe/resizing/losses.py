@@ -1,0 +1,323 @@
+"""What each way of resizing costs the model: its loss by position, or how often it agrees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+
+import numpy as np
+
+from posprobe import forward
+from posprobe.analyses.substitution import SubstitutionEffect
+from posprobe.arrays import Array
+from posprobe.errors import UsageError
+from posprobe.forward.models import evaluation_mode
+from posprobe.forward.streaming import context_length
+from posprobe.forward.substitute import outputs_of
+from posprobe.forward.targets import find_target
+from posprobe.measurements.model.base import Contexts, ModelInputs, read_material
+from posprobe.progress import stage
+from posprobe.reference import parse_reference
+from posprobe.resizing.checkpoint import write_checkpoint
+from posprobe.resizing.ways import Floats
+from posprobe.schema import Count, Natural, Size, Text
+from posprobe.tables import Grid, Layout, PositionTable
+
+if TYPE_CHECKING:
+    import torch
+
+#: Standard errors of both by which one way must be better than another.
+SURE = 2.0
+#: Ranges of positions over which losses are averaged: so many in the old length and in the rest.
+PARTS = 2
+_PREPARES = "preprocessor_config.json"
+
+
+class PartBlock(TypedDict):
+    """Mean loss over some positions."""
+
+    first: Count
+    last: Count
+    loss: float
+
+
+class CostBlock(TypedDict):
+    """What the model does with one table."""
+
+    value: Annotated[float, "Mean loss in nats, or share of pictures with the same answer."]
+    error: Annotated[Size | None, "Standard error over contexts."]
+    parts: Annotated[list[PartBlock], "Of a text, by position in the context; of pictures empty."]
+
+
+class RunBlock(TypedDict):
+    """The model run with each table."""
+
+    kind: Annotated[Text, "What it was run on."]
+    contexts: Natural
+    measure: Annotated[str, "`loss` of a text, or `agreement` with the unchanged model."]
+    task: Annotated[str | None, "What is predicted: the next, or a masked token."]
+    before: Annotated[
+        CostBlock | None, "The unchanged model on the beginning of the same windows of text."
+    ]
+    ways: dict[str, CostBlock]
+    sentence: Text
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a model does with its table resized in each way.
+
+    Parameters
+    ----------
+    block
+        The numbers.
+    losses
+        Under ``before`` and by way, the mean loss by position ``[n]``; empty of pictures.
+    """
+
+    block: RunBlock
+    losses: Mapping[str, Floats]
+
+
+def run_ways(
+    reference: str,
+    table: PositionTable,
+    made: Mapping[str, PositionTable],
+    contexts: Contexts,
+    *,
+    tensor: str | None = None,
+    grid: tuple[int, int] | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> Run:
+    """Run a model with its table resized in each way.
+
+    The checkpoint is copied once at the new size, and the rows of each way are written into the
+    parameter of the model that it becomes. On a text the loss is taken by position, at the new
+    length; the unchanged model reads the beginning of the same windows. Of pictures, prepared at
+    the new size, those count whose top answer is that of the unchanged model at its own size.
+
+    Parameters
+    ----------
+    reference, tensor, grid, revision, offline
+        Of a checkpoint and its table, as for `write_checkpoint`.
+    table
+        As it is.
+    made
+        By way, at the new size.
+    contexts
+        With a text or a folder of pictures.
+
+    Raises
+    ------
+    UsageError
+        If the model has no head that predicts tokens or names classes, or as for
+        `write_checkpoint` and `posprobe.load_model`.
+    """
+    where: dict[str, Any] = {"revision": revision, "offline": offline}
+    with TemporaryDirectory() as place:
+        folder = Path(place) / "copy"
+        first = next(iter(made.values()))
+        write_checkpoint(reference, first, folder, tensor=tensor, grid=grid, **where)
+        part = parse_reference(reference).table
+        copy = f"{folder}#{part}" if part else str(folder)
+        if contexts.images:
+            _prepare_at(folder / _PREPARES, table.layout, first.layout)
+        before = forward.load_model(reference, head=True, **where)
+        after = forward.load_model(copy, head=True)
+        if contexts.text:
+            return _on_text(reference, copy, before, after, made, contexts)
+        return _on_pictures(reference, copy, before, after, made, contexts, where)
+
+
+def _on_text(
+    reference: str,
+    copy: str,
+    before: Any,
+    after: Any,
+    made: Mapping[str, PositionTable],
+    contexts: Contexts,
+) -> Run:
+    size = len(next(iter(made.values())))
+    given = replace(contexts, length=context_length(after) or size)
+    material = read_material(copy, after, given)
+    inputs = ModelInputs(copy, after, given, material, None, None, 0, None, offline=True)
+    first = next(iter(made))
+    effects = {}
+    for name, model, length in (("before", before, context_length(before)), ("after", after, None)):
+        with stage(f"Running the model: {name}"):
+            effects[name] = forward.substitution_effect(
+                model,
+                (batch[:, :length] for batch in inputs.batches("ways of resizing")),
+                tables={} if name == "before" else {
+                    how: rows.values for how, rows in made.items() if how != first
+                },
+                explain=False, mask_token=inputs.mask_token, seed=given.seed, name=reference,
+            )  # fmt: skip
+    old, new = effects["before"], effects["after"]
+    if old.measure != "loss" or new.measure != "loss":
+        raise UsageError(
+            f"{reference}: {type(after).__name__} predicts no tokens of a text, so that ways of "
+            "resizing have no loss. Leave out --text."
+        )
+    names = {how: "itself" if how == first else how for how in made}
+    losses = {"before": _by_position(old, "itself")}
+    losses |= {how: _by_position(new, name) for how, name in names.items()}
+    cut = len(losses["before"])
+    # Differences of the same contexts, from the way that was written.
+    differences = {
+        how: (cost.value or 0.0, cost.error or 0.0)
+        for how, cost in ((how, new[name].costs["loss"]) for how, name in names.items())
+    }
+    whole = new.loss or 0.0
+    ways: dict[str, CostBlock] = {
+        how: {
+            "value": whole + difference,
+            "error": new.loss_error,
+            "parts": _parts(losses[how], cut),
+        }
+        for how, (difference, _) in differences.items()
+    }
+    unchanged: CostBlock = {
+        "value": old.loss or 0.0, "error": old.loss_error, "parts": _parts(losses["before"], cut),
+    }  # fmt: skip
+    best = _best(differences)
+    one = ways[best[0]]
+    more = one["value"] - unchanged["value"]
+    sentence = (
+        f"{_named(best)} {one['value']:.3f} nats per {new.task} at {given.length} tokens; the "
+        f"unchanged model has {unchanged['value']:.3f} on the first {cut} of the same windows "
+        f"({abs(more):.3f} {'less' if more > 0 else 'more'})."
+    )
+    return Run(
+        {
+            "kind": material.kind, "contexts": new.contexts, "measure": "loss", "task": new.task,
+            "before": unchanged, "ways": ways, "sentence": sentence,
+        },
+        losses,
+    )  # fmt: skip
+
+
+def _by_position(effect: SubstitutionEffect, name: str) -> Floats:
+    place = [each.name for each in effect.substitutes].index(name)
+    assert effect.unchanged is not None and effect.by_position is not None  # noqa: S101, PT018 - a loss has both
+    return np.asarray(effect.unchanged + effect.by_position[place])
+
+
+def _parts(losses: Floats, cut: int) -> list[PartBlock]:
+    """Average losses over parts of the old length, and of what is beyond."""
+    edges = {len(losses), *np.linspace(0, min(cut, len(losses)), PARTS + 1).astype(int).tolist()}
+    if len(losses) > cut:
+        edges |= {*np.linspace(cut, len(losses), PARTS + 1).astype(int).tolist()}
+    ordered = sorted(edges)
+    return [
+        {"first": first, "last": stop - 1, "loss": float(np.nanmean(losses[first:stop]))}
+        for first, stop in pairwise(ordered)
+        if np.isfinite(losses[first:stop]).any()
+    ]
+
+
+def _best(found: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
+    """Return the way that costs least, and those that cannot be told from it."""
+    least, error = min(found.values())
+    near = [
+        (value, how) for how, (value, own) in found.items() if value - least <= SURE * (error + own)
+    ]
+    return tuple(how for _, how in sorted(near))
+
+
+def _named(best: tuple[str, ...]) -> str:
+    if len(best) == 1:
+        return f"Of all ways `{best[0]}` costs the model least:"
+    others = ", ".join(f"`{how}`" for how in best[1:])
+    return f"`{best[0]}` costs the model least, within errors no less than {others}:"
+
+
+def _on_pictures(
+    reference: str,
+    copy: str,
+    before: Any,
+    after: Any,
+    made: Mapping[str, PositionTable],
+    contexts: Contexts,
+    where: Mapping[str, Any],
+) -> Run:
+    def pictures(name: str, model: Any, **where: Any) -> Iterable[Array]:
+        material = read_material(name, model, contexts, **where)
+        inputs = ModelInputs(name, model, contexts, material, None, None, 0, None, offline=True)
+        return inputs.batches("ways of resizing")
+
+    wanted = np.concatenate(_answers(reference, before, pictures(reference, before, **where)))
+    # Pictures are prepared once, and shown with each table.
+    prepared = list(pictures(copy, after))
+    ways: dict[str, CostBlock] = {}
+    with evaluation_mode(after) as device:
+        target = find_target(
+            after, _tensor(prepared[0][:1], device, after), explain=False, rows=None, seed=0,
+            tables={how: table.values for how, table in made.items()}, title=reference,
+        )  # fmt: skip
+        rows = {each.name: each.rows for each in target.substitutes}
+    for how in made:
+        target.write(rows[how])
+        same = np.concatenate(_answers(reference, after, prepared)) == wanted
+        # One more picture of either kind: a few that all agree do not show that every one does.
+        share = (same.sum() + 1) / (len(same) + 2)
+        error = float(np.sqrt(share * (1 - share) / len(same)))
+        ways[how] = {"value": float(same.mean()), "error": error, "parts": []}
+    best = _best({how: (-way["value"], way["error"] or 0.0) for how, way in ways.items()})
+    share = ways[best[0]]["value"]
+    sentence = (
+        f"{_named(best)} {100 * share:.1f} % of {len(wanted)} pictures get the answer that the "
+        "unchanged model gives at its own size."
+    )
+    return Run(
+        {
+            "kind": f"the pictures in {contexts.images}", "contexts": len(wanted),
+            "measure": "agreement", "task": None, "before": None, "ways": ways,
+            "sentence": sentence,
+        },
+        {},
+    )  # fmt: skip
+
+
+def _answers(reference: str, model: Any, batches: Iterable[Array]) -> list[Any]:
+    """Return the top answer to each picture."""
+    found = []
+    with evaluation_mode(model) as device:
+        for batch in batches:
+            logits = outputs_of(model, _tensor(batch, device, model))
+            if logits is None:
+                raise UsageError(
+                    f"{reference}: {type(model).__name__} names no classes, so that its answers "
+                    "cannot be compared. Leave out --images."
+                )
+            found.append(logits[:, 0].argmax(dim=1).cpu().numpy())
+    return found
+
+
+def _tensor(batch: Array, device: Any, model: Any) -> torch.Tensor:
+    import torch
+
+    return torch.as_tensor(batch).to(device=device, dtype=next(model.parameters()).dtype)
+
+
+def _prepare_at(path: Path, old: Layout, new: Layout) -> None:
+    """Have pictures prepared at the new size, where a file beside the copy states the old one."""
+    if not path.is_file() or not isinstance(old, Grid) or not isinstance(new, Grid):
+        return
+    factors = {"height": new.height / old.height, "width": new.width / old.width}
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    for key in ("size", "crop_size"):
+        sizes = settings.get(key)
+        if isinstance(sizes, int):
+            sizes = {"height": sizes, "width": sizes}
+        if isinstance(sizes, dict) and sizes.keys() >= {"height", "width"}:
+            settings[key] = {side: round(sizes[side] * factors[side]) for side in factors}
+        elif isinstance(sizes, dict) and "shortest_edge" in sizes:
+            settings[key] = {"shortest_edge": round(sizes["shortest_edge"] * max(factors.values()))}
+    path.write_text(json.dumps(settings), encoding="utf-8")

@@ -1,0 +1,124 @@
+"""What ways of resizing cost a model, beside the same model built and run by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from torch.nn import functional
+
+import posprobe as pp
+from posprobe.errors import UsageError
+from posprobe.measurements.model import Contexts
+from posprobe.report.page import page_of
+from posprobe.report.terminal import text
+from posprobe.resizing.comparison import WaysCompared, compare
+from posprobe.samples import sample_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+library: Any = transformers
+OLD, NEW, WORDS = 12, 20, 40
+
+
+def gpt2(length: int) -> Any:
+    torch.manual_seed(0)
+    config = library.GPT2Config(
+        vocab_size=WORDS, n_positions=length, n_embd=16, n_layer=1, n_head=2,
+        initializer_range=0.5, bos_token_id=0, eos_token_id=0,
+    )  # fmt: skip
+    return library.GPT2LMHeadModel(config).train(mode=False)
+
+
+def asked(reference: str, to: Any, contexts: Contexts) -> WaysCompared:
+    found = compare(pp.load(reference), to=to, contexts=contexts, reference=reference)
+    assert isinstance(found, WaysCompared)
+    return found
+
+
+def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
+    old = gpt2(OLD)
+    folder = tmp_path / "gpt2"
+    old.save_pretrained(folder)
+    words = Tokenizer(WordLevel({f"w{k}": k for k in range(WORDS)}, unk_token="w0"))  # noqa: S106
+    words.pre_tokenizer = Whitespace()
+    library.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
+    ids = np.random.default_rng(0).integers(0, WORDS, (5, NEW))
+    (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in ids.ravel()))
+    found = asked(str(folder), NEW, Contexts(text=tmp_path / "text.txt", batch_size=2))
+    run = found.to_dict()["run"]
+    assert (run["contexts"], run["measure"], run["task"]) == (5, "loss", "next token")
+
+    def losses(model: Any, windows: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            logits = model(windows).logits[:, :-1].transpose(1, 2)
+        return functional.cross_entropy(logits, windows[:, 1:], reduction="none")
+
+    windows = torch.from_numpy(ids)
+    before = losses(old, windows[:, :OLD])
+    assert run["before"]["value"] == pytest.approx(float(before.mean()), rel=1e-5)
+    for how, cost in run["ways"].items():
+        new = gpt2(NEW)
+        rows = torch.from_numpy(np.array(pp.resize(pp.load(str(folder)), to=NEW, how=how).values))
+        new.load_state_dict({**old.state_dict(), "transformer.wpe.weight": rows})
+        each = losses(new, windows)
+        assert cost["value"] == pytest.approx(float(each.mean()), rel=1e-5)
+        by_position = found.arrays()[f"{how}_losses"]
+        np.testing.assert_allclose(by_position[:-1], each.mean(dim=0).numpy(), rtol=1e-4)
+        last = cost["parts"][-1]
+        assert (last["first"], last["last"]) == (OLD + (NEW - OLD) // 2, NEW - 1)
+    best = min(run["ways"], key=lambda how: run["ways"][how]["value"])
+    assert f"`{best}` costs the model least" in run["sentence"]
+    assert "What each way costs the model" in text(page_of(found.to_dict()))
+    assert "losses" in found.figures()
+
+
+def test_agreement_is_that_of_a_model_with_that_table(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    pictures = [np.uint8(rng.integers(0, 256, (8, 8))) for _ in range(6)]
+    for number, picture in enumerate(pictures):
+        Image.fromarray(picture).save(tmp_path / f"{number}.png")
+    ref, side = "sample:digits-vit", 12
+    found = asked(ref, (side, side), Contexts(images=tmp_path, batch_size=4))
+    run = found.to_dict()["run"]
+    old = library.ViTForImageClassification.from_pretrained(sample_path("digits-vit"))
+    prepare = library.AutoImageProcessor.from_pretrained(sample_path("digits-vit"))
+    given = [Image.fromarray(picture) for picture in pictures]
+    shown = prepare(given, return_tensors="pt")["pixel_values"]
+    larger = prepare(given, size={"height": side, "width": side}, return_tensors="pt")
+    with torch.no_grad():
+        wanted = old(shown).logits.argmax(dim=1)
+        for how, cost in run["ways"].items():
+            made = pp.resize(pp.load(ref), to=(side, side), how=how)
+            rows = np.concatenate([np.asarray(made.prefix), made.values])[None]
+            config = library.ViTConfig(**old.config.to_dict() | {"image_size": side})
+            new = library.ViTForImageClassification(config).train(mode=False)
+            key = "vit.embeddings.position_embeddings"
+            new.load_state_dict({**old.state_dict(), key: torch.from_numpy(rows)})
+            same = new(larger["pixel_values"]).logits.argmax(dim=1) == wanted
+            assert cost["value"] == pytest.approx(float(same.double().mean()))
+            assert cost["error"] > 0
+    assert "losses" not in found.figures()
+    assert "of 6 pictures" in run["sentence"]
+
+
+def test_a_model_without_answers_has_no_costs(tmp_path: Path) -> None:
+    library.ViTModel(
+        library.ViTConfig(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+            image_size=8, patch_size=4,
+        )
+    ).save_pretrained(tmp_path / "vit")  # fmt: skip
+    library.ViTImageProcessor(size={"height": 8, "width": 8}).save_pretrained(tmp_path / "vit")
+    (tmp_path / "pictures").mkdir()
+    Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "pictures" / "a.png")
+    with pytest.raises(UsageError, match="names no classes"):
+        asked(str(tmp_path / "vit"), (3, 3), Contexts(images=tmp_path / "pictures"))
