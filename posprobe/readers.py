@@ -99,6 +99,10 @@ READERS: tuple[Reader, ...] = (
         magic=(b"\x89HDF\r\n\x1a\n",), packages=("h5py",), extra="hdf5",
     ),
     Reader(
+        "Flax", (".msgpack",), "posprobe.checkpoints.flaxfile:open_flax",
+        weights=("flax_model.msgpack", "flax_model.msgpack.index.json"),
+    ),
+    Reader(
         "text", (".csv",), "posprobe.checkpoints.csvfile:open_csv", own_name_only=True,
     ),
 )  # fmt: skip
