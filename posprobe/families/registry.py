@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, TypeAlias
+
+from posprobe.readers import added
+
+#: Entry points of other packages that name a `Family`.
+GROUP = "posprobe.families"
 
 #: Rows at the start of a table that no position selects:
 #: ``none``; ``two``: the model adds 2 to every position; ``padding``: positions start at
@@ -221,11 +227,43 @@ FAMILIES: tuple[Family, ...] = (
         note="row 0 is CLS, then the patches row by row",
     ),
     Family(
+        "jax-vit", "the original ViT, Big Vision and SigLIP in JAX", (),
+        (
+            TableRule(("posembed_input.pos_embedding", "params.pos_embedding"), grid=True,
+                      tokens="stored"),
+            TableRule(("img.pos_embedding",), name="image", grid=True, tokens="stored"),
+            TableRule(("txt.pos_embedding",), name="text"),
+        ),
+        note="images: the row of CLS comes first, where there is one; text: every row counts",
+    ),
+    Family(
+        "keras-hub", "KerasHub: PositionEmbedding and TokenAndPositionEmbedding", (),
+        (
+            TableRule(
+                ("layers.position_embedding.vars.0", "layers.position_embedding_1.vars.0",
+                 "token_and_position_embedding.position_embedding.vars.0"),
+            ),
+            TableRule(
+                ("vi_t_patching_and_embedding.position_embedding.vars.0",
+                 "clip_vision_embedding.position_embedding.vars.0"),
+                grid=True, tokens=("CLS",),
+            ),
+        ),
+        note="every row is a position; of ViT and CLIP's images row 0 is CLS, then the patches",
+    ),
+    Family(
         "fairseq-roberta", "fairseq: RoBERTa", (),
         (TableRule(("sentence_encoder.embed_positions.weight",), reserved="beyond"),),
         note="as many rows as exceed max_positions are not positions",
     ),
 )  # fmt: skip
+
+
+@cache
+def added_families() -> tuple[Family, ...]:
+    """Load the families that other installed packages add, which takes a look at all packages."""
+    return tuple(added(GROUP, Family))
+
 
 #: Tensors named like tables of positions that an architecture stores and never reads, by
 #: ``model_type``.
@@ -257,3 +295,6 @@ COMPUTED: Mapping[str, str] = {
     }.items()
     for name in names
 }  # fmt: skip
+
+#: Layers of Keras that compute positions and store nothing.
+COMPUTED_LAYERS: Mapping[str, str] = {"sine_position_encoding": "a sinusoid"}
