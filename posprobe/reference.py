@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from posprobe.errors import UnknownReference
-
-#: File types that can be opened.
-SUFFIXES = (".safetensors", ".safetensors.index.json", ".bin", ".bin.index.json", ".pt", ".pth",
-            ".npy", ".npz", ".csv")  # fmt: skip
+from posprobe.readers import SUFFIXES
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
 

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
+from posprobe.quantisation import Quantisation
 
 #: Float formats that can be read, by their name in a safetensors header.
 FLOATS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -26,7 +27,9 @@ class TensorInfo:
     """A tensor's name, shape and dtype (safetensors' names: ``F32``, ``BF16``, ``I8`` …).
 
     ``file`` is the file of the checkpoint that holds it; ``start`` and ``stop`` are byte offsets
-    in that file where the format has them.
+    in that file where the format has them. Of a quantised tensor ``dtype`` is that of the values
+    after dequantisation, and ``quantisation`` says how they are stored; its step is known once the
+    tensor was read.
     """
 
     name: str
@@ -35,11 +38,15 @@ class TensorInfo:
     file: str
     start: int = 0
     stop: int = 0
+    quantisation: Quantisation | None = None
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor's values and the sha256 of its stored bytes; bfloat16 is widened to float32."""
+    """A tensor's values and the sha256 of its stored bytes; bfloat16 is widened to float32.
+
+    Of a quantised tensor ``info.quantisation`` has the step.
+    """
 
     info: TensorInfo
     values: NDArray[np.floating[Any]]
@@ -78,6 +85,10 @@ class ShardedTensors(Mapping[str, TensorInfo]):
 
 
 Fetch: TypeAlias = Callable[[TensorInfo], "bytes | memoryview[int]"]
+#: Turns the stored bytes of a quantised tensor into its values, in its shape, and their step.
+Dequantise: TypeAlias = Callable[
+    [TensorInfo, "bytes | memoryview[int]"], tuple[NDArray[np.floating[Any]], float]
+]
 
 
 @dataclass(frozen=True)
@@ -91,11 +102,15 @@ class Checkpoint:
     tensors
         Every tensor by name; nothing but headers has been read.
     fetch
-        Returns a tensor's stored bytes, little-endian, row-major.
+        Returns a tensor's stored bytes: little-endian, row-major, but for quantised tensors.
     config
         The model's configuration, empty where there is none.
     revision
         Commit of a Hub repository.
+    dequantise
+        For formats with quantised tensors, what turns their stored bytes into values.
+    format
+        Of its files, as `posprobe.readers` names it.
     """
 
     location: str
@@ -103,22 +118,32 @@ class Checkpoint:
     fetch: Fetch
     config: Mapping[str, Any] = field(default_factory=dict)
     revision: str | None = None
+    dequantise: Dequantise | None = None
+    format: str = ""
 
     def read(self, name: str) -> StoredTensor:
-        """Read one tensor of a float format.
+        """Read one tensor of a float format, or a quantised one as the floats it stands for.
 
         Raises
         ------
         InvalidTable
-            If the tensor holds integers or quantised numbers.
+            If the tensor holds integers.
         InvalidCheckpoint
             If fewer bytes are there than the header promises.
         """
         info = self._floats(name)
         data = self._bytes(info)
-        return StoredTensor(
-            info, _widened(info, _stored(info, data)), hashlib.sha256(data).hexdigest()
-        )
+        digest = hashlib.sha256(data).hexdigest()
+        if info.quantisation is None or self.dequantise is None:
+            return StoredTensor(info, _widened(info, _stored(info, data)), digest)
+        values, step = self.dequantise(info, data)
+        if values.shape != info.shape:
+            raise InvalidCheckpoint(
+                f"{info.file}: tensor {info.name}, shape {list(info.shape)}, has values of shape "
+                f"{list(values.shape)}. The file is damaged: download it again."
+            )
+        known = replace(info, quantisation=replace(info.quantisation, step=step))
+        return StoredTensor(known, values, digest)
 
     def read_rows(self, name: str, rows: ArrayLike) -> NDArray[np.floating[Any]]:
         """Read some rows of one tensor of a float format.
@@ -156,6 +181,8 @@ class Checkpoint:
                 f"{info.file}: tensor {name}, shape {list(info.shape)}: rows are read in rising "
                 f"order, each once, from 0 to {count - 1}."
             )
+        if info.quantisation:
+            return np.asarray(self.read(name).values[chosen])
         if info.start == info.stop:  # no offsets, or no values
             return _widened(info, _stored(info, self._bytes(info))[chosen])
         width = (info.stop - info.start) // count
@@ -184,8 +211,8 @@ class Checkpoint:
         if info.dtype not in FLOATS:
             raise InvalidTable(
                 f"{info.file}: tensor {name}, shape {list(info.shape)}, is stored as {info.dtype}: "
-                "integer and quantised tensors are not analysed. Use the checkpoint in its "
-                "original F32, F16 or BF16 format."
+                "integers, and quantised numbers whose scale the file does not state, are not "
+                "analysed. Use the checkpoint in its original F32, F16 or BF16 format."
             )
         return info
 

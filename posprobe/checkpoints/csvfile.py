@@ -46,7 +46,7 @@ def open_csv(path: Path) -> Checkpoint:
         ) from error
     info = TensorInfo("values", stored.shape, f"F{8 * stored.itemsize}", path.name)
     data = memoryview(np.ascontiguousarray(stored).reshape(-1).view(np.uint8).data)
-    return Checkpoint(str(path.resolve()), {"values": info}, lambda _: data)
+    return Checkpoint(str(path), {"values": info}, lambda _: data)
 
 
 def _reason(error: Exception) -> str:

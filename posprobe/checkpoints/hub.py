@@ -13,8 +13,9 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -23,11 +24,19 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 from posprobe.checkpoints import cache, ranges, transfer
 from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
-from posprobe.checkpoints.local import MAX_JSON, choose_weights, parse_json, read_index
+from posprobe.checkpoints.local import (
+    MAX_JSON,
+    choose_weights,
+    open_files,
+    parse_json,
+    read_index,
+    require,
+)
 from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, Unreachable
 from posprobe.progress import aside
+from posprobe.readers import Reader, reader_of
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
@@ -106,21 +115,24 @@ def _open(repo: _Repo) -> Checkpoint:
     if file.endswith(".index.json"):
         shards = read_index(_whole(repo, file), f"{repo.id}/{file}")
     parts = sorted(set(shards.values())) or [file]
-    match Path(parts[0]).suffix:
-        case ".safetensors":
-            return _open_safetensors(repo, file, shards, config)
-        case ".npz" | ".npy" as suffix:
-            from posprobe.checkpoints.numpyfile import open_npy, open_npz
+    reader = reader_of(parts[0])
+    if reader is None or reader.name == "safetensors":
+        return _open_safetensors(repo, file, shards, config)
+    require(reader, f"{repo.id}/{file}")  # better known before a download than after it
+    paths = _download(repo, [*parts, *_beside(repo, reader, parts)])
+    return open_files(paths[: len(parts)], repo.id, config, shards, repo.commit)
 
-            path = _download(repo, parts)[0]
-            opened = open_npz(path) if suffix == ".npz" else open_npy(path)
-            return replace(opened, location=repo.id, config=config, revision=repo.commit)
-        case _:
-            from posprobe.checkpoints.torchfile import open_torch
 
-            # Without PyTorch this raises, which is better known before a download than after it.
-            paths = _download(repo, parts) if find_spec("torch") else [Path(file)]
-            return open_torch(paths, repo.id, config, shards, repo.commit)
+def _beside(repo: _Repo, reader: Reader, parts: Iterable[str]) -> list[str]:
+    """Name the further files of a repository that a reader needs."""
+    patterns = [
+        pattern.format(
+            name=escape(part), stem=escape(part.removesuffix(PurePosixPath(part).suffix))
+        )
+        for part in parts
+        for pattern in reader.beside
+    ]
+    return [file for file in repo.files if any(fnmatchcase(file, each) for each in patterns)]
 
 
 # --- which commit, which files ---------------------------------------------------------------
@@ -206,7 +218,7 @@ def _open_safetensors(
         if shards
         else header(file).tensors
     )
-    return Checkpoint(repo.id, tensors, fetch, config, repo.commit)
+    return Checkpoint(repo.id, tensors, fetch, config, repo.commit, format="safetensors")
 
 
 def _header(repo: _Repo, file: str) -> _Header:

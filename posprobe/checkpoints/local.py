@@ -5,30 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from posprobe.checkpoints import safetensors
-from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
-from posprobe.errors import InvalidCheckpoint, UnknownReference
+import numpy as np
+from numpy.typing import NDArray
 
-#: The names that libraries save under, best first: lazy formats before pickles.
-WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "diffusion_pytorch_model.safetensors",
-    "open_clip_model.safetensors",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "model.npz",
+from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
+from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
+from posprobe.readers import (
+    MAGIC,
+    READERS,
+    Reader,
+    load_opener,
+    reader_of,
+    suffixes_of,
+    tables,
 )
+
 #: Longest configuration or shard index that is read, in bytes; real indices reach 10 MB.
 MAX_JSON = 64 * 1024 * 1024
 #: Where checkpoints are looked for below a folder that is none, and how many are named.
 _LEVELS, MOST_FOLDERS, MOST_FILES, MOST_NAMED = 2, 1000, 1000, 20
-_FORMATS = (".safetensors", ".bin", ".pt", ".pth", ".npz", ".npy")
 
 
 def choose_weights(files: Iterable[str], where: str) -> str:
@@ -40,10 +40,21 @@ def choose_weights(files: Iterable[str], where: str) -> str:
         If there is none, or several and nothing tells them apart.
     """
     names = sorted(files)
-    for known in WEIGHTS:
-        if known in names:
-            return known
-    for suffix in _FORMATS:
+    for readers in tables():
+        if (chosen := _choose(names, readers, where)) is not None:
+            return chosen
+    raise InvalidCheckpoint(
+        f"{where}: it holds no weights in a format that can be read ({known_formats()}); "
+        f"it has {', '.join(names[:8]) or 'no files'}."
+    )
+
+
+def _choose(names: list[str], readers: tuple[Reader, ...], where: str) -> str | None:
+    for reader in readers:
+        for known in reader.weights:
+            if known in names:
+                return known
+    for suffix in suffixes_of(readers):
         found = [
             n for n in names if n.endswith(suffix) and "/" not in n and "training_args" not in n
         ]
@@ -54,12 +65,7 @@ def choose_weights(files: Iterable[str], where: str) -> str:
                 f"{where}: it holds several weight files: {', '.join(found[:8])}. Name the one you "
                 "mean by its path (of a repository: download it first)."
             )
-    raise InvalidCheckpoint(
-        f"{where}: it holds no weights in a format that can be read "
-        f"({', '.join(WEIGHTS[:2])}, pytorch_model.bin, .pt, .npz, .npy); "
-        f"it has {', '.join(names[:8]) or 'no files'}. TensorFlow, Flax and ONNX weights must be "
-        "converted first."
-    )
+    return None
 
 
 def open_local(path: Path) -> Checkpoint:
@@ -77,7 +83,7 @@ def open_local(path: Path) -> Checkpoint:
         if path.is_dir():
             entries = list(path.iterdir())
             files = [entry.name for entry in entries if entry.is_file()]
-            if not any(name.endswith((*_FORMATS, ".index.json")) for name in files):
+            if not any(name.endswith((*suffixes_of(READERS), ".index.json")) for name in files):
                 _refuse_shelf(path, entries)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
@@ -107,6 +113,7 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
         If there are any, one or two levels below.
     """
     found: list[str] = []
+    suffixes = suffixes_of(READERS)
     waiting = [(entry, 1) for entry in sorted(entries) if entry.is_dir()][:MOST_FOLDERS]
     for number, (folder, level) in enumerate(waiting):  # it grows
         if number == MOST_FOLDERS or len(found) > MOST_NAMED:
@@ -115,7 +122,7 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
             inside = sorted(islice(folder.iterdir(), MOST_FILES))
         except OSError:
             continue
-        if any(entry.name.endswith(_FORMATS) and entry.is_file() for entry in inside):
+        if any(entry.name.endswith(suffixes) and entry.is_file() for entry in inside):
             found.append(str(folder))
         elif level < _LEVELS:
             waiting += [(entry, level + 1) for entry in inside if entry.is_dir()]
@@ -128,40 +135,98 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
 
 
 def _open_file(path: Path, location: Path) -> Checkpoint:
-    where = str(location.resolve())
-    name = path.name
     shards: dict[str, str] = {}
-    if name.endswith(".index.json"):
-        shards = read_index(read_small(path), name)
+    if path.name.endswith(".index.json"):
+        shards = read_index(read_small(path), path.name)
     paths = [path.parent / shard for shard in sorted(set(shards.values()))] or [path]
     config = _config(path.parent)
     for part in paths:
         refuse_pipe(part)
         part.open("rb").close()  # the formats' own readers would call a missing file damaged
-    match paths[0].suffix:
-        case ".safetensors":
-            return _open_safetensors(paths, where, config, shards)
-        case ".bin" | ".pt" | ".pth":
-            from posprobe.checkpoints.torchfile import open_torch
+    return open_files(paths, str(location.resolve()), config, shards)
 
-            return open_torch(paths, where, config, shards)
-        case ".npy":
-            from posprobe.checkpoints.numpyfile import open_npy
 
-            return replace(open_npy(path), config=config)
-        case ".csv":
-            from posprobe.checkpoints.csvfile import open_csv
+def open_files(
+    paths: list[Path],
+    location: str,
+    config: Mapping[str, Any],
+    shards: Mapping[str, str],
+    revision: str | None = None,
+) -> Checkpoint:
+    """Open the files that together are one checkpoint, each with the reader of its format.
 
-            return replace(open_csv(path), config=config)
-        case ".npz":
-            from posprobe.checkpoints.numpyfile import open_npz
+    Parameters
+    ----------
+    paths
+        One file, or all that ``shards`` names.
+    location, config, revision
+        Of the checkpoint; what files say of a configuration counts where ``config`` is silent.
+    shards
+        The file of each tensor, where there are several files.
 
-            return replace(open_npz(path), config=config)
-        case suffix:
-            raise InvalidCheckpoint(
-                f"{name}: {suffix or 'a file without suffix'} is no checkpoint format. Known are "
-                f"{', '.join(_FORMATS)}, .csv and a folder that holds weights."
+    Raises
+    ------
+    MissingExtra
+        If a package is missing that reads the format.
+    InvalidCheckpoint
+        If a file is of no known format, or damaged.
+    """
+    opened = {path.name: _open_one(path) for path in paths}
+    first = opened[paths[0].name]
+    settings = {key: value for part in opened.values() for key, value in part.config.items()}
+    whole = replace(first, location=location, config={**settings, **config}, revision=revision)
+    if not shards:
+        return whole
+
+    def dequantise(
+        info: TensorInfo, data: bytes | memoryview[int]
+    ) -> tuple[NDArray[np.floating[Any]], float]:
+        reader = opened[info.file].dequantise
+        assert reader is not None  # noqa: S101 - only what has one says that it is quantised
+        return reader(info, data)
+
+    return replace(
+        whole,
+        tensors=ShardedTensors(shards, lambda file: opened[file].tensors),
+        fetch=lambda info: opened[info.file].fetch(info),
+        dequantise=dequantise,
+    )
+
+
+def _open_one(path: Path) -> Checkpoint:
+    with path.open("rb") as file:
+        reader = reader_of(path.name, file.read(MAGIC))
+    if reader is None:
+        raise InvalidCheckpoint(
+            f"{path.name}: {path.suffix or 'a file without suffix'} is no checkpoint format. Known "
+            f"are {known_formats()}, and a folder that holds weights."
+        )
+    require(reader, path.name)
+    opened: Checkpoint = load_opener(reader)(path)
+    return replace(opened, format=reader.name)
+
+
+def require(reader: Reader, file: str) -> None:
+    """Refuse a file whose reader needs a package that is not installed.
+
+    Raises
+    ------
+    MissingExtra
+        In one line that names what installs it.
+    """
+    for package in reader.packages:
+        if find_spec(package) is None:
+            extra = f"`uv sync --extra {reader.extra}` or `pip install 'posprobe[{reader.extra}]'`"
+            raise MissingExtra(
+                f"{file}: {reader.name} files are read with {package}, which is not installed. Run "
+                + (extra if reader.extra else f"`pip install {package}`")
+                + ", or use the checkpoint's safetensors file if it has one."
             )
+
+
+def known_formats() -> str:
+    """List the formats that can be read, with their suffixes."""
+    return ", ".join(f"{reader.name} ({', '.join(reader.suffixes)})" for reader in READERS)
 
 
 def refuse_pipe(path: Path) -> None:
@@ -196,28 +261,6 @@ def read_small(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _slice(data: memoryview[int], start: int, stop: int) -> memoryview[int]:
-    return data[start:stop]
-
-
-def _open_safetensors(
-    paths: list[Path], where: str, config: Mapping[str, Any], shards: Mapping[str, str]
-) -> Checkpoint:
-    maps = {path.name: safetensors.map_file(path) for path in paths}
-    headers = {
-        name: safetensors.parse_header(partial(_slice, data), len(data), name)
-        for name, data in maps.items()
-    }
-    tensors: Mapping[str, TensorInfo] = headers[paths[0].name]
-    if shards:
-        tensors = ShardedTensors(shards, headers.__getitem__)
-
-    def fetch(info: TensorInfo) -> memoryview[int]:
-        return maps[info.file][info.start : info.stop]
-
-    return Checkpoint(where, tensors, fetch, config)
-
-
 def read_index(content: bytes, name: str) -> dict[str, str]:
     """Parse a shard index: tensor name to file name.
 
@@ -231,8 +274,9 @@ def read_index(content: bytes, name: str) -> dict[str, str]:
             pass
         case _:
             raise InvalidCheckpoint(f"{name}: it has no weight_map. It is no shard index.")
+    suffixes = suffixes_of(READERS)
     for shard in shards.values():
-        sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(_FORMATS)
+        sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(suffixes)
         if not sound or Path(shard).name != shard:
             raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
     return shards

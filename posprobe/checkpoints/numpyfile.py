@@ -27,7 +27,7 @@ def open_npy(path: Path) -> Checkpoint:
     except Exception as error:
         raise _damaged(path, error) from error
     info = TensorInfo(path.stem, array.shape, _dtype_name(array.dtype), path.name)
-    return Checkpoint(str(path.resolve()), {path.stem: info}, lambda _: _bytes(array))
+    return Checkpoint(str(path), {path.stem: info}, lambda _: _bytes(array))
 
 
 def open_npz(path: Path) -> Checkpoint:
@@ -69,7 +69,7 @@ def open_npz(path: Path) -> Checkpoint:
         except Exception as error:
             raise _damaged(path, error) from error
 
-    return Checkpoint(str(path.resolve()), tensors, fetch)
+    return Checkpoint(str(path), tensors, fetch)
 
 
 def _member(archive: zipfile.ZipFile, member: str, file: str) -> TensorInfo:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from posprobe.checkpoints.base import FLOATS, TensorInfo
+from posprobe.checkpoints.base import FLOATS, Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 
 #: The safetensors package refuses longer headers as well.
@@ -32,6 +32,19 @@ _BITS = {
     "C64": 64, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
     "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4,
 }  # fmt: skip
+
+
+def open_safetensors(path: Path) -> Checkpoint:
+    """Open a safetensors file, memory-mapped.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If its header is damaged or claims what the file cannot hold.
+    """
+    data = map_file(path)
+    tensors = parse_header(lambda start, stop: data[start:stop], len(data), path.name)
+    return Checkpoint(str(path), tensors, lambda info: data[info.start : info.stop])
 
 
 def parse_header(

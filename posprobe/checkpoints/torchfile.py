@@ -7,13 +7,12 @@ import pickle
 import warnings
 import zipfile
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
-from importlib.util import find_spec
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, ShardedTensors, TensorInfo
-from posprobe.errors import InvalidCheckpoint, MissingExtra
+from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.errors import InvalidCheckpoint
 from posprobe.progress import importing
 
 if TYPE_CHECKING:
@@ -28,53 +27,28 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def open_torch(
-    paths: Sequence[Path],
-    location: str,
-    config: Mapping[str, Any],
-    shards: Mapping[str, str],
-    revision: str | None = None,
-) -> Checkpoint:
-    """Open one or several PyTorch files that together hold one state dict.
+def open_torch(path: Path) -> Checkpoint:
+    """Open a PyTorch file that holds one state dict, or a part of one.
 
     Zip-format files are memory-mapped, so only the tensor that is read costs memory; the legacy
-    format and archives that somebody compressed cannot be mapped and are read whole. ``shards``
-    names the file of each tensor where there are several files.
+    format and archives that somebody compressed cannot be mapped and are read whole.
 
     Raises
     ------
-    MissingExtra
-        If PyTorch is not installed.
     InvalidCheckpoint
-        If a file is damaged, holds no tensors, or holds anything but plain data.
+        If the file is damaged, holds no tensors, or holds anything but plain data.
     """
-    if find_spec("torch") is None:
-        raise MissingExtra(
-            f"{paths[0].name}: PyTorch files are read with PyTorch, which is not installed. "
-            "Run `uv sync --extra models` or `pip install 'posprobe[models]'`, or use the "
-            "checkpoint's safetensors file."
-        )
     with importing("torch"):
         __import__("torch")
-    values: dict[str, dict[str, torch.Tensor]] = {}
-    settings: dict[str, Any] = {}
-    for path in paths:
-        content = _load(path)
-        settings |= _settings(content)
-        values[path.name] = _state_dict(content, path)
-        _check_records(values[path.name], path)
-    headers = {
-        file: {name: _info(name, tensor, file) for name, tensor in stored.items()}
-        for file, stored in values.items()
-    }
-    tensors: Mapping[str, TensorInfo] = headers[paths[0].name]
-    if shards:
-        tensors = ShardedTensors(shards, headers.__getitem__)
+    content = _load(path)
+    values = _state_dict(content, path)
+    _check_records(values, path)
+    tensors = {name: _info(name, tensor, path.name) for name, tensor in values.items()}
 
     def fetch(info: TensorInfo) -> memoryview[int]:
         import torch
 
-        tensor = values[info.file][info.name]
+        tensor = values[info.name]
         _refuse_repetition(tensor, info)
         try:
             dense = tensor.to_dense().contiguous()
@@ -85,7 +59,7 @@ def open_torch(
                 f"can be read ({_first_line(error)}). Save the state dict again."
             ) from error
 
-    return Checkpoint(location, tensors, fetch, {**settings, **config}, revision)
+    return Checkpoint(str(path), tensors, fetch, _settings(content))
 
 
 def _info(name: str, tensor: torch.Tensor, file: str) -> TensorInfo:

@@ -27,6 +27,7 @@ from posprobe.families.sizes import with_size
 from posprobe.families.values import rows_of
 from posprobe.formatting import listed
 from posprobe.progress import stage
+from posprobe.readers import READERS, suffixes_of
 from posprobe.reference import Reference, parse_reference
 from posprobe.report.files import expanded, folder_there, scratch, there, uninterrupted
 from posprobe.tables import Grid, PositionTable
@@ -35,10 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Set
 
 #: Files of weights in any format: a copy has those that were resized, and no others.
-_WEIGHTS = (
-    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".npz", ".npy", ".h5", ".msgpack", ".onnx",
-    ".ot", ".gguf", ".index.json",
-)  # fmt: skip
+_WEIGHTS = (*suffixes_of(READERS), ".ckpt", ".ot", ".index.json")
 #: Files beside the configuration that may state a size as well, for whoever prepares the input.
 _PREPARING = (
     "preprocessor_config.json", "processor_config.json", "tokenizer_config.json",

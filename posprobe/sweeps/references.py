@@ -16,9 +16,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from posprobe.checkpoints.local import WEIGHTS
 from posprobe.errors import UnknownReference, UsageError
-from posprobe.reference import SUFFIXES, parse_reference
+from posprobe.readers import SUFFIXES, WEIGHTS
+from posprobe.reference import parse_reference
 
 #: The column of a list that holds the references.
 REFERENCE = "reference"

@@ -1,0 +1,184 @@
+"""The file formats that can be read: one line each, from which everything about formats follows.
+
+This is data, and imports no reader: local files, folders, repositories of the Hub, error messages
+and the documentation look here. Another package adds a format through the entry point group
+`GROUP`; its `Reader` is loaded only where none of these reads a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+#: Entry points of other packages that name a `Reader`.
+GROUP = "posprobe.readers"
+#: How many bytes of a file are looked at to tell its format.
+MAGIC = 16
+
+_log = logging.getLogger("posprobe")
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How files of one format are known and read.
+
+    Parameters
+    ----------
+    name
+        What people call the format.
+    suffixes
+        Endings of file names.
+    opener
+        ``module:function`` of what opens one file: it takes a `pathlib.Path` and returns a
+        `posprobe.checkpoints.Checkpoint`. The module is imported when a file is opened.
+    weights
+        Names that libraries save a whole model under, best first.
+    magic
+        Bytes that such a file begins with, one of them. They decide between readers of one suffix,
+        and where the suffix says nothing.
+    packages
+        Modules that the reader imports and the core does not install.
+    extra
+        The extra of posprobe that installs them; of another package's reader empty.
+    beside
+        Names of further files that it reads, with ``{name}`` for the file's own name, ``{stem}``
+        for that without its suffix, and ``*``; from the Hub they are downloaded as well.
+    own_name_only
+        Whether such a file is read only where it is named itself: that a folder holds a ``.csv``
+        says nothing about weights.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    opener: str
+    weights: tuple[str, ...] = ()
+    magic: tuple[bytes, ...] = ()
+    packages: tuple[str, ...] = ()
+    extra: str = ""
+    beside: tuple[str, ...] = ()
+    own_name_only: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.suffixes or not all(suffix.startswith(".") for suffix in self.suffixes):
+            raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
+        if not all(
+            map(str.isidentifier, [*self.opener.replace(":", ".").split("."), self.opener[:1]])
+        ):
+            raise ValueError(f"{self.name}: the opener {self.opener!r} is no module:function.")
+
+
+#: Best first: a folder's weights are taken from the first format that it has.
+READERS: tuple[Reader, ...] = (
+    Reader(
+        "safetensors", (".safetensors",), "posprobe.checkpoints.safetensors:open_safetensors",
+        weights=(
+            "model.safetensors", "model.safetensors.index.json",
+            "diffusion_pytorch_model.safetensors", "open_clip_model.safetensors",
+        ),
+    ),
+    Reader(
+        "PyTorch", (".bin", ".pt", ".pth"), "posprobe.checkpoints.torchfile:open_torch",
+        weights=("pytorch_model.bin", "pytorch_model.bin.index.json"),
+        packages=("torch",), extra="models",
+    ),
+    Reader(
+        "NumPy archive", (".npz",), "posprobe.checkpoints.numpyfile:open_npz",
+        weights=("model.npz",),
+    ),
+    Reader(
+        "NumPy array", (".npy",), "posprobe.checkpoints.numpyfile:open_npy",
+        magic=(b"\x93NUMPY",),
+    ),
+    Reader(
+        "text", (".csv",), "posprobe.checkpoints.csvfile:open_csv", own_name_only=True,
+    ),
+)  # fmt: skip
+
+#: Names that libraries save a whole model under.
+WEIGHTS = tuple(name for reader in READERS for name in reader.weights)
+#: Every ending of a file that is read here; a shard index leads to several of one kind.
+SUFFIXES = (*(suffix for reader in READERS for suffix in reader.suffixes), ".index.json")
+
+
+def reader_of(name: str, start: bytes = b"") -> Reader | None:
+    """Choose the reader of a file by its name, and by its first bytes where they are known.
+
+    Parameters
+    ----------
+    name
+        The file's.
+    start
+        Its first `MAGIC` bytes; empty where nothing was read of it yet.
+    """
+    for readers in tables():
+        named = [reader for reader in readers if name.endswith(reader.suffixes)]
+        for reader in named or readers:
+            if start and any(map(start.startswith, reader.magic)):
+                return reader
+        if named:  # a long suffix such as .weights.h5 says more than a short one
+            return max(named, key=lambda reader: len(_suffix(name, reader)))
+    return None
+
+
+def tables() -> Iterator[tuple[Reader, ...]]:
+    """Yield our readers, and those of other packages to whoever goes on."""
+    yield READERS
+    yield added_readers()
+
+
+def suffixes_of(readers: Iterable[Reader]) -> tuple[str, ...]:
+    """Return the endings of files that hold a model's weights."""
+    return tuple(s for reader in readers if not reader.own_name_only for s in reader.suffixes)
+
+
+def _suffix(name: str, reader: Reader) -> str:
+    return max((s for s in reader.suffixes if name.endswith(s)), key=len)
+
+
+@functools.cache
+def added_readers() -> tuple[Reader, ...]:
+    """Load the readers that other installed packages add, which takes a look at all packages."""
+    return tuple(added(GROUP, Reader))
+
+
+def added(group: str, kind: type[_T]) -> Iterator[_T]:
+    """Load what other installed packages add under an entry point group, in order of their names.
+
+    What cannot be loaded, or is of another kind, is named in a warning and left out: one broken
+    package must not keep everything else from being read.
+    """
+    points = importlib.metadata.entry_points(group=group)
+    for point in sorted(points, key=lambda point: (point.name, point.value)):
+        try:
+            found = point.load()
+        except Exception as error:  # noqa: BLE001 - any code of another package
+            _log.warning(
+                "%s: the entry point %s = %s cannot be loaded and was left out (%s: %s)",
+                group, point.name, point.value, type(error).__name__, error,
+            )  # fmt: skip
+            continue
+        if isinstance(found, kind):
+            yield found
+        else:
+            _log.warning(
+                "%s: the entry point %s = %s is a %s and no %s, and was left out",
+                group, point.name, point.value, type(found).__name__, kind.__name__,
+            )  # fmt: skip
+
+
+def load_opener(reader: Reader) -> Callable[..., Any]:
+    """Import what opens a reader's files.
+
+    Raises
+    ------
+    ImportError, AttributeError
+        If a reader of another package names what is not there.
+    """
+    module, _, function = reader.opener.partition(":")
+    opener: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return opener
