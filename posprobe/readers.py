@@ -95,6 +95,16 @@ READERS: tuple[Reader, ...] = (
         magic=(b"\x93NUMPY",),
     ),
     Reader(
+        "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx", weights=("model.onnx",),
+        packages=("onnx",), extra="formats", beside=("*.onnx_data", "*.onnx.data"),
+    ),
+    Reader("GGUF", (".gguf",), "posprobe.checkpoints.gguf:open_gguf", magic=(b"GGUF",)),
+    Reader("ggml", (".bin",), "posprobe.checkpoints.ggml:open_ggml", magic=(b"lmgg",)),
+    Reader(
+        "TensorFlow checkpoint", (".index",), "posprobe.checkpoints.tensorflow:open_tensorflow",
+        weights=("bert_model.ckpt.index",), beside=("{stem}.data-*", "bert_config.json"),
+    ),
+    Reader(
         "text", (".csv",), "posprobe.checkpoints.csvfile:open_csv", own_name_only=True,
     ),
 )  # fmt: skip

@@ -180,7 +180,7 @@ def open_files(
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
-    ) -> tuple[NDArray[np.floating[Any]], float]:
+    ) -> tuple[NDArray[np.floating[Any]], float | None]:
         reader = opened[info.file].dequantise
         assert reader is not None  # noqa: S101 - only what has one says that it is quantised
         return reader(info, data)
