@@ -75,7 +75,6 @@ def as_config(
     most = stated.get("attention.max_alibi_bias") or _LINEAR.get(arch, 0.0)
     if most:
         config["attn_config"] = {"alibi": True, "alibi_bias_max": most}
-        config["alibi"] = True
     elif arch in _ROTATING or any(key.startswith("rope.") for key in stated):
         config |= _rotary(arch, stated, factors, config)
     return config
@@ -214,4 +213,5 @@ def _projector(settings: Mapping[str, Any]) -> dict[str, Any]:
         "hidden_size": "clip.vision.embedding_length",
         "num_attention_heads": "clip.vision.attention.head_count",
     }
-    return {key: settings[name] for key, name in keys.items() if settings.get(name) is not None}
+    stated = {key: settings[name] for key, name in keys.items() if settings.get(name) is not None}
+    return {"model_type": "mmproj_vision", **stated} if stated else {}
