@@ -66,9 +66,8 @@ class Reader:
     def __post_init__(self) -> None:
         if not self.suffixes or not all(suffix.startswith(".") for suffix in self.suffixes):
             raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
-        if not all(
-            map(str.isidentifier, [*self.opener.replace(":", ".").split("."), self.opener[:1]])
-        ):
+        module, _, function = self.opener.partition(":")
+        if not all(map(str.isidentifier, (*module.split("."), function))):
             raise ValueError(f"{self.name}: the opener {self.opener!r} is no module:function.")
 
 

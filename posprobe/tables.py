@@ -6,12 +6,22 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from html import escape
 from os import PathLike
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NotRequired,
+    TypeAlias,
+    TypedDict,
+)
 
 from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.frames import to_frame
+from posprobe.quantisation import Quantisation, QuantisationBlock
 from posprobe.schema import Natural, limits
 
 if TYPE_CHECKING:
@@ -138,6 +148,10 @@ class Source:
         Of the tensor as stored.
     sha256
         Of the tensor's stored bytes.
+    format
+        Of the file, as `posprobe.readers` names it.
+    quantisation
+        How the stored numbers were rounded to few values, where they were.
 
     Examples
     --------
@@ -154,6 +168,8 @@ class Source:
     shape: tuple[int, ...] | None = None
     dtype: str | None = None
     sha256: str | None = None
+    format: str | None = None
+    quantisation: Quantisation | None = None
 
 
 class SourceBlock(TypedDict):
@@ -167,11 +183,13 @@ class SourceBlock(TypedDict):
     shape: Annotated[list[Natural] | None, "As stored."]
     dtype: Annotated[str | None, "As stored, by its name in safetensors."]
     sha256: Annotated[str | None, "Of the stored bytes.", limits(pattern="^[0-9a-f]{64}$")]
+    format: NotRequired[Annotated[str, "Of the file, in plain words."]]
+    quantisation: NotRequired[QuantisationBlock]
 
 
 def describe_source(source: Source) -> SourceBlock:
     """Return a source as it stands in JSON."""
-    return {
+    block: SourceBlock = {
         "reference": source.reference,
         "resolved": source.resolved,
         "revision": source.revision,
@@ -181,6 +199,14 @@ def describe_source(source: Source) -> SourceBlock:
         "dtype": source.dtype,
         "sha256": source.sha256,
     }
+    if source.format:
+        block["format"] = source.format
+    if source.quantisation:
+        block["quantisation"] = {
+            "name": source.quantisation.name,
+            "step": source.quantisation.step,
+        }
+    return block
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,9 @@ def _line(item: dict[str, Any]) -> str:
     lines = [
         f"{item['scheme']:<9}{name}{item['tensor'] or ''}  {shape} {item['dtype'] or ''}".rstrip()
     ]
+    if item["tensor"] and item["format"]:
+        quantised = f", dequantised from {item['quantisation']}" if item["quantisation"] else ""
+        lines.append(f"         {item['format']} file {item['file']}{quantised}")
     if item["positions"]:
         lines.append(f"         {item['positions']} positions, {item['layout']['type']}")
     lines += [

@@ -25,10 +25,11 @@ def families(as_json: AsJson = False) -> None:
     """List the architectures whose tables are known by name."""
     from dataclasses import asdict
 
-    from posprobe.families import FAMILIES
+    from posprobe.families import FAMILIES, added_families
 
+    known = (*FAMILIES, *added_families())
     if as_json:
-        typer.echo(json_out({"families": [asdict(family) for family in FAMILIES]}), nl=False)
+        typer.echo(json_out({"families": [asdict(family) for family in known]}), nl=False)
         return
-    for family in FAMILIES:
+    for family in known:
         typer.echo(f"{family.name:<18}{family.title}\n{'':<18}{family.note}")

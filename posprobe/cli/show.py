@@ -11,7 +11,7 @@ from posprobe.foreign import plain
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme
-    from posprobe.tables import DroppedRow, PositionTable, PrefixRow
+    from posprobe.tables import DroppedRow, PositionTable, PrefixRow, Source
 
 #: Encodings of one checkpoint that are printed in full; the page has all.
 SHOWN = 12
@@ -46,13 +46,21 @@ def _table(table: PositionTable) -> str:
     source = table.source
     lines = [f"{table.name}: {table.kind} table, {table.layout}, width {table.dim}"]
     if source.tensor:
-        lines.append(f"  {source.tensor} ({source.dtype}) in {source.file}")
+        lines.append(f"  {source.tensor} ({source.dtype}) in {source.file}{_rounded(source)}")
     if table.dropped:
         lines.append(f"  left out: {_rows(table.dropped)}: {table.dropped[0].reason}")
     if table.prefix_rows:
         tokens = ", ".join(row.token for row in table.prefix_rows)
         lines.append(f"  kept apart: {_rows(table.prefix_rows)}: {tokens}")
     return _told([*lines, *(f"  note: {note}" for note in table.notes)])
+
+
+def _rounded(source: Source) -> str:
+    quantised = source.quantisation
+    if quantised is None:
+        return ""
+    step = f", in steps of {quantised.step:.3g}" if quantised.step else ""
+    return f", dequantised from {quantised.name}{step}"
 
 
 def _told(lines: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from posprobe.families.read import (
     open_reference,
     read_table,
 )
-from posprobe.families.registry import FAMILIES, Family, TableRule
+from posprobe.families.registry import FAMILIES, Family, TableRule, added_families
 from posprobe.families.tokens import TokenSample, load_tokens, sample_tokens
 from posprobe.families.weights import LayerHeads, load_heads, read_heads
 
@@ -21,6 +21,7 @@ __all__ = [
     "LayerHeads",
     "TableRule",
     "TokenSample",
+    "added_families",
     "choose_table",
     "effective_table",
     "find_encodings",

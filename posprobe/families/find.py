@@ -6,13 +6,19 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families.parts import Part, part_for, parts_of
-from posprobe.families.registry import COMPUTED, FAMILIES, UNUSED, Family, TableRule
+from posprobe.families.registry import (
+    COMPUTED,
+    FAMILIES,
+    UNUSED,
+    Family,
+    TableRule,
+    added_families,
+)
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
     LinearSpec,
@@ -81,17 +87,37 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     Only names, shapes and the configuration are looked at. A table is read by the rule of the
     configured family; without one, by its name, if all families that use the name read it alike;
     else by the number of rows that the configuration promises; and at last by the generic rule,
-    which takes every row and says so.
+    which takes every row and says so. Families that other packages add are asked where none of
+    ours is found.
     """
+    found = _find(checkpoint, FAMILIES)
+    if _is_known(checkpoint, found) or not (more := added_families()):
+        return found
+    return _find(checkpoint, (*FAMILIES, *more))
+
+
+def _is_known(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> bool:
+    """Tell whether one of our families was found, and none by its tensors' names alone."""
+    if not any(encoding.family for encoding in found):
+        return False
+    types = {part.model_type for part in parts_of(checkpoint.config)} - {None}
+    by_name = any(encoding.rule for encoding in found)
+    return not (by_name and types) or bool(types & _Known(FAMILIES).model_types)
+
+
+def _find(checkpoint: Checkpoint, families: tuple[Family, ...]) -> tuple[Encoding, ...]:
     parts = parts_of(checkpoint.config)
+    known = _Known(families)
     # Looking a tensor up can cost a request for its shard's header: names go first.
     names = [
         name
         for name in checkpoint.tensors
-        if len(name) <= LONGEST_NAME and (_rules(name) or is_named_position(name))
+        if len(name) <= LONGEST_NAME and (known.rules(name) or is_named_position(name))
     ]
     tables = [
-        table for name in names for table in _tables(checkpoint, checkpoint.tensors[name], parts)
+        table
+        for name in names
+        for table in _tables(checkpoint, checkpoint.tensors[name], parts, known)
     ]
     relative = list(_relative(checkpoint))
     stored = list(_stored_rotary(checkpoint))
@@ -121,27 +147,30 @@ def _bare_table(checkpoint: Checkpoint) -> list[Encoding]:
     return [table for table in tables if table is not None]
 
 
-@cache
-def _rules_by_ending() -> dict[str, list[tuple[str, Family, TableRule]]]:
-    """List the rules by the last two parts of the names that they match."""
-    found: dict[str, list[tuple[str, Family, TableRule]]] = {}
-    for family in FAMILIES:
-        for rule in family.tables:
-            for tensor in rule.tensors:
-                ending = ".".join(tensor.split(".")[-2:])
-                found.setdefault(ending, []).append((tensor, family, rule))
-    return found
+class _Known:
+    """Families, and their rules by the last two parts of the names that they match."""
 
+    def __init__(self, families: tuple[Family, ...]) -> None:
+        self.model_types = {kind for family in families for kind in family.model_types}
+        self._by_ending: dict[str, list[tuple[str, Family, TableRule]]] = {}
+        for family in families:
+            for rule in family.tables:
+                for tensor in rule.tensors:
+                    ending = ".".join(tensor.split(".")[-2:])
+                    self._by_ending.setdefault(ending, []).append((tensor, family, rule))
 
-def _rules(name: str) -> list[tuple[Family, TableRule]]:
-    parts = name.split(".")
-    by_ending = _rules_by_ending()
-    candidates = by_ending.get(".".join(parts[-2:]), []) + by_ending.get(parts[-1], [])
-    return [(f, rule) for tensor, f, rule in candidates if f".{name}".endswith(f".{tensor}")]
+    def rules(self, name: str) -> list[tuple[Family, TableRule]]:
+        """Return the rules whose tensor a name may be."""
+        parts = name.split(".")
+        candidates = [
+            *self._by_ending.get(".".join(parts[-2:]), ()),
+            *self._by_ending.get(parts[-1], ()),
+        ]
+        return [(f, rule) for tensor, f, rule in candidates if f".{name}".endswith(f".{tensor}")]
 
 
 def _tables(
-    checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...]
+    checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...], known: _Known
 ) -> Iterator[Encoding]:
     """Read a tensor as a table, or as the tables of two axes that are added up."""
     if len(info.shape) == 3 and info.shape[0] == 2 and is_named_position(info.name):
@@ -151,18 +180,20 @@ def _tables(
                 "learned", f"axis-{axis}", "a table for each axis in one tensor", info,
                 TableRule(()), rows=Rows(layout, axis=axis),
             )  # fmt: skip
-    elif (table := _table(checkpoint, info, parts)) is not None:
+    elif (table := _table(checkpoint, info, parts, known)) is not None:
         yield table
 
 
-def _table(checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...]) -> Encoding | None:
+def _table(
+    checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...], known: _Known
+) -> Encoding | None:
     if len(info.shape) < 2 or info.dtype in ("BOOL", "I64", "I32", "I16"):
         return None
     part = part_for(info.name, parts)
     # BERT-like models keep an unused table when they use relative or rotary positions.
     if part.config.get("position_embedding_type", "absolute") != "absolute":
         return None
-    rules = _rules(info.name)
+    rules = known.rules(info.name)
     if part.is_vision:
         rules = [pair for pair in rules if pair[1].grid] or rules
     types = [kind for kind in (parts[0].model_type, part.model_type) if kind]
@@ -173,7 +204,7 @@ def _table(checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...]) ->
         if configured:
             why = f"{configured[0][0].title}: model_type is {model_type}"
             return _by_rules(checkpoint, info, configured, why)
-    if any(kind in family.model_types for family in FAMILIES for kind in types):
+    if known.model_types.intersection(types):
         rules = []  # it is not the family's table, whatever others call theirs
     modules = info.name.split(".")
     prefixed = [pair for pair in rules if set(pair[0].prefixes) & set(modules)]

@@ -169,7 +169,7 @@ def inspect(
     list
         One record per encoding: ``scheme``, ``name``, ``tensor``, ``shape``, ``dtype``, ``family``,
         ``why``, ``positions``, ``layout``, ``prefix_rows``, ``dropped_rows``, ``parameters`` (of
-        rotary and linear positions), ``problem``.
+        rotary and linear positions), ``problem``, ``format`` of the file, ``quantisation`` by name.
 
     Raises
     ------
@@ -179,11 +179,13 @@ def inspect(
     parsed = parse_reference(reference)
     if _is_formula(parsed):
         found: tuple[Encoding, ...] = (_of_formula(parsed.source),)
+        form = None
     else:
-        found = find_encodings(open_reference(parsed, revision=revision, offline=offline))
+        checkpoint = open_reference(parsed, revision=revision, offline=offline)
+        found, form = find_encodings(checkpoint), checkpoint.format or None
     if parsed.table:
         found = tuple(encoding for encoding in found if encoding.name == parsed.table)
-    return [_record(encoding) for encoding in found]
+    return [_record(encoding) | {"format": form} for encoding in found]
 
 
 def _of_formula(source: str) -> Encoding:
@@ -203,6 +205,7 @@ def _record(encoding: Encoding) -> dict[str, Any]:
         "tensors": [tensor.name for tensor in encoding.tensors],
         "shape": list(info.shape) if info else None,
         "dtype": info.dtype if info else None,
+        "quantisation": info.quantisation.name if info and info.quantisation else None,
         "file": info.file if info else None,
         "family": encoding.family,
         "why": encoding.why,
@@ -275,6 +278,7 @@ def read_table(
         )
     else:
         stored = checkpoint.read(info.name)
+        info = stored.info
         digest, values = stored.sha256, rows_of(stored.values, rows)
         positions = np.delete(values, rows.special, axis=0) if rows.special else values
         formula = fixed_formula(positions, rows.layout, info.dtype)
@@ -298,6 +302,8 @@ def read_table(
             shape=info.shape,
             dtype=info.dtype,
             sha256=digest,
+            format=checkpoint.format or None,
+            quantisation=info.quantisation,
         ),
         kind="fixed" if formula else "learned",
         family=encoding.family,

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, TypeAlias
+
+from posprobe.readers import added
+
+#: Entry points of other packages that name a `Family`.
+GROUP = "posprobe.families"
 
 #: Rows at the start of a table that no position selects:
 #: ``none``; ``two``: the model adds 2 to every position; ``padding``: positions start at
@@ -241,6 +247,13 @@ FAMILIES: tuple[Family, ...] = (
         note="as many rows as exceed max_positions are not positions",
     ),
 )  # fmt: skip
+
+
+@cache
+def added_families() -> tuple[Family, ...]:
+    """Load the families that other installed packages add, which takes a look at all packages."""
+    return tuple(added(GROUP, Family))
+
 
 #: Tensors named like tables of positions that an architecture stores and never reads, by
 #: ``model_type``.

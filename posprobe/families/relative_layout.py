@@ -66,6 +66,8 @@ def read_relative(
             shape=main.shape,
             dtype=main.dtype,
             sha256=stored[0].sha256,
+            format=checkpoint.format or None,
+            quantisation=stored[0].info.quantisation,
         ),
     )
     return _laid_out(make, found, part, arrays)

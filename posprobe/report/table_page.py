@@ -332,15 +332,26 @@ def tensor(source: Block, whose: str = "") -> tuple[Fact, ...]:
     facts = []
     if source["file"]:
         facts.append(Fact(f"{whose}file", source["file"], code=True))
+    if source.get("format"):
+        facts.append(Fact(f"{whose}file format", source["format"]))
     if source["tensor"]:
         facts.append(Fact(f"{whose}tensor", source["tensor"], code=True))
         shape = " × ".join(map(str, source["shape"] or ()))
-        stored = ", ".join(part for part in (shape, source["dtype"]) if part)
+        stored = ", ".join(filter(None, (shape, source["dtype"], quantised(source))))
         if stored:
             facts.append(Fact(f"{whose}stored as", stored))
     if source["sha256"]:
         facts.append(Fact(f"{whose}sha256 of its bytes", source["sha256"], code=True))
     return tuple(facts)
+
+
+def quantised(source: Block) -> str:
+    """Say how the stored numbers were rounded to few values; empty where they were not."""
+    known = source.get("quantisation")
+    if not known:
+        return ""
+    step = f" in steps of {known['step']:.3g}" if known["step"] else ""
+    return f"dequantised from {known['name']}{step}"
 
 
 def versions(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
