@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from made_gguf import write, write_whisper
+
 import posprobe as pp
 from posprobe.checkpoints import open_local
 from posprobe.checkpoints.ggml import TYPES
@@ -22,29 +24,6 @@ from posprobe.schemes import LinearBias, Rotary
 RNG = np.random.default_rng(0)
 TABLE = RNG.standard_normal((16, 256)).astype(np.float32)
 Types = gguf.GGMLQuantizationType
-
-
-def write(
-    path: Path,
-    arch: str,
-    tensors: Mapping[str, NDArray[Any]],
-    add: Callable[[gguf.GGUFWriter], object] = lambda writer: None,
-    kinds: Mapping[str, Any] | None = None,
-) -> str:
-    """Write a file as llama.cpp's converters do, with a vocabulary."""
-    writer = gguf.GGUFWriter(path, arch)
-    writer.add_token_list([f"token {number}" for number in range(5000)])
-    writer.add_token_scores([0.5] * 5000)
-    add(writer)
-    for name, values in tensors.items():
-        kind = (kinds or {}).get(name)
-        data = gguf.quants.quantize(values, kind) if kind is not None else values
-        writer.add_tensor(name, data, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return str(path)
 
 
 def gpt2(writer: gguf.GGUFWriter) -> None:
@@ -323,23 +302,6 @@ def test_alibi_is_read_from_its_largest_bias(tmp_path: Path) -> None:
 
 # --- whisper.cpp ---
 
-SIZES = (4, 12, 8, 2, 1, 10, 8, 2, 1, 5, 1)
-
-
-def write_whisper(path: Path, tensors: Mapping[str, NDArray[Any]], kind: int = 0) -> Path:
-    """Write the layout of whisper.cpp's convert-pt-to-ggml.py."""
-    words = [b"a", b"", b"longer", b"\xff"]
-    content = b"lmgg" + struct.pack("<11i", *SIZES) + struct.pack("<2i", 5, 3) + bytes(60)
-    content += struct.pack("<i", len(words))
-    content += b"".join(struct.pack("<i", len(word)) + word for word in words)
-    for name, values in tensors.items():
-        content += struct.pack("<3i", values.ndim, len(name), kind)
-        content += struct.pack(f"<{values.ndim}i", *values.shape[::-1]) + name.encode()
-        content += values.astype([np.float32, np.float16][kind]).tobytes()
-    path.write_bytes(content)
-    return path
-
-
 WHISPER = {
     "encoder.positional_embedding": RNG.standard_normal((12, 8)).astype(np.float32),
     "decoder.positional_embedding": RNG.standard_normal((10, 8)).astype(np.float32),
@@ -452,7 +414,7 @@ def test_random_damage_never_ends_in_a_traceback(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("length", [4, 40, 60, 120, -1])
 def test_a_cut_whisper_file_is_refused(length: int, tmp_path: Path) -> None:
-    path = write_whisper(tmp_path / "model.bin", WHISPER)
+    path = Path(write_whisper(tmp_path / "model.bin", WHISPER))
     path.write_bytes(path.read_bytes()[:length])
     refused(path)
 
@@ -461,7 +423,7 @@ def test_a_cut_whisper_file_is_refused(length: int, tmp_path: Path) -> None:
     ("place", "value"), [(48, -1), (48, 2**31 - 1), (116, -5), (116, 2**31 - 1), (147, 99)]
 )
 def test_a_lying_whisper_file_is_refused(place: int, value: int, tmp_path: Path) -> None:
-    path = write_whisper(tmp_path / "model.bin", WHISPER)
+    path = Path(write_whisper(tmp_path / "model.bin", WHISPER))
     content = bytearray(path.read_bytes())
     content[place : place + 4] = struct.pack("<i", value)
     path.write_bytes(content)
