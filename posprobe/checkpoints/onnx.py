@@ -106,8 +106,8 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     for key, info in stored.items():
         shown[key] = info
         if info.name in quantised:
-            kind = Quantisation(f"{info.dtype.replace('U', 'uint').replace('I', 'int')} with scale")
-            shown[key] = replace(info, name=key, dtype="F32", quantisation=kind)
+            kind = f"{np.dtype(_NUMPY[info.dtype]).name} with scale and zero point"
+            shown[key] = replace(info, name=key, dtype="F32", quantisation=Quantisation(kind))
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
