@@ -16,7 +16,7 @@ def write(
     path: Path,
     arch: str,
     tensors: Mapping[str, NDArray[Any]],
-    add: Callable[[gguf.GGUFWriter], object] = lambda writer: None,
+    add: Callable[[gguf.GGUFWriter], object] = lambda _: None,
     kinds: Mapping[str, Any] | None = None,
 ) -> str:
     """Write a file as llama.cpp's converters do, with a vocabulary."""

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import timm
 import torch
 import torchvision
@@ -678,7 +679,7 @@ def save_mmproj(tiny: Tiny, folder: Path) -> str:
         writer.add_uint32("clip.vision.patch_size", tiny.model.config.patch_size)
 
     folder.mkdir()
-    tokens = {"v.class_embd": token.data.numpy() for token in tiny.tokens.values()}
+    tokens = dict.fromkeys(["v.class_embd"] if tiny.tokens else [], np.zeros(16, np.float32))
     tensors = {**tokens, "v.position_embd.weight": tiny.rows.numpy()}
     return write(folder / "mmproj.gguf", "clip", tensors, sizes)
 

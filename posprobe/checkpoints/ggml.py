@@ -49,9 +49,7 @@ _SIZES = (
 _MOST_WORDS, _MOST_TENSORS, _MOST_DIMENSIONS, _LONGEST_NAME = 2**20, 100_000, 4, 300
 
 
-def place_tensor(
-    name: str, shape: tuple[int, ...], kind: int, file: str, start: int
-) -> TensorInfo:
+def place_tensor(name: str, shape: tuple[int, ...], kind: int, file: str, start: int) -> TensorInfo:
     """Describe a tensor of one of ggml's types that begins at byte ``start``.
 
     Raises
@@ -148,9 +146,7 @@ def open_ggml(path: Path) -> Checkpoint:
     )
 
 
-def parse_whisper(
-    data: memoryview[int], file: str
-) -> tuple[dict[str, TensorInfo], dict[str, Any]]:
+def parse_whisper(data: memoryview[int], file: str) -> tuple[dict[str, TensorInfo], dict[str, Any]]:
     """Find the tensors of a whisper.cpp file.
 
     Returns

@@ -152,8 +152,8 @@ class _Cursor:
 
     def damaged(self, what: str) -> InvalidCheckpoint:
         return InvalidCheckpoint(
-            f"{self.file}: {what}, in a GGUF file of {self.size} bytes. It is truncated or damaged: "
-            "download it again."
+            f"{self.file}: {what}, in a GGUF file of {self.size} bytes. It is truncated or "
+            "damaged: download it again."
         )
 
     def skip(self, count: int) -> int:

@@ -197,7 +197,7 @@ def _close(stored: float, expected: float) -> bool:
 
 
 def _plain(number: Any) -> Any:
-    """Undo the rounding to float32, where that gives a number of six digits: 0.1 and not 0.10000000149."""
+    """Undo the rounding to float32 where that gives a number of six digits, such as 0.1."""
     if not isinstance(number, float) or not math.isfinite(number):
         return number
     short = float(f"{number:.6g}")

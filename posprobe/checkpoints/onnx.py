@@ -19,7 +19,7 @@ from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorIn
 from posprobe.checkpoints.files import Files, LocalFiles
 from posprobe.checkpoints.local import parse_json, read_small
 from posprobe.checkpoints.onnx_graph import Graph, find_positions, find_quantised
-from posprobe.checkpoints.wire import Damaged, places, varint
+from posprobe.checkpoints.wire import Damaged, places
 from posprobe.errors import InvalidCheckpoint
 from posprobe.progress import importing
 from posprobe.quantisation import Quantisation

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import TensorInfo
-from posprobe.errors import InvalidCheckpoint, InvalidTable
+from posprobe.errors import InvalidTable
 
 if TYPE_CHECKING:
     import onnx
@@ -139,9 +139,7 @@ class Quantised:
         if not 0 <= axis < len(shape):
             raise ValueError("no such axis")
         if self.block:
-            given = np.repeat(given, self.block, axis)[
-                tuple(slice(size) for size in shape)
-            ]
+            given = np.repeat(given, self.block, axis)[tuple(slice(size) for size in shape)]
             return np.broadcast_to(given, shape)
         if given.shape != (shape[axis],):
             raise ValueError("another number of scales")
@@ -235,9 +233,7 @@ def _axis(node: onnx.NodeProto) -> int:
     return next((a.i for a in node.attribute if a.name == "axis"), 0)
 
 
-def _back(
-    graph: Graph, value: str, stop: set[str], moving: Container[str] = ()
-) -> Iterator[str]:
+def _back(graph: Graph, value: str, stop: set[str], moving: Container[str] = ()) -> Iterator[str]:
     """Yield the values that one was made from, nearest first.
 
     Nothing is looked for behind the nodes ``stop``; behind the nodes ``moving`` only the numbers

@@ -1,4 +1,4 @@
-"""TensorFlow's checkpoints, read without TensorFlow: ``NAME.index`` and ``NAME.data-00000-of-00001``.
+"""TensorFlow's checkpoints, read without TensorFlow: ``NAME.index`` and ``NAME.data-*``.
 
 The index is a sorted table in LevelDB's format (``table_format.md`` of LevelDB) from names to
 entries that give each tensor's type, shape and place in the data (``tensor_bundle.proto`` of
@@ -71,7 +71,8 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
         tensors = {info.name: info for info in found if info is not None}
     except (Damaged, UnicodeDecodeError) as error:
         raise InvalidCheckpoint(
-            f"{index}: it is no sound index of a TensorFlow checkpoint ({error}). Download it again."
+            f"{index}: it is no sound index of a TensorFlow checkpoint ({error}). Download it "
+            "again."
         ) from error
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:

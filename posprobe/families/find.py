@@ -224,9 +224,7 @@ def _table(
     return by_name or _generic(checkpoint, info)
 
 
-def _used(
-    checkpoint: Checkpoint, name: str, use: str, parts: tuple[Part, ...]
-) -> Encoding | None:
+def _used(checkpoint: Checkpoint, name: str, use: str, parts: tuple[Part, ...]) -> Encoding | None:
     """Read a tensor as a table since it is used as one, whatever it is called."""
     info = checkpoint.tensors[name]
     place = use.rpartition(" ")[2]  # the node that uses it, which is named after its module
