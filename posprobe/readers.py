@@ -48,6 +48,9 @@ class Reader:
     beside
         Names of further files that it reads, with ``{name}`` for the file's own name, ``{stem}``
         for that without its suffix, and ``*``; from the Hub they are downloaded as well.
+    ranged
+        ``module:function`` of what opens a file of which only parts are needed: it takes
+        `posprobe.checkpoints.files.Files` and the file's name. From the Hub no other byte is read.
     own_name_only
         Whether such a file is read only where it is named itself: that a folder holds a ``.csv``
         says nothing about weights.
@@ -61,6 +64,7 @@ class Reader:
     packages: tuple[str, ...] = ()
     extra: str = ""
     beside: tuple[str, ...] = ()
+    ranged: str = ""
     own_name_only: bool = False
 
     def __post_init__(self) -> None:
@@ -95,13 +99,17 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx", weights=("model.onnx",),
-        packages=("onnx",), extra="formats", beside=("*.onnx_data", "*.onnx.data"),
+        packages=("onnx",), extra="formats", ranged="posprobe.checkpoints.onnx:read_onnx",
     ),
-    Reader("GGUF", (".gguf",), "posprobe.checkpoints.gguf:open_gguf", magic=(b"GGUF",)),
+    Reader(
+        "GGUF", (".gguf",), "posprobe.checkpoints.gguf:open_gguf", magic=(b"GGUF",),
+        ranged="posprobe.checkpoints.gguf:read_gguf",
+    ),
     Reader("ggml", (".bin",), "posprobe.checkpoints.ggml:open_ggml", magic=(b"lmgg",)),
     Reader(
         "TensorFlow checkpoint", (".index",), "posprobe.checkpoints.tensorflow:open_tensorflow",
-        weights=("bert_model.ckpt.index",), beside=("{stem}.data-*", "bert_config.json"),
+        weights=("bert_model.ckpt.index",),
+        ranged="posprobe.checkpoints.tensorflow:read_tensorflow",
     ),
     Reader(
         "text", (".csv",), "posprobe.checkpoints.csvfile:open_csv", own_name_only=True,

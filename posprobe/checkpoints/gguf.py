@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.checkpoints.files import Files, LocalFiles
 from posprobe.checkpoints.ggml import dequantise, place_tensor
 from posprobe.checkpoints.gguf_settings import as_config
-from posprobe.checkpoints.safetensors import map_file
 from posprobe.errors import InvalidCheckpoint
 
 MAGIC = b"GGUF"
@@ -41,18 +41,24 @@ def open_gguf(path: Path) -> Checkpoint:
     InvalidCheckpoint
         If the header is damaged or claims what the file cannot hold.
     """
-    data = map_file(path)
+    return read_gguf(LocalFiles(path.parent), path.name)
 
-    def read(start: int, stop: int) -> memoryview[int]:
-        return data[start:stop]
 
-    tensors, config = parse_header(read, len(data), path.name)
+def read_gguf(files: Files, name: str) -> Checkpoint:
+    """Read the header of a GGUF file; ``files`` gives its bytes.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the header is damaged or claims what the file cannot hold.
+    """
+
+    def read(start: int, stop: int) -> bytes | memoryview[int]:
+        return files.read(name, start, stop)
+
+    tensors, config = parse_header(read, files.size(name), name)
     return Checkpoint(
-        str(path),
-        tensors,
-        lambda info: read(info.start, info.stop),
-        config,
-        dequantise=dequantise,
+        name, tensors, lambda info: read(info.start, info.stop), config, dequantise=dequantise
     )
 
 
