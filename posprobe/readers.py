@@ -98,8 +98,17 @@ READERS: tuple[Reader, ...] = (
         magic=(b"\x93NUMPY",),
     ),
     Reader(
+        "HDF5", (".h5", ".hdf5", ".keras"), "posprobe.checkpoints.hdf5file:open_hdf5",
+        weights=("model.weights.h5", "tf_model.h5", "tf_model.h5.index.json", "model.keras"),
+        magic=(b"\x89HDF\r\n\x1a\n",), packages=("h5py",), extra="hdf5",
+    ),
+    Reader(
+        "Flax", (".msgpack",), "posprobe.checkpoints.flaxfile:open_flax",
+        weights=("flax_model.msgpack", "flax_model.msgpack.index.json"),
+    ),
+    Reader(
         "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx", weights=("model.onnx",),
-        packages=("onnx",), extra="formats", ranged="posprobe.checkpoints.onnx:read_onnx",
+        packages=("onnx",), extra="onnx", ranged="posprobe.checkpoints.onnx:read_onnx",
     ),
     Reader(
         "GGUF", (".gguf",), "posprobe.checkpoints.gguf:open_gguf", magic=(b"GGUF",),
@@ -188,14 +197,14 @@ def added(group: str, kind: type[_T]) -> Iterator[_T]:
             )  # fmt: skip
 
 
-def load_opener(reader: Reader) -> Callable[..., Any]:
-    """Import what opens a reader's files.
+def load_opener(opener: str) -> Callable[..., Any]:
+    """Import what opens a reader's files: its ``opener`` or what it has as ``ranged``.
 
     Raises
     ------
     ImportError, AttributeError
         If a reader of another package names what is not there.
     """
-    module, _, function = reader.opener.partition(":")
-    opener: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return opener
+    module, _, function = opener.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found

@@ -429,7 +429,7 @@ def test_without_the_package_blocks_name_the_extra(
         {"position_embd.weight": quant("Q8_0")},
     )  # fmt: skip
     monkeypatch.setattr("posprobe.checkpoints.ggml.find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"posprobe\[formats\]"):
+    with pytest.raises(MissingExtra, match=r"posprobe\[gguf\]"):
         pp.load(path)
     (item,) = inspect(path)
     assert item["quantisation"] == "Q8_0"

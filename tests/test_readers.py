@@ -125,7 +125,7 @@ def test_a_broken_package_is_named_and_left_out(
 
 def test_every_reader_is_there_and_has_endings_of_its_own() -> None:
     for reader in READERS:
-        assert callable(load_opener(reader))
+        assert callable(load_opener(reader.opener))
         assert bool(reader.packages) == bool(reader.extra)
         # Nothing that reads a format is imported before a file is opened.
         source = Path(import_module(reader.opener.partition(":")[0]).__file__ or "").read_text()

@@ -96,8 +96,8 @@ def dequantise(
     if find_spec("gguf") is None:
         raise MissingExtra(
             f"{info.file}: tensor {info.name} is quantised ({kind}), and is turned into numbers "
-            "with gguf, which is not installed. Run `uv sync --extra formats` or "
-            "`pip install 'posprobe[formats]'`."
+            "with gguf, which is not installed. Run `uv sync --extra gguf` or "
+            "`pip install 'posprobe[gguf]'`."
         )
     if 4 * math.prod(info.shape) > MAX_UNPACKED:
         raise InvalidTable(

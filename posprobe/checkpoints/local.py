@@ -202,7 +202,7 @@ def _open_one(path: Path) -> Checkpoint:
             f"are {known_formats()}, and a folder that holds weights."
         )
     require(reader, path.name)
-    opened: Checkpoint = load_opener(reader)(path)
+    opened: Checkpoint = load_opener(reader.opener)(path)
     return replace(opened, format=reader.name)
 
 

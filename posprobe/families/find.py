@@ -10,9 +10,11 @@ from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
+from posprobe.families.names import dotted
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.registry import (
     COMPUTED,
+    COMPUTED_LAYERS,
     FAMILIES,
     UNUSED,
     Family,
@@ -166,6 +168,7 @@ class _Known:
 
     def rules(self, name: str) -> list[tuple[Family, TableRule]]:
         """Return the rules whose tensor a name may be."""
+        name = dotted(name)
         parts = name.split(".")
         candidates = [
             *self._by_ending.get(".".join(parts[-2:]), ()),
@@ -202,7 +205,7 @@ def _table(
     if part.is_vision:
         rules = [pair for pair in rules if pair[1].grid] or rules
     types = [kind for kind in (parts[0].model_type, part.model_type) if kind]
-    if info.name.endswith(tuple(name for kind in types for name in UNUSED.get(kind, ()))):
+    if dotted(info.name).endswith(tuple(name for kind in types for name in UNUSED.get(kind, ()))):
         return None
     for model_type in types:
         configured = [pair for pair in rules if model_type in pair[0].model_types]
@@ -211,7 +214,7 @@ def _table(
             return _by_rules(checkpoint, info, configured, why)
     if known.model_types.intersection(types):
         rules = []  # it is not the family's table, whatever others call theirs
-    modules = info.name.split(".")
+    modules = dotted(info.name).split(".")
     prefixed = [pair for pair in rules if set(pair[0].prefixes) & set(modules)]
     named = prefixed or rules
     why = f"{prefixed[0][0].title}: the module's name" if prefixed else f"the name {info.name}"
@@ -303,7 +306,7 @@ _NO_TABLE = re.compile(
 
 def is_named_position(name: str) -> bool:
     """Tell whether a tensor is named like a table of positions."""
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", dotted(name)).removesuffix(".vars.0")
     return bool(_POSITION.search(name)) and not _NO_TABLE.search(name)
 
 
@@ -370,7 +373,7 @@ def _layer(module: str) -> list[str]:
 
 def _short_name(tensor: str) -> list[str]:
     """Shorten ``embeddings.x_position_embeddings.weight`` to ``x``."""
-    last = re.sub(r"(?:\.weights?)+(?:\.\d+)?$", "", tensor).rpartition(".")[2]
+    last = re.sub(r"(?:\.weights?)+(?:\.\d+)?$", "", dotted(tensor)).rpartition(".")[2]
     short = re.sub(r"_?(?:pos\w*?)?_?emb(?:ed\w*)?$", "", last)
     return [short] if short and short != last else []
 
@@ -423,6 +426,9 @@ def _computed(parts: tuple[Part, ...]) -> Iterator[Encoding]:
         if what := COMPUTED.get(part.model_type or ""):
             why = f"model_type is {part.model_type}: {what}, computed at run time"
             yield Encoding("fixed", part.name, why, family=part.model_type)
+    for layer in parts[0].config.get("keras_layers", ()) if parts else ():
+        if what := COMPUTED_LAYERS.get(layer):
+            yield Encoding("fixed", "", f"a layer {layer}: {what}, computed at run time")
 
 
 def _stored_rotary(checkpoint: Checkpoint) -> Iterator[Encoding]:

@@ -90,7 +90,7 @@ _BERT = ("embeddings.position_embeddings.weight",)
 #: llama.cpp, whose converter leaves out rows that are no positions.
 _GGUF = ("position_embd.weight",)
 #: TensorFlow 1.
-_TF1 = "bert/embeddings/position_embeddings"
+_TF1 = "bert.embeddings.position_embeddings"
 _CLIP = "embeddings.position_embedding.weight"
 _VIT = ("embeddings.position_embeddings",)
 _BART = tuple(
@@ -242,6 +242,35 @@ FAMILIES: tuple[Family, ...] = (
         note="where there is a class embedding, row 0 is CLS, then the patches row by row",
     ),
     Family(
+        "jax-vit", "the original ViT, Big Vision and SigLIP in JAX", (),
+        (
+            TableRule(("posembed_input.pos_embedding", "params.pos_embedding"), grid=True,
+                      tokens="stored"),
+            TableRule(("img.pos_embedding",), name="image", grid=True, tokens="stored"),
+            TableRule(("txt.pos_embedding",), name="text"),
+        ),
+        note="images: the row of CLS comes first, where there is one; text: every row counts",
+    ),
+    Family(
+        "keras-hub", "KerasHub: PositionEmbedding and TokenAndPositionEmbedding", (),
+        (
+            *(
+                TableRule(
+                    (f"layers.{part}position_embedding.vars.0",
+                     f"{part}token_and_position_embedding.position_embedding.vars.0"),
+                    name=part.removesuffix("_"),
+                )
+                for part in ("", "encoder_", "decoder_")
+            ),
+            TableRule(
+                ("vi_t_patching_and_embedding.position_embedding.vars.0",
+                 "clip_vision_embedding.position_embedding.vars.0"),
+                grid=True, tokens=("CLS",),
+            ),
+        ),
+        note="every row is a position; of ViT and CLIP's images row 0 is CLS, then the patches",
+    ),
+    Family(
         "fairseq-roberta", "fairseq: RoBERTa", (),
         (TableRule(("sentence_encoder.embed_positions.weight",), reserved="beyond"),),
         note="as many rows as exceed max_positions are not positions",
@@ -285,3 +314,6 @@ COMPUTED: Mapping[str, str] = {
     }.items()
     for name in names
 }  # fmt: skip
+
+#: Layers of Keras that compute positions and store nothing.
+COMPUTED_LAYERS: Mapping[str, str] = {"sine_position_encoding": "a sinusoid"}

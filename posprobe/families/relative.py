@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from posprobe.checkpoints import Checkpoint, TensorInfo
+from posprobe.families.names import dotted
 
 Kind: TypeAlias = Literal[
     "buckets", "window", "log window", "mirrored window", "two axes", "displacements", "distances",
@@ -43,6 +44,7 @@ class RelativeRule:
 
 RULES: tuple[RelativeRule, ...] = (
     RelativeRule("buckets", ("relative_attention_bias.weight",), "T5's bias per bucket"),
+    RelativeRule("buckets", ("relpos_bias.rel_embedding",), "T5X's bias per bucket"),
     RelativeRule("buckets", ("rel_attn_embed.weight",), "WavLM's bias per bucket"),
     RelativeRule("buckets", ("rel_pos_bias.weight",), "LayoutLM's bias per bucket"),
     RelativeRule("buckets", ("rel_pos_x_bias.weight",), "LayoutLM's bias per bucket across"),
@@ -117,7 +119,7 @@ class Relative:
     @property
     def prefix(self) -> str:
         """The module that holds it."""
-        return self.tensors[0].name.removesuffix(self.rule.tensors[0]).rstrip(".")
+        return dotted(self.tensors[0].name).removesuffix(self.rule.tensors[0]).rstrip(".")
 
 
 def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
@@ -126,12 +128,13 @@ def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
     for rule in RULES:
         by_ending.setdefault(rule.tensors[0].rpartition(".")[2], []).append(rule)
     for name in sorted(checkpoint.tensors, key=_natural):
-        for rule in by_ending.get(name.rpartition(".")[2], ()):
+        plain = dotted(name)
+        for rule in by_ending.get(plain.rpartition(".")[2], ()):
             first = rule.tensors[0]
-            if not f".{name}".endswith(f".{first}"):
+            if not f".{plain}".endswith(f".{first}"):
                 continue
-            module = name.removesuffix(first)
-            names = [module + other for other in rule.tensors]
+            module = plain.removesuffix(first)
+            names = [name, *(module + other for other in rule.tensors[1:])]
             stored = tuple(checkpoint.tensors[n] for n in names if n in checkpoint.tensors)
             if len(stored) == len(names) or rule.kind == "projected":
                 yield Relative(rule, stored)
@@ -142,5 +145,5 @@ def _natural(name: str) -> list[tuple[int, str]]:
     """Sort layer 2 before layer 10, by the length of the number: it may have any."""
     return [
         (len(part.lstrip("0")), part.lstrip("0")) if part.isdecimal() else (-1, part)
-        for part in re.split(r"[._]", name)
+        for part in re.split(r"[._/]", name)
     ]

@@ -119,6 +119,8 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}, shape {list(table.shape)}"
     if table.ndim != 2:
         raise InvalidCheckpoint(f"{where}: [buckets, heads] is expected.")
+    if ending == "relpos_bias.rel_embedding":
+        table = table.T  # [heads, buckets]
     if ending.startswith("rel_pos"):
         table = table.T  # a linear layer on the one-hot bucket
         plane = ending != "rel_pos_bias.weight"

@@ -11,13 +11,14 @@ from typing import Any
 from posprobe import settings
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
+from posprobe.families.names import dotted
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.registry import TableRule
 from posprobe.tables import DroppedRow, Grid, Layout, PrefixRow, Sequence
 
 #: Embeddings of special tokens by the last part of their name.
 _TOKENS = {
-    "cls_token": "CLS", "class_token": "CLS", "cls_embed": "CLS",
+    "cls_token": "CLS", "class_token": "CLS", "cls_embed": "CLS", "cls": "CLS",
     "class_embd": "CLS",
     "dist_token": "distillation",
     "reg_token": "register", "register_tokens": "register", "reg_tokens": "register",
@@ -321,7 +322,7 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
     counts: dict[str, int] = {}
     for name in checkpoint.tensors:
         # CrossViT numbers its two branches.
-        token = _TOKENS.get(re.sub(r"_\d$", "", name.rpartition(".")[2]))
+        token = _TOKENS.get(re.sub(r"_\d$", "", dotted(name).rpartition(".")[2]))
         shape = checkpoint.tensors[name].shape if token else ()
         if token and len(shape) in (1, 2, 3):
             count = min(shape[-2], _MOST_TOKENS) if len(shape) > 1 else 1

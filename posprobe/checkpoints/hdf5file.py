@@ -1,0 +1,286 @@
+"""HDF5 weights: Keras 3's ``.weights.h5`` and ``.keras``, Keras 2's ``.h5``, and ``tf_model.h5``.
+
+Only what lies in the file itself is read: links to other files, datasets that are kept in other
+files or made of others, and filters that would be loaded from elsewhere are refused.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import zipfile
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.checkpoints.safetensors import map_file
+from posprobe.errors import InvalidCheckpoint
+
+if TYPE_CHECKING:
+    import h5py
+
+#: Levels of groups, and objects, that a file of weights has at most.
+DEPTH, MOST = 64, 200_000
+#: The member of a ``.keras`` archive that holds the weights.
+MEMBER = "model.weights.h5"
+#: Filters that are undone here: gzip, shuffle, checksum, LZF; and how far gzip unpacks at most.
+_DEFLATE, _LZF, _KNOWN, _RATIO = 1, 32000, {1, 2, 3, 32000}, 1032
+#: Places and lengths of sign, exponent and mantissa of a bfloat16.
+_BFLOAT16 = (15, 7, 8, 0, 7)
+#: Groups of what training keeps beside the weights.
+_TRAINING = {"optimizer", "optimizer_weights"}
+#: Keras's layers that compute positions and store none.
+_COMPUTED = re.compile(r"(sine_position_encoding)(?:_\d+)?$")
+
+
+def open_hdf5(path: Path) -> Checkpoint:
+    """Open an HDF5 file of weights, or the one in a ``.keras`` archive.
+
+    Tensors are named by their path. Of Keras 3's layers the name that the model gives counts where
+    it says more than that of the class: ``layers/encoder_position_embedding/vars/0``. What lies in
+    one piece is mapped; of what is stored in chunks only those of the tensor are read.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the file is damaged, holds no tensors, leads to other files, or unpacks to too much.
+    """
+    try:
+        data = _content(path)
+        with _opened(data) as file:
+            objects = dict(_walk(file))
+            stored = {
+                name: (place, _info(objects[place], name, path.name, len(data)))
+                for place, name in _names(objects).items()
+            }
+            layers = sorted({found[1] for place in objects if (found := _COMPUTED.search(place))})
+    except InvalidCheckpoint:
+        raise
+    except Exception as error:
+        raise _damaged(path.name, error) from error
+    if not stored:
+        raise InvalidCheckpoint(f"{path.name}: it holds no tensors. Pass the model's weights.")
+
+    def fetch(info: TensorInfo) -> memoryview[int]:
+        if info.stop:
+            return data[info.start : info.stop]
+        try:
+            with _opened(data) as file:
+                return _values(file[stored[info.name][0]], info)
+        except InvalidCheckpoint:
+            raise
+        except Exception as error:
+            raise _damaged(path.name, error) from error
+
+    tensors = {name: info for name, (_, info) in stored.items()}
+    return Checkpoint(str(path), tensors, fetch, {"keras_layers": layers} if layers else {})
+
+
+def _content(path: Path) -> memoryview[int]:
+    """Map the HDF5 file, in an archive its member; one that is compressed is unpacked."""
+    data = map_file(path)
+    if path.suffix != ".keras":
+        return data
+    with zipfile.ZipFile(path) as archive:
+        members = [member for member in archive.infolist() if member.filename == MEMBER]
+        if len(members) != 1:
+            raise InvalidCheckpoint(
+                f"{path.name}: the archive holds {len(members)} files {MEMBER}, and a model of "
+                "Keras has one. Save it again with model.save."
+            )
+        (member,) = members
+        if member.compress_type != zipfile.ZIP_STORED:
+            if member.file_size > MAX_UNPACKED:
+                raise InvalidCheckpoint(
+                    f"{path.name}: {MEMBER} unpacks to {member.file_size} bytes; up to "
+                    f"{MAX_UNPACKED} are unpacked. Save it again with model.save."
+                )
+            with archive.open(member) as stream:
+                return memoryview(stream.read(member.file_size + 1))
+        archive.open(member).close()  # what stands before it says the same as the directory
+    head = data[member.header_offset : member.header_offset + 30]
+    begin = member.header_offset + 30 + sum(np.frombuffer(head[26:30], "<u2").tolist())
+    if begin + member.file_size > len(data):
+        raise ValueError(f"{MEMBER} ends behind the archive")
+    return data[begin : begin + member.file_size]
+
+
+@contextmanager
+def _opened(data: memoryview[int]) -> Iterator[h5py.File]:
+    import h5py
+
+    with h5py.File(_Bytes(data), "r") as file:
+        yield file
+
+
+class _Bytes(io.RawIOBase):
+    """A view of bytes as the file that h5py wants; nothing is copied but what is asked for."""
+
+    def __init__(self, data: memoryview[int]) -> None:
+        super().__init__()
+        self._data, self._at = data, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+def _walk(file: h5py.File) -> Iterator[tuple[str, Any]]:
+    """Yield every object's path and itself, each object once, however it is linked."""
+    from h5py import h5g, h5l, h5o
+
+    seen = set()
+    waiting = deque([("", file.id, 0)])
+    while waiting:
+        above, group, level = waiting.popleft()
+        for name in group:
+            link = group.links.get_info(name)
+            place = f"{above}/{name.decode()}" if above else name.decode()
+            if link.type == h5l.TYPE_EXTERNAL:
+                raise ValueError(f"{place!r} leads to another file, which is not followed")
+            if link.type != h5l.TYPE_HARD or (not above and place in _TRAINING):
+                continue
+            found = h5o.open(group, name)
+            address = h5o.get_info(found).addr
+            if address in seen:
+                continue
+            seen.add(address)
+            if len(seen) > MOST or level == DEPTH:
+                raise ValueError(f"more than {DEPTH} levels of groups or {MOST} objects")
+            if isinstance(found, h5g.GroupID):
+                waiting.append((place, found, level + 1))
+            yield place, found
+
+
+def _names(objects: dict[str, Any]) -> dict[str, str]:
+    """Name every dataset, by its path: layers of Keras 3 as the model names them."""
+    from h5py import h5d
+
+    said = {
+        place.removesuffix("/vars"): name
+        for place, found in objects.items()
+        if place.endswith("/vars") and (name := _layer_name(found))
+    }
+    names = {}
+    for place, found in objects.items():
+        if isinstance(found, h5d.DatasetID):
+            parts = place.removeprefix("model_weights/").split("/")
+            for level, part in enumerate(parts):
+                name = said.get("/".join(place.split("/")[: level + 1]), part)
+                # A name such as "embedding" says less than CLIPVisionEmbedding.
+                if re.sub(r"_\d+$", "", part) in name:
+                    parts[level] = name
+            names[place] = "/".join(parts)
+    twice = {name for name, count in Counter(names.values()).items() if count > 1}
+    return {place: place if name in twice else name for place, name in names.items()}
+
+
+def _layer_name(group: Any) -> str:
+    """Read how the model names a layer; empty where that is no short name."""
+    from h5py import AttributeManager, Group, h5a, h5t
+
+    if not h5a.exists(group, b"name"):
+        return ""
+    known = h5a.open(group, b"name")
+    if known.shape != () or not isinstance(known.get_type(), h5t.TypeStringID):
+        return ""
+    name = AttributeManager(Group(group))["name"]
+    sound = isinstance(name, str) and name.isprintable() and len(name) <= 200 and "/" not in name
+    return str(name) if sound else ""
+
+
+def _info(dataset: Any, name: str, file: str, length: int) -> TensorInfo:
+    """Describe a dataset, with its bytes where they lie in one piece and as they are in memory."""
+    from h5py import h5d, h5t
+
+    plist = dataset.get_create_plist()
+    if plist.get_layout() == h5d.VIRTUAL or plist.get_external_count():
+        raise ValueError(f"{name!r} is kept in other files, which are not read")
+    kind = dataset.get_type()
+    shape = tuple(dataset.shape or ())
+    dtype = _dtype_name(kind)
+    little = isinstance(kind, h5t.TypeOpaqueID) or kind.get_order() == h5t.ORDER_LE
+    start = dataset.get_offset() if plist.get_layout() == h5d.CONTIGUOUS else None
+    if dtype not in FLOATS or not little or not start or 0 in shape:
+        return TensorInfo(name, shape, dtype, file)
+    stop = start + kind.get_size() * math.prod(shape)
+    if stop > length:
+        raise ValueError(f"{name!r} ends at byte {stop} of a file of {length}")
+    return TensorInfo(name, shape, dtype, file, start, stop)
+
+
+def _dtype_name(kind: Any) -> str:
+    """Name a type as safetensors does, where it has a name for it."""
+    from h5py import h5t
+
+    size = kind.get_size()
+    match kind:
+        case h5t.TypeFloatID() if size == 2 and kind.get_fields() == _BFLOAT16:
+            return "BF16"
+        case h5t.TypeOpaqueID() if size == 2:  # as Keras stores bfloat16
+            return "BF16"
+        case h5t.TypeFloatID() if kind.dtype.itemsize == size:
+            return f"F{8 * size}"
+        case h5t.TypeIntegerID():
+            return f"{'U' if kind.get_sign() == h5t.SGN_NONE else 'I'}{8 * size}"
+    return type(kind).__name__.removeprefix("Type").removesuffix("ID").lower()
+
+
+def _values(dataset: h5py.Dataset, info: TensorInfo) -> memoryview[int]:
+    """Read a dataset that lies in chunks, in the other order of bytes, or was never written."""
+    dtype = np.dtype(FLOATS[info.dtype])
+    size = dtype.itemsize * math.prod(info.shape)
+    _refuse_bomb(dataset, size)
+    values = dataset[()]
+    if info.dtype == "BF16":
+        values = values.view(np.uint16)
+    stored = np.ascontiguousarray(values, dtype).reshape(-1)
+    return memoryview(stored.view(np.uint8).data)
+
+
+def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
+    """Refuse a few stored bytes that unpack to more than fit."""
+    plist = dataset.id.get_create_plist()
+    filters = [plist.get_filter(number)[0] for number in range(plist.get_nfilters())]
+    if not set(filters) <= _KNOWN or len(set(filters)) < len(filters):
+        raise ValueError(f"filters {filters}: known are {sorted(_KNOWN)}, each once")
+    chunk = math.prod(dataset.chunks or ()) * dataset.dtype.itemsize
+    stored = dataset.id.get_storage_size()
+    if max(size, chunk) > max(MAX_UNPACKED, 0 if filters else stored):
+        raise ValueError(f"{stored} bytes stand for {max(size, chunk)}; up to {MAX_UNPACKED} may")
+    if not set(filters) & {_DEFLATE, _LZF} or stored * _RATIO <= MAX_UNPACKED:
+        return
+    # What is unpacked grows with what a chunk says of itself, whatever the dataset promises.
+    for number in range(dataset.id.get_num_chunks()):
+        piece = dataset.id.get_chunk_info(number)
+        if piece.size * _RATIO <= MAX_UNPACKED:
+            continue
+        raw = dataset.id.read_direct_chunk(piece.chunk_offset)[1]
+        if filters[-1] != _DEFLATE or len(zlib.decompressobj().decompress(raw, chunk + 1)) > chunk:
+            raise ValueError(f"a chunk of {piece.size} bytes unpacks to more than {chunk}")
+
+
+def _damaged(file: str, error: Exception) -> InvalidCheckpoint:
+    return InvalidCheckpoint(
+        f"{file}: it cannot be read as HDF5 ({error}). Download it again, or save the model again."
+    )
