@@ -341,7 +341,7 @@ class Counting(LocalFiles):
 
 def test_external_data_are_read_in_part(tmp_path: Path) -> None:
     path = external(tmp_path / "model")
-    files = Counting(path.parent)
+    files = Counting(path)
     checkpoint = read_onnx(files, path.name)
     assert checkpoint.read("pos_embed").values.tobytes() == TABLE.tobytes()
     info = checkpoint.tensors["pos_embed"]
@@ -371,13 +371,26 @@ def at(key: str, value: str) -> Callable[[onnx.ModelProto], object]:
 def test_data_outside_the_folder_or_the_file_are_refused(
     key: str, value: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "secret").write_bytes(TABLE.tobytes())
+    (tmp_path / "secret").write_bytes(bytes(10_000))
     path = external(tmp_path / "model", at(key, value))
     (path.parent / "link").symlink_to(tmp_path / "secret")
     (path.parent / "folder").mkdir()
     with pytest.raises(InvalidCheckpoint) as caught:
         open_local(path).read("pos_embed")
     assert "\n" not in str(caught.value)
+    if value == "link":
+        assert "leads out of its folder" in str(caught.value)
+
+
+def test_links_of_the_hubs_local_cache_are_followed(tmp_path: Path) -> None:
+    path = external(tmp_path / "model")
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    for number, file in enumerate(sorted(path.parent.iterdir())):
+        file.rename(blobs / str(number))
+        (snapshot / file.name).symlink_to(blobs / str(number))
+    assert open_local(snapshot).read("pos_embed").values.tobytes() == TABLE.tobytes()
 
 
 # --- hostile files ---

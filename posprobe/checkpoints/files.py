@@ -29,14 +29,21 @@ class Files(Protocol):
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """The files of a folder on disk, mapped into memory when they are first asked for."""
+    """The files of a folder on disk, mapped into memory when they are first asked for.
 
-    folder: Path
+    Parameters
+    ----------
+    path
+        The file that was named; the others lie beside it, or, where that is a link, beside the file
+        that it leads to, as in the Hub's local cache.
+    """
+
+    path: Path
     maps: dict[str, memoryview[int]] = field(default_factory=dict)
 
     def has(self, file: str) -> bool:
         """Tell whether there is such a file."""
-        return (self.folder / file).is_file()
+        return (self.path.parent / file).is_file()
 
     def size(self, file: str) -> int:
         """Return a file's length in bytes."""
@@ -48,11 +55,17 @@ class LocalFiles:
 
     def _map(self, file: str) -> memoryview[int]:
         if file not in self.maps:
-            path = self.folder / file
+            path = self.path.parent / file
             if not path.is_file():
                 raise InvalidCheckpoint(
                     f"{path}: the checkpoint needs it, and it is no regular file or not there. "
                     "Download the whole checkpoint."
+                )
+            folders = (self.path.parent.resolve(), self.path.resolve().parent)
+            if not any(path.resolve().is_relative_to(folder) for folder in folders):
+                raise InvalidCheckpoint(
+                    f"{path}: the checkpoint names it, and it is a link that leads out of its folder. "
+                    "It was not opened; put the file itself there."
                 )
             self.maps[file] = map_file(path)
         return self.maps[file]

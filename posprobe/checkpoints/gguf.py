@@ -41,7 +41,7 @@ def open_gguf(path: Path) -> Checkpoint:
     InvalidCheckpoint
         If the header is damaged or claims what the file cannot hold.
     """
-    return read_gguf(LocalFiles(path.parent), path.name)
+    return read_gguf(LocalFiles(path), path.name)
 
 
 def read_gguf(files: Files, name: str) -> Checkpoint:

@@ -59,7 +59,7 @@ def open_onnx(path: Path) -> Checkpoint:
     InvalidCheckpoint
         If the model is damaged, or its data lie outside its folder.
     """
-    opened = read_onnx(LocalFiles(path.parent), path.name)
+    opened = read_onnx(LocalFiles(path), path.name)
     above = path.parent.parent / "config.json"
     if path.parent.name == "onnx" and above.is_file():  # the layout of models for browsers
         return replace(opened, config=parse_json(read_small(above), str(above)))

@@ -44,7 +44,7 @@ def open_tensorflow(path: Path) -> Checkpoint:
     InvalidCheckpoint
         If the index is damaged, or claims what the data do not hold.
     """
-    return read_tensorflow(LocalFiles(path.parent), path.name)
+    return read_tensorflow(LocalFiles(path), path.name)
 
 
 def read_tensorflow(files: Files, index: str) -> Checkpoint:
