@@ -64,8 +64,8 @@ class LocalFiles:
             folders = (self.path.parent.resolve(), self.path.resolve().parent)
             if not any(path.resolve().is_relative_to(folder) for folder in folders):
                 raise InvalidCheckpoint(
-                    f"{path}: the checkpoint names it, and it is a link that leads out of its folder. "
-                    "It was not opened; put the file itself there."
+                    f"{path}: the checkpoint names it, and it is a link that leads out of its "
+                    "folder. It was not opened; put the file itself there."
                 )
             self.maps[file] = map_file(path)
         return self.maps[file]
