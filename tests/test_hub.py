@@ -1082,7 +1082,7 @@ def test_a_gguf_model_costs_its_header_and_the_table(server: Hub, tmp_path: Path
     content = path.read_bytes()
     server.add("me/model", {"model.gguf": Sparse(10**9, {0: content})})
     found = open_hub("me/model", None, offline=False)
-    assert found.config["max_position_embeddings"] == 64
+    assert found.config["gpt2.context_length"] == 64
     assert found.read("position_embd.weight").values.tobytes() == values.tobytes()
     header = len(content) - values.nbytes
     assert server.sent("model.gguf") < 2 * header + 2**16 + values.nbytes

@@ -42,9 +42,8 @@ _CODES: Mapping[str, tuple[slice, int]] = {
 #: The first bytes of whisper.cpp's files: "ggml" as a number.
 MAGIC = b"lmgg"
 _SIZES = (
-    "vocab_size", "max_source_positions", "d_model", "encoder_attention_heads", "encoder_layers",
-    "max_target_positions", "text_state", "decoder_attention_heads", "decoder_layers",
-    "num_mel_bins",
+    "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer", "n_text_ctx",
+    "n_text_state", "n_text_head", "n_text_layer", "n_mels", "ftype",
 )  # fmt: skip
 _MOST_WORDS, _MOST_TENSORS, _MOST_DIMENSIONS, _LONGEST_NAME = 2**20, 100_000, 4, 300
 
@@ -152,7 +151,7 @@ def parse_whisper(data: memoryview[int], file: str) -> tuple[dict[str, TensorInf
     Returns
     -------
     tuple
-        The tensors by name, and the sizes as a config.json would state them.
+        The tensors by name, and the sizes as whisper.cpp calls them.
 
     Raises
     ------
@@ -176,7 +175,7 @@ def parse_whisper(data: memoryview[int], file: str) -> tuple[dict[str, TensorInf
             )
         place += count
 
-    *sizes, _ = numbers(11)
+    sizes = numbers(len(_SIZES))
     mels, bins = numbers(2)
     skip(4 * mels * bins if min(mels, bins) > 0 else -1)
     (words,) = numbers(1)
@@ -200,5 +199,4 @@ def parse_whisper(data: memoryview[int], file: str) -> tuple[dict[str, TensorInf
             )
         tensors[name] = place_tensor(name, shape, kind, file, place)
         skip(tensors[name].stop - place)
-    stated = {key: size for key, size in zip(_SIZES, sizes, strict=True) if key != "text_state"}
-    return tensors, {"model_type": "whisper", **stated}
+    return tensors, dict(zip(_SIZES, sizes, strict=True))

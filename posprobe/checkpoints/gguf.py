@@ -17,7 +17,6 @@ from typing import Any
 from posprobe.checkpoints.base import Checkpoint, TensorInfo
 from posprobe.checkpoints.files import Files, LocalFiles
 from posprobe.checkpoints.ggml import dequantise, place_tensor
-from posprobe.checkpoints.gguf_settings import as_config
 from posprobe.errors import InvalidCheckpoint
 
 MAGIC = b"GGUF"
@@ -77,7 +76,7 @@ def parse_header(read: Read, size: int, file: str) -> tuple[dict[str, TensorInfo
     Returns
     -------
     tuple
-        The tensors by name, and the settings as a config.json would state them.
+        The tensors by name, and the settings as they are called there.
 
     Raises
     ------
@@ -111,13 +110,14 @@ def parse_header(read: Read, size: int, file: str) -> tuple[dict[str, TensorInfo
     begin = -(-cursor.place // alignment) * alignment
     tensors = _placed(entries, begin, cursor)
     factors = {
-        name: struct.unpack(f"<{math.prod(info.shape)}f", read(info.start, info.stop))
+        name: list(struct.unpack(f"<{math.prod(info.shape)}f", read(info.start, info.stop)))
         for name, info in tensors.items()
         if name in ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
         and info.dtype == "F32"
         and math.prod(info.shape) <= _MOST_KEPT
     }
-    return tensors, as_config(settings, factors)
+    # What divides frequencies is a setting that is stored as a tensor.
+    return tensors, {**settings, **factors}
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ class Quantised:
 
 def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str, Quantised]:
     """Find the tensors of integers that are dequantised, themselves or after rows were gathered."""
-    found = {}
+    found: dict[str, Quantised] = {}
     for name, info in tensors.items():
         if info.dtype not in ("I8", "U8", "I16", "U16") or len(info.shape) < 2:
             continue

@@ -90,7 +90,7 @@ def _config(files: Files) -> dict[str, Any]:
     if not files.has(_BERT_CONFIG):
         return {}
     content = bytes(files.read(_BERT_CONFIG, 0, MAX_JSON))
-    return {"model_type": "bert", **parse_json(content, _BERT_CONFIG)}
+    return parse_json(content, _BERT_CONFIG)
 
 
 def _entry(key: bytes, value: bytes, index: str, shards: int) -> TensorInfo | None:

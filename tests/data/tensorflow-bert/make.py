@@ -6,7 +6,7 @@ The tables are those of NumPy's generator, so that the tests can make them again
 import sys
 
 import numpy as np
-import tensorflow as tf
+import tensorflow as tf  # type: ignore[import-untyped]
 
 TENSORS = {
     "bert/embeddings/LayerNorm/beta": (8,),

@@ -1,4 +1,4 @@
-"""The settings of a GGUF file, in the words of a config.json.
+"""What files of llama.cpp and whisper.cpp say of themselves, in the words of a config.json.
 
 A GGUF file states its sizes under keys such as ``llama.rope.freq_base``. They are translated here
 once, so that whatever reads a configuration reads these models too. The rules are those of
@@ -8,8 +8,11 @@ llama.cpp's loader (``llama-hparams.h``, ``llama-model.cpp``).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+from posprobe.checkpoints import Checkpoint
 
 #: Architectures that transformers calls otherwise.
 _NAMES: Mapping[str, str] = {
@@ -40,17 +43,36 @@ _SIZES: Mapping[str, str] = {
 }
 
 
-def as_config(
-    settings: Mapping[str, Any], factors: Mapping[str, Sequence[float]]
-) -> dict[str, Any]:
+#: The sizes of a Whisper by the names of whisper.cpp.
+_WHISPER: Mapping[str, str] = {
+    "n_vocab": "vocab_size", "n_audio_ctx": "max_source_positions", "n_audio_state": "d_model",
+    "n_audio_head": "encoder_attention_heads", "n_audio_layer": "encoder_layers",
+    "n_text_ctx": "max_target_positions", "n_text_head": "decoder_attention_heads",
+    "n_text_layer": "decoder_layers", "n_mels": "num_mel_bins",
+}  # fmt: skip
+
+
+def translated(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint whose configuration is in the words of a config.json.
+
+    What a config.json beside the file states counts more than what the file says.
+    """
+    config = checkpoint.config
+    if checkpoint.format == "ggml":
+        stated = {key: config[name] for name, key in _WHISPER.items() if name in config}
+        return replace(checkpoint, config={"model_type": "whisper", **stated, **config})
+    if checkpoint.format == "GGUF":
+        return replace(checkpoint, config={**as_config(config), **config})
+    return checkpoint
+
+
+def as_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Translate the settings of a GGUF file.
 
     Parameters
     ----------
     settings
-        As stored; long arrays and arrays of texts may be None.
-    factors
-        The small tensors by which frequencies are divided, by name.
+        As stored, and the small tensors by which frequencies are divided as lists of numbers.
 
     Returns
     -------
@@ -76,7 +98,7 @@ def as_config(
     if most:
         config["attn_config"] = {"alibi": True, "alibi_bias_max": most}
     elif arch in _ROTATING or any(key.startswith("rope.") for key in stated):
-        config |= _rotary(arch, stated, factors, config)
+        config |= _rotary(arch, stated, settings, config)
     return config
 
 
@@ -90,11 +112,11 @@ def _single(value: Any) -> Any:
 def _rotary(
     arch: str,
     stated: Mapping[str, Any],
-    factors: Mapping[str, Sequence[float]],
+    settings: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> dict[str, Any]:
     parameters: dict[str, Any] = {"rope_theta": _plain(stated.get("rope.freq_base", 10_000.0))}
-    parameters |= _scaling(stated, factors, config)
+    parameters |= _scaling(stated, settings, config)
     sections = stated.get("rope.dimension_sections")
     if isinstance(sections, list) and any(sections):
         parameters["mrope_section"] = [size for size in sections if size]
@@ -119,14 +141,15 @@ def _rotary(
 
 
 def _scaling(
-    stated: Mapping[str, Any], factors: Mapping[str, Sequence[float]], config: Mapping[str, Any]
+    stated: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Translate the rule that stretches the ladder of frequencies."""
     original = stated.get("rope.scaling.original_context_length")
     about: dict[str, Any] = {"original_max_position_embeddings": original} if original else {}
     attention = _plain(stated.get("rope.scaling.attn_factor", 1.0))
     long, short = (
-        [*map(_plain, factors.get(f"rope_factors_{name}.weight", ()))] for name in ("long", "short")
+        [*map(_plain, settings.get(f"rope_factors_{name}.weight", ()))]
+        for name in ("long", "short")
     )
     if long and short:
         return about | {
@@ -135,7 +158,7 @@ def _scaling(
             "short_factor": short,
             "attention_factor": attention,
         }
-    if divisors := [*map(_plain, factors.get("rope_freqs.weight", ()))]:
+    if divisors := [*map(_plain, settings.get("rope_freqs.weight", ()))]:
         return _divided(divisors, stated, config)
     rule = stated.get("rope.scaling.type")
     factor = _plain(stated.get("rope.scaling.factor"))
@@ -152,7 +175,9 @@ def _scaling(
     if "rope.scaling.yarn_log_multiplier" in stated:
         # llama.cpp moves this factor from the rotation to the logits, where it cancels.
         about["attention_factor"] = attention
-    elif attention != 1.0 and isinstance(factor, int | float) and factor > 0:
+    elif attention != 1.0 and all(
+        isinstance(x, float | int) and x > 0 for x in (attention, factor)
+    ):
         about["attention_factor"] = attention * (0.1 * math.log(factor) + 1)
     return about
 
