@@ -11,7 +11,7 @@ import math
 import re
 import zipfile
 import zlib
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,29 +43,32 @@ _COMPUTED = re.compile(r"(sine_position_encoding)(?:_\d+)?$")
 def open_hdf5(path: Path) -> Checkpoint:
     """Open an HDF5 file of weights, or the one in a ``.keras`` archive.
 
-    Tensors are named by their path. Of Keras 3's layers the name that the model gives counts where
-    it says more than that of the class: ``layers/encoder_position_embedding/vars/0``. What lies in
-    one piece is mapped; of what is stored in chunks only those of the tensor are read.
+    Tensors are named by their path. What lies in one piece is mapped; of what is stored in chunks
+    only those of the tensor are read. Attributes are not read: the HDF5 library looks for the texts
+    of a damaged file without end.
 
     Raises
     ------
     InvalidCheckpoint
         If the file is damaged, holds no tensors, leads to other files, or unpacks to too much.
     """
+    from h5py import h5d
+
     try:
         data = _content(path)
         with _opened(data) as file:
             objects = dict(_walk(file))
-            stored = {
-                name: (place, _info(objects[place], name, path.name, len(data)))
-                for place, name in _names(objects).items()
+            tensors = {
+                place: _info(found, place, path.name, len(data))
+                for place, found in objects.items()
+                if isinstance(found, h5d.DatasetID)
             }
             layers = sorted({found[1] for place in objects if (found := _COMPUTED.search(place))})
     except InvalidCheckpoint:
         raise
     except Exception as error:
         raise _damaged(path.name, error) from error
-    if not stored:
+    if not tensors:
         raise InvalidCheckpoint(f"{path.name}: it holds no tensors. Pass the model's weights.")
 
     def fetch(info: TensorInfo) -> memoryview[int]:
@@ -73,13 +76,12 @@ def open_hdf5(path: Path) -> Checkpoint:
             return data[info.start : info.stop]
         try:
             with _opened(data) as file:
-                return _values(file[stored[info.name][0]], info)
+                return _values(file[info.name], info)
         except InvalidCheckpoint:
             raise
         except Exception as error:
             raise _damaged(path.name, error) from error
 
-    tensors = {name: info for name, (_, info) in stored.items()}
     return Checkpoint(str(path), tensors, fetch, {"keras_layers": layers} if layers else {})
 
 
@@ -170,43 +172,6 @@ def _walk(file: h5py.File) -> Iterator[tuple[str, Any]]:
             if isinstance(found, h5g.GroupID):
                 waiting.append((place, found, level + 1))
             yield place, found
-
-
-def _names(objects: dict[str, Any]) -> dict[str, str]:
-    """Name every dataset, by its path: layers of Keras 3 as the model names them."""
-    from h5py import h5d
-
-    said = {
-        place.removesuffix("/vars"): name
-        for place, found in objects.items()
-        if place.endswith("/vars") and (name := _layer_name(found))
-    }
-    names = {}
-    for place, found in objects.items():
-        if isinstance(found, h5d.DatasetID):
-            parts = place.removeprefix("model_weights/").split("/")
-            for level, part in enumerate(parts):
-                name = said.get("/".join(place.split("/")[: level + 1]), part)
-                # A name such as "embedding" says less than CLIPVisionEmbedding.
-                if re.sub(r"_\d+$", "", part) in name:
-                    parts[level] = name
-            names[place] = "/".join(parts)
-    twice = {name for name, count in Counter(names.values()).items() if count > 1}
-    return {place: place if name in twice else name for place, name in names.items()}
-
-
-def _layer_name(group: Any) -> str:
-    """Read how the model names a layer; empty where that is no short name."""
-    from h5py import AttributeManager, Group, h5a, h5t
-
-    if not h5a.exists(group, b"name"):
-        return ""
-    known = h5a.open(group, b"name")
-    if known.shape != () or not isinstance(known.get_type(), h5t.TypeStringID):
-        return ""
-    name = AttributeManager(Group(group))["name"]
-    sound = isinstance(name, str) and name.isprintable() and len(name) <= 200 and "/" not in name
-    return str(name) if sound else ""
 
 
 def _info(dataset: Any, name: str, file: str, length: int) -> TensorInfo:

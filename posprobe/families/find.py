@@ -357,7 +357,7 @@ def _possible_names(encoding: Encoding) -> list[str]:
     parts = stated or [part for part in _PARTS if part in words]
     if encoding.relative:
         return [*parts, *_layer(encoding.relative.prefix), encoding.tensor.name]
-    return [*parts, *_short_name(encoding.tensor.name), encoding.tensor.name]
+    return [*parts, *_short_names(encoding.tensor.name), encoding.tensor.name]
 
 
 def _layer(module: str) -> list[str]:
@@ -371,8 +371,11 @@ def _layer(module: str) -> list[str]:
     return [".".join(words[numbers[0] - 1 : numbers[-1] + 1]), module]
 
 
-def _short_name(tensor: str) -> list[str]:
-    """Shorten ``embeddings.x_position_embeddings.weight`` to ``x``."""
+def _short_names(tensor: str) -> list[str]:
+    """Shorten ``embeddings.x_position_embeddings.weight`` to ``x``, and a path to its layers."""
+    if "/" in tensor:
+        layers = re.sub(r"/(?:vars/0|embeddings?(?::0)?|weight:0)$", "", tensor).split("/")
+        return [layer for layer in reversed(layers) if is_named_position(layer)]
     last = re.sub(r"(?:\.weights?)+(?:\.\d+)?$", "", dotted(tensor)).rpartition(".")[2]
     short = re.sub(r"_?(?:pos\w*?)?_?emb(?:ed\w*)?$", "", last)
     return [short] if short and short != last else []

@@ -254,13 +254,9 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "keras-hub", "KerasHub: PositionEmbedding and TokenAndPositionEmbedding", (),
         (
-            *(
-                TableRule(
-                    (f"layers.{part}position_embedding.vars.0",
-                     f"{part}token_and_position_embedding.position_embedding.vars.0"),
-                    name=part.removesuffix("_"),
-                )
-                for part in ("", "encoder_", "decoder_")
+            TableRule(
+                ("layers.position_embedding.vars.0", "layers.position_embedding_1.vars.0",
+                 "token_and_position_embedding.position_embedding.vars.0"),
             ),
             TableRule(
                 ("vi_t_patching_and_embedding.position_embedding.vars.0",

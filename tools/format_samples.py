@@ -1,0 +1,100 @@
+"""Make the tiny models of other libraries that the tests read, with those libraries themselves.
+
+They are kept in ``tests/data/formats``, since Keras, KerasHub, JAX and Flax take longer to import
+than the tests may. Run with ``uv run --with keras --with keras-hub --no-deps ...`` in an
+environment that has them, one library at a time: ``python tools/format_samples.py keras`` (Keras
+3.15.1 and KerasHub 0.32.0 made the files) and ``python tools/format_samples.py flax`` (Flax
+0.12.8). Each parameter holds the numbers of `numbers`, so that the tests know all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FOLDER = Path(__file__).parents[1] / "tests" / "data" / "formats"
+
+
+def numbers(shape: tuple[int, ...], seed: int) -> NDArray[np.float32]:
+    """Return what a parameter of a shape holds."""
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(np.float32)
+
+
+def filled(model: Any) -> Any:
+    """Give every parameter its numbers: the seed is the place among the model's weights."""
+    for seed, weight in enumerate(model.weights):
+        if "float" in str(weight.dtype):
+            weight.assign(numbers(tuple(weight.shape), seed))
+    return model
+
+
+def keras_files() -> None:
+    """Write Keras 3's formats, and the weights of KerasHub's backbones."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+    import keras_hub
+    from keras_hub import layers
+
+    tokens = keras.Input((None,), dtype="int32")
+    hidden = layers.TokenAndPositionEmbedding(20, 12, 8)(tokens)
+    places = layers.PositionEmbedding(12, name="my_places")
+    hidden = hidden + places(hidden)
+    hidden = hidden + layers.SinePositionEncoding()(hidden)
+    model = filled(keras.Model(tokens, keras.layers.Dense(3)(hidden)))
+    # What the layer adds to a sequence of 5 are its first 5 rows.
+    added = places(np.zeros((1, 5, 8), "f4")).detach().cpu().numpy()[0]
+    np.testing.assert_array_equal(added, places.weights[0].numpy()[:5])
+    model.save(FOLDER / "layers.keras")
+    model.save(FOLDER / "layers_keras2.h5")
+    sizes = {"num_layers": 1, "num_heads": 2, "hidden_dim": 8}
+    words = sizes | {"vocabulary_size": 20, "intermediate_dim": 16}
+    models = keras_hub.models
+    backbones = {
+        "gpt2": models.GPT2Backbone(max_sequence_length=12, **words),
+        "bart": models.BartBackbone(max_sequence_length=12, **words),
+        "vit": models.ViTBackbone(image_shape=(16, 16, 3), patch_size=4, mlp_dim=16, **sizes),
+    }
+    for name, backbone in backbones.items():
+        filled(backbone).save_weights(FOLDER / f"{name}.weights.h5")
+    half = keras_hub.layers.PositionEmbedding(6, dtype="bfloat16", name="position_embedding")
+    wide = keras.Input((None, 8), dtype="bfloat16")
+    keras.Model(wide, half(wide)).save_weights(FOLDER / "bfloat16.weights.h5")
+
+
+def flax_files() -> None:
+    """Write what ``flax.serialization`` makes of parameters, whole and in pieces."""
+    import flax.serialization
+    import ml_dtypes
+
+    model = {
+        "bert": {
+            "embeddings": {
+                "position_embeddings": {"embedding": numbers((12, 8), 0)},
+                "word_embeddings": {"embedding": numbers((20, 8), 1)},
+            },
+            "pooler": {"kernel": numbers((8, 8), 2).astype(ml_dtypes.bfloat16)},
+        }
+    }
+    (FOLDER / "bert.msgpack").write_bytes(flax.serialization.to_bytes(model))
+    flax.serialization.MAX_CHUNK_SIZE = 200
+    trained = {
+        "params": model,
+        "opt_state": {"0": {"mu": model}},
+        "step": np.int32(3),
+        "rate": 0.5,
+        "frozen": True,
+        "nothing": None,
+        "phase": 1j,
+    }
+    content = flax.serialization.msgpack_serialize(trained)
+    (FOLDER / "pieces.msgpack").write_bytes(content)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    {"keras": keras_files, "flax": flax_files}[sys.argv[1]]()
