@@ -21,8 +21,8 @@ def write(
 ) -> str:
     """Write a file as llama.cpp's converters do, with a vocabulary."""
     writer = gguf.GGUFWriter(path, arch)
-    writer.add_token_list([f"token {number}" for number in range(5000)])
-    writer.add_token_scores([0.5] * 5000)
+    writer.add_token_list([f"token {number}" for number in range(500)])
+    writer.add_token_scores([0.5] * 500)
     add(writer)
     for name, values in tensors.items():
         kind = (kinds or {}).get(name)

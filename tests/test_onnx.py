@@ -64,13 +64,15 @@ def exported(name: str, part: str, folder: Path) -> tuple[Any, str]:
 
     text = {name: {0: "batch", 1: "length"} for name in ("input_ids", "attention_mask")}
     if name == "BertModel":
-        tiny = tm.hf_text(name, tm.BERT, **tm._SIZE)
+        sizes: dict[str, Any] = tm._SIZE
+        tiny = tm.hf_text(name, tm.BERT, **sizes)
         return tiny, export(tiny, folder, tokens(*text), dynamic_axes=text)
     if name == "RobertaModel":
         tiny = tm.roberta(1)()
         return tiny, export(tiny, folder, tokens(*text), dynamic_axes=text)
     if name == "GPT2Model":
-        tiny = tm.hf_text(name, "wpe.weight", **tm._GPT)
+        sizes = dict(tm._GPT)
+        tiny = tm.hf_text(name, "wpe.weight", **sizes)
         tiny.model.config.use_cache = False
         return tiny, export(tiny, folder, tokens(*text), dynamic_axes=text)
     if name == "ViTModel":
@@ -236,7 +238,7 @@ def reference(codes: NDArray[Any], given: dict[str, Any]) -> NDArray[Any]:
     return np.asarray(values)
 
 
-QUANTISED: dict[str, tuple[Any, Any, Any, dict[str, int]]] = {
+QUANTISED: dict[str, tuple[Any, Any, Any, dict[str, Any]]] = {
     "per tensor": (np.uint8, np.float32(0.03), np.uint8(120), {}),
     "signed": (np.int8, np.float32(0.03), np.int8(-3), {}),
     "per row": (

@@ -148,8 +148,7 @@ def _scaling(
     about: dict[str, Any] = {"original_max_position_embeddings": original} if original else {}
     attention = _plain(stated.get("rope.scaling.attn_factor", 1.0))
     long, short = (
-        [*map(_plain, settings.get(f"rope_factors_{name}.weight", ()))]
-        for name in ("long", "short")
+        _numbers(settings, f"rope_factors_{length}.weight") for length in ("long", "short")
     )
     if long and short:
         return about | {
@@ -158,7 +157,7 @@ def _scaling(
             "short_factor": short,
             "attention_factor": attention,
         }
-    if divisors := [*map(_plain, settings.get("rope_freqs.weight", ()))]:
+    if divisors := _numbers(settings, "rope_freqs.weight"):
         return _divided(divisors, stated, config)
     rule = stated.get("rope.scaling.type")
     factor = _plain(stated.get("rope.scaling.factor"))
@@ -215,6 +214,13 @@ def _divided(
         "attention_factor": 1.0,
         **({"original_max_position_embeddings": length} if length else {}),
     }
+
+
+def _numbers(settings: Mapping[str, Any], name: str) -> list[float]:
+    found = settings.get(name)
+    if not isinstance(found, list) or not all(isinstance(number, float) for number in found):
+        return []
+    return [*map(_plain, found)]
 
 
 def _close(stored: float, expected: float) -> bool:
