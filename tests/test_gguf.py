@@ -295,6 +295,34 @@ def test_alibi_is_read_from_its_largest_bias(tmp_path: Path) -> None:
     assert found.max_positions == 512
 
 
+def test_the_buckets_of_t5_are_those_of_transformers(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    def t5(writer: gguf.GGUFWriter) -> None:
+        writer.add_head_count(4)
+        writer.add_relative_attn_buckets_count(32)
+
+    tables = {part: RNG.standard_normal((32, 4)).astype(np.float32) for part in ("enc", "dec")}
+    ours = write(
+        tmp_path / "t5.gguf", "t5",
+        {f"{part}.blk.0.attn_rel_b.weight": table for part, table in tables.items()}, t5,
+    )  # fmt: skip
+    ending = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    save_file(
+        {f"{part}oder.{ending}": table for part, table in tables.items()},
+        tmp_path / "model.safetensors",
+    )
+    both = pp.load_schemes(ours)
+    assert len(both) == 2
+    for found in both:
+        part = "decoder" if "dec" in found.name else "encoder"
+        (theirs,) = (
+            s for s in pp.load_schemes(str(tmp_path / "model.safetensors")) if part in s.name
+        )
+        assert found.causal == theirs.causal == (part == "decoder")
+        assert np.array_equal(found.curves(40), theirs.curves(40))
+
+
 # --- whisper.cpp ---
 
 WHISPER = {
