@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import onnx
 
 #: Numbers of a tensor of at most so many bytes stay in the copy: indices, scales and the like.
-_KEPT = 2**16
-#: Bytes of a graph without its tensors, and levels of graphs within it, at most.
-_MOST, _DEPTH = 2**28, 40
+_KEPT = 2**14
+#: Bytes of a graph without its tensors, messages in it, and levels of graphs within it, at most.
+_MOST, _MESSAGES, _DEPTH = 2**26, 2**20, 40
 #: Which fields of a message are messages to look into, by what it is; ``onnx.proto``.
 _WITHIN: Mapping[str, Mapping[int, str]] = {
     "model": {7: "graph"},
@@ -95,7 +95,8 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
         return files.read(info.file, info.start, stop)
 
     def values(key: str) -> NDArray[Any] | None:
-        return _array(found[key], content(found[key])) if key in found else None
+        known = key in found and found[key].dtype in _NUMPY
+        return _array(found[key], content(found[key])) if known else None
 
     quantised = find_quantised(graph, found)
     stored: dict[str, TensorInfo] = {}  # by the names under which they are shown
@@ -122,7 +123,8 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
         part = replace(info, shape=(stop, info.shape[-1]), stop=info.start + stop * width)
         return _array(part, content(part))
 
-    uses = find_positions(graph, found, rows_of)
+    numbers = {k: info for k, info in found.items() if info.dtype in FLOATS or k in quantised}
+    uses = find_positions(graph, numbers, rows_of)
     return Checkpoint(
         name,
         shown,
@@ -147,6 +149,7 @@ class _Copy:
     tensors: list[tuple[int, int]] = field(default_factory=list)
     raw: list[tuple[int, int] | None] = field(default_factory=list)
     size: int = 0
+    messages: int = 0
 
     def tensor(self, copied: onnx.TensorProto) -> memoryview[int]:
         """Return the bytes of the whole tensor that a copied one stands for."""
@@ -161,8 +164,9 @@ class _Copy:
         Damaged
             If it is no message, or too large or too deeply nested.
         """
-        if depth > _DEPTH:
-            raise Damaged(f"it is nested deeper than {_DEPTH} levels")
+        self.messages += 1
+        if depth > _DEPTH or self.messages > _MESSAGES:
+            raise Damaged(f"it is nested deeper than {_DEPTH} levels, or has too many parts")
         if kind == "tensor":
             return self._tensor(start, stop)
         parts = []

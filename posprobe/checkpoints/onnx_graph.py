@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import TensorInfo
+from posprobe.checkpoints.base import MAX_UNPACKED, TensorInfo
 from posprobe.errors import InvalidTable
 
 if TYPE_CHECKING:
@@ -108,15 +108,21 @@ class Quantised:
         Raises
         ------
         InvalidTable
-            If the scales are none of the tensor's, or computed when the model runs.
+            If the scales are none of the tensor's, or computed when the model runs, or if the tensor
+            is too large for a table.
         """
         scale = read(self.scale)
         zero = read(self.zero) if self.zero else np.zeros((), codes.dtype)
         where = f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
         if scale is None or zero is None:
             raise InvalidTable(
-                f"{where}: its scale or zero point is computed when the model runs, not stored. "
-                "Use the model before it was quantised."
+                f"{where}: its scale or zero point is computed when the model runs, or of a type "
+                "that is not read. Use the model before it was quantised."
+            )
+        if 4 * codes.size > MAX_UNPACKED:
+            raise InvalidTable(
+                f"{where}: it unpacks to more than {MAX_UNPACKED} bytes, and is no table of "
+                "positions."
             )
         try:
             scales = self._spread(scale, codes.shape).astype(np.float32)
@@ -139,8 +145,11 @@ class Quantised:
         if not 0 <= axis < len(shape):
             raise ValueError("no such axis")
         if self.block:
-            given = np.repeat(given, self.block, axis)[tuple(slice(size) for size in shape)]
-            return np.broadcast_to(given, shape)
+            blocks = -(-shape[axis] // self.block)
+            if given.shape != (*shape[:axis], blocks, *shape[axis + 1 :]):
+                raise ValueError("another number of blocks")
+            each = np.repeat(given, min(self.block, shape[axis]), axis)
+            return each[tuple(slice(size) for size in shape)]
         if given.shape != (shape[axis],):
             raise ValueError("another number of scales")
         return given.reshape([-1 if place == axis else 1 for place in range(len(shape))])

@@ -23,7 +23,8 @@ from posprobe.errors import InvalidCheckpoint
 _MAGIC, _FOOTER = 0xDB4775248B80FB57.to_bytes(8, "little"), 48
 #: No index is longer: an entry has about a hundred bytes.
 MAX_INDEX = 16 * 1024 * 1024
-_MOST_ENTRIES, _MOST_DIMENSIONS, _LONGEST_NAME = 100_000, 32, 1000
+_MOST_ENTRIES, _MOST_DIMENSIONS = 100_000, 32
+_LONGEST_NAME, _LONGEST_ENTRY = 1000, 2**16
 #: Types by their number in ``types.proto``, and bytes of a number.
 _TYPES = {
     1: ("F32", 4), 2: ("F64", 8), 14: ("BF16", 2), 19: ("F16", 2), 3: ("I32", 4), 4: ("U8", 1),
@@ -154,7 +155,8 @@ def _block(content: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes
         shared, place = varint(block, place)
         more, place = varint(block, place)
         length, place = varint(block, place)
-        if shared > len(key) or shared + more > _LONGEST_NAME or place + more + length > stop:
+        too_long = shared + more > _LONGEST_NAME or length > _LONGEST_ENTRY
+        if shared > len(key) or too_long or place + more + length > stop:
             raise Damaged("an entry reaches beyond its block, or has too long a name")
         key = key[:shared] + block[place : place + more]
         yield key, block[place + more : place + more + length]
