@@ -1,10 +1,10 @@
 """Make the tiny models of other libraries that the tests read, with those libraries themselves.
 
 They are kept in ``tests/data/formats``, since Keras, KerasHub, JAX and Flax take longer to import
-than the tests may. Run with ``uv run --with keras --with keras-hub --no-deps ...`` in an
-environment that has them, one library at a time: ``python tools/format_samples.py keras`` (Keras
-3.15.1 and KerasHub 0.32.0 made the files) and ``python tools/format_samples.py flax`` (Flax
-0.12.8). Each parameter holds the numbers of `numbers`, so that the tests know all of them.
+than the tests may. In an environment that has them, one library at a time:
+``python tools/format_samples.py keras`` (Keras 3.15.1 and KerasHub 0.32.0, installed without what
+it depends on, made the files) and ``python tools/format_samples.py flax`` (Flax 0.12.8). Each
+parameter holds the numbers of `numbers`, so that the tests know all of them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def keras_files() -> None:
         filled(backbone).save_weights(FOLDER / f"{name}.weights.h5")
     half = keras_hub.layers.PositionEmbedding(6, dtype="bfloat16", name="position_embedding")
     wide = keras.Input((None, 8), dtype="bfloat16")
-    keras.Model(wide, half(wide)).save_weights(FOLDER / "bfloat16.weights.h5")
+    filled(keras.Model(wide, half(wide))).save_weights(FOLDER / "bfloat16.weights.h5")
 
 
 def flax_files() -> None:

@@ -108,8 +108,8 @@ class Quantised:
         Raises
         ------
         InvalidTable
-            If the scales are none of the tensor's, or computed when the model runs, or if the tensor
-            is too large for a table.
+            If the scales are none of the tensor's, or computed when the model runs, or if it is too
+            large for a table.
         """
         scale = read(self.scale)
         zero = read(self.zero) if self.zero else np.zeros((), codes.dtype)

@@ -1,0 +1,422 @@
+"""Files of libraries other than PyTorch: what they hold, bit for bit, and files made to mislead.
+
+The files under ``tests/data/formats`` were written by the libraries themselves, with parameters of
+known numbers (``tools/format_samples.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tracemalloc
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import msgpack
+import numpy as np
+import pytest
+import timm
+import torch
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.checkpoints import hdf5file, open_local
+from posprobe.errors import InvalidCheckpoint
+from posprobe.families import inspect
+from posprobe.tables import Grid
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+from format_samples import FOLDER, numbers  # noqa: E402
+
+# --- what the libraries wrote ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "seed", "family"),
+    [
+        ("gpt2.weights.h5", 1, "keras-hub"),
+        ("bart.weights.h5#position_embedding", 1, "keras-hub"),
+        ("bart.weights.h5#position_embedding_1", 2, "keras-hub"),
+        ("layers.keras#token_and_position_embedding", 1, "keras-hub"),
+        ("layers.keras#layers/position_embedding/vars/0", 2, "keras-hub"),
+        ("layers_keras2.h5", 1, None),
+        ("bert.msgpack", 0, "bert"),
+        ("pieces.msgpack", 0, "bert"),
+    ],
+)
+def test_the_parameter_is_read_bit_for_bit(file: str, seed: int, family: str | None) -> None:
+    table = pp.load(f"{FOLDER}/{file}")
+    expected = numbers((12, 8), seed)
+    assert table.values.tobytes() == expected.tobytes()
+    assert table.family == family
+    assert not table.dropped
+    assert not table.prefix_rows
+    assert table.source.format == ("Flax" if file.endswith(".msgpack") else "HDF5")
+
+
+def test_kerashub_s_patches_come_after_cls() -> None:
+    table = pp.load(str(FOLDER / "vit.weights.h5"))
+    np.testing.assert_array_equal(table.values, numbers((17, 8), 3)[1:])
+    assert table.layout == Grid(4, 4)
+    assert [row.token for row in table.prefix_rows] == ["CLS"]
+
+
+def test_bfloat16_is_widened_exactly() -> None:
+    table = pp.load(str(FOLDER / "bfloat16.weights.h5"))
+    expected = torch.from_numpy(numbers((6, 8), 0)).bfloat16().float().numpy()
+    np.testing.assert_array_equal(table.values, expected)
+    kernel = open_local(FOLDER / "bert.msgpack").read("bert/pooler/kernel")
+    expected = torch.from_numpy(numbers((8, 8), 2)).bfloat16().float().numpy()
+    np.testing.assert_array_equal(kernel.values, expected)
+
+
+def test_a_layer_that_computes_positions_is_named() -> None:
+    found = inspect(str(FOLDER / "layers.keras"))
+    (fixed,) = (item for item in found if item["scheme"] == "fixed")
+    assert "sine_position_encoding" in fixed["why"]
+    # The optimiser's moments have the names of the parameters, and are no tables.
+    assert len(inspect(str(FOLDER / "pieces.msgpack"))) == 1
+
+
+def test_a_member_that_somebody_compressed_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "packed.keras"
+    repack(FOLDER / "layers.keras", path)
+    table = pp.load(f"{path}#token_and_position_embedding")
+    np.testing.assert_array_equal(table.values, numbers((12, 8), 1))
+
+
+def repack(source: Path, target: Path) -> None:
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+
+
+@pytest.mark.parametrize(
+    ("path", "rows"),
+    [
+        ("bert/tf_bert_model/bert/embeddings/position_embeddings/embeddings:0", slice(None)),
+        ("transformer/tfgpt2lm_head_model/transformer/wpe/weight:0", slice(None)),
+        ("model/tf_opt/model/decoder/embed_positions/embeddings:0", slice(2, None)),
+    ],
+)
+def test_transformers_tensorflow_names(path: str, rows: slice, tmp_path: Path) -> None:
+    """The layout of ``tf_model.h5``, which transformers 5 no longer writes."""
+    kinds = {"bert": "bert", "transformer": "gpt2", "model": "opt"}
+    config = {"model_type": kinds[path.partition("/")[0]]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    values = numbers((12, 8), 7)
+    with h5py.File(tmp_path / "tf_model.h5", "w") as file:
+        file.attrs["layer_names"] = [path.partition("/")[0]]
+        file.attrs["backend"] = "tensorflow"
+        file[path] = values
+    table = pp.load(str(tmp_path))
+    np.testing.assert_array_equal(table.values, values[rows])
+    assert table.family == kinds[path.partition("/")[0]]
+
+
+def test_chunks_and_orders_of_bytes(tmp_path: Path) -> None:
+    values = numbers((64, 16), 0)
+    ways: dict[str, dict[str, Any]] = {
+        "gzip": {"compression": "gzip", "shuffle": True, "chunks": (16, 16)},
+        "lzf": {"compression": "lzf", "fletcher32": True},
+        "big": {"dtype": ">f4"},
+        "double": {"dtype": "f8"},
+        "half": {"dtype": "f2"},
+    }
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        for name, options in ways.items():
+            file.create_dataset(f"{name}/embeddings:0", data=values, **options)
+        file.create_dataset("never/embeddings:0", (4, 4), "f4")
+        file["again"] = h5py.SoftLink("/gzip")
+    checkpoint = open_local(tmp_path / "x.h5")
+    for name, options in ways.items():
+        stored = checkpoint.read(f"{name}/embeddings:0").values
+        expected = values.astype(np.dtype(options.get("dtype", "f4")).newbyteorder("="))
+        np.testing.assert_array_equal(stored, expected)
+        some = checkpoint.read_rows(f"{name}/embeddings:0", [0, 5, 6])
+        np.testing.assert_array_equal(some, expected[[0, 5, 6]])
+    assert not checkpoint.read("never/embeddings:0").values.any()
+    assert not any(name.startswith("again") for name in checkpoint.tensors)
+
+
+def test_a_sharded_checkpoint_of_tensorflow(tmp_path: Path) -> None:
+    name = "bert/tf_bert_model/bert/embeddings/position_embeddings/embeddings:0"
+    with h5py.File(tmp_path / "tf_model-00001-of-00001.h5", "w") as file:
+        file[name] = numbers((12, 8), 1)
+    (tmp_path / "tf_model.h5.index.json").write_text(
+        f'{{"weight_map": {{"{name}": "tf_model-00001-of-00001.h5"}}}}'
+    )
+    np.testing.assert_array_equal(pp.load(str(tmp_path)).values, numbers((12, 8), 1))
+
+
+# --- the original ViT and its kin ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["original", "big_vision"])
+def test_the_original_vit_as_timm_loads_it(layout: str, tmp_path: Path) -> None:
+    path = tmp_path / "ViT-tiny.npz"
+    savez(path, vit_arrays(layout))
+    pooled = layout == "big_vision"
+    model = timm.models.VisionTransformer(
+        img_size=16, patch_size=4, embed_dim=8, depth=1, num_heads=2, num_classes=3,
+        class_token=not pooled, global_pool="avg" if pooled else "token",
+    )  # fmt: skip
+    model.load_pretrained(str(path))
+    assert model.pos_embed is not None
+    rows = model.pos_embed.detach().numpy()[0]
+    table = pp.load(str(path))
+    np.testing.assert_array_equal(table.values, rows if pooled else rows[1:])
+    assert table.layout == Grid(4, 4)
+    assert [row.token for row in table.prefix_rows] == ([] if pooled else ["CLS"])
+    assert table.family == "jax-vit"
+
+
+def savez(path: Path, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+    np.savez(path, allow_pickle=False, **arrays)
+
+
+def vit_arrays(layout: str) -> dict[str, NDArray[np.float32]]:
+    """Name parameters as the original release does, or as Big Vision's models without CLS."""
+    block = "Transformer/encoderblock_0"
+    attention = f"{block}/MultiHeadDotProductAttention_1"
+    shapes: dict[str, tuple[int, ...]] = {
+        "embedding/kernel": (4, 4, 3, 8), "embedding/bias": (8,),
+        "Transformer/encoder_norm/scale": (8,), "Transformer/encoder_norm/bias": (8,),
+        "head/kernel": (8, 3), "head/bias": (3,),
+        **{f"{block}/LayerNorm_{n}/{what}": (8,) for n in (0, 2) for what in ("scale", "bias")},
+        **{f"{attention}/{n}/kernel": (8, 2, 4) for n in ("query", "key", "value")},
+        **{f"{attention}/{n}/bias": (2, 4) for n in ("query", "key", "value")},
+        f"{attention}/out/kernel": (2, 4, 8), f"{attention}/out/bias": (8,),
+        f"{block}/MlpBlock_3/Dense_0/kernel": (8, 32), f"{block}/MlpBlock_3/Dense_0/bias": (32,),
+        f"{block}/MlpBlock_3/Dense_1/kernel": (32, 8), f"{block}/MlpBlock_3/Dense_1/bias": (8,),
+    }  # fmt: skip
+    if layout == "original":
+        shapes |= {"cls": (1, 1, 8), "Transformer/posembed_input/pos_embedding": (1, 17, 8)}
+    else:
+        renamed = {"MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0",
+                   "LayerNorm_2": "LayerNorm_1", "MlpBlock_3": "MlpBlock_0"}  # fmt: skip
+        for old, new in renamed.items():
+            shapes = {name.replace(old, new): shape for name, shape in shapes.items()}
+        shapes["pos_embedding"] = (1, 16, 8)
+        shapes = {f"params/{name}": shape for name, shape in shapes.items()}
+    return {name: numbers(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
+
+
+def test_siglip_s_two_tables_in_jax(tmp_path: Path) -> None:
+    path = tmp_path / "siglip.npz"
+    image, text = numbers((1, 16, 8), 1), numbers((1, 20, 8), 2)
+    savez(path, {"params/img/pos_embedding": image, "params/txt/pos_embedding": text})
+    seen = pp.load(f"{path}#image")
+    np.testing.assert_array_equal(seen.values, image[0])
+    assert seen.layout == Grid(4, 4)
+    np.testing.assert_array_equal(pp.load(f"{path}#text").values, text[0])
+
+
+def test_t5x_stores_its_biases_by_head(tmp_path: Path) -> None:
+    """The same numbers as transformers' table of buckets, turned."""
+    table = numbers((32, 4), 3)
+    name = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    savez(tmp_path / "t5x.npz", {"target/encoder/relpos_bias/rel_embedding": table.T})
+    savez(tmp_path / "hf.npz", {name: table})
+    (ours,), (theirs,) = (pp.load_schemes(str(tmp_path / name)) for name in ("t5x.npz", "hf.npz"))
+    np.testing.assert_array_equal(ours.kernel(40), theirs.kernel(40))
+
+
+# --- files made to mislead ---------------------------------------------------------------------
+
+
+def h5(path: Path, **options: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        file.create_dataset("wpe/embeddings:0", data=numbers((12, 8), 0), **options)
+    return path
+
+
+def test_hdf5_never_leads_to_another_file(tmp_path: Path) -> None:
+    outside = h5(tmp_path / "outside.h5")
+    (tmp_path / "raw").write_bytes(bytes(400))
+    link, virtual, raw = (tmp_path / f"{n}.h5" for n in ("link", "virtual", "raw"))
+    with h5py.File(link, "w") as file:
+        file["wpe"] = h5py.ExternalLink(str(outside), "/wpe")
+    layout = h5py.VirtualLayout((12, 8), "f4")
+    layout[:] = h5py.VirtualSource(str(outside), "wpe/embeddings:0", shape=(12, 8))
+    with h5py.File(virtual, "w") as file:
+        file.create_virtual_dataset("wpe", layout)
+    with h5py.File(raw, "w") as file:
+        file.create_dataset("wpe", (10, 10), "f4", external=[(str(tmp_path / "raw"), 0, 400)])
+    for path in (link, virtual, raw):
+        with pytest.raises(InvalidCheckpoint, match=rf"{path.name}.*other? ?\w* files?"):
+            open_local(path)
+
+
+def test_hdf5_bombs_are_refused_before_they_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hdf5file, "MAX_UNPACKED", 2**20)
+    path = tmp_path / "bomb.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("long", (2**20, 8), "f4", chunks=(8, 8), compression="gzip")
+        file.create_dataset("chunk", (8, 8), "f4", chunks=(2**18, 8), maxshape=(None, 8),
+                            compression="gzip")  # fmt: skip
+        file.create_dataset("never", (2**40, 8), "f4")
+        lies = file.create_dataset("lies", (8, 8), "f4", chunks=(8, 8), compression="gzip")
+        lies.id.write_direct_chunk((0, 0), zlib.compress(bytes(2**25)))
+    checkpoint = open_local(path)
+    tracemalloc.start()
+    for name in ("long", "chunk", "never", "lies"):
+        with pytest.raises(InvalidCheckpoint, match=r"bomb\.h5.*bytes"):
+            checkpoint.read(name)
+    assert tracemalloc.get_traced_memory()[1] < 2**23
+    tracemalloc.stop()
+    packed = tmp_path / "packed.keras"
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("model.weights.h5", bytes(2**21))
+    with pytest.raises(InvalidCheckpoint, match="unpacks to 2097152 bytes"):
+        open_local(packed)
+
+
+def test_hdf5_groups_without_end(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "circle.h5", "w") as file:
+        file["wpe/embeddings:0"] = numbers((12, 8), 0)
+        file["wpe/again"] = file["/"]
+        file["other"] = file["wpe"]
+    assert len(open_local(tmp_path / "circle.h5").tensors) == 1
+    with h5py.File(tmp_path / "deep.h5", "w") as file:
+        file["/".join("g" * 80)] = numbers((2, 2), 0)
+    with pytest.raises(InvalidCheckpoint, match="more than 64 levels"):
+        open_local(tmp_path / "deep.h5")
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt2.weights.h5", "layers.keras", "bert.msgpack", "pieces.msgpack"]
+)
+def test_a_damaged_file_is_one_clear_error(name: str, tmp_path: Path) -> None:
+    sound = (FOLDER / name).read_bytes()
+    path, refused = tmp_path / name, list[str]()
+    rng = np.random.default_rng(1)
+    for case in range(60):
+        content = bytearray(sound)
+        if case % 3 == 0:
+            del content[int(rng.integers(len(sound))) :]
+        for place in rng.integers(min(len(sound), 12_000), size=case % 3 * 4):
+            if place < len(content):
+                content[place] = rng.integers(256)
+        path.write_bytes(content)
+        try:
+            checkpoint = open_local(path)
+            for tensor, info in checkpoint.tensors.items():
+                if info.dtype in ("F32", "BF16"):
+                    checkpoint.read(tensor)
+        except InvalidCheckpoint as error:
+            refused.append(str(error))
+    assert len(refused) >= 20
+    assert all(told.startswith(name) for told in refused)
+
+
+def array(shape: Any, dtype: str, data: bytes) -> msgpack.ExtType:
+    return msgpack.ExtType(1, msgpack.packb((shape, dtype, data)))
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "too early|ends|announced|index"),
+        (b"\xc1", "begins no value"),
+        (b"\xdf\xff\xff\xff\xff", "4294967295 values in 0 bytes"),
+        (b"\xc6\xff\xff\xff\xff", "4294967295 bytes are announced"),
+        (b"\x91" * 200_000, "more than 64 levels"),
+        (msgpack.packb({"w": 1}) + b"\0", "1 bytes follow"),
+        (msgpack.packb({"w": 1}), "holds no arrays"),
+        (msgpack.packb({"w" * 2000: 1}), "a name of 2000 bytes"),
+        (msgpack.packb({"w": array((4, 4), "float32", bytes(60))}), "60 bytes for an array"),
+        (msgpack.packb({"w": array((2**40, 2**40), "float32", b"")}), "0 bytes for an array"),
+        (msgpack.packb({"w": array((-2, -2), "float32", bytes(16))}), "no shape"),
+        (msgpack.packb({"w": array("44", "float32", bytes(16))}), "no shape"),
+        (
+            msgpack.packb({"w": {
+                "__msgpack_chunked_array__": True, "shape": {"0": 9},
+                "chunks": {"0": array((4,), "float32", bytes(16))},
+            }}),
+            "pieces of 4 numbers",
+        ),
+    ],
+)  # fmt: skip
+def test_flax_files_made_to_mislead(content: bytes, why: str, tmp_path: Path) -> None:
+    (tmp_path / "x.msgpack").write_bytes(content)
+    with pytest.raises(InvalidCheckpoint, match=rf"x\.msgpack.*({why})"):
+        open_local(tmp_path / "x.msgpack")
+
+
+def test_flax_values_of_every_kind_are_passed_over(tmp_path: Path) -> None:
+    odd = [
+        *(-1, -200, 2**40, -(2**40), 1.5, None, True, "text" * 100, b"x" * 300, [1, [2, {}]]),
+        *({"a": {}}, msgpack.ExtType(3, b"12"), msgpack.ExtType(9, bytes(16)), {3: "number"}),
+    ]
+    values = numbers((40, 8), 0)
+    content = {"odd": odd, "wpe": {"embedding": array([40, 8], "float32", values.tobytes())}}
+    path = tmp_path / "x.msgpack"
+    path.write_bytes(msgpack.packb(content))
+    checkpoint = open_local(path)
+    assert list(checkpoint.tensors) == ["wpe/embedding"]
+    np.testing.assert_array_equal(checkpoint.read("wpe/embedding").values, values)
+    np.testing.assert_array_equal(checkpoint.read_rows("wpe/embedding", [3, 4]), values[3:5])
+    # The same as what the format's own library unpacks.
+    told = msgpack.unpackb(path.read_bytes(), strict_map_key=False)["wpe"]["embedding"].data
+    assert msgpack.unpackb(told)[2] == values.tobytes()
+
+
+# --- what is touched -----------------------------------------------------------------------------
+
+SIZE = 500_000_000
+
+
+def large_hdf5(path: Path, values: NDArray[np.float32]) -> None:
+    from h5py import h5d, h5p, h5s, h5t
+
+    plist = h5p.create(h5p.DATASET_CREATE)
+    plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+    plist.set_fill_time(h5d.FILL_TIME_NEVER)
+    with h5py.File(path, "w") as file:
+        file["layers/position_embedding/vars/0"] = values
+        space = h5s.create_simple((SIZE // 4,))
+        h5d.create(file.id, b"a_big_one", h5t.IEEE_F32LE, space, plist)
+        file["layers/position_embedding_1/vars/0"] = values
+
+
+def large_flax(path: Path, values: NDArray[np.float32]) -> None:
+    inner = b"\x93\x91" + msgpack.packb(SIZE // 4) + msgpack.packb("float32") + b"\xc6"
+    inner += SIZE.to_bytes(4, "big")
+    table = msgpack.packb({"embedding": array([12, 8], "float32", values.tobytes())})
+    with path.open("wb") as file:
+        file.write(b"\x82" + msgpack.packb("big"))
+        file.write(b"\xc9" + (len(inner) + SIZE).to_bytes(4, "big") + b"\x01" + inner)
+        file.seek(SIZE, 1)
+        file.write(msgpack.packb("wpe") + table)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are counted by Linux")
+@pytest.mark.parametrize(
+    ("name", "make", "tensor"),
+    [
+        ("x.h5", large_hdf5, "layers/position_embedding_1/vars/0"),
+        ("x.msgpack", large_flax, "wpe/embedding"),
+    ],
+)
+def test_of_500_mb_only_names_and_the_table_are_touched(
+    name: str, make: Any, tensor: str, tmp_path: Path
+) -> None:
+    """Nearly all of the file is a hole; the pages of it that came into memory are counted."""
+    path, values = tmp_path / name, numbers((12, 8), 0)
+    make(path, values)
+    assert path.stat().st_size > SIZE
+    checkpoint = open_local(path)
+    np.testing.assert_array_equal(checkpoint.read(tensor).values, values)
+    maps = Path("/proc/self/smaps").read_text().split(str(path))[1:]
+    pages = [int(part.partition("\nRss:")[2].split()[0]) for part in maps]
+    assert pages
+    assert sum(pages) < 1000  # kB; the system brings neighbours of a page along
