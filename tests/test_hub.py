@@ -13,6 +13,7 @@ import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,16 +30,17 @@ from posprobe.errors import (
     UnknownReference,
     Unreachable,
 )
+from posprobe.families import load
 from posprobe.families.tokens import RUNS, TokenSample, sample_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
 WPE = "wpe.weight"
 CREDENTIAL = "hf_of-the-user"
+FORMATS = Path(__file__).parent / "data" / "formats"
 
 
 @pytest.fixture
@@ -700,8 +702,8 @@ def test_a_configuration_that_is_none(server: Hub, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_repository_without_weights(server: Hub) -> None:
-    server.add("someone/words", {"README.md": b"", "tf_model.h5": b""})
-    with pytest.raises(InvalidCheckpoint, match=r"someone/words: it holds no weights.*tf_model"):
+    server.add("someone/words", {"README.md": b"", "rust_model.ot": b""})
+    with pytest.raises(InvalidCheckpoint, match=r"someone/words: it holds no weights.*rust_model"):
         read("someone/words")
 
 
@@ -1007,6 +1009,23 @@ def test_without_torch_nothing_is_downloaded(server: Hub, monkeypatch: pytest.Mo
     with pytest.raises(MissingExtra, match=r"pytorch_model.bin.*posprobe\[models\]"):
         read("someone/old")
     assert server.paths("pytorch_model") == []
+
+
+@pytest.mark.parametrize("file", ["gpt2.weights.h5", "bert.msgpack"])
+def test_a_repository_of_another_library_is_downloaded_whole(server: Hub, file: str) -> None:
+    content = (FORMATS / file).read_bytes()
+    name = {"gpt2.weights.h5": "model.weights.h5", "bert.msgpack": "flax_model.msgpack"}[file]
+    server.add("someone/other", {name: content, "config.json": b"{}"})
+    read_from = load("someone/other").source
+    assert read_from.file == name
+    assert read_from.revision == server.repos["someone/other"].commit
+    # Where there is safetensors as well, that is read, and nothing is downloaded.
+    values = table(32, 16)
+    file_there = weights({WPE: values.shape}, {WPE: values})
+    server.add("someone/both", {name: content, "model.safetensors": file_there})
+    assert load("someone/both").source.file == "model.safetensors"
+    assert server.paths("someone/both")
+    assert not any(name in path for path in server.paths("someone/both"))
 
 
 @pytest.mark.parametrize("suffix", ["npz", "npy"])

@@ -6,6 +6,7 @@ import logging
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -16,10 +17,12 @@ import safetensors.numpy
 import posprobe as pp
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.checkpoints.local import choose_weights
+from posprobe.encodings import fixed_formula
 from posprobe.errors import InvalidCheckpoint, MissingExtra
 from posprobe.families.registry import added_families
 from posprobe.quantisation import Quantisation
 from posprobe.readers import READERS, SUFFIXES, Reader, added_readers, load_opener, reader_of
+from posprobe.report.page import page_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "how-to" / "extend.md"
 
@@ -149,6 +152,14 @@ def test_a_folder_without_weights_names_every_format() -> None:
     assert "readme.txt" in str(caught.value)
 
 
+def test_every_format_stands_in_the_documentation() -> None:
+    page = PAGE.with_name("formats.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    for reader in READERS:
+        assert all(f"`{suffix}`" in rows[reader.name] for suffix in reader.suffixes)
+        assert (f"posprobe[{reader.extra}]" in rows[reader.name]) == bool(reader.extra)
+
+
 def test_a_missing_package_is_one_line_that_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,3 +192,31 @@ def test_a_quantised_tensor_says_how_it_was_stored() -> None:
     np.testing.assert_array_equal(stored.values, codes * 0.5)
     assert stored.info.quantisation == Quantisation("8 bits", 0.5)
     np.testing.assert_array_equal(checkpoint.read_rows("wpe.weight", [1, 3]), codes[[1, 3]] * 0.5)
+
+
+def test_components_below_the_steps_of_a_quantised_table_are_counted() -> None:
+    """Three strong directions, rounded to steps: what lies below is what rounding made."""
+    rng = np.random.default_rng(0)
+    step = 0.05
+    smooth = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 40))
+    values = np.round(smooth / step) * step
+    source = pp.Source(
+        reference="x", resolved="x", tensor="wpe.weight", quantisation=Quantisation("Q8_0", step)
+    )
+    table = pp.PositionTable(values, pp.Sequence(200), name="x", source=source)
+    analysis = pp.analyze(table, only="pca", nulls=0)
+    document = analysis.to_dict()
+    assert document["table"]["source"]["quantisation"] == {"name": "Q8_0", "step": step}
+    (note,) = document["table"]["notes"]
+    assert "Q8_0, in steps of 0.05" in note
+    assert "3 of 40 principal components lie above" in note
+    assert "may be rounding" not in note
+    assert "dequantised from Q8_0 in steps of 0.05" in str(page_of(document))
+    noise = np.round(rng.normal(0, 2 * step, size=(200, 40)) / step) * step
+    told = pp.analyze(replace(table, values=noise * 0.1), only="pca", nulls=0)
+    assert "99% of the variance count some that may be rounding" in told.table.notes[0]
+    # A sinusoid is known through its rounding.
+    waves = pp.sinusoidal(64, 16).values
+    rounded = np.round(waves / step) * step
+    assert fixed_formula(rounded, pp.Sequence(64), "F32") is None
+    assert fixed_formula(rounded, pp.Sequence(64), "F32", step)

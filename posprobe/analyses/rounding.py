@@ -34,6 +34,23 @@ def centring_error(largest: Any, count: int, eps: float = EPS) -> Any:
     return UNITS * max(eps, count * EPS) * largest
 
 
+def quantisation_floor(step: float, n: int, d: int) -> float:
+    """Return the singular value up to which components of a quantised table may be rounding.
+
+    Rounding to steps of ``step`` adds an error that is uniform in between, of variance
+    ``step² / 12`` (Bennett 1948, Bell System Technical Journal 27). The largest singular value of
+    ``[n, d]`` such errors is about ``(√n + √d) step / √12`` (Vershynin 2012, section 5.3).
+
+    Parameters
+    ----------
+    step
+        Distance between neighbouring values, in units of the table.
+    n, d
+        Its shape.
+    """
+    return float((np.sqrt(n) + np.sqrt(d)) * step / np.sqrt(12))
+
+
 def centred(values: Array, xp: ModuleType = np) -> tuple[Array, float]:
     """Subtract the mean row from a table; of equal rows nothing is left.
 

@@ -67,7 +67,9 @@ class _Waves:
         return np.asarray(waves)
 
 
-def fixed_formula(values: NDArray[np.floating[Any]], layout: Layout, dtype: str) -> str | None:
+def fixed_formula(
+    values: NDArray[np.floating[Any]], layout: Layout, dtype: str, step: float = 0.0
+) -> str | None:
     """Name the formula that a stored table follows, or None for a learned one.
 
     Known are the sinusoid (interleaved or in halves, sines or cosines first, exponents over ``d/2``
@@ -84,6 +86,8 @@ def fixed_formula(values: NDArray[np.floating[Any]], layout: Layout, dtype: str)
         How they are arranged; a sequence of ``k * k`` rows is tried as a square grid too.
     dtype
         Format in which the table is stored, such as ``F16``.
+    step
+        Distance between neighbouring values of a quantised table.
     """
     n, d = values.shape
     if not n or not d or d % 2:
@@ -91,7 +95,8 @@ def fixed_formula(values: NDArray[np.floating[Any]], layout: Layout, dtype: str)
     if not (np.abs(values[:, 0]) <= 2).all():  # no wave; nor is NaN
         return None
     first = values[:, 0].astype(np.float64)
-    tolerance = _ROUNDING.get(dtype, 1e-3) + n * 2.0**-23  # a float32 angle of n is that far off
+    # A float32 angle of n is that far off.
+    tolerance = max(_ROUNDING.get(dtype, 1e-3), step) + n * 2.0**-23
     for waves in (*_on_a_line(first, d, tolerance), *_on_a_grid(first, d, layout, tolerance)):
         if _equal(values, waves, tolerance):
             return waves.name

@@ -271,7 +271,7 @@ def read_table(
     name = _title(reference, encoding)
     begin, end, layout = cut(rows.layout, only or slice(None), name)
     notes, digest = rows.notes, None
-    if only is not None and is_long(info, rows):
+    if only is not None and is_long(info, rows) and not info.quantisation:
         positions, prefix = read_some(checkpoint, info, rows, begin, end)
         formula = fixed_formula(positions, layout, info.dtype) if begin == 0 else None
         more: tuple[str, ...] = (
@@ -282,7 +282,8 @@ def read_table(
         info = stored.info
         digest, values = stored.sha256, rows_of(stored.values, rows)
         positions = np.delete(values, rows.special, axis=0) if rows.special else values
-        formula = fixed_formula(positions, rows.layout, info.dtype)
+        step = info.quantisation.step if info.quantisation else None
+        formula = fixed_formula(positions, rows.layout, info.dtype, step or 0.0)
         positions, prefix = positions[begin:end], values[[row.row for row in rows.prefix]]
         more = order_note(values, rows.skip)
     if formula:

@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses import Result
+from posprobe.analyses import PCA, Result
+from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Array, Device, check_device, positions
 from posprobe.errors import InvalidTable, UsageError
@@ -249,7 +250,30 @@ def analyze(
     results = {name: inputs.results[name] for name in chosen}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
     made = environment(given.device, seed, command)
+    if note := quantisation_note(table, results):
+        table = replace(table, notes=(*table.notes, note))
     return Analysis(table, results, block, made, tokens, told or None)
+
+
+def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> str:
+    """Say which components of a quantised table may be rounding; empty where none was quantised."""
+    quantised, components = table.source.quantisation, results.get("pca")
+    if quantised is None or not quantised.step or not isinstance(components, PCA):
+        return ""
+    values = components.singular_values
+    floor = quantisation_floor(quantised.step, *table.shape)
+    above = int((values > floor).sum())
+    text = (
+        f"the numbers were dequantised from {quantised.name}, in steps of {quantised.step:.3g}: "
+        f"rounding to them makes singular values up to {floor:.3g}, and {above} of {len(values)} "
+        "principal components lie above that"
+    )
+    needed = {share: components.components_for(share) or 0 for share in (0.9, 0.95, 0.99)}
+    shares = [share for share, count in needed.items() if count > above]
+    if shares:
+        listed = " and ".join(f"{share:.0%}" for share in shares)
+        text += f"; the components for {listed} of the variance count some that may be rounding"
+    return text
 
 
 def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> None:
