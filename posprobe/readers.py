@@ -107,7 +107,8 @@ READERS: tuple[Reader, ...] = (
         weights=("flax_model.msgpack", "flax_model.msgpack.index.json"),
     ),
     Reader(
-        "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx", weights=("model.onnx",),
+        "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx",
+        weights=("model.onnx", "onnx/model.onnx"),
         packages=("onnx",), extra="onnx", ranged="posprobe.checkpoints.onnx:read_onnx",
     ),
     Reader(

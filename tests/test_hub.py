@@ -1122,15 +1122,17 @@ def test_external_data_of_onnx_are_read_by_range(server: Hub, tmp_path: Path) ->
         location="model.onnx_data", size_threshold=0,
     )  # fmt: skip
     files: dict[str, bytes | Sparse] = {
-        "model.onnx": (tmp_path / "model.onnx").read_bytes(),
-        "model.onnx_data": Sparse(10**9, {0: (tmp_path / "model.onnx_data").read_bytes()}),
+        "config.json": b'{"model_type": "gpt2"}',
+        "onnx/model.onnx": (tmp_path / "model.onnx").read_bytes(),
+        "onnx/model.onnx_data": Sparse(10**9, {0: (tmp_path / "model.onnx_data").read_bytes()}),
     }
     server.add("me/model", files)
     found = open_hub("me/model", None, offline=False)
     assert found.format == "ONNX"
     assert found.read("wpe.weight").values.tobytes() == values.tobytes()
     assert server.sent("model.onnx_data") < values.nbytes + 2**17
-    server.add("me/partial", {"model.onnx": files["model.onnx"]})
+    assert found.config["model_type"] == "gpt2"
+    server.add("me/partial", {"model.onnx": files["onnx/model.onnx"]})
     with pytest.raises(InvalidCheckpoint, match="not in the repository"):
         open_hub("me/partial", None, offline=False).read("wpe.weight")
 

@@ -349,6 +349,7 @@ def test_external_data_are_read_in_part(tmp_path: Path) -> None:
     info = checkpoint.tensors["pos_embed"]
     few = ("model.onnx_data", info.start, info.start + 3 * 32)  # do its rows differ?
     assert files.asked[1:] == [few, ("model.onnx_data", info.start, info.stop)]
+    assert np.array_equal(checkpoint.read_rows("pos_embed", [2, 3, 7]), TABLE[[2, 3, 7]])
 
 
 def at(key: str, value: str) -> Callable[[onnx.ModelProto], object]:

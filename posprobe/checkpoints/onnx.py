@@ -128,7 +128,7 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     return Checkpoint(
         name,
         shown,
-        lambda info: content(stored[info.name]),
+        lambda info: content(stored.get(info.name, info)),  # some rows have a name of their own
         dequantise=dequantise,
         uses={key: uses[info.name] for key, info in stored.items() if info.name in uses},
     )
@@ -247,7 +247,8 @@ def _info(key: str, tensor: onnx.TensorProto, copy: _Copy, file: str) -> TensorI
             f"{length} bytes from byte {start} of {location[:80]!r}. The file is damaged: download "
             "it again."
         )
-    return replace(info, file=str(path), start=start, stop=start + expected)
+    beside = str(PurePosixPath(file).parent / path)
+    return replace(info, file=beside, start=start, stop=start + expected)
 
 
 def _size(info: TensorInfo) -> int:
