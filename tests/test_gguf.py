@@ -22,7 +22,7 @@ from posprobe.errors import InvalidCheckpoint, MissingExtra, PosprobeError
 from posprobe.families import find_encodings, inspect
 from posprobe.families.build import build_scheme
 from posprobe.families.formats import translated
-from posprobe.schemes import LinearBias, Rotary
+from posprobe.schemes import LinearBias, RelativeBias, Rotary
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.standard_normal((16, 256)).astype(np.float32)
@@ -319,6 +319,8 @@ def test_the_buckets_of_t5_are_those_of_transformers(tmp_path: Path) -> None:
         (theirs,) = (
             s for s in pp.load_schemes(str(tmp_path / "model.safetensors")) if part in s.name
         )
+        assert isinstance(found, RelativeBias)
+        assert isinstance(theirs, RelativeBias)
         assert found.causal == theirs.causal == (part == "decoder")
         assert np.array_equal(found.curves(40), theirs.curves(40))
 
