@@ -32,7 +32,7 @@ class Reader:
     name
         What people call the format.
     suffixes
-        Endings of file names.
+        Endings of file names; none for a format that is known by the names under ``weights``.
     opener
         ``module:function`` of what opens one file: it takes a `pathlib.Path` and returns a
         `posprobe.checkpoints.Checkpoint`. The module is imported when a file is opened.
@@ -68,7 +68,8 @@ class Reader:
     own_name_only: bool = False
 
     def __post_init__(self) -> None:
-        if not self.suffixes or not all(suffix.startswith(".") for suffix in self.suffixes):
+        known = self.suffixes or self.weights
+        if not known or not all(suffix.startswith(".") for suffix in self.suffixes):
             raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
         module, _, function = self.opener.partition(":")
         if not all(map(str.isidentifier, (*module.split("."), function))):
@@ -107,6 +108,10 @@ READERS: tuple[Reader, ...] = (
         weights=("flax_model.msgpack", "flax_model.msgpack.index.json"),
     ),
     Reader(
+        "Orbax", (), "posprobe.checkpoints.orbaxfile:open_orbax", weights=("_METADATA",),
+        packages=("tensorstore",), extra="orbax", beside=("*",),
+    ),
+    Reader(
         "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx",
         weights=("model.onnx", "onnx/model.onnx"),
         packages=("onnx",), extra="onnx", ranged="posprobe.checkpoints.onnx:read_onnx",
@@ -143,7 +148,7 @@ def reader_of(name: str, start: bytes = b"") -> Reader | None:
         Its first `MAGIC` bytes; empty where nothing was read of it yet.
     """
     for readers in tables():
-        named = [reader for reader in readers if name.endswith(reader.suffixes)]
+        named = [each for each in readers if name.endswith(each.suffixes) or name in each.weights]
         for reader in named or readers:
             if start and any(map(start.startswith, reader.magic)):
                 return reader
@@ -164,7 +169,7 @@ def suffixes_of(readers: Iterable[Reader]) -> tuple[str, ...]:
 
 
 def _suffix(name: str, reader: Reader) -> str:
-    return max((s for s in reader.suffixes if name.endswith(s)), key=len)
+    return max((s for s in reader.suffixes if name.endswith(s)), key=len, default=name)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ known numbers (``tools/format_samples.py``).
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import tracemalloc
 import zipfile
@@ -58,6 +59,30 @@ def test_the_parameter_is_read_bit_for_bit(file: str, seed: int, family: str | N
     assert not table.dropped
     assert not table.prefix_rows
     assert table.source.format == ("Flax" if file.endswith(".msgpack") else "HDF5")
+
+
+@pytest.mark.parametrize("folder", ["orbax", "orbax_zarr"])
+def test_orbax_s_two_layouts(folder: str, tmp_path: Path) -> None:
+    table = pp.load(str(FOLDER / folder))
+    assert table.values.tobytes() == numbers((12, 8), 0).tobytes()
+    assert (table.family, table.source.format) == ("bert", "Orbax")
+    kernel = open_local(FOLDER / folder).read("params/bert/pooler/kernel").values
+    expected = torch.from_numpy(numbers((8, 8), 2)).bfloat16().float().numpy()
+    np.testing.assert_array_equal(kernel, expected)
+    copy = shutil.copytree(FOLDER / folder, tmp_path / "damaged")
+    for path in copy.rglob("*"):
+        if path.is_file() and path.name != "_METADATA":
+            path.write_bytes(path.read_bytes()[:40])
+    with pytest.raises(InvalidCheckpoint, match=r"position_embeddings.*cannot be read"):
+        pp.load(str(copy))
+    for odd in ("{}", '{"tree_metadata": {"a": {}}}', '{"tree_metadata": [1]}', "[]"):
+        (copy / "_METADATA").write_text(odd)
+        with pytest.raises(InvalidCheckpoint, match=r"^_METADATA: (it|a JSON)"):
+            open_local(copy)
+    entry = {"key_metadata": [{"key": "../../etc"}], "value_metadata": {"value_type": "np.ndarray"}}
+    (copy / "_METADATA").write_text(json.dumps({"tree_metadata": {"a": entry}}))
+    with pytest.raises(InvalidCheckpoint, match="has no name"):
+        open_local(copy)
 
 
 def test_kerashub_s_patches_come_after_cls() -> None:

@@ -135,7 +135,7 @@ def test_every_reader_is_there_and_is_told_from_the_others() -> None:
         for package in reader.packages:
             assert not re.search(rf"^(import|from) {package}\b", source, re.MULTILINE)
         for name in reader.weights:
-            assert reader_of(name.replace(".index.json", reader.suffixes[0])) is reader
+            assert reader_of(name.replace(".index.json", "".join(reader.suffixes[:1]))) is reader
     for suffix in set(SUFFIXES) - {".index.json"}:  # of readers that share one, bytes decide
         assert all(reader.magic for reader in [r for r in READERS if suffix in r.suffixes][1:])
     with pytest.raises(ValueError, match="begin with a dot"):
@@ -168,7 +168,7 @@ def test_a_missing_package_is_one_line_that_names_the_extra(
     monkeypatch.setattr(local, "find_spec", lambda _: None)
     for reader in READERS:
         if reader.packages:
-            path = tmp_path / f"weights{reader.suffixes[0]}"
+            path = tmp_path / (f"x{reader.suffixes[0]}" if reader.suffixes else reader.weights[0])
             path.write_bytes(reader.magic[0] if reader.magic else b"0")
             with pytest.raises(MissingExtra) as caught:
                 open_local(path)

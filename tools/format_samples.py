@@ -3,8 +3,8 @@
 They are kept in ``tests/data/formats``, since Keras, KerasHub, JAX and Flax take longer to import
 than the tests may. In an environment that has them, one library at a time:
 ``python tools/format_samples.py keras`` (Keras 3.15.1 and KerasHub 0.32.0, installed without what
-it depends on, made the files) and ``python tools/format_samples.py flax`` (Flax 0.12.8). Each
-parameter holds the numbers of `numbers`, so that the tests know all of them.
+it depends on, made the files) and ``python tools/format_samples.py flax`` (Flax 0.12.8 and
+Orbax 0.12.8). Each parameter holds the numbers of `numbers`, so that the tests know all of them.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def flax_files() -> None:
     """Write what ``flax.serialization`` makes of parameters, whole and in pieces."""
     import flax.serialization
     import ml_dtypes
+    import orbax.checkpoint
 
     model = {
         "bert": {
@@ -93,6 +94,12 @@ def flax_files() -> None:
     }
     content = flax.serialization.msgpack_serialize(trained)
     (FOLDER / "pieces.msgpack").write_bytes(content)
+    for ocdbt in (True, False):
+        saver = orbax.checkpoint.PyTreeCheckpointer(use_ocdbt=ocdbt)
+        name = "orbax" if ocdbt else "orbax_zarr"
+        saver.save(FOLDER / name, {"params": model, "step": 3}, force=True)
+        for beside in ("commit_success.txt", "_CHECKPOINT_METADATA", "_sharding"):
+            (FOLDER / name / beside).unlink()  # they name this machine
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ _ARRAY = 1
 #: The key of an array that Flax cut into pieces, which it does from 1 GiB on.
 _CHUNKED = "__msgpack_chunked_array__"
 #: What training keeps beside the weights.
-_TRAINING = re.compile(r"^(?:opt_state|optimizer/state|state/param_states)/")
-_DTYPES = {
+TRAINING = re.compile(r"^(?:opt_state|optimizer/state|state/param_states)/")
+DTYPES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
 }  # fmt: skip
@@ -63,7 +63,7 @@ def open_flax(path: Path) -> Checkpoint:
         raise InvalidCheckpoint(f"{path.name}: it holds no arrays. Pass the model's weights.")
     tensors = {
         name: TensorInfo(
-            name, shape, _DTYPES.get(dtype, dtype), path.name,
+            name, shape, DTYPES.get(dtype, dtype), path.name,
             *((parts[0].start, parts[0].stop) if len(parts) == 1 else ()),
         )
         for name, (shape, dtype, parts) in pieces.items()
@@ -144,7 +144,7 @@ def _array(data: memoryview[int], begin: int) -> _Array:
         raise ValueError("an array has no format")
     dtype = bytes(_piece(data, at, size)).decode("ascii")
     kind, size, at = _head(data, at + size)
-    known = _DTYPES.get(dtype, dtype)
+    known = DTYPES.get(dtype, dtype)
     if kind != "text" or at + size != len(data):
         raise ValueError(f"an array of shape {shape} has no bytes")
     if known in FLOATS and size != math.prod(shape) * int(FLOATS[known][-1]):
@@ -212,7 +212,7 @@ def _joined(
     for name, item in found.items():
         if isinstance(item, _Array) and not (inside and name.startswith(inside)):
             joined[name] = item.shape, item.dtype, (item,)
-    return {name: item for name, item in joined.items() if not _TRAINING.match(name)}
+    return {name: item for name, item in joined.items() if not TRAINING.match(name)}
 
 
 def _numbered(found: dict[str, Any], place: str) -> list[Any]:

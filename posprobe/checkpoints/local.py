@@ -18,6 +18,7 @@ from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
 from posprobe.readers import (
     MAGIC,
     READERS,
+    WEIGHTS,
     Reader,
     load_opener,
     reader_of,
@@ -83,7 +84,7 @@ def open_local(path: Path) -> Checkpoint:
         if path.is_dir():
             entries = list(path.iterdir())
             files = [entry.name for entry in entries if entry.is_file()]
-            if not any(name.endswith((*suffixes_of(READERS), ".index.json")) for name in files):
+            if not any(map(_is_weights, files)):
                 _refuse_shelf(path, entries)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
@@ -104,6 +105,10 @@ def open_local(path: Path) -> Checkpoint:
         ) from error
 
 
+def _is_weights(name: str) -> bool:
+    return name in WEIGHTS or name.endswith((*suffixes_of(READERS), ".index.json"))
+
+
 def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
     """Refuse a folder without weights that has checkpoints below it, and name them.
 
@@ -113,7 +118,6 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
         If there are any, one or two levels below.
     """
     found: list[str] = []
-    suffixes = suffixes_of(READERS)
     waiting = [(entry, 1) for entry in sorted(entries) if entry.is_dir()][:MOST_FOLDERS]
     for number, (folder, level) in enumerate(waiting):  # it grows
         if number == MOST_FOLDERS or len(found) > MOST_NAMED:
@@ -122,7 +126,7 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
             inside = sorted(islice(folder.iterdir(), MOST_FILES))
         except OSError:
             continue
-        if any(entry.name.endswith(suffixes) and entry.is_file() for entry in inside):
+        if any(_is_weights(entry.name) and entry.is_file() for entry in inside):
             found.append(str(folder))
         elif level < _LEVELS:
             waiting += [(entry, level + 1) for entry in inside if entry.is_dir()]
@@ -226,7 +230,9 @@ def require(reader: Reader, file: str) -> None:
 
 def known_formats() -> str:
     """List the formats that can be read, with their suffixes."""
-    return ", ".join(f"{reader.name} ({', '.join(reader.suffixes)})" for reader in READERS)
+    return ", ".join(
+        f"{reader.name} ({', '.join(reader.suffixes or reader.weights)})" for reader in READERS
+    )
 
 
 def refuse_pipe(path: Path) -> None:

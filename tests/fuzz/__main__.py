@@ -42,6 +42,7 @@ from fuzz.runner import Runner, runner  # noqa: E402
 CLASSES = {
     "headers": 220,
     "arrays": 160,
+    "formats": 80,
     "configurations": 130,
     "options": 100,
     "text": 100,

@@ -232,6 +232,23 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
         with zipfile.ZipFile(place) as archive:
             content = archive.read(f"{tensor}.npy")
         return _sound(np.load(io.BytesIO(content), allow_pickle=False))
+    if place.suffix in (".h5", ".keras"):
+        import h5py
+
+        content = place.read_bytes()
+        if place.suffix == ".keras":
+            with zipfile.ZipFile(place) as archive:
+                content = archive.read("model.weights.h5")
+        with h5py.File(io.BytesIO(content)) as file:
+            return np.asarray(file[tensor][()])
+    if place.suffix == ".msgpack":
+        import msgpack
+
+        tree = msgpack.unpackb(place.read_bytes())
+        for part in tensor.split("/"):
+            tree = tree[part]
+        shape, dtype, data = msgpack.unpackb(tree.data)
+        return np.frombuffer(data, dtype).reshape(shape)
     import argparse
 
     import torch
