@@ -48,6 +48,9 @@ class Reader:
     beside
         Names of further files that it reads, with ``{name}`` for the file's own name, ``{stem}``
         for that without its suffix, and ``*``; from the Hub they are downloaded as well.
+    ranged
+        ``module:function`` of what opens a file of which only parts are needed: it takes
+        `posprobe.checkpoints.files.Files` and the file's name. From the Hub no other byte is read.
     own_name_only
         Whether such a file is read only where it is named itself: that a folder holds a ``.csv``
         says nothing about weights.
@@ -61,6 +64,7 @@ class Reader:
     packages: tuple[str, ...] = ()
     extra: str = ""
     beside: tuple[str, ...] = ()
+    ranged: str = ""
     own_name_only: bool = False
 
     def __post_init__(self) -> None:
@@ -106,6 +110,21 @@ READERS: tuple[Reader, ...] = (
     Reader(
         "Orbax", (), "posprobe.checkpoints.orbaxfile:open_orbax", weights=("_METADATA",),
         packages=("tensorstore",), extra="orbax", beside=("*",),
+    ),
+    Reader(
+        "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx",
+        weights=("model.onnx", "onnx/model.onnx"),
+        packages=("onnx",), extra="onnx", ranged="posprobe.checkpoints.onnx:read_onnx",
+    ),
+    Reader(
+        "GGUF", (".gguf",), "posprobe.checkpoints.gguf:open_gguf", magic=(b"GGUF",),
+        ranged="posprobe.checkpoints.gguf:read_gguf",
+    ),
+    Reader("ggml", (".bin",), "posprobe.checkpoints.ggml:open_ggml", magic=(b"lmgg",)),
+    Reader(
+        "TensorFlow checkpoint", (".index",), "posprobe.checkpoints.tensorflow:open_tensorflow",
+        weights=("bert_model.ckpt.index",),
+        ranged="posprobe.checkpoints.tensorflow:read_tensorflow",
     ),
     Reader(
         "text", (".csv",), "posprobe.checkpoints.csvfile:open_csv", own_name_only=True,
@@ -184,14 +203,14 @@ def added(group: str, kind: type[_T]) -> Iterator[_T]:
             )  # fmt: skip
 
 
-def load_opener(reader: Reader) -> Callable[..., Any]:
-    """Import what opens a reader's files.
+def load_opener(opener: str) -> Callable[..., Any]:
+    """Import what opens a reader's files: its ``opener`` or what it has as ``ranged``.
 
     Raises
     ------
     ImportError, AttributeError
         If a reader of another package names what is not there.
     """
-    module, _, function = reader.opener.partition(":")
-    opener: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return opener
+    module, _, function = opener.partition(":")
+    found: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return found

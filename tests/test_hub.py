@@ -1114,3 +1114,66 @@ def test_a_checkpoint_of_the_hub_is_copied_at_another_size(server: Hub, tmp_path
     with pytest.raises(UnknownReference):
         write_checkpoint("someone/else", new, tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+# --- other formats by range ---
+
+
+def test_a_gguf_model_costs_its_header_and_the_table(server: Hub, tmp_path: Path) -> None:
+    from made_gguf import write
+
+    values = table(64, 256)
+    path = tmp_path / "model.gguf"
+    write(path, "gpt2", {"position_embd.weight": values}, lambda w: w.add_context_length(64))
+    content = path.read_bytes()
+    server.add("me/model", {"model.gguf": Sparse(10**9, {0: content})})
+    found = open_hub("me/model", None, offline=False)
+    assert found.config["gpt2.context_length"] == 64
+    assert found.read("position_embd.weight").values.tobytes() == values.tobytes()
+    header = len(content) - values.nbytes
+    assert server.sent("model.gguf") < 2 * header + 2**16 + values.nbytes
+    server.forget()
+    again = open_hub("me/model", None, offline=True)
+    assert again.read("position_embd.weight").values.tobytes() == values.tobytes()
+    assert server.sent() == 0
+
+
+def test_external_data_of_onnx_are_read_by_range(server: Hub, tmp_path: Path) -> None:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    values = table(64, 32)
+    graph = helper.make_graph([], "g", [], [], [numpy_helper.from_array(values, "wpe.weight")])
+    onnx.save(
+        helper.make_model(graph), tmp_path / "model.onnx", save_as_external_data=True,
+        location="model.onnx_data", size_threshold=0,
+    )  # fmt: skip
+    files: dict[str, bytes | Sparse] = {
+        "config.json": b'{"model_type": "gpt2"}',
+        "onnx/model.onnx": (tmp_path / "model.onnx").read_bytes(),
+        "onnx/model.onnx_data": Sparse(10**9, {0: (tmp_path / "model.onnx_data").read_bytes()}),
+    }
+    server.add("me/model", files)
+    found = open_hub("me/model", None, offline=False)
+    assert found.format == "ONNX"
+    assert found.read("wpe.weight").values.tobytes() == values.tobytes()
+    assert server.sent("model.onnx_data") < values.nbytes + 2**17
+    assert found.config["model_type"] == "gpt2"
+    server.add("me/partial", {"model.onnx": files["onnx/model.onnx"]})
+    with pytest.raises(InvalidCheckpoint, match="not in the repository"):
+        open_hub("me/partial", None, offline=False).read("wpe.weight")
+
+
+def test_a_tensorflow_checkpoint_is_read_by_range(server: Hub) -> None:
+    from pathlib import Path as Folder
+
+    real = Folder(__file__).parent / "data" / "tensorflow-bert"
+    data = "bert_model.ckpt.data-00000-of-00001"
+    files: dict[str, bytes | Sparse] = {
+        "bert_model.ckpt.index": (real / "bert_model.ckpt.index").read_bytes(),
+        data: Sparse(10**9, {0: (real / data).read_bytes()}),
+    }
+    server.add("me/bert", files)
+    found = open_hub("me/bert", None, offline=False)
+    assert found.read("bert/embeddings/position_embeddings").values.shape == (16, 8)
+    assert server.sent(data) < 2**17

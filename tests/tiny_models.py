@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import timm
 import torch
 import torchvision
@@ -654,4 +655,67 @@ def _fairseq_cases() -> Iterator[Case]:
         yield Case(f"fairseq-{label}", "fairseq-roberta", None, roberta(padding), save)
 
 
-CASES: tuple[Case, ...] = (*_text_cases(), *_vision_cases(), *_fairseq_cases())
+# --- llama.cpp and whisper.cpp ---
+
+
+def save_gguf(tiny: Tiny, folder: Path, *, arch: str) -> str:
+    """Save a table and its length as llama.cpp's converter of text models does."""
+    from made_gguf import write
+
+    folder.mkdir()
+    rows = tiny.rows.numpy()
+    return write(
+        folder / "model.gguf", arch, {"position_embd.weight": rows},
+        lambda writer: writer.add_context_length(len(rows)),
+    )  # fmt: skip
+
+
+def save_mmproj(tiny: Tiny, folder: Path) -> str:
+    """Save the tensors of an image encoder that say something about position."""
+    from made_gguf import write
+
+    def sizes(writer: Any) -> None:
+        writer.add_uint32("clip.vision.image_size", tiny.model.config.image_size)
+        writer.add_uint32("clip.vision.patch_size", tiny.model.config.patch_size)
+
+    folder.mkdir()
+    tokens = dict.fromkeys(["v.class_embd"] if tiny.tokens else [], np.zeros(16, np.float32))
+    tensors = {**tokens, "v.position_embd.weight": tiny.rows.numpy()}
+    return write(folder / "mmproj.gguf", "clip", tensors, sizes)
+
+
+def save_ggml(tiny: Tiny, folder: Path) -> str:
+    """Save both tables of a Whisper under the names of OpenAI's release."""
+    from made_gguf import write_whisper
+
+    folder.mkdir()
+    tensors = {
+        f"{part}.positional_embedding": find(tiny.model, f"{part}.embed_positions.weight").data
+        for part in ("encoder", "decoder")
+    }
+    return write_whisper(
+        folder / "ggml-tiny.bin", {name: table.numpy() for name, table in tensors.items()}
+    )
+
+
+def _ggml_cases() -> Iterator[Case]:
+    for arch, model_type, name, table, config in (
+        ("bert", "bert", "BertModel", BERT, _SIZE),
+        ("gpt2", "gpt2", "GPT2Model", "wpe.weight", _GPT),
+        ("starcoder", "gpt_bigcode", "GPTBigCodeModel", "wpe.weight", _GPT),
+    ):
+        family = "bert" if arch == "bert" else "gpt2"
+        build = partial(hf_text, name, table, **config)
+        yield Case(f"gguf-{arch}", family, model_type, build, partial(save_gguf, arch=arch))
+    square: dict[str, Any] = {"image_size": 28, "patch_size": 7}
+    for name, tokens in (("CLIPVisionModel", ("class_embedding",)), ("SiglipVisionModel", ())):
+        build = partial(hf_vision, name, CLIP, tokens=tokens, **square)
+        yield Case(f"gguf-{name}", "llama.cpp-vision", "mmproj_vision", build, save_mmproj)
+    for part, kind in (("encoder", "fixed"), ("decoder", "learned")):
+        build = partial(hf_whisper, "WhisperModel", part)
+        yield Case(f"ggml-{part}", "whisper", "whisper", build, save_ggml, f"#{part}", kind)
+
+
+CASES: tuple[Case, ...] = (
+    *_text_cases(), *_vision_cases(), *_fairseq_cases(), *_ggml_cases(),
+)  # fmt: skip

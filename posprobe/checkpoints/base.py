@@ -85,9 +85,10 @@ class ShardedTensors(Mapping[str, TensorInfo]):
 
 
 Fetch: TypeAlias = Callable[[TensorInfo], "bytes | memoryview[int]"]
-#: Turns the stored bytes of a quantised tensor into its values, in its shape, and their step.
+#: Turns the stored bytes of a quantised tensor into its values, in its shape, and their step
+#: (None where it has none).
 Dequantise: TypeAlias = Callable[
-    [TensorInfo, "bytes | memoryview[int]"], tuple[NDArray[np.floating[Any]], float]
+    [TensorInfo, "bytes | memoryview[int]"], tuple[NDArray[np.floating[Any]], float | None]
 ]
 
 
@@ -111,6 +112,9 @@ class Checkpoint:
         For formats with quantised tensors, what turns their stored bytes into values.
     format
         Of its files, as `posprobe.readers` names it.
+    uses
+        Tensors that the file itself shows to be tables of positions, whatever they are called, and
+        how it does.
     """
 
     location: str
@@ -120,6 +124,7 @@ class Checkpoint:
     revision: str | None = None
     dequantise: Dequantise | None = None
     format: str = ""
+    uses: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, name: str) -> StoredTensor:
         """Read one tensor of a float format, or a quantised one as the floats it stands for.

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from glob import escape
 from pathlib import Path, PurePosixPath
@@ -32,11 +32,12 @@ from posprobe.checkpoints.local import (
     read_index,
     require,
 )
+from posprobe.checkpoints.remote import RemoteFiles
 from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, Unreachable
 from posprobe.progress import aside
-from posprobe.readers import Reader, reader_of
+from posprobe.readers import Reader, load_opener, reader_of
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
@@ -119,8 +120,28 @@ def _open(repo: _Repo) -> Checkpoint:
     if reader is None or reader.name == "safetensors":
         return _open_safetensors(repo, file, shards, config)
     require(reader, f"{repo.id}/{file}")  # better known before a download than after it
+    if reader.ranged and not shards:
+        opened: Checkpoint = load_opener(reader.ranged)(_files(repo), file)
+        return replace(
+            opened,
+            location=repo.id,
+            config={**opened.config, **config},
+            revision=repo.commit,
+            format=reader.name,
+        )
     paths = _download(repo, [*parts, *_beside(repo, reader, parts)])
     return open_files(paths[: len(parts)], repo.id, config, shards, repo.commit)
+
+
+def _files(repo: _Repo) -> RemoteFiles:
+    """Give the files of a commit to readers that need only parts of them."""
+    return RemoteFiles(
+        (repo.id, repo.commit),
+        frozenset(repo.files),
+        functools.partial(_local, repo),
+        functools.partial(_remote, repo),
+        lambda file: _download(repo, [file])[0],
+    )
 
 
 def _beside(repo: _Repo, reader: Reader, parts: Iterable[str]) -> list[str]:

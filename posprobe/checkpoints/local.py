@@ -184,7 +184,7 @@ def open_files(
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
-    ) -> tuple[NDArray[np.floating[Any]], float]:
+    ) -> tuple[NDArray[np.floating[Any]], float | None]:
         reader = opened[info.file].dequantise
         assert reader is not None  # noqa: S101 - only what has one says that it is quantised
         return reader(info, data)
@@ -206,7 +206,7 @@ def _open_one(path: Path) -> Checkpoint:
             f"are {known_formats()}, and a folder that holds weights."
         )
     require(reader, path.name)
-    opened: Checkpoint = load_opener(reader)(path)
+    opened: Checkpoint = load_opener(reader.opener)(path)
     return replace(opened, format=reader.name)
 
 

@@ -121,6 +121,11 @@ def _find(checkpoint: Checkpoint, families: tuple[Family, ...]) -> tuple[Encodin
         for name in names
         for table in _tables(checkpoint, checkpoint.tensors[name], parts, known)
     ]
+    tables += [
+        table
+        for name, use in checkpoint.uses.items()
+        if name not in names and (table := _used(checkpoint, name, use, parts)) is not None
+    ]
     relative = list(_relative(checkpoint))
     stored = list(_stored_rotary(checkpoint))
     others = list(_configured(parts)) or stored
@@ -220,6 +225,26 @@ def _table(
         rows, why = counted
         return Encoding("learned", "", why, info, TableRule(()), rows=rows)
     return by_name or _generic(checkpoint, info)
+
+
+def _used(checkpoint: Checkpoint, name: str, use: str, parts: tuple[Part, ...]) -> Encoding | None:
+    """Read a tensor as a table since it is used as one, whatever it is called."""
+    info = checkpoint.tensors[name]
+    place = use.rpartition(" ")[2]  # the node that uses it, which is named after its module
+    why = f"its use: {use}"
+    if (counted := count_rows(checkpoint, info, part_for(place, parts))) is not None:
+        rows, reason = counted
+        found = Encoding("learned", "", f"{why}; {reason}", info, TableRule(()), rows=rows)
+    elif (whole := _whole(checkpoint, info, why)) is not None:
+        found = whole
+    else:
+        return None
+    words = re.split(r"[._/]", place)
+    note = f"the name {name} tells nothing: it is taken for positions since {use}"
+    rows_noted = found.rows and replace(found.rows, notes=(note, *found.rows.notes))
+    return replace(
+        found, name=next((part for part in _PARTS if part in words), ""), rows=rows_noted
+    )
 
 
 def _by_rules(

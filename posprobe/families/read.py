@@ -22,6 +22,7 @@ from posprobe.errors import (
 )
 from posprobe.families.build import build_scheme, scheme_of_formula
 from posprobe.families.find import LONGEST_NAME, Encoding, find_encodings
+from posprobe.families.formats import translated
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
 from posprobe.families.values import is_long, order_note, read_some, rows_of
@@ -234,7 +235,7 @@ def open_reference(
     if revision and (reference.is_path or ":" in source):
         raise UsageError(f"{source}: only Hub repositories have revisions. Leave out --revision.")
     if reference.is_path:
-        return open_local(Path(source))
+        return translated(open_local(Path(source)))
     kind, colon, name = source.partition(":")
     if colon and kind == "sample":
         # Where the package is installed says nothing: a sample is its name.
@@ -245,7 +246,7 @@ def open_reference(
         )
     from posprobe.checkpoints.hub import open_hub
 
-    return open_hub(source, revision or reference.revision, offline=offline)
+    return translated(open_hub(source, revision or reference.revision, offline=offline))
 
 
 def read_table(

@@ -87,6 +87,10 @@ class Family:
 
 
 _BERT = ("embeddings.position_embeddings.weight",)
+#: llama.cpp, whose converter leaves out rows that are no positions.
+_GGUF = ("position_embd.weight",)
+#: TensorFlow 1.
+_TF1 = "bert.embeddings.position_embeddings"
 _CLIP = "embeddings.position_embedding.weight"
 _VIT = ("embeddings.position_embeddings",)
 _BART = tuple(
@@ -95,7 +99,7 @@ _BART = tuple(
 )
 
 FAMILIES: tuple[Family, ...] = (
-    Family("bert", "BERT", ("bert",), (TableRule(_BERT),), ("bert",)),
+    Family("bert", "BERT", ("bert",), (TableRule((*_BERT, *_GGUF, _TF1)),), ("bert",)),
     Family("distilbert", "DistilBERT", ("distilbert",), (TableRule(_BERT),), ("distilbert",)),
     Family(
         "electra", "ELECTRA", ("electra",), (TableRule(_BERT),), ("electra",),
@@ -139,7 +143,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "gpt2", "GPT-2, GPT-Neo, GPT-BigCode", ("gpt2", "gpt_neo", "gpt_bigcode"),
-        (TableRule(("wpe.weight",)),),
+        (TableRule(("wpe.weight", *_GGUF)),),
     ),
     Family("openai-gpt", "OpenAI GPT", ("openai-gpt",), (TableRule(("positions_embed.weight",)),)),
     Family(
@@ -162,8 +166,13 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         "whisper", "Whisper", ("whisper",),
         (
-            TableRule(("decoder.embed_positions.weight",), name="decoder"),
-            TableRule(("encoder.embed_positions.weight",), name="encoder", fixed=True),
+            TableRule(
+                ("decoder.embed_positions.weight", "decoder.positional_embedding"), name="decoder"
+            ),
+            TableRule(
+                ("encoder.embed_positions.weight", "encoder.positional_embedding"), name="encoder",
+                fixed=True,
+            ),
         ),
         note="the decoder's table is learned, the encoder's is a sinusoid",
     ),
@@ -225,6 +234,12 @@ FAMILIES: tuple[Family, ...] = (
         "torchvision-vit", "torchvision: ViT", (),
         (TableRule(("encoder.pos_embedding",), grid=True, tokens=("CLS",)),),
         note="row 0 is CLS, then the patches row by row",
+    ),
+    Family(
+        "llama.cpp-vision", "llama.cpp: the image encoders of LLaVA and its kin (mmproj)",
+        ("mmproj_vision",),
+        (TableRule(("v.position_embd.weight",), grid=True, tokens="stored"),),
+        note="where there is a class embedding, row 0 is CLS, then the patches row by row",
     ),
     Family(
         "jax-vit", "the original ViT, Big Vision and SigLIP in JAX", (),

@@ -45,6 +45,7 @@ class RelativeRule:
 RULES: tuple[RelativeRule, ...] = (
     RelativeRule("buckets", ("relative_attention_bias.weight",), "T5's bias per bucket"),
     RelativeRule("buckets", ("relpos_bias.rel_embedding",), "T5X's bias per bucket"),
+    RelativeRule("buckets", ("attn_rel_b.weight",), "T5's bias per bucket, as llama.cpp has it"),
     RelativeRule("buckets", ("rel_attn_embed.weight",), "WavLM's bias per bucket"),
     RelativeRule("buckets", ("rel_pos_bias.weight",), "LayoutLM's bias per bucket"),
     RelativeRule("buckets", ("rel_pos_x_bias.weight",), "LayoutLM's bias per bucket across"),

@@ -150,7 +150,7 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
             "this checkpoint's: mend config.json."
         )
     words = re.split(r"[._]", found.tensors[0].name)
-    causal = "decoder" in words or bool(config.get("is_decoder"))
+    causal = bool({"decoder", "dec"} & set(words)) or bool(config.get("is_decoder"))
     offsets = np.arange(-reach, reach + 1)
     try:
         index = t5_buckets(offsets, buckets=buckets, max_distance=reach, bidirectional=not causal)

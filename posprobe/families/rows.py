@@ -19,6 +19,7 @@ from posprobe.tables import DroppedRow, Grid, Layout, PrefixRow, Sequence
 #: Embeddings of special tokens by the last part of their name.
 _TOKENS = {
     "cls_token": "CLS", "class_token": "CLS", "cls_embed": "CLS", "cls": "CLS",
+    "class_embd": "CLS",
     "dist_token": "distillation",
     "reg_token": "register", "register_tokens": "register", "reg_tokens": "register",
 }  # fmt: skip
@@ -323,8 +324,9 @@ def _token_options(checkpoint: Checkpoint, rule: TableRule) -> list[tuple[str, .
         # CrossViT numbers its two branches.
         token = _TOKENS.get(re.sub(r"_\d$", "", dotted(name).rpartition(".")[2]))
         shape = checkpoint.tensors[name].shape if token else ()
-        if token and len(shape) in (2, 3):
-            counts[token] = max(counts.get(token, 0), min(shape[-2], _MOST_TOKENS))
+        if token and len(shape) in (1, 2, 3):
+            count = min(shape[-2], _MOST_TOKENS) if len(shape) > 1 else 1
+            counts[token] = max(counts.get(token, 0), count)
     if not counts:
         # Only the table is there, so the tokens' own embeddings cannot tell.
         return [(), ("CLS",), ("CLS", "distillation")]

@@ -1,0 +1,248 @@
+"""What files of llama.cpp and whisper.cpp say of themselves, in the words of a config.json.
+
+A GGUF file states its sizes under keys such as ``llama.rope.freq_base``. They are translated here
+once, so that whatever reads a configuration reads these models too. The rules are those of
+llama.cpp's loader (``llama-hparams.h``, ``llama-model.cpp``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from posprobe.checkpoints import Checkpoint
+
+#: Architectures that transformers calls otherwise.
+_NAMES: Mapping[str, str] = {
+    "gptneox": "gpt_neox", "starcoder": "gpt_bigcode", "phi2": "phi", "command-r": "cohere",
+    "granitemoe": "granitemoe", "qwen2vl": "qwen2_vl", "modern-bert": "modernbert",
+    "jina-bert-v2": "jina_bert", "falcon": "falcon",
+}  # fmt: skip
+#: Architectures whose queries and keys llama.cpp turns in pairs of neighbours; it reorders the
+#: weights of Llama and its kin for that as it converts them.
+_NEIGHBOURS = frozenset({
+    "llama", "llada", "llama4", "deci", "baichuan", "starcoder", "internlm2", "minicpm", "xverse",
+    "command-r", "cohere2", "olmo", "arctic", "deepseek", "deepseek2", "plm", "chatglm", "granite",
+    "granitemoe", "granitehybrid", "chameleon", "bailingmoe", "neo-bert", "smollm3", "arcee",
+    "ernie4_5", "ernie4_5-moe", "mistral3", "llama-embed",
+})  # fmt: skip
+#: Architectures that rotate, and those with a linear bias, although their files may not say so.
+_ROTATING = frozenset({"falcon"})
+_LINEAR: Mapping[str, float] = {"bloom": 8.0, "refact": 8.0, "jina-bert-v2": 8.0}
+#: Keys below the architecture's name, by the key of a config.json.
+_SIZES: Mapping[str, str] = {
+    "max_position_embeddings": "context_length",
+    "hidden_size": "embedding_length",
+    "num_hidden_layers": "block_count",
+    "num_attention_heads": "attention.head_count",
+    "head_dim": "attention.key_length",
+    "sliding_window": "attention.sliding_window",
+    "relative_attention_num_buckets": "attention.relative_buckets_count",
+}
+
+
+#: The sizes of a Whisper by the names of whisper.cpp.
+_WHISPER: Mapping[str, str] = {
+    "n_vocab": "vocab_size", "n_audio_ctx": "max_source_positions", "n_audio_state": "d_model",
+    "n_audio_head": "encoder_attention_heads", "n_audio_layer": "encoder_layers",
+    "n_text_ctx": "max_target_positions", "n_text_head": "decoder_attention_heads",
+    "n_text_layer": "decoder_layers", "n_mels": "num_mel_bins",
+}  # fmt: skip
+
+
+def translated(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint whose configuration is in the words of a config.json.
+
+    What a config.json beside the file states counts more than what the file says.
+    """
+    config = checkpoint.config
+    if checkpoint.format == "ggml":
+        stated = {key: config[name] for name, key in _WHISPER.items() if name in config}
+        return replace(checkpoint, config={"model_type": "whisper", **stated, **config})
+    if checkpoint.format == "GGUF":
+        return replace(checkpoint, config={**as_config(config), **config})
+    return checkpoint
+
+
+def as_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate the settings of a GGUF file.
+
+    Parameters
+    ----------
+    settings
+        As stored, and the small tensors by which frequencies are divided as lists of numbers.
+
+    Returns
+    -------
+    dict
+        What a config.json would state; values are not checked.
+    """
+    arch = settings.get("general.architecture")
+    if not isinstance(arch, str):
+        return {}
+    if arch == "clip":
+        return _projector(settings)
+    prefix = f"{arch}."
+    stated = {
+        key.removeprefix(prefix): value
+        for key, value in settings.items()
+        if key.startswith(prefix) and value is not None
+    }
+    config: dict[str, Any] = {
+        key: _single(stated[name]) for key, name in _SIZES.items() if name in stated
+    }
+    config["model_type"] = _NAMES.get(arch, arch.replace("-", "_"))
+    most = stated.get("attention.max_alibi_bias") or _LINEAR.get(arch, 0.0)
+    if most:
+        config["attn_config"] = {"alibi": True, "alibi_bias_max": most}
+    elif arch in _ROTATING or any(key.startswith("rope.") for key in stated):
+        config |= _rotary(arch, stated, settings, config)
+    return config
+
+
+def _single(value: Any) -> Any:
+    """Take the first number that is not 0 of a list with one for each layer."""
+    if isinstance(value, list):
+        return next(filter(None, value), None)
+    return value
+
+
+def _rotary(
+    arch: str,
+    stated: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
+    parameters: dict[str, Any] = {"rope_theta": _plain(stated.get("rope.freq_base", 10_000.0))}
+    parameters |= _scaling(stated, settings, config)
+    sections = stated.get("rope.dimension_sections")
+    if isinstance(sections, list) and any(sections):
+        parameters["mrope_section"] = [size for size in sections if size]
+    rotary: dict[str, Any] = {"rope_parameters": parameters}
+    width = stated.get("rope.dimension_count")
+    if "attention.kv_lora_rank" in stated:  # the rotated part of a head has a width of its own
+        rotary["qk_rope_head_dim"] = width
+    elif width is not None:
+        rotary["rotary_dim"] = width
+        if "head_dim" not in config and "num_attention_heads" not in config:
+            rotary["head_dim"] = width
+    if arch in _NEIGHBOURS:
+        rotary["rope_interleave"] = True
+    local = stated.get("rope.freq_base_swa")
+    if local is not None:
+        # Both kinds of layers, under the names that transformers gives them.
+        rotary["rope_parameters"] = {
+            "full_attention": parameters,
+            "sliding_attention": {"rope_theta": _plain(local)},
+        }
+    return rotary
+
+
+def _scaling(
+    stated: Mapping[str, Any], settings: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Translate the rule that stretches the ladder of frequencies."""
+    original = stated.get("rope.scaling.original_context_length")
+    about: dict[str, Any] = {"original_max_position_embeddings": original} if original else {}
+    attention = _plain(stated.get("rope.scaling.attn_factor", 1.0))
+    long, short = (
+        _numbers(settings, f"rope_factors_{length}.weight") for length in ("long", "short")
+    )
+    if long and short:
+        return about | {
+            "rope_type": "longrope",
+            "long_factor": long,
+            "short_factor": short,
+            "attention_factor": attention,
+        }
+    if divisors := _numbers(settings, "rope_freqs.weight"):
+        return _divided(divisors, stated, config)
+    rule = stated.get("rope.scaling.type")
+    factor = _plain(stated.get("rope.scaling.factor"))
+    if factor is None and "rope.scale_linear" in stated:  # before there was a choice of rules
+        rule, factor = "linear", _plain(stated["rope.scale_linear"])
+    if rule not in ("linear", "yarn"):
+        return {"rope_type": "default"}
+    about |= {"rope_type": rule, "factor": factor}
+    if rule == "linear":
+        return about
+    for key, name in (("beta_fast", "yarn_beta_fast"), ("beta_slow", "yarn_beta_slow")):
+        if f"rope.scaling.{name}" in stated:
+            about[key] = _plain(stated[f"rope.scaling.{name}"])
+    if "rope.scaling.yarn_log_multiplier" in stated:
+        # llama.cpp moves this factor from the rotation to the logits, where it cancels.
+        about["attention_factor"] = attention
+    elif attention != 1.0 and all(
+        isinstance(x, float | int) and x > 0 for x in (attention, factor)
+    ):
+        about["attention_factor"] = attention * (0.1 * math.log(factor) + 1)
+    return about
+
+
+def _divided(
+    divisors: list[float], stated: Mapping[str, Any], config: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Name the rule of Llama 3 where the divisors are its own, else give them as they are.
+
+    The converter computes them from the rule's parameters and stores no parameter.
+    """
+    base = stated.get("rope.freq_base", 10_000.0)
+    pairs, factor = len(divisors), divisors[-1]
+    if factor > 1 and isinstance(base, int | float) and base > 1:
+        for original in (8192, 4096, 2048, 16384, 32768):
+            expected = []
+            for pair in range(pairs):
+                turns = original * base ** (-pair / pairs) / (2 * math.pi)
+                kept = min(max((turns - 1) / 3, 0.0), 1.0)
+                expected.append(1 / ((1 - kept) / factor + kept))
+            if all(map(_close, divisors, expected)):
+                return {
+                    "rope_type": "llama3",
+                    "factor": factor,
+                    "low_freq_factor": 1.0,
+                    "high_freq_factor": 4.0,
+                    "original_max_position_embeddings": original,
+                }
+    length = config.get("max_position_embeddings")
+    return {
+        "rope_type": "longrope",
+        "long_factor": divisors,
+        "short_factor": divisors,
+        "factor": 1.0,
+        "attention_factor": 1.0,
+        **({"original_max_position_embeddings": length} if length else {}),
+    }
+
+
+def _numbers(settings: Mapping[str, Any], name: str) -> list[float]:
+    found = settings.get(name)
+    if not isinstance(found, list) or not all(isinstance(number, float) for number in found):
+        return []
+    return [*map(_plain, found)]
+
+
+def _close(stored: float, expected: float) -> bool:
+    return math.isclose(stored, expected, rel_tol=1e-5)
+
+
+def _plain(number: Any) -> Any:
+    """Undo the rounding to float32 where that gives a number of six digits, such as 0.1."""
+    if not isinstance(number, float) or not math.isfinite(number):
+        return number
+    short = float(f"{number:.6g}")
+    return short if math.isclose(short, number, rel_tol=1e-7) else number
+
+
+def _projector(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Translate the settings of llama.cpp's encoders of images (``mmproj``)."""
+    keys = {
+        "image_size": "clip.vision.image_size",
+        "patch_size": "clip.vision.patch_size",
+        "num_hidden_layers": "clip.vision.block_count",
+        "hidden_size": "clip.vision.embedding_length",
+        "num_attention_heads": "clip.vision.attention.head_count",
+    }
+    stated = {key: settings[name] for key, name in keys.items() if settings.get(name) is not None}
+    return {"model_type": "mmproj_vision", **stated} if stated else {}

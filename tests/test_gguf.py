@@ -1,0 +1,491 @@
+"""GGUF and whisper.cpp's older files: what llama.cpp's converters write is read back."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from made_gguf import write, write_whisper
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.checkpoints import Checkpoint, open_local
+from posprobe.checkpoints.ggml import TYPES
+from posprobe.errors import InvalidCheckpoint, MissingExtra, PosprobeError
+from posprobe.families import find_encodings, inspect
+from posprobe.families.build import build_scheme
+from posprobe.families.formats import translated
+from posprobe.schemes import LinearBias, RelativeBias, Rotary
+
+RNG = np.random.default_rng(0)
+TABLE = RNG.standard_normal((16, 256)).astype(np.float32)
+
+
+def quant(name: str) -> gguf.GGMLQuantizationType:
+    return gguf.GGMLQuantizationType[name]
+
+
+def gpt2(writer: gguf.GGUFWriter) -> None:
+    writer.add_context_length(16)
+    writer.add_embedding_length(256)
+    writer.add_head_count(4)
+
+
+def test_a_table_is_read_bit_for_bit_and_nothing_else_is_found(tmp_path: Path) -> None:
+    words = RNG.standard_normal((30, 256)).astype(np.float16)
+    tensors: dict[str, NDArray[Any]] = {"token_embd.weight": words, "position_embd.weight": TABLE}
+    path = write(tmp_path / "model.gguf", "gpt2", tensors, gpt2)
+    table = pp.load(path)
+    assert table.values.tobytes() == TABLE.tobytes()
+    assert table.source.format == "GGUF"
+    assert table.source.quantisation is None
+    assert [item["scheme"] for item in inspect(path)] == ["learned"]
+
+
+def test_the_projector_of_clip_has_a_row_for_the_class(tmp_path: Path) -> None:
+    def vision(writer: gguf.GGUFWriter) -> None:
+        writer.add_uint32("clip.vision.image_size", 28)
+        writer.add_uint32("clip.vision.patch_size", 7)
+
+    tensors = {
+        "v.class_embd": RNG.standard_normal(8).astype(np.float32),
+        "v.position_embd.weight": RNG.standard_normal((17, 8)).astype(np.float32),
+    }
+    table = pp.load(write(tmp_path / "mmproj.gguf", "clip", tensors, vision))
+    assert table.values.tobytes() == tensors["v.position_embd.weight"][1:].tobytes()
+    assert [row.token for row in table.prefix_rows] == ["CLS"]
+    assert table.layout == pp.Grid(4, 4)
+
+
+EVEN = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]
+
+
+@pytest.mark.parametrize("kind", EVEN)
+def test_quantised_blocks_give_the_librarys_numbers_and_the_step(kind: str, tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "model.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2,
+        {"position_embd.weight": quant(kind)},
+    )  # fmt: skip
+    table = pp.load(path)
+    blocks = gguf.quants.quantize(TABLE, quant(kind))
+    assert np.array_equal(table.values, gguf.quants.dequantize(blocks, quant(kind)))
+    found = table.source.quantisation
+    assert found is not None
+    assert found.name == kind
+    # The scale is the first number of a block, in half precision.
+    scales = np.abs(blocks.reshape(-1, TYPES[quant(kind)][2])[:, :2].copy().view(np.float16))
+    assert found.step == pytest.approx(float(np.median(scales)), rel=1e-3)
+    for block, scale in zip(table.values.reshape(-1, 32), scales[:, 0], strict=True):
+        counted = np.diff(np.unique(block.astype(np.float64))) / float(scale)
+        assert np.allclose(counted, np.round(counted), atol=1e-2)
+    # A number is off by half a step at most; the largest of a block may be cut by one more.
+    assert np.abs(table.values - TABLE).max() <= 1.01 * scales.max()
+
+
+@pytest.mark.parametrize("kind", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
+def test_steps_of_nested_scales_are_those_between_values(kind: str, tmp_path: Path) -> None:
+    width, size = TYPES[quant(kind)][1:]
+    blocks = RNG.integers(0, 256, (64, size), dtype=np.uint8)
+    half = {"Q2_K": 80, "Q3_K": 108, "Q4_K": 0, "Q5_K": 0, "Q6_K": 208}[kind]
+    blocks[:, half : half + 2] = np.float16(0.01).reshape(1).view(np.uint8)
+    if kind in ("Q2_K", "Q4_K", "Q5_K"):
+        blocks[:, half + 2 : half + 4] = 0
+    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "gpt2")
+    writer.add_tensor("position_embd.weight", blocks, raw_dtype=quant(kind))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    stored = open_local(tmp_path / "model.gguf").read("position_embd.weight")
+    assert stored.values.shape == (64, width)
+    assert stored.info.quantisation is not None
+    # Within a run of 16 numbers, all of one scale, values are whole steps apart.
+    runs = stored.values.reshape(-1, 16).astype(np.float64)
+    gaps = [np.diff(np.unique(run)) for run in runs]
+    smallest = [gap[gap > 1e-9].min() for gap in gaps if (gap > 1e-9).any()]
+    step = stored.info.quantisation.step
+    assert step is not None
+    assert step <= 1.001 * float(np.median(smallest))
+    assert step >= 0.4 * float(np.median(smallest))
+
+
+def test_sizes_of_types_are_those_of_the_package() -> None:
+    theirs = {
+        int(kind): (kind.name, *sizes) for kind, sizes in gguf.constants.GGML_QUANT_SIZES.items()
+    }
+    assert {number: about for number, about in TYPES.items() if number in theirs} == {
+        number: about for number, about in theirs.items() if number in TYPES
+    }
+    assert {0, 1, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14, 30} <= set(theirs) & set(TYPES)
+
+
+def test_header_and_places_are_those_of_the_packages_reader(tmp_path: Path) -> None:
+    tensors = {f"blk.{n}.weight": RNG.standard_normal((n + 1, 3)).astype("f4") for n in range(5)}
+    path = write(tmp_path / "model.gguf", "gpt2", {**tensors, "position_embd.weight": TABLE}, gpt2)
+    ours = open_local(Path(path)).tensors
+    for theirs in gguf.GGUFReader(path).tensors:
+        info = ours[theirs.name]
+        assert info.shape == tuple(map(int, theirs.shape[::-1]))
+        assert (info.start, info.stop) == (theirs.data_offset, theirs.data_offset + theirs.n_bytes)
+
+
+def test_only_header_and_table_are_read(tmp_path: Path) -> None:
+    path = Path(write(tmp_path / "model.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2))
+    content = path.read_bytes()
+    header = len(content) - TABLE.nbytes
+    touched: list[tuple[int, int]] = []
+
+    def read(start: int, stop: int) -> bytes:
+        touched.append((start, stop))
+        return content[start:stop]
+
+    from posprobe.checkpoints.gguf import parse_header
+
+    size = 2**39  # as if a model of 512 GB came behind the table
+    tensors, _ = parse_header(read, size, "model.gguf")
+    assert max(stop for _, stop in touched) <= header
+    assert tensors["position_embd.weight"].stop == len(content)
+
+
+# --- encodings without a table ---
+
+
+def rotary(path: str) -> Rotary:
+    (found,) = pp.load_schemes(path)
+    assert isinstance(found, Rotary)
+    return found
+
+
+def llama(writer: gguf.GGUFWriter) -> None:
+    writer.add_context_length(4096)
+    writer.add_embedding_length(256)
+    writer.add_head_count(4)
+    writer.add_rope_dimension_count(64)
+    writer.add_rope_freq_base(500_000.0)
+
+
+def same_as_config(path: str, folder: Path, config: Mapping[str, Any]) -> None:
+    """Compare with the scheme that a config.json of transformers gives."""
+    import json
+
+    from safetensors.numpy import save_file
+
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"x": np.zeros(1, np.float32)}, folder / "model.safetensors")
+    ours, theirs = rotary(path), rotary(str(folder))
+    assert np.allclose(ours.frequencies(), theirs.frequencies(), rtol=2e-6, atol=0)
+    assert ours.attention_factor() == pytest.approx(theirs.attention_factor(), rel=1e-6)
+    assert (ours.head_dim, ours.base, ours.rule) == (theirs.head_dim, theirs.base, theirs.rule)
+    assert ours.max_positions == theirs.max_positions
+    assert ours.training_length == theirs.training_length
+
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 256, "num_attention_heads": 4,
+    "max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+def test_a_rotary_ladder_is_that_of_the_configuration(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.gguf", "llama", {"x": TABLE}, llama)
+    config = {**LLAMA, "rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}}
+    same_as_config(path, tmp_path / "model", config)
+    assert rotary(path).interleaved  # llama.cpp reorders queries and keys
+    assert rotary(path).partial == 1.0
+
+
+def scaled(kind: str, factor: float, original: int | None = None) -> Callable[[Any], None]:
+    def add(writer: gguf.GGUFWriter) -> None:
+        llama(writer)
+        writer.add_rope_scaling_type(gguf.RopeScalingType(kind))
+        writer.add_rope_scaling_factor(factor)
+        if original:
+            writer.add_rope_scaling_orig_ctx_len(original)
+
+    return add
+
+
+@pytest.mark.parametrize(
+    ("add", "parameters"),
+    [
+        (scaled("linear", 4.0), {"rope_type": "linear", "factor": 4.0}),
+        (
+            scaled("yarn", 4.0, 1024),
+            {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024},
+        ),
+    ],
+    ids=["linear", "yarn"],
+)
+def test_rules_of_scaling_are_those_of_the_configuration(
+    add: Callable[[Any], None], parameters: dict[str, Any], tmp_path: Path
+) -> None:
+    path = write(tmp_path / "model.gguf", "llama", {"x": TABLE}, add)
+    config = {**LLAMA, "rope_parameters": {"rope_theta": 500_000.0, **parameters}}
+    same_as_config(path, tmp_path / "model", config)
+
+
+def test_the_divisors_of_llama_3_are_recognised_as_its_rule(tmp_path: Path) -> None:
+    # As the converter of llama.cpp computes them (section on Llama 3.1 of its model card).
+    divisors = []
+    for frequency in 500_000.0 ** -(np.arange(0, 64, 2) / 64):
+        wavelength = 2 * np.pi / frequency
+        if wavelength < 8192 / 4:
+            divisors.append(1.0)
+        elif wavelength > 8192:
+            divisors.append(8.0)
+        else:
+            smooth = (8192 / wavelength - 1) / 3
+            divisors.append(1 / ((1 - smooth) / 8 + smooth))
+    tensors = {"rope_freqs.weight": np.array(divisors, np.float32), "x": TABLE}
+    path = write(tmp_path / "model.gguf", "llama", tensors, llama)
+    parameters = {
+        "rope_type": "llama3", "rope_theta": 500_000.0, "factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+    }  # fmt: skip
+    same_as_config(path, tmp_path / "model", {**LLAMA, "rope_parameters": parameters})
+
+
+def test_other_divisors_divide_the_frequencies(tmp_path: Path) -> None:
+    divisors = np.linspace(1, 3, 32).astype(np.float32)
+    tensors = {"rope_freqs.weight": divisors, "x": TABLE}
+    found = rotary(write(tmp_path / "model.gguf", "llama", tensors, llama))
+    ladder = 500_000.0 ** -(np.arange(0, 64, 2) / 64)
+    assert np.allclose(found.frequencies(), ladder / divisors, rtol=1e-5, atol=0)
+    assert found.attention_factor() == 1.0
+
+
+def test_factors_of_longrope_are_read_from_their_tensors(tmp_path: Path) -> None:
+    def phi(writer: gguf.GGUFWriter) -> None:
+        llama(writer)
+        writer.add_rope_scaling_orig_ctx_len(1024)
+        writer.add_rope_scaling_attn_factors(1.19)
+
+    long, short = np.linspace(1, 40, 32, dtype="f4"), np.linspace(1, 2, 32, dtype="f4")
+    tensors = {"rope_factors_long.weight": long, "rope_factors_short.weight": short, "x": TABLE}
+    path = write(tmp_path / "model.gguf", "phi3", tensors, phi)
+    config = {
+        **LLAMA, "model_type": "phi3", "original_max_position_embeddings": 1024,
+        "rope_parameters": {
+            "rope_type": "longrope", "rope_theta": 500_000.0, "attention_factor": 1.19,
+            "long_factor": long.astype(float).tolist(),
+            "short_factor": short.astype(float).tolist(),
+        },
+    }  # fmt: skip
+    same_as_config(path, tmp_path / "model", config)
+    assert not rotary(path).interleaved
+
+
+def test_alibi_is_read_from_its_largest_bias(tmp_path: Path) -> None:
+    def mpt(writer: gguf.GGUFWriter) -> None:
+        writer.add_context_length(512)
+        writer.add_head_count(8)
+        writer.add_max_alibi_bias(8.0)
+
+    (found,) = pp.load_schemes(write(tmp_path / "model.gguf", "mpt", {"x": TABLE}, mpt))
+    assert isinstance(found, LinearBias)
+    assert np.allclose(found.slopes, 2.0 ** -np.arange(1, 9))
+    assert found.max_positions == 512
+
+
+def test_the_buckets_of_t5_are_those_of_transformers(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    def t5(writer: gguf.GGUFWriter) -> None:
+        writer.add_head_count(4)
+        writer.add_relative_attn_buckets_count(32)
+
+    tables = {part: RNG.standard_normal((32, 4)).astype(np.float32) for part in ("enc", "dec")}
+    ours = write(
+        tmp_path / "t5.gguf", "t5",
+        {f"{part}.blk.0.attn_rel_b.weight": table for part, table in tables.items()}, t5,
+    )  # fmt: skip
+    ending = "block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    save_file(
+        {f"{part}oder.{ending}": table for part, table in tables.items()},
+        tmp_path / "model.safetensors",
+    )
+    both = pp.load_schemes(ours)
+    assert len(both) == 2
+    for found in both:
+        part = "decoder" if "dec" in found.name else "encoder"
+        (theirs,) = (
+            s for s in pp.load_schemes(str(tmp_path / "model.safetensors")) if part in s.name
+        )
+        assert isinstance(found, RelativeBias)
+        assert isinstance(theirs, RelativeBias)
+        assert found.causal == theirs.causal == (part == "decoder")
+        assert np.array_equal(found.curves(40), theirs.curves(40))
+
+
+# --- whisper.cpp ---
+
+WHISPER = {
+    "encoder.positional_embedding": RNG.standard_normal((12, 8)).astype(np.float32),
+    "decoder.positional_embedding": RNG.standard_normal((10, 8)).astype(np.float32),
+    "decoder.token_embedding.weight": RNG.standard_normal((4, 8)).astype(np.float32),
+}
+
+
+def test_both_tables_of_whisper_are_read(tmp_path: Path) -> None:
+    path = write_whisper(tmp_path / "ggml-tiny.bin", WHISPER)
+    for part in ("encoder", "decoder"):
+        table = pp.load(f"{path}#{part}")
+        assert table.values.tobytes() == WHISPER[f"{part}.positional_embedding"].tobytes()
+        assert table.family == "whisper"
+        assert table.source.format == "ggml"
+
+
+# --- hostile files ---
+
+
+def sound(tmp_path: Path) -> bytes:
+    path = write(tmp_path / "sound.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2)
+    return Path(path).read_bytes()
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(InvalidCheckpoint) as caught:
+        open_local(path)
+    return str(caught.value)
+
+
+def test_a_file_cut_anywhere_is_refused(tmp_path: Path) -> None:
+    content = sound(tmp_path)
+    path = tmp_path / "cut.gguf"
+    for length in (0, 3, 5, 20, 30, 200, 5_000, len(content) - 1):
+        path.write_bytes(content[:length])
+        assert "cut.gguf" in refused(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [(4, 1), (4, 0x03000000), (8, 2**60), (16, 2**60), (24, 2**62)],
+    ids=["version", "byte order", "tensors", "settings", "length of a name"],
+)
+def test_sizes_that_lie_are_refused_at_once(place: int, value: int, tmp_path: Path) -> None:
+    content = bytearray(sound(tmp_path))
+    content[place : place + (4 if place == 4 else 8)] = value.to_bytes(
+        4 if place == 4 else 8, "little"
+    )
+    path = tmp_path / "lie.gguf"
+    path.write_bytes(content)
+    refused(path)
+
+
+def header(settings: bytes, count: int, tensors: bytes = b"", tensor_count: int = 0) -> bytes:
+    return b"GGUF" + struct.pack("<IQQ", 3, tensor_count, count) + settings + tensors
+
+
+def entry(name: bytes, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
+    sizes = struct.pack(f"<I{len(shape)}Q", len(shape), *shape)
+    return struct.pack("<Q", len(name)) + name + sizes + struct.pack("<IQ", kind, offset)
+
+
+KEY = struct.pack("<Q", 1) + b"k"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        header(KEY + struct.pack("<IIQ", 9, 8, 2**61), 1),
+        header(KEY + struct.pack("<IIQ", 9, 0, 2**61), 1),
+        header(KEY + struct.pack("<IIQIQ", 9, 9, 1, 9, 1), 1),
+        header(KEY + struct.pack("<I", 99), 1),
+        header(2 * (KEY + struct.pack("<IB", 0, 1)), 2),
+        header(struct.pack("<Q", 1) + b"\xff" + struct.pack("<IB", 0, 1), 1),
+        header(struct.pack("<Q", 17) + b"general.alignment" + struct.pack("<II", 4, 3), 1),
+        header(b"", 0, entry(b"a", (2**40, 2**40), 0, 0), 1),
+        header(b"", 0, entry(b"a", (1,) * 9, 0, 0), 1),
+        header(b"", 0, entry(b"a", (1,), 77, 0) + bytes(64), 1),
+        header(b"", 0, entry(b"a", (33,), 8, 0) + bytes(64), 1),
+        header(b"", 0, entry(b"a", (8,), 0, 2**63) + bytes(64), 1),
+        header(b"", 0, entry(b"a", (4,), 0, 0) + entry(b"b", (4,), 0, 8) + bytes(64), 2),
+        header(b"", 0, 2 * entry(b"a", (1,), 0, 0) + bytes(64), 2),
+    ],
+    ids=[
+        "endless texts", "endless numbers", "nested arrays", "no kind", "twice", "no text",
+        "alignment", "huge tensor", "dimensions", "no type", "half a block", "offset", "overlap",
+        "same name",
+    ],
+)  # fmt: skip
+def test_each_lie_has_one_sentence(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "lie.gguf"
+    path.write_bytes(content)
+    message = refused(path)
+    assert "lie.gguf" in message
+    assert "\n" not in message
+
+
+def test_random_damage_never_ends_in_a_traceback(tmp_path: Path) -> None:
+    content = sound(tmp_path)
+    rng = np.random.default_rng(1)
+    path = tmp_path / "damaged.gguf"
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in rng.integers(0, 400, 3):
+            damaged[place] = rng.integers(0, 256)
+        path.write_bytes(damaged)
+        with contextlib.suppress(PosprobeError):
+            inspect(str(path))
+
+
+def test_settings_of_the_wrong_kind_never_end_in_a_traceback() -> None:
+    keys = (
+        "llama.rope.freq_base", "llama.rope.dimension_count", "llama.rope.scaling.factor",
+        "llama.rope.scaling.attn_factor", "llama.rope.scaling.original_context_length",
+        "llama.rope.scaling.type", "llama.attention.head_count", "llama.context_length",
+        "llama.attention.max_alibi_bias", "llama.rope.freq_base_swa", "rope_freqs.weight",
+        "llama.rope.dimension_sections", "llama.attention.kv_lora_rank",
+    )  # fmt: skip
+    values = ("text", [1, 2], ["a"], -1, float("nan"), float("inf"), 0, True, 2**63, 1e308, None)
+    sound = {
+        "general.architecture": "llama", "llama.context_length": 4096,
+        "llama.embedding_length": 256, "llama.attention.head_count": 4,
+        "llama.rope.freq_base": 1e4, "llama.rope.scaling.type": "yarn",
+        "llama.rope.scaling.factor": 4.0,
+    }  # fmt: skip
+    for key, value in itertools.product(keys, values):
+        checkpoint = Checkpoint("x", {}, lambda _: b"", {**sound, key: value}, format="GGUF")
+        with contextlib.suppress(PosprobeError):
+            for encoding in find_encodings(translated(checkpoint)):
+                build_scheme(checkpoint, encoding, "x", "x.gguf")
+
+
+@pytest.mark.parametrize("length", [4, 40, 60, 120, -1])
+def test_a_cut_whisper_file_is_refused(length: int, tmp_path: Path) -> None:
+    path = Path(write_whisper(tmp_path / "model.bin", WHISPER))
+    path.write_bytes(path.read_bytes()[:length])
+    refused(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(48, -1), (48, 2**31 - 1), (116, -5), (116, 2**31 - 1), (147, 99)]
+)
+def test_a_lying_whisper_file_is_refused(place: int, value: int, tmp_path: Path) -> None:
+    path = Path(write_whisper(tmp_path / "model.bin", WHISPER))
+    content = bytearray(path.read_bytes())
+    content[place : place + 4] = struct.pack("<i", value)
+    path.write_bytes(content)
+    refused(path)
+
+
+def test_without_the_package_blocks_name_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(
+        tmp_path / "model.gguf", "gpt2", {"position_embd.weight": TABLE}, gpt2,
+        {"position_embd.weight": quant("Q8_0")},
+    )  # fmt: skip
+    monkeypatch.setattr("posprobe.checkpoints.ggml.find_spec", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"posprobe\[gguf\]"):
+        pp.load(path)
+    (item,) = inspect(path)
+    assert item["quantisation"] == "Q8_0"
