@@ -22,6 +22,8 @@ from posprobe.tables import Sequence as Line
 
 #: CKA with the sinusoid from which a table is one.
 SAME = 0.99
+#: CKA with a sinusoid of some base from which a table may be one in noise.
+ALIKE = 0.9
 #: Relative distance from a formula that rounding explains.
 EXACT = 5e-4
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
@@ -84,6 +86,9 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
             "Yes: it is made of rotations, so many and so close that no single one stands out of "
             "the others."
         )
+    elif lines.p > OPEN and (dense := _dense(shared)):
+        answer = "cannot tell"
+        sentence = f"Cannot be told: no period stands out, but {dense}."
     elif lines.p > OPEN and n < FEW_ROWS:
         answer = "cannot tell"
         sentence = (
@@ -125,6 +130,18 @@ def _drifting(found: Sequence[Rotation]) -> str:
     if not said:
         return ""
     return f"; from the first third of the table to the last, {listed(said)}"
+
+
+def _dense(shared: View) -> str:
+    """Say that a sinusoid resembles the table whose rotations are too close to stand out."""
+    fit = shared.base
+    if fit is None or fit.base is not None or fit.best is None or fit.best < ALIKE:
+        return ""
+    low, high = fit.similar or (0.0, 0.0)
+    return (
+        f"sinusoids of bases from {low:.2g} to {high:.2g} resemble it (CKA "
+        f"{hundredths(fit.best)}), whose rotations lie too close to be told apart"
+    )
 
 
 def noun_of(circularities: Sequence[float]) -> str:
@@ -173,6 +190,9 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
                 {"base": fit.base, "cka": fit.best}, None, p, fit.best, keys,
             )  # fmt: skip
     periods = [r.period for r in shared.lines.rotations] if n >= LINE_ROWS and d > 1 else []
+    if not periods and (dense := _dense(shared)):
+        text = f"Cannot be told: {dense}."
+        return Answer("ladder", "cannot tell", text, None, None, 1.0, None, keys)
     if len(periods) < 3:
         return Answer(
             "ladder", "no" if not periods and n >= 64 else "cannot tell",
