@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from posprobe.report import Analysis
     from posprobe.report.comparison import Comparison
 
-LIMIT = 2_000_000
+LIMIT = 1_500_000
 SCRIPT = Path(posprobe.__file__).parent / "report" / "templates" / "page.js"
 VOID = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
 #: Attributes through which a page fetches something.

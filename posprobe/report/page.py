@@ -16,7 +16,7 @@ from posprobe.report.html import html
 from posprobe.report.sketches import sketches
 
 #: Bytes that a page may have, and what all but its drawings and data take at most.
-LIMIT, TEXT = 2_000_000, 150_000
+LIMIT, TEXT = 1_500_000, 150_000
 
 
 def page_of(document: Block) -> Page:

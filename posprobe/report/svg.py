@@ -15,6 +15,8 @@ from posprobe.foreign import plain
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+#: The points of a path, and what their coordinates have beyond a hundredth of a point.
+_PATH, _FINER = re.compile(r'(?<= d=")[^"]*'), re.compile(r"(\.\d\d)\d+")
 _PNG = re.compile(r"data:image/png;base64,([A-Za-z0-9+/=\s]+)")
 #: What matplotlib writes of a drawing, and nothing else: a text in which every element, attribute
 #: and style is one of these reads the same as XML and as HTML, runs nothing and loads nothing.
@@ -57,7 +59,12 @@ def svg_of(figure: Figure, name: str) -> str:
     # The salt makes a figure's ids its own and the same on every run.
     mpl.rcParams["svg.hashsalt"] = f"posprobe-{name}"
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return smaller_images(buffer.getvalue().decode())
+    return smaller_images(shorter_paths(buffer.getvalue().decode()))
+
+
+def shorter_paths(svg: str) -> str:
+    """Write the points of paths to a hundredth of a point, which no eye and no printer resolves."""
+    return _PATH.sub(lambda found: _FINER.sub(r"\1", found[0]), svg)
 
 
 def smaller_images(svg: str) -> str:
