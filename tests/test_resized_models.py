@@ -71,6 +71,8 @@ def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
         new.load_state_dict({**old.state_dict(), "transformer.wpe.weight": rows})
         each = losses(new, windows)
         assert cost["value"] == pytest.approx(float(each.mean()), rel=1e-5)
+        error = each.mean(dim=1).std() / len(each) ** 0.5
+        assert cost["error"] == pytest.approx(float(error), rel=1e-4)
         by_position = found.arrays()[f"{how}_losses"]
         np.testing.assert_allclose(by_position[:-1], each.mean(dim=0).numpy(), rtol=1e-4)
         last = cost["parts"][-1]

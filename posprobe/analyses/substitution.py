@@ -149,6 +149,8 @@ class Substitute:
     attention
         For each range of distances the mean share of the attention of positions that goes there,
         over heads and layers, and its standard error over contexts; None where none is shown.
+    loss
+        Of the model with it, not its change; None without a loss.
     """
 
     name: str
@@ -160,6 +162,7 @@ class Substitute:
     cka: float | None = None
     cka_error: float | None = None
     attention: tuple[tuple[float | None, float | None], ...] | None = None
+    loss: Cost | None = None
 
     def summary(self) -> SubstituteBlock:
         """Return the numbers."""

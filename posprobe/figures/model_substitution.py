@@ -143,7 +143,7 @@ def _far(ax: Axes, found: SubstitutionEffect) -> None:
             markersize=2.5, elinewidth=0.8, label=shortened(found[name].label, LETTERS),
         )  # fmt: skip
     ends = [f"{a}" if b == a + 1 else f"{a}–{b - 1}" for a, b in pairwise(first)]
-    ax.set_xticks(at, [*ends, f"{first[-1]}–"])
+    ax.set_xticks(at, [*ends, f"≥ {first[-1]}"])
     ax.set_ylim(0, None)
     ax.set_xlabel(
         "distance (patches)" if isinstance(found.layout, Grid) else "distance (positions)"

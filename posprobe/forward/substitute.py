@@ -374,7 +374,8 @@ def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> Su
         tuple(mean_and_error(share) for share in each.T) or None for each in sums.attention
     ]
     with_loss = main == "loss" and bool(sums.weights.any())
-    whole = costs(sums.losses[None], sums.weights, 0)[0] if with_loss else None
+    losses_of = costs(sums.costs["loss"] + sums.losses, sums.weights, 0) if with_loss else None
+    whole = losses_of[0] if losses_of else None
     weight, count, losses = sums.counted
     along = by_position(sums.places, weight, count, norm=main == "states")
     there = len(weight) > 1
@@ -386,7 +387,7 @@ def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> Su
             Substitute(
                 each.name, each.label, each.kind, each.size, shares[place],
                 {key: found[key][place] for key in MEASURES if key in found}, *cka[place],
-                attention[place],
+                attention[place], losses_of[place] if losses_of else None,
             )
             for place, each in enumerate(target.substitutes)
         ),

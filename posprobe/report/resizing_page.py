@@ -70,7 +70,8 @@ def ways_page(document: Block) -> Page:
                     "kept. Read one against the other: same place against same position.",
                     "What a model makes of it: a table may keep its structure and be of no use "
                     "where the model goes by positions, or lose it and be mended by a few steps of "
-                    "training. Run the model.",
+                    "training."
+                    + (" Run the model, with --text or --images." if run is None else ""),
                     "Position interpolation: Chen et al. 2023; resampled position embeddings: "
                     "Dosovitskiy et al. 2021; periods and seams: as in the analysis of a table.",
                 ),

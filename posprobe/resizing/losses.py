@@ -174,25 +174,19 @@ def _on_text(
         how: (cost.value or 0.0, cost.error or 0.0)
         for how, cost in ((how, new[name].costs["loss"]) for how, name in names.items())
     }
-    whole = new.loss or 0.0
     ways: dict[str, CostBlock] = {
-        how: {
-            "value": whole + difference,
-            "error": new.loss_error,
-            "parts": _parts(losses[how], cut),
-        }
-        for how, (difference, _) in differences.items()
+        how: {"value": cost.value or 0.0, "error": cost.error, "parts": _parts(losses[how], cut)}
+        for how, cost in ((how, new[name].loss) for how, name in names.items())
+        if cost is not None
     }
     unchanged: CostBlock = {
         "value": old.loss or 0.0, "error": old.loss_error, "parts": _parts(losses["before"], cut),
     }  # fmt: skip
     best = _best(differences)
     one = ways[best[0]]
-    more = one["value"] - unchanged["value"]
     sentence = (
         f"{_named(best)} {one['value']:.3f} nats per {new.task} at {given.length} tokens; the "
-        f"unchanged model has {unchanged['value']:.3f} on the first {cut} of the same windows "
-        f"({abs(more):.3f} {'less' if more > 0 else 'more'})."
+        f"unchanged model has {unchanged['value']:.3f} on the first {cut} of the same windows."
     )
     return Run(
         {

@@ -130,7 +130,7 @@ def percent_with_error(value: float | None, error: float | None) -> str:
         return "–"
     if error is None:
         return percent(value)
-    digits = 0 if error >= 0.0095 or error == 0 else (1 if error >= 0.00095 else 2)
+    digits = 0 if error == 0 else sum(error < least for least in (0.0095, 0.00095, 0.000095))
     return f"{100 * value:.{digits}f} ± {100 * error:.{digits}f} %"
 
 
