@@ -735,7 +735,7 @@ def test_several_weights_are_listed(tmp_path: Path) -> None:
         open_local(tmp_path)
 
 
-@pytest.mark.parametrize("files", [[], ["flax_model.msgpack"], ["model.onnx", "README.md"]])
+@pytest.mark.parametrize("files", [[], ["rust_model.ot"], ["model.onnx", "README.md"]])
 def test_a_folder_without_weights_says_what_it_has(files: list[str], tmp_path: Path) -> None:
     for name in files:
         write(tmp_path / name, b"x")
@@ -745,7 +745,7 @@ def test_a_folder_without_weights_says_what_it_has(files: list[str], tmp_path: P
     assert caught.value.exit_code == 4
 
 
-@pytest.mark.parametrize("name", ["model.onnx", "model", "model.h5", "config.json"])
+@pytest.mark.parametrize("name", ["model.onnx", "model", "model.ot", "config.json"])
 def test_a_file_of_no_checkpoint_format_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint, match=name):
         open_local(write(tmp_path / name, b"{}"))

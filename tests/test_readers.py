@@ -214,7 +214,7 @@ def test_components_below_the_steps_of_a_quantised_table_are_counted() -> None:
     assert "dequantised from Q8_0 in steps of 0.05" in str(page_of(document))
     noise = np.round(rng.normal(0, 2 * step, size=(200, 40)) / step) * step
     told = pp.analyze(replace(table, values=noise * 0.1), only="pca", nulls=0)
-    assert "99% of the variance count some that may be rounding" in told.table.notes[0]
+    assert "99 % of the variance count some that may be rounding" in told.table.notes[0]
     # A sinusoid is known through its rounding.
     waves = pp.sinusoidal(64, 16).values
     rounded = np.round(waves / step) * step

@@ -271,7 +271,7 @@ def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> st
     needed = {share: components.components_for(share) or 0 for share in (0.9, 0.95, 0.99)}
     shares = [share for share, count in needed.items() if count > above]
     if shares:
-        listed = " and ".join(f"{share:.0%}" for share in shares)
+        listed = " and ".join(f"{100 * share:.0f} %" for share in shares)
         text += f"; the components for {listed} of the variance count some that may be rounding"
     return text
 

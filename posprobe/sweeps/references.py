@@ -201,7 +201,9 @@ def _checkpoints(folder: Path) -> Iterator[Path]:
     for place, folders, files in os.walk(folder):
         folders.sort()
         weights = [
-            name for name in files if name.endswith(SUFFIXES) and not _NO_WEIGHTS.match(name)
+            name
+            for name in files
+            if name in WEIGHTS or (name.endswith(SUFFIXES) and not _NO_WEIGHTS.match(name))
         ]
         if not weights:
             continue
