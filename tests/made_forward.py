@@ -117,6 +117,8 @@ def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> S
     along = np.stack([cost.sum(axis=1), np.square(cost).sum(axis=1)])
     mean, error = by_position(along, count, count)
     undefined = {"cka": "measured of models without a head"}
+    reach = max(layout.height, layout.width) if isinstance(layout, Grid) else layout.size
+    first = (0, *(2**k for k in range((reach - 1).bit_length())))
     if of[names.index("mean")].kept is None:
         undefined["kept"] = "a single context has no spread to tell that from chance by"
     return SubstitutionEffect(
@@ -124,6 +126,7 @@ def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> S
             Substitute(
                 each.name, each.label, each.kind, each.size, share,
                 {"loss": one, "divergence": one, "answers": one},
+                attention=tuple((share, 0.01) for share in np.linspace(0.4, 0, len(first))),
             )
             for each, share, one in zip(made, kept, of, strict=True)
         ),
@@ -131,6 +134,7 @@ def substitution_of(layout: Layout, contexts: int = 12, worth: float = 1.0) -> S
         layout=layout, start=0, task="next token", loss=2.0, loss_error=0.1, by_position=mean,
         by_position_error=error, unchanged=np.full(layout.size, 2.0),
         early=early(along[0, names.index("mean")], count), undefined=undefined,
+        distances=first,
     )  # fmt: skip
 
 

@@ -390,7 +390,7 @@ FIGURES = {
     "states": {"layers", "cosines", "paths"}, "heads": {"heads", "peaks"},
     "effective": {"effective"}, "subspaces": {"overlap"}, "attention": {"attention", "first"},
     "words": {"words"}, "permutation": {"permutation"}, "shift": {"shift"}, "blank": {"blank"},
-    "substitution": {"substitution", "substitution_positions"},
+    "substitution": {"substitution", "substitution_positions", "substitution_attention"},
 }  # fmt: skip
 
 
