@@ -62,7 +62,7 @@ from posprobe.tables import Grid, Layout, Sequence, describe_layout
 
 mpl.use("agg")
 
-LIMIT = 1_500_000
+LIMIT = 2_000_000
 LAYOUTS = [Sequence(24), Sequence(5), Grid(3, 4), Grid(18, 2)]
 
 

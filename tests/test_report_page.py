@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from posprobe.report import Analysis
     from posprobe.report.comparison import Comparison
 
-LIMIT = 1_500_000
+LIMIT = 2_000_000
 SCRIPT = Path(posprobe.__file__).parent / "report" / "templates" / "page.js"
 VOID = {"meta", "link", "br", "img", "input", "hr", "col", "base", "wbr", "source", "area"}
 #: Attributes through which a page fetches something.
@@ -460,6 +460,12 @@ def test_the_page_of_a_large_table_is_small(
     blocks = [*BLOCKS, "grid"] if isinstance(table.layout, Grid) else BLOCKS
     folder = pp.analyze(table, only=blocks, nulls=0).save(tmp_path / "bundle")
     assert (folder / "report.html").stat().st_size < LIMIT
+
+
+def test_the_page_of_4096_positions_is_smaller(tmp_path: Path) -> None:
+    table = as_table(gaussian(4096, 16))
+    folder = pp.analyze(table, only=["similarity"], nulls=0).save(tmp_path / "bundle")
+    assert (folder / "report.html").stat().st_size < 1_500_000
 
 
 # Names come from strangers.

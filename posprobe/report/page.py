@@ -15,8 +15,9 @@ from posprobe.report.embed import cosines, json_text
 from posprobe.report.html import html
 from posprobe.report.sketches import sketches
 
-#: Bytes that a page may have, and what all but its drawings and data take at most.
-LIMIT, TEXT = 1_500_000, 150_000
+#: Bytes that a page may have, the same of a table of more than so many positions, whose pairs are
+#: looked up in cells anyway, and what all but drawings and data take at most.
+LIMIT, LARGE_LIMIT, LARGE, TEXT = 2_000_000, 1_500_000, 2048, 150_000
 
 
 def page_of(document: Block) -> Page:
@@ -84,8 +85,10 @@ def render(
         If the document lacks a block that the page shows.
     """
     size = len(json_text(document).encode(errors="replace"))
-    room = LIMIT - TEXT - sum(map(len, drawings.values())) - size
-    packed = cosines(arrays, room) if "table" in document else None
+    packed = None
+    if "table" in document:
+        limit = LARGE_LIMIT if document["table"]["positions"] > LARGE else LIMIT
+        packed = cosines(arrays, limit - TEXT - sum(map(len, drawings.values())) - size)
     return html(
         page_of(document),
         document,
