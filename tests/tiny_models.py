@@ -659,13 +659,15 @@ def _fairseq_cases() -> Iterator[Case]:
 
 
 def save_gguf(tiny: Tiny, folder: Path, *, arch: str) -> str:
-    """Save a table and its length as llama.cpp's converter of text models does."""
+    """Save positions and tokens, and their number, as llama.cpp's converter does."""
     from made_gguf import write
 
     folder.mkdir()
     rows = tiny.rows.numpy()
+    tokens = tiny.model.get_input_embeddings().weight.data.numpy()
     return write(
-        folder / "model.gguf", arch, {"position_embd.weight": rows},
+        folder / "model.gguf", arch,
+        {"position_embd.weight": rows, "token_embd.weight": tokens},
         lambda writer: writer.add_context_length(len(rows)),
     )  # fmt: skip
 
@@ -680,7 +682,11 @@ def save_mmproj(tiny: Tiny, folder: Path) -> str:
 
     folder.mkdir()
     tokens = dict.fromkeys(["v.class_embd"] if tiny.tokens else [], np.zeros(16, np.float32))
-    tensors = {**tokens, "v.position_embd.weight": tiny.rows.numpy()}
+    patches = tiny.model.get_input_embeddings()
+    tensors = {
+        **tokens, "v.position_embd.weight": tiny.rows.numpy(),
+        **{f"v.patch_embd.{name}": part.data.numpy() for name, part in patches.named_parameters()},
+    }  # fmt: skip
     return write(folder / "mmproj.gguf", "clip", tensors, sizes)
 
 
@@ -693,6 +699,7 @@ def save_ggml(tiny: Tiny, folder: Path) -> str:
         f"{part}.positional_embedding": find(tiny.model, f"{part}.embed_positions.weight").data
         for part in ("encoder", "decoder")
     }
+    tensors["decoder.token_embedding.weight"] = find(tiny.model, "decoder.embed_tokens.weight").data
     return write_whisper(
         folder / "ggml-tiny.bin", {name: table.numpy() for name, table in tensors.items()}
     )

@@ -41,12 +41,13 @@ _BESIDE: Mapping[str, tuple[str, ...]] = {
     "position_embedding.weight": ("token_embedding.weight", "patch_embedding.weight"),
     "positional_embedding": ("token_embedding.weight", "conv1.weight"),
     "position_embeddings": ("patch_embeddings.projection.weight",),
+    "position_embd.weight": ("token_embd.weight", "patch_embd.weight"),  # llama.cpp
     "pos_embed": ("patch_embed.proj.weight",),
     "pos_embedding": ("conv_proj.weight",),
 }
 _PROJECTIONS = (
     "patch_embedding.weight", "conv1.weight", "patch_embeddings.projection.weight",
-    "patch_embed.proj.weight", "conv_proj.weight",
+    "patch_embed.proj.weight", "conv_proj.weight", "patch_embd.weight",
 )  # fmt: skip
 
 
