@@ -19,7 +19,7 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE = {
     "arrays", "drawable", "errors", "foreign", "frames", "progress", "quantisation", "readers",
-    "reference", "schema", "second_process", "tables",
+    "reference", "schema", "tables",
 }  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
@@ -32,7 +32,6 @@ ALLOWED: Mapping[str, set[str]] = {
     "drawable": set(),
     "frames": {"errors"},
     "progress": {"foreign"},
-    "second_process": set(),
     "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": set(),

@@ -375,12 +375,9 @@ def test_rows_and_tokens_permuted_alike_cost_the_same() -> None:
 def test_the_table_is_put_back_after_an_error() -> None:
     model = bert()
     own = model.embeddings.position_embeddings.weight.detach().clone()
-    calls: list[int] = []
 
     def fail(*_: object) -> None:
-        calls.append(1)
-        if len(calls) == 6:
-            assert not torch.equal(own, model.embeddings.position_embeddings.weight)
+        if not torch.equal(own, model.embeddings.position_embeddings.weight):
             raise ArithmeticError("in the middle")
 
     handle = model.encoder.register_forward_hook(fail)
