@@ -7,7 +7,7 @@ import pickle
 import warnings
 import zipfile
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -189,7 +189,7 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
         if nested is None or any(isinstance(value, torch.Tensor) for value in content.values()):
             break
         content = nested
-    tensors = dict(_tensors(content))
+    tensors = {name: tensor.detach() for name, _, _, tensor in nested_tensors(content)}
     if not tensors:
         raise InvalidCheckpoint(
             f"{path.name}: it holds no tensors. Pass the file with the model's weights."
@@ -202,20 +202,25 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def _tensors(content: object) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every tensor in nested mappings; a mapping met again, such as in a cycle, is passed."""
+def nested_tensors(
+    content: object,
+) -> Iterator[tuple[str, MutableMapping[Any, Any], Any, torch.Tensor]]:
+    """Yield every tensor in nested mappings: its path, the mapping that holds it, the key, itself.
+
+    A mapping that is met again, such as in a cycle, is passed over.
+    """
     import torch
 
     seen: set[int] = set()
-    waiting = deque([("", content)])
+    waiting: deque[tuple[str, Any]] = deque([("", content)])
     while waiting:
         prefix, part = waiting.popleft()
-        if not isinstance(part, Mapping) or id(part) in seen:
+        if not isinstance(part, MutableMapping) or id(part) in seen:
             continue
         seen.add(id(part))
         for key, value in part.items():
             if isinstance(value, torch.Tensor):
-                yield f"{prefix}{key}", value.detach()
+                yield f"{prefix}{key}", part, key, value
             else:
                 waiting.append((f"{prefix}{key}.", value))
 

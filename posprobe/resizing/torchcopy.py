@@ -1,12 +1,11 @@
-"""A PyTorch file with one other tensor, and a repository of the Hub on this disk."""
+"""A PyTorch file with one other tensor."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from posprobe.checkpoints.torchfile import nested_tensors
 from posprobe.errors import OutputError
 
 
@@ -40,7 +39,7 @@ def replace_in_pickle(
         whole: Any = torch.load(old, map_location="cpu", weights_only=True)
     places = [
         (part, key)
-        for path, part, key, tensor in _tensors(whole, torch.Tensor)
+        for path, part, key, _ in nested_tensors(whole)
         if path == name or path.endswith(f".{name}")
     ]
     if len(places) != 1:
@@ -52,21 +51,3 @@ def replace_in_pickle(
     dtype = part[key].dtype
     part[key] = torch.frombuffer(bytearray(content), dtype=dtype).reshape(shape)
     torch.save(whole, made)
-
-
-def _tensors(whole: Any, kind: type) -> list[tuple[str, MutableMapping[Any, Any], Any, Any]]:
-    """List tensors in nested mappings: path, mapping, key, tensor; each mapping is met once."""
-    found = []
-    seen: set[int] = set()
-    waiting = deque([("", whole)])
-    while waiting:
-        prefix, part = waiting.popleft()
-        if not isinstance(part, Mapping) or id(part) in seen:
-            continue
-        seen.add(id(part))
-        for key, value in part.items():
-            if isinstance(value, kind):
-                found.append((f"{prefix}{key}", part, key, value))
-            else:
-                waiting.append((f"{prefix}{key}.", value))
-    return found  # type: ignore[return-value]
