@@ -44,13 +44,26 @@ def asked(reference: str, to: Any, contexts: Contexts) -> WaysCompared:
     return found
 
 
-def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
-    old = gpt2(OLD)
-    folder = tmp_path / "gpt2"
-    old.save_pretrained(folder)
+def saved(model: Any, folder: Path) -> Path:
+    model.save_pretrained(folder)
     words = Tokenizer(WordLevel({f"w{k}": k for k in range(WORDS)}, unk_token="w0"))  # noqa: S106
     words.pre_tokenizer = Whitespace()
     library.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(folder)
+    return folder
+
+
+def test_one_window_of_a_text_names_no_single_best_way(tmp_path: Path) -> None:
+    folder = saved(gpt2(OLD), tmp_path / "gpt2")
+    (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in range(NEW)))
+    run = asked(str(folder), NEW, Contexts(text=tmp_path / "text.txt")).to_dict()["run"]
+    assert run["contexts"] == 1
+    assert all(way["error"] is None for way in run["ways"].values())
+    assert all(f"`{way}`" in run["sentence"] for way in run["ways"])
+
+
+def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
+    old = gpt2(OLD)
+    folder = saved(old, tmp_path / "gpt2")
     ids = np.random.default_rng(0).integers(0, WORDS, (5, NEW))
     (tmp_path / "text.txt").write_text(" ".join(f"w{k}" for k in ids.ravel()))
     found = asked(str(folder), NEW, Contexts(text=tmp_path / "text.txt", batch_size=2))

@@ -171,7 +171,7 @@ def _on_text(
     cut = len(losses["before"])
     # Differences of the same contexts, from the way that was written.
     differences = {
-        how: (cost.value or 0.0, cost.error or 0.0)
+        how: (cost.value or 0.0, cost.error)
         for how, cost in ((how, new[name].costs["loss"]) for how, name in names.items())
     }
     ways: dict[str, CostBlock] = {
@@ -216,11 +216,18 @@ def _parts(losses: Floats, cut: int) -> list[PartBlock]:
     ]
 
 
-def _best(found: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
-    """Return the way that costs least, and those that cannot be told from it."""
-    least, error = min(found.values())
+def _best(found: Mapping[str, tuple[float, float | None]]) -> tuple[str, ...]:
+    """Return the way that costs least, and those that cannot be told from it.
+
+    Without standard errors, those of a single context, none can.
+    """
+    errors = {how: np.inf if error is None else error for how, (_, error) in found.items()}
+    costs = {how: value for how, (value, _) in found.items()}
+    least = min(costs, key=lambda how: costs[how])
     near = [
-        (value, how) for how, (value, own) in found.items() if value - least <= SURE * (error + own)
+        (value, how)
+        for how, value in costs.items()
+        if how == least or value - costs[least] <= SURE * (errors[least] + errors[how])
     ]
     return tuple(how for _, how in sorted(near))
 
@@ -263,7 +270,7 @@ def _on_pictures(
         share = (same.sum() + 1) / (len(same) + 2)
         error = float(np.sqrt(share * (1 - share) / len(same)))
         ways[how] = {"value": float(same.mean()), "error": error, "parts": []}
-    best = _best({how: (-way["value"], way["error"] or 0.0) for how, way in ways.items()})
+    best = _best({how: (-way["value"], way["error"]) for how, way in ways.items()})
     share = ways[best[0]]["value"]
     sentence = (
         f"{_named(best)} {100 * share:.1f} % of {len(wanted)} pictures get the answer that the "
