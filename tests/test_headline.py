@@ -20,7 +20,7 @@ from posprobe.analyses.headline import (
     shape_constants,
     sinusoid_headline,
 )
-from posprobe.analyses.shift import shift_rank, shift_skill
+from posprobe.analyses.shift_skill import shift_rank, shift_skill
 from posprobe.measurements import compared_numbers
 from posprobe.samples import samples
 from posprobe.tables import Grid, Sequence

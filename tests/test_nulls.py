@@ -12,7 +12,7 @@ from made_tables import as_table, gaussian, patches, rotation, walk, waves
 
 import posprobe as pp
 from posprobe.analyses.headline import headline, headline_curves, shape_constants
-from posprobe.analyses.shift import shift_skill
+from posprobe.analyses.shift_skill import shift_skill
 from posprobe.errors import UsageError
 from posprobe.nulls import NULLS, band, bands, curves, null_models, surrogate
 from posprobe.tables import Grid, Layout, Sequence

@@ -16,15 +16,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from posprobe.analyses.pca import pca
-from posprobe.analyses.shift import (
-    MIN_ROWS,
-    MIN_SHARE,
-    MIN_SKILL,
-    Shift,
-    shift,
-    shift_rank,
-    shift_skill,
-)
+from posprobe.analyses.shift import MIN_SHARE, MIN_SKILL, Shift, shift
+from posprobe.analyses.shift_skill import MIN_ROWS, shift_rank, shift_skill
 from posprobe.encodings import sinusoidal
 from posprobe.encodings.sinusoidal import Order, frequencies
 from posprobe.errors import InvalidTable

@@ -22,7 +22,7 @@ from posprobe.analyses.grid import grid_numbers
 from posprobe.analyses.ladder import Ladder, ladder
 from posprobe.analyses.pca import eigenvalue_numbers
 from posprobe.analyses.rounding import centred, centring_error
-from posprobe.analyses.shift import leading_skill
+from posprobe.analyses.shift_skill import leading_skill
 from posprobe.analyses.similarity import (
     MAX_ROWS,
     monotone_fraction,

@@ -12,31 +12,28 @@ tells them apart is the skill on rows that were not fitted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.shift_skill import (
+    MIN_ROWS,
+    baselines,
+    energy,
+    held_out_errors,
+    least_skill,
+    linear_map,
+    shift_rank,
+    skills,
+    with_rest,
+)
 from posprobe.arrays import Array, Positions, positions
 from posprobe.schema import Count, Reasons
 from posprobe.tables import Grid, Layout, PositionTable
 
-#: Fewest rows of which one half can teach what the other half tests.
-MIN_ROWS = 16
-#: Shares of the variance left out by the candidate ranks.
-LEFT_OUT = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-6, 1e-9, 1e-12)
-#: Largest drops from one component's variance to the next's that are candidates, too.
-DROPS = 3
-#: Largest candidate rank; the numerical rank of a table that lacks full rank may be twice that.
-MAX_RANK = 256
-#: How much held-out skill a larger rank may cost and still be preferred.
-TOLERANCE = 0.01
-#: How much better than noise a larger rank's components must be explained.
-BEYOND_CHANCE = 3.0
-#: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
-FLOOR = 1e-6
 #: Modes that carry less of the variance are rounding or noise, and are not listed.
 MIN_SHARE = 1e-4
 #: Smallest angle per position, in radians, that is not a real eigenvalue split by rounding.
@@ -239,8 +236,8 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     # Squares of very small or large units must not leave the range of the numbers.
     scores = components.scores / components.singular_values[0]
     rank = shift_rank(scores)
-    errors = _errors(scores[:, :rank])
-    skill = _skill(errors)
+    errors = held_out_errors(scores[:, :rank])
+    skill = least_skill(errors)
     if np.isnan(skill):
         return _none(given, "the rows do not change within either half of the table")
     eigenvalues, modes = _modes(scores, rank)
@@ -249,8 +246,8 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         & (modes["phase_linearity"] >= MIN_PHASE_LINEARITY)
         & (modes["radius_cv"] <= MAX_RADIUS_CV)
     )
-    against_no_change, against_mean = _skills(errors)
-    skill_rows = _skill(_with_rest(errors, _baselines(scores[:, rank:])))
+    against_no_change, against_mean = skills(errors)
+    skill_rows = least_skill(with_rest(errors, baselines(scores[:, rank:])))
     return Shift(
         periods=modes["periods"],
         moduli=modes["moduli"],
@@ -262,7 +259,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         rotations=rotations & (skill >= MIN_SKILL and skill_rows >= MIN_SKILL_ROWS),
         eigenvalues=eigenvalues,
         rank=rank,
-        variance=_energy(scores[:, :rank]) / _energy(scores),
+        variance=energy(scores[:, :rank]) / energy(scores),
         skill=skill,
         skill_persistence=against_no_change,
         r2=against_mean,
@@ -270,187 +267,6 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         layout=given.layout,
         start=given.start,
     )
-
-
-def shift_skill(scores: NDArray[np.floating[Any]]) -> float:
-    """Predict each half of a series by the map fitted to the other half.
-
-    Both fits are about the mean of the whole: half a table holds too little of its slow modes to
-    place their centre. In directions that a half does not show, the map predicts no change.
-
-    Parameters
-    ----------
-    scores
-        ``[n, r]``: positions along the leading components, or any other coordinates; n at least 4.
-
-    Returns
-    -------
-    float
-        1 - error over the smaller error of "no change" and "the mean row"; at most 1, and without
-        lower limit. NaN where one of those is exact and leaves nothing to gain.
-    """
-    # Iid rows are predicted half as badly by their mean as by their predecessor, so a skill
-    # against persistence alone is 0.5 for pure noise.
-    return _skill(_errors(np.asarray(scores, dtype=np.float64)))
-
-
-def leading_skill(scores: NDArray[np.floating[Any]]) -> float | None:
-    """Return the skill of the map at the rank that these components call for.
-
-    Parameters
-    ----------
-    scores
-        ``[n, k]``: positions along the leading components, strongest first; None is returned
-        for n below `MIN_ROWS`, or where nothing changes.
-    """
-    if len(scores) < MIN_ROWS:
-        return None
-    scaled = scores.astype(np.float64) / float(np.linalg.norm(scores[:, 0]))
-    skill = shift_skill(scaled[:, : shift_rank(scaled)])
-    return None if np.isnan(skill) else skill
-
-
-def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
-    """Choose how many leading components the map acts on.
-
-    Candidates are the ranks that leave out the shares of variance `LEFT_OUT` and those before the
-    `DROPS` steepest drops, up to a quarter of the rows and to `MAX_RANK`, and the numerical rank
-    where that is lower than the table's shape demands. Each predicts whole rows of the other half
-    of the table. The one with the best skill is taken, then larger ones as long as they cost less
-    than `TOLERANCE` of it and add components that the map explains: to `BEYOND_CHANCE` times the
-    share that so many regressors explain of noise, or to half of what that leaves. Too small a rank
-    mixes frequencies, and the exact map of a sinusoid needs directions that carry next to nothing.
-
-    Parameters
-    ----------
-    scores
-        ``[n, k]``: positions along all components, strongest first; n at least `MIN_ROWS`.
-    """
-    scores = np.asarray(scores, dtype=np.float64)
-    n, k = scores.shape
-    power = (scores**2).sum(axis=0)
-    rest = np.append(np.cumsum(power[::-1])[-2::-1], 0.0) / power.sum()
-    limit = max(1, min(n // 4, MAX_RANK))
-    candidates = {int(np.argmax(rest <= share)) + 1 for share in LEFT_OUT}
-    candidates = {rank for rank in candidates if rank <= limit} or {min(limit, k)}
-    numerical = int(np.count_nonzero(power > (1e-13 * n) ** 2 * power[0]))
-    known = power[: min(limit, numerical) + 1]
-    steepest = np.argsort(known[1:] / known[:-1], kind="stable")[:DROPS] + 1
-    candidates.update(steepest.tolist())
-    if numerical <= (2 * MAX_RANK if numerical < min(n - 1, k) else limit):
-        candidates.add(numerical)
-    ranks = sorted(candidates)
-    halves = _halves(scores[:, : ranks[-1]])
-    no_change, mean = _column_baselines(scores)
-    # Outside the components the map knows no more than the mean.
-    outside = np.append(np.cumsum(mean[::-1])[-2::-1], 0.0)
-    errors = [_map_error(halves, rank) + outside[rank - 1] for rank in ranks]
-    skills = np.array([_skill(np.array([error, no_change.sum(), mean.sum()])) for error in errors])
-    best = int(np.argmax(skills))
-    chosen = ranks[best]
-    for rank, skill in zip(ranks[best + 1 :], skills[best + 1 :], strict=True):
-        chance = rank / (n - 1)
-        demanded = min(BEYOND_CHANCE * chance, (1 + chance) / 2)
-        if skill >= skills[best] - TOLERANCE and _explained(scores, chosen, rank) >= demanded:
-            chosen = rank
-    return chosen
-
-
-def _explained(scores: NDArray[np.floating[Any]], known: int, rank: int) -> float:
-    """Share of components ``known`` to ``rank`` that the map of that rank explains, on average."""
-    before, after = scores[:-1, :rank], scores[1:, :rank]
-    no_change = after - before
-    before, after = before - before.mean(axis=0), after - after.mean(axis=0)
-    error = after - before @ _operator(before, after)
-    added = slice(known, rank)
-    sizes = [(values[:, added] ** 2).sum(axis=0) for values in (error, no_change, after)]
-    return float(np.mean(1 - sizes[0] / np.minimum(sizes[1], sizes[2])))
-
-
-def _energy(values: NDArray[np.floating[Any]]) -> float:
-    return float((values**2).sum())
-
-
-def _parts(scores: NDArray[np.floating[Any]]) -> tuple[NDArray[Any], ...]:
-    """Centre the rows and cut them into the two halves, each of which tests the other."""
-    centered = scores - scores.mean(axis=0)
-    middle = len(scores) // 2
-    return centered[:middle], centered[middle:]
-
-
-def _halves(
-    scores: NDArray[np.floating[Any]],
-) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """Return of each half the triangular factor of its rows and of their changes.
-
-    All that least squares needs to know, for every number of leading components: those of the first
-    few columns are the first few columns of the factor.
-    """
-    k = scores.shape[1]
-    factors = [
-        np.asarray(np.linalg.qr(np.hstack([part[:-1], np.diff(part, axis=0)]), mode="r"))
-        for part in _parts(scores)
-    ]
-    return [(factor[:, :k], factor[:, k:]) for factor in factors]
-
-
-def _map_error(halves: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rank: int) -> float:
-    """Squared error of the map that each half teaches, on the other half's rows."""
-    error = 0.0
-    first, second = halves
-    for (rows, changes), (tested, moved) in ((first, second), (second, first)):
-        change = np.linalg.lstsq(rows[:rank, :rank], changes[:rank, :rank], rcond=FLOOR)[0]
-        error += _energy(moved[:, :rank] - tested[:, :rank] @ change)
-    return error
-
-
-def _operator(
-    before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
-) -> NDArray[np.float64]:
-    """Least-squares map ``before -> after``; the identity in directions that teach nothing."""
-    change: NDArray[np.float64] = np.linalg.lstsq(before, after - before, rcond=None)[0]
-    return np.eye(before.shape[1]) + change
-
-
-def _errors(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Squared errors on held-out rows: of the map, of no change, and of the mean row."""
-    return np.array([_map_error(_halves(scores), scores.shape[1]), *_baselines(scores)])
-
-
-def _column_baselines(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Squared errors on the same rows of "no change" and of "the mean row": ``[2, k]``."""
-    parts = _parts(scores)
-    return np.array(
-        [
-            sum((np.diff(part, axis=0) ** 2).sum(axis=0) for part in parts),
-            sum((part[1:] ** 2).sum(axis=0) for part in parts),
-        ]
-    )
-
-
-def _baselines(scores: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Squared errors on the same rows of "no change" and of "the mean row"."""
-    no_change, mean = _column_baselines(scores).sum(axis=1)
-    return float(no_change), float(mean)
-
-
-def _with_rest(errors: NDArray[np.float64], rest: tuple[float, float]) -> NDArray[np.float64]:
-    """Add what lies outside the components, where the map knows no more than the mean."""
-    no_change, mean = rest
-    added: NDArray[np.float64] = errors + np.array([mean, no_change, mean])
-    return added
-
-
-def _skill(errors: NDArray[np.float64]) -> float:
-    return float(np.min(_skills(errors)))
-
-
-def _skills(errors: NDArray[np.float64]) -> tuple[float, float]:
-    """Skill against no change and against the mean row; NaN against a forecast that is exact."""
-    error, no_change, mean = errors.tolist()
-    rounding = 1e-24 * max(no_change, mean)
-    against = [1 - error / base if base > rounding else np.nan for base in (no_change, mean)]
-    return float(against[0]), float(against[1])
 
 
 def _modes(
@@ -461,7 +277,7 @@ def _modes(
     leading = scores[:, :rank]
     before, after = leading[:-1], leading[1:]
     # Means of their own for both sides are the least-squares constant.
-    operator = _operator(before - before.mean(axis=0), after - after.mean(axis=0))
+    operator = linear_map(before - before.mean(axis=0), after - after.mean(axis=0))
     eigenvalues, vectors = np.linalg.eig(operator)
     eigenvalues = eigenvalues.astype(np.complex128)
     upper = np.flatnonzero(np.angle(eigenvalues) > MIN_ANGLE)
@@ -472,7 +288,7 @@ def _modes(
     directions = np.linalg.pinv(vectors, rcond=1e-15)[upper]
     straight = (np.abs(signals) ** 2).sum(axis=0) * (np.abs(directions) ** 2).sum(axis=1)
     crossed = ((signals**2).sum(axis=0) * (directions**2).sum(axis=1)).real
-    shares = 2 * (straight + crossed) / _energy(scores)
+    shares = 2 * (straight + crossed) / energy(scores)
     kept = shares >= MIN_SHARE
     upper, signals, shares = upper[kept], signals[:, kept], shares[kept]
     modulus, angle = np.abs(eigenvalues[upper]), np.angle(eigenvalues[upper])
