@@ -1,0 +1,217 @@
+"""What the analyses say of tables that are constant, short, narrow or empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import as_table, gaussian, patches, walk, waves
+from naive_similarity import naive_monotone, naive_statistics
+
+import posprobe as pp
+from posprobe.errors import InvalidTable
+from posprobe.tables import Grid, Sequence
+
+
+def test_a_zero_row_has_no_direction_and_takes_no_part_in_statistics() -> None:
+    values = walk(12, 4, seed=4)
+    values[5] = 0
+    found = pp.similarity(values)
+    assert found.zero_rows == (5,)
+    assert np.isnan(found.raw.matrix[5]).all()
+    assert np.isnan(found.raw.matrix[:, 5]).all()
+    assert np.isnan(found.raw.matrix).sum() == 2 * 12 - 1
+    for name, value in naive_statistics(found.raw.matrix, Sequence(12)).items():
+        assert getattr(found.raw, name) == pytest.approx(value, abs=1e-12), name
+    assert found.raw.monotone_fraction == pytest.approx(naive_monotone(found.raw.matrix))
+    for offset in range(12):
+        pairs = np.diagonal(found.raw.matrix, offset)
+        assert found.raw.offset_mean[offset] == pytest.approx(np.nanmean(pairs), abs=1e-12)
+        assert found.raw.offset_count[offset] == np.isfinite(pairs).sum()
+    # Once centred, the row has a direction: minus the mean.
+    assert np.isfinite(found.centered.matrix).all()
+    assert pp.norms(values).zero_rows == (5,)
+    assert found.summary()["zero_rows"] == [5]
+
+
+def test_an_offset_without_any_pair_is_undefined_with_its_reason() -> None:
+    values = gaussian(6, 3)
+    values[0] = 0
+    raw: Any = pp.similarity(values).summary()["raw"]
+    assert raw["offset_profile"][5] is None
+    assert None not in raw["offset_profile"][:5]
+    assert "far apart" in raw["undefined"]["offset_profile"]
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e30], ids=str)
+@pytest.mark.parametrize("layout", [Sequence(64), Grid(8, 8)], ids=["sequence", "grid"])
+def test_a_constant_table_is_undefined_with_reasons(value: float, layout: Sequence | Grid) -> None:
+    table = as_table(np.full((64, 7), value) * np.arange(1, 8), layout)
+    centered = pp.similarity(table).centered
+    assert np.isnan(centered.matrix).all()
+    assert centered.translation_invariance is None
+    assert set(centered.undefined) >= {"neighbour_mean", "translation_invariance"}
+    components = pp.pca(table)
+    assert components.undefined
+    assert components.stable_rank is None
+    assert components.components_for(0.9) is None
+    assert pp.spectrum(table).undefined
+    assert pp.spectrum(table).lines == ()
+    assert pp.norms(table).outliers == ()
+    if isinstance(layout, Grid):
+        found = pp.grid(table)
+        assert found.axis_power_share is None
+        assert found.row_share is None
+        assert {"axis_power_share", "row_share"} <= set(found.summary()["undefined"])
+
+
+def assert_reasons(block: Mapping[str, Any]) -> None:
+    """Assert that each undefined number has a reason beside it, and no other has."""
+    missing = {
+        name
+        for name, value in block.items()
+        if value is None or (isinstance(value, list) and None in value)
+    }
+    assert missing == set(block.get("undefined", {}))
+    for value in block.values():
+        if isinstance(value, dict) and "undefined" in value:
+            assert_reasons(value)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8])
+@pytest.mark.parametrize("d", [1, 2, 5])
+@pytest.mark.parametrize("made", [gaussian, lambda n, d: np.ones((n, d))], ids=["noise", "ones"])
+def test_short_and_narrow_tables_end_in_numbers_or_reasons(n: int, d: int, made: Any) -> None:
+    table = as_table(made(n, d))
+    assert_reasons(pp.norms(table).summary())
+    assert_reasons(pp.similarity(table).summary())
+    assert_reasons(pp.spectrum(table).summary())
+    assert (pp.spectrum(table).undefined == "") == (n >= 8 and made is gaussian)
+    if n == 1:
+        with pytest.raises(InvalidTable, match="at least two rows"):
+            pp.pca(table)
+        return
+    found = pp.pca(table)
+    assert_reasons(found.summary())
+    assert found.scores.shape == (n, min(n, d))
+    grid = pp.grid(as_table(made(n, d), Grid(1, n)))
+    assert_reasons(grid.summary())
+
+
+def test_rows_of_width_one_have_cosines_of_plus_and_minus_one() -> None:
+    found = pp.similarity(np.array([[1.0], [2.0], [-3.0], [4.0]])).raw
+    signs = np.array([1, 1, -1, 1])
+    np.testing.assert_array_equal(found.matrix, np.outer(signs, signs))
+
+
+def test_half_precision_is_analysed_as_the_numbers_it_holds() -> None:
+    half = walk(40, 6, seed=2).astype(np.float16)
+    wide = half.astype(np.float64)
+    np.testing.assert_array_equal(pp.similarity(half).raw.matrix, pp.similarity(wide).raw.matrix)
+    np.testing.assert_array_equal(pp.pca(half).scores, pp.pca(wide).scores)
+    np.testing.assert_array_equal(pp.spectrum(half).power, pp.spectrum(wide).power)
+    # In half precision itself the squares overflow.
+    large = np.full((4, 3), 6e4, dtype=np.float16)
+    assert pp.norms(large).norms == pytest.approx([6e4 * 3**0.5] * 4, rel=1e-3)
+
+
+def test_equal_rows_have_cosine_one_and_share_their_scores() -> None:
+    values = np.repeat(gaussian(6, 5), 3, axis=0)
+    found = pp.similarity(values)
+    for i in range(0, 18, 3):
+        block = found.centered.matrix[i : i + 3, i : i + 3]
+        np.testing.assert_allclose(block, 1, atol=1e-14)
+    scores = pp.pca(values).scores
+    np.testing.assert_allclose(scores[1::3], scores[::3], atol=1e-12)
+
+
+def test_a_constant_dimension_has_no_dominant_frequency() -> None:
+    values = walk(32, 3, seed=1)
+    values[:, 1] = 0.1
+    found = pp.spectrum(values)
+    assert np.isnan(found.dominant_frequency[1])
+    assert np.isnan(found.dominant_share[1])
+    assert not found.dominant_significant[1]
+    assert np.isfinite(found.dominant_frequency[[0, 2]]).all()
+
+
+def test_a_straight_line_has_a_spectrum_only_as_long_as_its_trend_stays() -> None:
+    values = np.arange(32.0)[:, None] * np.array([1.0, -2.0])
+    assert pp.spectrum(values, detrend="linear").undefined
+    assert not pp.spectrum(values, detrend="constant").undefined
+
+
+@pytest.mark.parametrize("analysis", [pp.norms, pp.similarity, pp.pca, pp.spectrum])
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.ones(5), r"shape \[5\]"),
+        (np.ones((2, 3, 4)), r"shape \[2, 3, 4\]"),
+        (np.ones((0, 4)), r"shape \[0, 4\]"),
+        (np.ones((4, 0)), r"shape \[4, 0\]"),
+        (np.array([[1.0, np.nan], [0.0, 1.0]]), "NaN or infinity"),
+        (np.array([[1.0, np.inf], [0.0, 1.0]]), "NaN or infinity"),
+    ],
+    ids=["1-D", "3-D", "no rows", "no columns", "NaN", "infinity"],
+)
+def test_what_is_no_table_is_refused(analysis: Any, values: Any, message: str) -> None:
+    with pytest.raises(InvalidTable, match=message):
+        analysis(values)
+
+
+def test_patches_need_a_grid() -> None:
+    with pytest.raises(InvalidTable, match="grid"):
+        pp.grid(as_table(gaussian(16, 4)))
+
+
+@pytest.mark.parametrize("treatment", [{"detrend": "cubic"}, {"window": "square"}], ids=str)
+def test_an_unknown_treatment_of_columns_is_refused(treatment: Any) -> None:
+    with pytest.raises(ValueError, match="no such treatment"):
+        pp.spectrum(gaussian(16, 4), **treatment)
+
+
+def test_results_are_frozen_and_describe_themselves() -> None:
+    table = patches(8, 8, 4)
+    every: list[Any] = [pp.norms, pp.similarity, pp.pca, pp.spectrum, pp.grid]
+    for analysis in every:
+        result = analysis(table)
+        with pytest.raises(FrozenInstanceError):
+            setattr(result, fields(result)[0].name, None)
+        assert type(result).__name__ in result._repr_html_()
+
+
+def test_the_table_given_is_left_as_it_was() -> None:
+    values = walk(20, 5)
+    before = values.copy()
+    for analysis in (pp.norms, pp.similarity, pp.pca, pp.spectrum):
+        analysis(values)
+    np.testing.assert_array_equal(values, before)
+
+
+def test_row_numbers_follow_a_cut_table() -> None:
+    values = gaussian(40, 4) + 10
+    values[12] *= 50
+    values[14] = 0
+    document = pp.analyze(as_table(values)[10:], only=["norms", "similarity"], nulls=0).to_dict()
+    assert [row["row"] for row in document["norms"]["outlier_rows"]] == [12, 14]
+    assert document["norms"]["zero_rows"] == [14]
+    assert document["similarity"]["zero_rows"] == [14]
+    assert document["table"]["rows"] == [10, 40]
+
+
+def test_components_needed_for_everything_are_all_that_vary() -> None:
+    found = pp.pca(waves(30, [5.0, 7.0]) @ gaussian(4, 9))
+    assert found.components_for(1.0) == 4
+    assert found.components_for(0.0) == 1
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.37])
+def test_the_rounding_of_a_straight_line_is_no_spectrum(slope: float) -> None:
+    rng = np.random.default_rng(0)
+    line = slope * np.arange(512)[:, None] * rng.standard_normal(32) + rng.standard_normal(32)
+    found = pp.spectrum(line.astype(np.float32))
+    assert found.entropy is None
+    assert "nothing is left" in found.undefined

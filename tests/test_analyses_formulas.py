@@ -1,0 +1,204 @@
+"""The analyses against naive formulas, on small tables."""
+
+from __future__ import annotations
+
+import cmath
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import as_table, patches, walk
+from naive_similarity import naive_statistics
+
+import posprobe as pp
+from posprobe.tables import Grid, Sequence
+
+
+@pytest.mark.parametrize(
+    "layout", [Sequence(24), Grid(4, 6), Grid(6, 4), Grid(1, 24), Grid(24, 1)], ids=str
+)
+@pytest.mark.parametrize("centered", [False, True], ids=["raw", "centred"])
+def test_similarity_numbers_are_those_of_all_pairs(
+    layout: Sequence | Grid, *, centered: bool
+) -> None:
+    values = walk(24, 5, seed=3)
+    found = pp.similarity(as_table(values, layout))
+    cosine = found.centered if centered else found.raw
+    rows = values - values.mean(axis=0) if centered else values
+    for i, j in itertools.product(range(24), repeat=2):
+        naive = (rows[i] @ rows[j]) / math.sqrt((rows[i] @ rows[i]) * (rows[j] @ rows[j]))
+        assert cosine.matrix[i, j] == pytest.approx(naive, abs=1e-13)
+    for name, value in naive_statistics(cosine.matrix, layout).items():
+        assert getattr(cosine, name) == pytest.approx(value, abs=1e-12), name
+    assert cosine.undefined == {}
+
+
+def test_displacements_on_a_grid_are_those_of_all_pairs() -> None:
+    height, width = 3, 4
+    table = patches(height, width, 5)
+    found = pp.similarity(table).raw
+    assert found.offset_mean.shape == (2 * height - 1, 2 * width - 1)
+    pairs: dict[tuple[int, int], list[float]] = {}
+    for i, j in itertools.product(range(12), repeat=2):
+        shift = (j // width - i // width, j % width - i % width)
+        pairs.setdefault(shift, []).append(float(found.matrix[i, j]))
+    for (down, right), values in pairs.items():
+        cell = (down + height - 1, right + width - 1)
+        assert found.offset_mean[cell] == pytest.approx(np.mean(values), abs=1e-12)
+        assert found.offset_std[cell] == pytest.approx(np.std(values), abs=1e-7)
+        assert found.offset_count[cell] == len(values)
+    del pairs[0, 0]
+    within = sum(len(values) * np.var(values) for values in pairs.values())
+    every = [value for values in pairs.values() for value in values]
+    expected = 1 - within / (len(every) * np.var(every))
+    assert found.translation_invariance == pytest.approx(expected, abs=1e-10)
+
+
+def test_monotone_fraction_on_a_grid_takes_steps_along_both_axes() -> None:
+    height, width = 4, 6
+    table = patches(height, width, 5)
+    matrix = pp.similarity(table).raw.matrix
+    falls = []
+    for row, column in itertools.product(range(height), range(width)):
+        here = row * width + column
+        if column < width - width // 2:
+            line = [matrix[here, here + m] for m in range(width // 2 + 1)]
+            falls += [after < before for before, after in itertools.pairwise(line)]
+        if row < height - height // 2:
+            line = [matrix[here, here + m * width] for m in range(height // 2 + 1)]
+            falls += [after < before for before, after in itertools.pairwise(line)]
+    assert pp.similarity(table).raw.monotone_fraction == pytest.approx(np.mean(falls), abs=1e-12)
+
+
+def test_a_grid_of_height_one_is_a_sequence() -> None:
+    values = walk(24, 5, seed=1)
+    line, flat = pp.similarity(values).raw, pp.similarity(as_table(values, Grid(1, 24))).raw
+    np.testing.assert_allclose(flat.offset_mean[0, 23:], line.offset_mean, atol=1e-14)
+    assert flat.translation_invariance == pytest.approx(line.translation_invariance, abs=1e-12)
+    assert flat.monotone_fraction == line.monotone_fraction
+
+
+def test_patches_against_walking_over_the_grid() -> None:
+    height, width, d = 3, 5, 4
+    table = patches(height, width, d, seed=5)
+    found, centered = pp.grid(table), pp.similarity(table).centered.matrix
+    kinds: dict[str, list[float]] = {}
+    for i, j in itertools.permutations(range(height * width), 2):
+        (r, c), (s, t) = divmod(i, width), divmod(j, width)
+        if r == s:
+            kinds.setdefault("own_row", []).append(centered[i, j])
+        elif c == t:
+            kinds.setdefault("own_column", []).append(centered[i, j])
+        else:
+            kinds.setdefault("elsewhere", []).append(centered[i, j])
+        if (s, t) == (r, c + 1):
+            kinds.setdefault("neighbour_right", []).append(centered[i, j])
+        if (s, t) == (r + 1, c):
+            kinds.setdefault("neighbour_below", []).append(centered[i, j])
+    for name, values in kinds.items():
+        assert getattr(found, name) == pytest.approx(np.mean(values), abs=1e-12), name
+    raw = pp.similarity(table).raw.matrix
+    for r, c, s, t in itertools.product(range(height), range(width), range(height), range(width)):
+        assert found.mosaic[r, c, s, t] == raw[r * width + c, s * width + t]
+
+
+def test_two_way_decomposition_and_plane_spectrum_by_explicit_loops() -> None:
+    height, width, d = 3, 4, 2
+    table = patches(height, width, d, seed=2)
+    found = pp.grid(table)
+    cells = table.values.reshape(height, width, d)
+    mean = cells.mean(axis=(0, 1))
+    parts = {"row": 0.0, "column": 0.0, "interaction": 0.0, "all": 0.0}
+    for r, c in itertools.product(range(height), range(width)):
+        row = cells[r].mean(axis=0) - mean
+        column = cells[:, c].mean(axis=0) - mean
+        parts["row"] += row @ row
+        parts["column"] += column @ column
+        rest = cells[r, c] - mean - row - column
+        parts["interaction"] += rest @ rest
+        parts["all"] += (cells[r, c] - mean) @ (cells[r, c] - mean)
+    assert found.row_share == pytest.approx(parts["row"] / parts["all"], abs=1e-12)
+    assert found.column_share == pytest.approx(parts["column"] / parts["all"], abs=1e-12)
+    assert found.interaction_share == pytest.approx(parts["interaction"] / parts["all"], abs=1e-12)
+
+    on_axes = 0.0
+    for u, v in itertools.product(range(height), range(width)):
+        power = 0.0
+        for j in range(d):
+            total = 0j
+            for r, c in itertools.product(range(height), range(width)):
+                turns = u * r / height + v * c / width
+                total += (cells[r, c, j] - mean[j]) * cmath.exp(-2j * cmath.pi * turns)
+            power += abs(total) ** 2 / (height * width) ** 2
+        # Frequency 0 stands in the middle.
+        cell = ((u + height // 2) % height, (v + width // 2) % width)
+        assert found.power[cell] == pytest.approx(power, abs=1e-12)
+        on_axes += power if u == 0 or v == 0 else 0.0
+    assert found.axis_power_share == pytest.approx(on_axes / found.power.sum(), abs=1e-12)
+
+
+def test_patches_reuse_a_similarity_that_is_there_already() -> None:
+    table = patches(4, 4, 6)
+    cosines = pp.similarity(table)
+    given_, own = pp.grid(table, cosines=cosines), pp.grid(table)
+    np.testing.assert_array_equal(given_.mosaic, own.mosaic)
+    assert given_.summary() == own.summary()
+
+
+@pytest.mark.parametrize("n", [8, 9, 31])
+@pytest.mark.parametrize("detrend", ["constant", "linear"])
+@pytest.mark.parametrize("window", ["hann", "none"])
+def test_spectrum_is_the_transform_of_the_detrended_and_tapered_columns(
+    n: int, detrend: Any, window: Any
+) -> None:
+    values = walk(n, 3, seed=n)
+    found = pp.spectrum(values, detrend=detrend, window=window)
+    time = np.arange(n)
+    rest = np.stack(
+        [
+            column - np.polyval(np.polyfit(time, column, 1 if detrend == "linear" else 0), time)
+            for column in values.T
+        ],
+        axis=1,
+    )
+    taper = [
+        0.5 - 0.5 * math.cos(2 * math.pi * t / (n - 1)) if window == "hann" else 1.0 for t in time
+    ]
+    energy = n * sum(w * w for w in taper)
+    for k, j in itertools.product(range(n // 2 + 1), range(3)):
+        total = sum(rest[t, j] * taper[t] * cmath.exp(-2j * cmath.pi * k * t / n) for t in range(n))
+        sides = 1 if k == 0 or 2 * k == n else 2
+        naive = sides * abs(total) ** 2 / energy
+        assert found.power_by_dim[k, j] == pytest.approx(naive, rel=1e-9, abs=1e-12)
+        assert found.frequency[k] == k / n
+    np.testing.assert_allclose(found.power, found.power_by_dim.sum(axis=1), rtol=1e-12)
+    assert (found.detrend, found.window) == (detrend, window)
+
+
+def test_entropy_edge_and_dominant_share_by_their_definitions() -> None:
+    found = pp.spectrum(walk(40, 3, seed=1))
+    share = found.power / found.power.sum()
+    entropy = -sum(p * math.log(p) for p in share if p > 0) / math.log(len(share))
+    assert found.entropy == pytest.approx(entropy, abs=1e-12)
+    edge = min(k for k in range(len(share)) if share[: k + 1].sum() >= 0.9)
+    assert found.edge_frequency == found.frequency[edge]
+    for j in range(3):
+        column = found.power_by_dim[:, j]
+        peak = max(range(1, len(column)), key=lambda k: column[k])
+        assert found.dominant_frequency[j] == found.frequency[peak]
+        near = column[peak - 1 : peak + 2].sum() / column.sum()
+        assert found.dominant_share[j] == pytest.approx(near, abs=1e-12)
+
+
+def test_rings_of_a_grid_hold_the_power_of_their_radius() -> None:
+    table = patches(8, 10, 3)
+    found, plane = pp.spectrum(table), pp.grid(table).power
+    rings = np.zeros(len(found.power))
+    for u, v in itertools.product(range(8), range(10)):
+        radius = math.hypot((u - 4) / 8, (v - 5) / 10)
+        rings[round(radius * 10)] += plane[u, v]
+    np.testing.assert_allclose(found.power, rings, atol=1e-12)
+    assert found.lines == ()
+    assert (found.detrend, found.window) == ("constant", "none")
