@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import logging
 import sys
 import warnings
 from typing import Any
@@ -71,12 +70,20 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def _posprobe(
-    version: bool = typer.Option(
+    version: bool = typer.Option(  # noqa: ARG001 - its callback answers it
         False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
     debug: bool = typer.Option(False, "--debug", help="Show the traceback of an error."),
 ) -> None:
     """Show what a trained transformer has learned about position."""
+    if debug:
+        return
+    import logging
+
+    # Libraries warn of what our own messages explain, or of what no user can change.
+    warnings.simplefilter("ignore")
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    logging.raiseExceptions = False
 
 
 def main() -> None:
@@ -98,12 +105,8 @@ def main() -> None:
 
 def _run(arguments: list[str]) -> int:
     debug = "--debug" in arguments
-    if not debug:
-        # Libraries warn of what our own messages explain, or of what no user can change.
-        warnings.simplefilter("ignore")
-        logging.getLogger("matplotlib").setLevel(logging.ERROR)
-        logging.raiseExceptions = False
-    given = [part for part in arguments if part != "--debug"]
+    # It may stand behind the command's name too.
+    given = ["--debug"] * debug + [part for part in arguments if part != "--debug"]
     try:
         with shown("--quiet" not in given):
             code: int | None = app(given, prog_name="posprobe", standalone_mode=False)

@@ -1,7 +1,5 @@
 """``posprobe analyze``: from a reference to a bundle."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from typing import Annotated

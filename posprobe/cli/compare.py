@@ -1,7 +1,5 @@
 """``posprobe compare``: several tables side by side."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated

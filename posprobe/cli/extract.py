@@ -1,7 +1,5 @@
 """``posprobe extract``: the table alone, as a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

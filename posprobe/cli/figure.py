@@ -1,7 +1,5 @@
 """``posprobe figure``: one figure for a paper, with its caption."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -165,7 +163,7 @@ def figure(
     _write(made, output, quiet=quiet)
 
 
-def _series(refs: list[str], output: Path, venue: str, span: Span) -> PaperFigure:
+def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigure":
     """Draw the one training run in a sweep, or the one that is named: SWEEP#RUN."""
     with stage("Starting"):
         from posprobe.report.paper import figure_paths
@@ -188,7 +186,7 @@ def _series(refs: list[str], output: Path, venue: str, span: Span) -> PaperFigur
     return chosen.figure(venue, span.value)
 
 
-def _write(made: PaperFigure, output: Path, *, quiet: bool) -> None:
+def _write(made: "PaperFigure", output: Path, *, quiet: bool) -> None:
     with stage("Writing the figure"):
         caption = made.save(output)
     typer.echo(made.caption, nl=False)

@@ -1,7 +1,5 @@
 """``posprobe forward``: positions inside a running model."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """``posprobe inspect``: what a checkpoint says about position, from header bytes alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

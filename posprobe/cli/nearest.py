@@ -1,7 +1,5 @@
 """``posprobe nearest``: which known tables a table comes from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,7 +67,7 @@ def nearest(
         say(plain(_compared(found)))
 
 
-def _line(match: Match) -> str:
+def _line(match: "Match") -> str:
     called = match.name or match.reference
     where = f" ({match.reference})" if match.reference not in ("", called) else ""
     if match.likeness.relation == "unrelated":
@@ -78,7 +76,7 @@ def _line(match: Match) -> str:
     return f"{linked} {called}{where}"
 
 
-def _compared(found: Nearest) -> str:
+def _compared(found: "Nearest") -> str:
     place = "tables that posprobe knows" if found.among is None else f"tables of {found.among}"
     others = found.other_width
     but = f", {others} of them with rows of another width" if others else ""

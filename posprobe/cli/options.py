@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,9 +14,7 @@ import typer
 from posprobe.cli.process import say
 from posprobe.cli.show import found
 from posprobe.errors import UsageError
-from posprobe.foreign import plain
 from posprobe.progress import stage
-from posprobe.report.files import there
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme
@@ -161,6 +158,7 @@ def load_records(
     get the checkpoint's name before their own. ``labels`` (``REF=LABEL``) are their names instead.
     """
     from posprobe.encodings import FORMULAS, of_shape
+    from posprobe.report.files import there
     from posprobe.tables import PositionTable
 
     called = _called(refs, labels or ())
@@ -254,25 +252,15 @@ def parse_grid(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-class _Told(logging.Handler):
-    """Messages go where everything is said: above what shows how far the work is."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        say(self.format(record))
-
-
-class _Plain(logging.Formatter):
-    """Messages quote names and answers of others."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return plain(super().format(record))
-
-
 def set_up_logging(*, quiet: bool) -> None:
     """Send the library's messages to stderr, or nowhere."""
+    import logging
+
+    from posprobe.cli.messages import Plain, Told
+
     logger = logging.getLogger("posprobe")
-    handler = logging.NullHandler() if quiet else _Told()
-    handler.setFormatter(_Plain())
+    handler = logging.NullHandler() if quiet else Told()
+    handler.setFormatter(Plain())
     logger.handlers[:] = [handler]
     logger.setLevel(logging.INFO)
     logger.propagate = False

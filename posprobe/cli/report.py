@@ -1,7 +1,5 @@
 """``posprobe report``: render a saved bundle again, or list a folder of bundles."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

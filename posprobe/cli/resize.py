@@ -1,7 +1,5 @@
 """``posprobe resize``: a table of another size, as a file or in a copy of its checkpoint."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys
@@ -207,7 +205,7 @@ def _compare(
         say(written(folder))
 
 
-def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> Contexts:
+def _contexts(text: Path | None, images: Path | None, count: int, rows: str | None) -> "Contexts":
     """Return what the model is run on, checked before anything is read."""
     from posprobe.measure import check_contexts
     from posprobe.measurements.model import Contexts

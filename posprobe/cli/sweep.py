@@ -1,7 +1,5 @@
 """``posprobe sweep``: many references into one table."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
@@ -182,7 +180,7 @@ def _some(count: int, what: str) -> str:
     return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
-def _announce(sweep: Sweep, jobs: int | None) -> None:
+def _announce(sweep: "Sweep", jobs: int | None) -> None:
     """Say what is about to be done, where it differs from what was typed."""
     engine = sweep.engine
     if sweep.repeated:
@@ -193,7 +191,7 @@ def _announce(sweep: Sweep, jobs: int | None) -> None:
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[Step], None]]:
+def _progress(*, quiet: bool) -> Iterator[Callable[["Step"], None]]:
     """Show rate, failures and the time left where somebody looks at stderr."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: None
@@ -214,7 +212,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[Step], None]]:
     ) as shown:  # fmt: skip
         bar = shown.add_task("sweep", total=None, rate="", failed="")
 
-        def told(step: Step) -> None:
+        def told(step: "Step") -> None:
             # What was recorded before says nothing about how long the rest takes.
             elapsed, made = shown.tasks[bar].elapsed or 0.0, step.done - step.skipped
             rate = f"{made / elapsed:.1f}/s" if elapsed > 1 and made else ""

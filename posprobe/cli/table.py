@@ -1,7 +1,5 @@
 """``posprobe table``: the table of a paper."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 
