@@ -10,7 +10,7 @@ from typing import Any
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import PosprobeError
 from posprobe.families import find_encodings
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 OUTCOMES = ("right", "unknown", "wrong")
 

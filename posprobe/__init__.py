@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     # Their modules have the same names, and mypy takes one for the other in a cycle of imports.
     from posprobe.forward.attend import attend
     from posprobe.forward.decompose import decompose
+    from posprobe.layouts import Grid, Sequence
     from posprobe.measure import (
         analyze_model,
     )
@@ -109,21 +110,14 @@ if TYPE_CHECKING:
         series,
         sweep,
     )
-    from posprobe.tables import (
-        Grid,
-        PositionTable,
-        Sequence,
-        Source,
-        product,
-        table,
-    )
+    from posprobe.tables import PositionTable, Source, product, table
 
 _HOMES = {
     "Analysis": "report",
     "Comparison": "report",
     "Contexts": "measurements.model",
     "ForwardAnalysis": "report",
-    "Grid": "tables",
+    "Grid": "layouts",
     "Likeness": "sweeps",
     "LinearBias": "schemes",
     "Match": "sweeps",
@@ -134,7 +128,7 @@ _HOMES = {
     "RelativeBias": "schemes",
     "Rotary": "schemes",
     "SchemeAnalysis": "report",
-    "Sequence": "tables",
+    "Sequence": "layouts",
     "Series": "report",
     "Source": "tables",
     "Sweep": "sweeps",

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidTable, MissingExtra, UsageError
+from posprobe.layouts import Layout, Sequence
 from posprobe.progress import importing
-from posprobe.tables import Layout, PositionTable, Sequence
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -12,8 +12,9 @@ from posprobe.analyses.closeness import ClosenessBlock
 from posprobe.analyses.heads import HeadsBlock
 from posprobe.analyses.rotation import RotationBlock
 from posprobe.analyses.smoothness import SmoothnessBlock
+from posprobe.layouts import LayoutBlock
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, Text, limits
-from posprobe.tables import LayoutBlock, SourceBlock
+from posprobe.tables import SourceBlock
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
 Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]

@@ -29,8 +29,9 @@ from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.analyses.stationary import Process, fit_process
 from posprobe.arrays import cores
 from posprobe.errors import UsageError
+from posprobe.layouts import Grid, Layout
 from posprobe.progress import stage
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from posprobe.documents import BandBlock

@@ -19,7 +19,8 @@ from posprobe.drawable import Drawable
 from posprobe.encodings.rotary import rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
-from posprobe.tables import Grid, Layout, Sequence, Source, describe_layout
+from posprobe.layouts import Grid, Layout, Sequence, describe_layout
+from posprobe.tables import Source
 
 #: ``bias``: added to the attention logits; ``cosine``: of the vector of a distance with that of
 #: distance zero, where a distance has a vector that meets the query.

@@ -21,6 +21,7 @@ from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.frames import to_frame
+from posprobe.layouts import Grid, Layout, Sequence, cut
 from posprobe.quantisation import Quantisation, QuantisationBlock
 from posprobe.schema import Natural, limits
 
@@ -35,99 +36,6 @@ Kind: TypeAlias = Literal["learned", "fixed"]
 
 #: Formats of numbers by the names that safetensors gives them.
 DTYPES = {"float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64"}
-
-
-@dataclass(frozen=True)
-class Sequence:
-    """Positions on a line: row ``i`` is ``i`` steps after row 0.
-
-    Examples
-    --------
-    >>> import posprobe as pp
-    >>> pp.Sequence(512).size
-    512
-    """
-
-    length: int
-
-    @property
-    def size(self) -> int:
-        """Number of positions."""
-        return self.length
-
-    def __str__(self) -> str:
-        return f"sequence of {self.length}"
-
-
-@dataclass(frozen=True)
-class Grid:
-    """Positions on a grid, stored row by row: row ``r * width + c`` is the cell ``(r, c)``.
-
-    Examples
-    --------
-    >>> import posprobe as pp
-    >>> pp.Grid(14, 14).size
-    196
-    """
-
-    height: int
-    width: int
-
-    @property
-    def size(self) -> int:
-        """Number of positions."""
-        return self.height * self.width
-
-    def __str__(self) -> str:
-        return f"grid of {self.height} x {self.width}"
-
-
-Layout: TypeAlias = Sequence | Grid
-
-
-class SequenceBlock(TypedDict):
-    """Positions on a line."""
-
-    type: Literal["sequence"]
-    length: Natural
-
-
-class GridLayoutBlock(TypedDict):
-    """Positions on a grid, rows first."""
-
-    type: Literal["grid"]
-    height: Natural
-    width: Natural
-
-
-LayoutBlock: TypeAlias = SequenceBlock | GridLayoutBlock
-
-
-def describe_layout(layout: Layout) -> LayoutBlock:
-    """Return a layout as it stands in JSON."""
-    if isinstance(layout, Grid):
-        return {"type": "grid", "height": layout.height, "width": layout.width}
-    return {"type": "sequence", "length": layout.length}
-
-
-def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
-    """Resolve a slice of positions to its first, one past its last, and their layout.
-
-    Raises
-    ------
-    UsageError
-        If the slice is empty or skips rows.
-    """
-    begin, end, step = rows.indices(layout.size)
-    if step != 1 or begin >= end:
-        raise UsageError(
-            f"{name}: rows {_slice(rows)} of {layout.size} positions: "
-            + ("rows must be neighbours." if step != 1 else "nothing is left.")
-            + f" Choose A:B with 0 <= A < B <= {layout.size}."
-        )
-    if isinstance(layout, Grid) and begin % layout.width == 0 and end % layout.width == 0:
-        return begin, end, Grid((end - begin) // layout.width, layout.width)
-    return begin, end, Sequence(end - begin)
 
 
 @dataclass(frozen=True)
@@ -581,10 +489,6 @@ def product(
         family=rows.family,
         notes=(f"product of two axes: {how}",),
     )
-
-
-def _slice(rows: slice) -> str:
-    return ":".join("" if part is None else str(part) for part in (rows.start, rows.stop))
 
 
 def _rows(rows: NDArray[np.integer[Any]]) -> str:

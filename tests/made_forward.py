@@ -32,9 +32,10 @@ from posprobe.analyses.substitution import (
     early,
 )
 from posprobe.forward.explain import explained, explanations
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model.states import with_numbers
 from posprobe.report.forward import ForwardAnalysis
-from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.tables import PositionTable, Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.tables import PositionTable, Source
 
 Floats = NDArray[np.floating[Any]]
 

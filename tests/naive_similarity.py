@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from posprobe.tables import Grid, Sequence
+from posprobe.layouts import Grid, Sequence
 
 
 def naive_invariance(matrix: Any, *, diagonal: bool = False) -> float:

@@ -13,7 +13,7 @@ from naive_similarity import naive_monotone, naive_statistics
 
 import posprobe as pp
 from posprobe.errors import InvalidTable
-from posprobe.tables import Grid, Sequence
+from posprobe.layouts import Grid, Sequence
 
 
 def test_a_zero_row_has_no_direction_and_takes_no_part_in_statistics() -> None:

@@ -13,7 +13,7 @@ from made_tables import as_table, patches, walk
 from naive_similarity import naive_statistics
 
 import posprobe as pp
-from posprobe.tables import Grid, Sequence
+from posprobe.layouts import Grid, Sequence
 
 
 @pytest.mark.parametrize(

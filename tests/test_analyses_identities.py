@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 #: A property is tried on few examples, always the same ones.
 few = settings(max_examples=25, deadline=None, derandomize=True, database=None)

@@ -18,8 +18,8 @@ import posprobe
 
 ROOT = Path(posprobe.__file__).parent
 BASE = {
-    "arrays", "drawable", "errors", "foreign", "frames", "progress", "quantisation", "readers",
-    "reference", "schema", "tables",
+    "arrays", "drawable", "errors", "foreign", "frames", "layouts", "progress", "quantisation",
+    "readers", "reference", "schema", "tables",
 }  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
@@ -31,12 +31,13 @@ ALLOWED: Mapping[str, set[str]] = {
     "schema": set(),
     "drawable": set(),
     "frames": {"errors"},
+    "layouts": {"errors", "schema"},
     "progress": {"foreign"},
     "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": set(),
-    "tables": {"drawable", "errors", "foreign", "frames", "quantisation", "schema"},
-    "arrays": {"errors", "progress", "tables"},
+    "tables": {"drawable", "errors", "foreign", "frames", "layouts", "quantisation", "schema"},
+    "arrays": {"errors", "layouts", "progress", "tables"},
     "reference": {"errors", "readers"},
     "settings": {"errors"},
     "samples": {"errors"},
@@ -48,7 +49,7 @@ ALLOWED: Mapping[str, set[str]] = {
     # Answers are sentences, and their numbers are formatted as everywhere.
     "analyses": {*BASE, "encodings", "formatting"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
-    "documents": {"analyses", "schema", "tables"},
+    "documents": {"analyses", "layouts", "schema", "tables"},
     "nulls": {*BASE, "analyses", "documents", "encodings"},
     "attention": {*BASE, "encodings"},
     "schemes": {*BASE, "attention", "encodings"},

@@ -43,7 +43,7 @@ from posprobe.forward import (
     random_tokens,
     repeated_tokens,
 )
-from posprobe.tables import Grid, Sequence
+from posprobe.layouts import Grid, Sequence
 
 
 @pytest.mark.parametrize("build", [gpt2, bert])

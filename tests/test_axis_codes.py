@@ -16,8 +16,9 @@ from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.families import load
 from posprobe.figures import axis_codes as drawing
 from posprobe.figures.sheet import Sheet
+from posprobe.layouts import Grid
 from posprobe.measurements.axis_codes import AXIS_CODES
-from posprobe.tables import Grid, PositionTable
+from posprobe.tables import PositionTable
 
 
 def circles(height: int, width: int, turns: tuple[float, float]) -> PositionTable:

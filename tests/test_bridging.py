@@ -20,8 +20,8 @@ from posprobe.errors import InvalidTable
 from posprobe.families import load
 from posprobe.figures import bridging as drawing
 from posprobe.figures.sheet import Sheet
+from posprobe.layouts import Grid
 from posprobe.measurements.bridging import BRIDGING
-from posprobe.tables import Grid
 
 
 def smooth_curve(n: int, d: int, length: float, seed: int = 0) -> Floats:

@@ -26,6 +26,7 @@ from safetensors import safe_open
 
 import posprobe as pp
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference, UsageError
+from posprobe.layouts import Grid
 from posprobe.report import (
     bundle_name,
     read_bundle,
@@ -35,7 +36,7 @@ from posprobe.report import (
     write_table,
 )
 from posprobe.samples import samples
-from posprobe.tables import DroppedRow, Grid, PrefixRow
+from posprobe.tables import DroppedRow, PrefixRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

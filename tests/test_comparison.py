@@ -20,10 +20,10 @@ import posprobe as pp
 from posprobe.analyses.closeness import cka, procrustes
 from posprobe.cli import main
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Grid
 from posprobe.nulls import NULLS
 from posprobe.report import compare, render_bundle, to_json
 from posprobe.report.published import published_for
-from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from pathlib import Path

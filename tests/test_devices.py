@@ -15,7 +15,7 @@ import posprobe as pp
 from posprobe.arrays import GPU_PAYS, positions
 from posprobe.cli import main
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -49,7 +49,7 @@ from posprobe.encodings.build import MAX_SIZE
 from posprobe.encodings.sinusoidal import Order
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
 from posprobe.families import load
-from posprobe.tables import Grid, Layout, Sequence
+from posprobe.layouts import Grid, Layout, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

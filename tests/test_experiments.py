@@ -31,7 +31,7 @@ from posprobe.errors import (
 )
 from posprobe.forward import blank_images, load_model, permutation_effect, phase_shift
 from posprobe.forward.streaming import context_length
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -42,8 +42,9 @@ from posprobe.errors import (
 )
 from posprobe.families import FAMILIES, find_encodings, load
 from posprobe.families.read import open_reference
+from posprobe.layouts import Grid, Sequence
 from posprobe.reference import parse_reference
-from posprobe.tables import Grid, PositionTable, Sequence
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -36,8 +36,8 @@ from posprobe.figures.pca import score
 from posprobe.figures.sheet import REPORT, Sheet
 from posprobe.figures.similarity import heat_map, profile
 from posprobe.figures.spectrum import ladder
+from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
-from posprobe.tables import Grid, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,7 +28,7 @@ import posprobe as pp
 from posprobe.checkpoints import hdf5file, open_local
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families import inspect
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "tools"))

@@ -41,7 +41,7 @@ from posprobe.forward import (
     load_model,
 )
 from posprobe.forward.states import find_hook_points, output_of
-from posprobe.tables import Grid, Sequence
+from posprobe.layouts import Grid, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

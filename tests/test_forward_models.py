@@ -43,7 +43,7 @@ from posprobe.forward import (
     random_tokens,
     text_windows,
 )
-from posprobe.tables import Grid, Sequence
+from posprobe.layouts import Grid, Sequence
 
 
 def test_a_saved_model_is_built_again(tmp_path: Path) -> None:

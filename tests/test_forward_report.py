@@ -49,6 +49,7 @@ from posprobe.errors import InvalidCheckpoint
 from posprobe.figures import report_figures, style
 from posprobe.figures.common import spread
 from posprobe.figures.profiles import MAX_ROWS
+from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.sentences import even_choice
 from posprobe.measurements.model.states import layers_table
@@ -58,7 +59,6 @@ from posprobe.report.page import page_of as page_model
 from posprobe.report.page import render
 from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.terminal import text as printed
-from posprobe.tables import Grid, Layout, Sequence, describe_layout
 
 mpl.use("agg")
 

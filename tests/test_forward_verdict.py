@@ -18,10 +18,11 @@ from posprobe.analyses.mean_decomposition import mean_decomposition, moments
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.substitution import Cost
 from posprobe.formatting import lookup
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 from posprobe.report.page import page_of
 from posprobe.report.questions import MODEL_QUESTIONS
-from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.tables import PositionTable, Source
 
 LAYOUTS: list[Layout] = [Sequence(24), Grid(4, 6)]
 

@@ -29,8 +29,9 @@ from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.families import effective_table, load, open_reference
 from posprobe.families.weights import LayerHeads, load_heads, read_heads
 from posprobe.forward import measure_heads
+from posprobe.layouts import Grid, Sequence
 from posprobe.reference import parse_reference
-from posprobe.tables import Grid, PositionTable, Sequence, Source
+from posprobe.tables import PositionTable, Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

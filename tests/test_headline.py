@@ -21,9 +21,9 @@ from posprobe.analyses.headline import (
     sinusoid_headline,
 )
 from posprobe.analyses.shift_skill import shift_rank, shift_skill
+from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import compared_numbers
 from posprobe.samples import samples
-from posprobe.tables import Grid, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

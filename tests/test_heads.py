@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from posprobe.analyses import heads, rotation, smoothness
 from posprobe.encodings import alibi_slopes, rotary_frequencies
 from posprobe.errors import InvalidTable
-from posprobe.tables import Grid, Sequence
+from posprobe.layouts import Grid, Sequence
 
 
 def line(values: Any) -> Any:

@@ -24,8 +24,8 @@ from posprobe.errors import InvalidTable
 from posprobe.figures.common import MAX_POINTS, area, extremes
 from posprobe.figures.grid import MAX_TILES, mosaic, tile_block
 from posprobe.figures.similarity import heat_map
+from posprobe.layouts import Grid
 from posprobe.report.embed import cosines
-from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from pathlib import Path

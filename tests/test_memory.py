@@ -16,7 +16,7 @@ import torch
 import posprobe as pp
 from posprobe import frames
 from posprobe.errors import InvalidTable, MissingExtra, UsageError
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 VALUES = np.random.default_rng(0).normal(size=(24, 6))
 

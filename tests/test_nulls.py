@@ -14,8 +14,8 @@ import posprobe as pp
 from posprobe.analyses.headline import headline, headline_curves, shape_constants
 from posprobe.analyses.shift_skill import shift_skill
 from posprobe.errors import UsageError
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.nulls import NULLS, band, bands, curves, null_models, surrogate
-from posprobe.tables import Grid, Layout, Sequence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,9 +23,9 @@ from test_report_page import HOSTILE, named, with_special_rows
 
 import posprobe as pp
 from posprobe.foreign import plain
+from posprobe.layouts import Grid
 from posprobe.report.index import write_index
 from posprobe.report.kernels import compare_kernels
-from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

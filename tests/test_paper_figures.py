@@ -23,10 +23,10 @@ import posprobe as pp
 from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
 from posprobe.figures.venues import VENUES, venue_rc
+from posprobe.layouts import Grid
 from posprobe.measurements import compared_numbers
 from posprobe.report.paper import PaperFigure, paper_figure
 from posprobe.report.paper_kinds import kinds, kinds_of_several
-from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,8 +18,9 @@ from safetensors import safe_open
 
 from posprobe.errors import AmbiguousTable, InvalidCheckpoint
 from posprobe.families import load
+from posprobe.layouts import Sequence
 from posprobe.sweeps.fingerprints import fingerprint, likeness
-from posprobe.tables import PositionTable, Sequence, table
+from posprobe.tables import PositionTable, table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -23,8 +23,8 @@ from posprobe import analyze, load, load_schemes
 from posprobe.analyses.smoothness import smoothness
 from posprobe.errors import NoPositionTable
 from posprobe.families import inspect
+from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import RelativeBias, Rotary
-from posprobe.tables import Grid, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,13 +16,13 @@ import posprobe as pp
 from posprobe.analyses.result import Result
 from posprobe.analyses.subspaces import Share, SubspaceOverlap
 from posprobe.errors import UsageError
+from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import Finding, Number
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Table, columns
 from posprobe.report.page import page_of, render
 from posprobe.report.terminal import text
-from posprobe.tables import Grid, Sequence
 
 if TYPE_CHECKING:
     from pathlib import Path

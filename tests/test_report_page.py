@@ -31,13 +31,14 @@ from posprobe.errors import OutputError, UnknownReference
 from posprobe.families import load_tokens
 from posprobe.foreign import plain
 from posprobe.formatting import show
+from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
 from posprobe.report import read_bundle, to_json
 from posprobe.report.embed import cosines
 from posprobe.report.index import write_index
 from posprobe.report.page import render
 from posprobe.report.svg import inline
-from posprobe.tables import DroppedRow, Grid, PositionTable, PrefixRow, Source
+from posprobe.tables import DroppedRow, PositionTable, PrefixRow, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

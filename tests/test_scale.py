@@ -27,7 +27,8 @@ from posprobe.checkpoints import open_local
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.families import load
 from posprobe.families.tokens import RUNS, SAMPLE, TokenSample, _blocks, sample_tokens
-from posprobe.tables import Grid, PositionTable, Source
+from posprobe.layouts import Grid
+from posprobe.tables import PositionTable, Source
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -18,6 +18,7 @@ from made_tables import as_table, patches, walk
 
 import posprobe as pp
 from posprobe.documents import AnalysisDocument, ForwardDocument
+from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
 from posprobe.nulls import NULLS
@@ -25,7 +26,6 @@ from posprobe.report.kernels import compare_kernels
 from posprobe.report.schemes import analyze_schemes
 from posprobe.samples import samples
 from posprobe.schema import TWO, Count, Reasons, json_schema, limits
-from posprobe.tables import Grid, Sequence
 
 ROOT = Path(__file__).parents[1]
 

@@ -23,9 +23,9 @@ from posprobe.figures import rotary as rotary_figures
 from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
 from posprobe.figures.schemes import MAX_FIGURES, scheme_figures, short_names
 from posprobe.figures.sheet import REPORT
+from posprobe.layouts import Sequence
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

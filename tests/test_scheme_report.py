@@ -27,6 +27,7 @@ from posprobe.cli.show import found, summary
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.formatting import show
+from posprobe.layouts import Grid, Sequence
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
 from posprobe.report.page import render
@@ -34,7 +35,7 @@ from posprobe.report.scheme_page import SECTIONS, what_it_is
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Grid, PositionTable, Sequence, Source
+from posprobe.tables import PositionTable, Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable

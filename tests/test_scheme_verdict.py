@@ -13,11 +13,11 @@ from made_schemes import buckets, linear, rotary, source, window
 
 from posprobe.encodings import alibi_slopes
 from posprobe.formatting import lookup
+from posprobe.layouts import Grid, Sequence
 from posprobe.report.page import page_of
 from posprobe.report.questions import SCHEME_QUESTIONS
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Grid, Sequence
 
 
 def told(*records: Scheme) -> tuple[str, dict[str, dict[str, Any]]]:

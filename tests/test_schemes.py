@@ -22,8 +22,9 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.families import inspect
+from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, facts
-from posprobe.tables import Grid, Sequence, Source
+from posprobe.tables import Source
 
 SOURCE = Source(reference="made", resolved="made")
 

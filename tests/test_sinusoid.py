@@ -21,7 +21,8 @@ from posprobe.analyses.ladder import ladder
 from posprobe.analyses.pursuit import ENOUGH, choose_sinusoids
 from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
 from posprobe.errors import InvalidTable
-from posprobe.tables import Grid, PositionTable
+from posprobe.layouts import Grid
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,10 +13,10 @@ from made_tables import as_table, gaussian, walk, waves
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.layouts import Grid
 from posprobe.report.page import render
 from posprobe.report.panel import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Panel
 from posprobe.report.sketches import sketches
-from posprobe.tables import Grid
 
 
 def drawn(table: pp.PositionTable) -> tuple[dict[str, Any], dict[str, str]]:

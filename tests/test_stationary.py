@@ -21,7 +21,7 @@ from posprobe.analyses.stationary import (
     toeplitz,
 )
 from posprobe.analyses.views import View
-from posprobe.tables import Grid, Sequence
+from posprobe.layouts import Grid, Sequence
 
 Floats = NDArray[np.float64]
 

@@ -33,9 +33,10 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures import builders
 from posprobe.figures.sheet import REPORT
 from posprobe.forward.explain import explained, explanations
+from posprobe.layouts import Grid, Sequence
 from posprobe.report.page import page_of
 from posprobe.report.terminal import text
-from posprobe.tables import Grid, PositionTable, Sequence, Source
+from posprobe.tables import PositionTable, Source
 
 if TYPE_CHECKING:
     from pathlib import Path

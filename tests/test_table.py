@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.tables import DroppedRow, Grid, Layout, PositionTable, PrefixRow, Sequence, Source
+from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.tables import DroppedRow, PositionTable, PrefixRow, Source
 
 SOURCE = Source("it", "/where/it/is", tensor="wpe.weight", shape=(9, 4), dtype="F32")
 quick = settings(max_examples=150, deadline=None, derandomize=True, database=None)

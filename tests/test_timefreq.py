@@ -17,7 +17,7 @@ from made_tables import as_table, gaussian, rotation, walk, waves
 import posprobe as pp
 from posprobe.analyses.timefreq import CORNER, GramDCT, Spectrogram, gram_dct, spectrogram
 from posprobe.errors import InvalidTable
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.arrays import positions
+from posprobe.layouts import Grid, Layout
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.verdict import shared, verdict
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 Floats = NDArray[np.float64]
 

@@ -25,10 +25,11 @@ from scipy.linalg import toeplitz
 
 import posprobe as pp
 from posprobe.arrays import positions
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.verdict import verdict
-from posprobe.tables import Grid, Layout, PositionTable, Sequence, Source
+from posprobe.tables import PositionTable, Source
 
 Floats: TypeAlias = NDArray[np.float64]
 

@@ -18,10 +18,10 @@ import numpy as np
 import posprobe as pp
 from posprobe.analyses.probes import absolute_probe, order_probe
 from posprobe.analyses.probes_published import absolute_probe_published, order_probe_published
+from posprobe.layouts import Sequence as Line
 from posprobe.report.published import PUBLISHED, Published, published_for
 from posprobe.samples import samples
 from posprobe.tables import PositionTable, Source
-from posprobe.tables import Sequence as Line
 
 #: Positions and width of the random walks and of the noise.
 SHAPE = (512, 768)

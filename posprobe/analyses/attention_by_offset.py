@@ -16,8 +16,8 @@ from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, namespace, to_numpy
 from posprobe.errors import InvalidTable
+from posprobe.layouts import Grid, Layout, LayoutBlock, describe_layout
 from posprobe.schema import TWO, Count, Natural, Reasons, limits
-from posprobe.tables import Grid, Layout, LayoutBlock, describe_layout
 
 #: Mean attention to later tokens up to which they are hidden, but for rounding.
 HIDDEN = 1e-9

@@ -19,7 +19,8 @@ from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import Result
 from posprobe.analyses.winding import Winding, WindingBlock, winding
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.layouts import Grid, Layout
+from posprobe.tables import PositionTable
 
 #: Components whose variance is summed up.
 LEADING = 4

@@ -22,7 +22,8 @@ from posprobe.analyses.pca import pca as principal_components
 from posprobe.analyses.predictors import KERNELS, Floats, Mask
 from posprobe.analyses.result import Result, numbers
 from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.layouts import Grid, Layout
+from posprobe.tables import PositionTable
 
 #: Fewest positions of which a quarter can be left out.
 MIN_ROWS = 8

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
+from posprobe.layouts import Grid, LayoutBlock, describe_layout
 from posprobe.schema import Count, Natural, Reasons, Size, limits
-from posprobe.tables import Grid, LayoutBlock, describe_layout
 
 #: Why numbers of permutations are unknown.
 _UNKNOWN = {

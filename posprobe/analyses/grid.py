@@ -17,8 +17,9 @@ from posprobe.analyses.spectrum import detrended, grid_power
 from posprobe.analyses.unit_rows import unit_rows
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
+from posprobe.layouts import Grid
 from posprobe.schema import Cosine, Natural, Reasons
-from posprobe.tables import Grid, PositionTable
+from posprobe.tables import PositionTable
 
 #: Most tiles along a side of a mosaic.
 TILES = 16

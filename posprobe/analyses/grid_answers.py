@@ -30,7 +30,7 @@ from posprobe.analyses.stationary import (
 )
 from posprobe.analyses.views import LEVEL, MAX_ROWS, View, units, view
 from posprobe.formatting import hundredths, listed
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 #: Draws of each null of row and column codes.
 CODE_DRAWS = 99

@@ -20,8 +20,9 @@ from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, Positions, namespace, positions
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Grid, Layout, LayoutBlock, describe_layout
 from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
-from posprobe.tables import Grid, Layout, LayoutBlock, PositionTable, describe_layout
+from posprobe.tables import PositionTable
 
 #: Largest number of positions whose n x n logits are formed, one head at a time.
 MAX_POSITIONS = 16_384

@@ -38,7 +38,8 @@ from posprobe.analyses.spectrum import (
 )
 from posprobe.analyses.unit_rows import falling_share, unit_rows
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.layouts import Grid, Layout
+from posprobe.tables import PositionTable
 
 #: Steps of the block Krylov iteration: leading eigenvalues within 0.4 % even of a flat spectrum.
 STEPS = 6

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result, numbers
 from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable
+from posprobe.layouts import Grid, Layout, LayoutBlock, Sequence, describe_layout
 from posprobe.schema import TWO, Reasons, Share, Size
-from posprobe.tables import Grid, Layout, LayoutBlock, Sequence, describe_layout
 
 
 class HeadsBlock(TypedDict):

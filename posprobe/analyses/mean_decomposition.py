@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, in_parallel, namespace, to_numpy
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Grid, Layout, LayoutBlock, describe_layout
 from posprobe.schema import Count, Natural, Reasons, Share, limits
-from posprobe.tables import Grid, Layout, LayoutBlock, PositionTable, Source, describe_layout
+from posprobe.tables import PositionTable, Source
 
 #: Hidden states of a layer whose products ``[d, d]`` are added up: enough to know the largest
 #: variance to a percent or so, and few beside those of a long run, in which they would cost more

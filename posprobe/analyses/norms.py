@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.layouts import Layout
 from posprobe.schema import Row
-from posprobe.tables import Layout, PositionTable
+from posprobe.tables import PositionTable
 
 #: Robust standard deviations from the median beyond which a row's norm stands out.
 OUTLIER = 6.0

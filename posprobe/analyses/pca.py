@@ -20,8 +20,9 @@ from posprobe.analyses.rounding import centred
 from posprobe.analyses.unit_rows import sum_of_squares
 from posprobe.arrays import Array, Positions, namespace, positions, to_numpy
 from posprobe.errors import InvalidTable
+from posprobe.layouts import Layout
 from posprobe.schema import Natural, Reasons, Share, Size, limits
-from posprobe.tables import Layout, PositionTable
+from posprobe.tables import PositionTable
 
 #: Multiply-adds ``n d min(n, d)`` up to which all components are computed: some 20 seconds on two
 #: cores for 65,536 x 1,024, and four times the table's memory, which both double with the rows.

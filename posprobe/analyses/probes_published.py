@@ -25,8 +25,9 @@ from posprobe.analyses.probing import (
 )
 from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.layouts import Grid
 from posprobe.schema import Count, Natural, Reasons, Share, Size
-from posprobe.tables import Grid, PositionTable
+from posprobe.tables import PositionTable
 
 #: Rows that Wang & Chen's code keeps of a longer table (they cut GPT-2's 1024).
 PUBLISHED_ROWS = 512

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
-from posprobe.tables import Grid, PositionTable
+from posprobe.layouts import Grid
+from posprobe.tables import PositionTable
 
 #: Fewer rows leave folds of a handful, whose errors mean nothing.
 MIN_ROWS = 32

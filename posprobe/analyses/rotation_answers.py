@@ -17,8 +17,8 @@ from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.errors import InvalidTable
 from posprobe.formatting import hundredths, listed, percent, rounded, show
-from posprobe.tables import Grid, Layout
-from posprobe.tables import Sequence as Line
+from posprobe.layouts import Grid, Layout
+from posprobe.layouts import Sequence as Line
 
 #: CKA with the sinusoid from which a table is one.
 SAME = 0.99

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Cosine, Count, Natural, Reasons, Row, Share, Size
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -44,8 +44,9 @@ from posprobe.analyses.special_rows import (
     odd_norms,
 )
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Reasons, Row, Text
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 #: Ratio of two levels from which the two sides of a special row differ.
 CHANGE = 1.1

@@ -31,8 +31,9 @@ from posprobe.analyses.shift_skill import (
     with_rest,
 )
 from posprobe.arrays import Array, Positions, positions
+from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Reasons
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 #: Modes that carry less of the variance are rounding or noise, and are not listed.
 MIN_SHARE = 1e-4

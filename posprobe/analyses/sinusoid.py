@@ -26,8 +26,9 @@ from posprobe.analyses.pursuit import Sinusoids, choose_sinusoids
 from posprobe.analyses.result import Result
 from posprobe.arrays import Array, Positions, positions
 from posprobe.encodings.sinusoidal import sincos2d
+from posprobe.layouts import Grid, Layout
 from posprobe.schema import Natural, Reasons, Share, limits
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 #: Fewest positions that are set against a sinusoid.
 MIN_LENGTH = 8

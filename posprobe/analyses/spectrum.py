@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from posprobe.analyses.quantiles import chi_squared_quantile
 from posprobe.analyses.result import Result, reasons
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Reasons, limits
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 Detrend: TypeAlias = Literal["constant", "linear"]
 Window: TypeAlias = Literal["hann", "none"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.gram import fast_length, total_power, transforms
-from posprobe.tables import Grid, Layout
+from posprobe.layouts import Grid, Layout
 
 #: Lengths of each family of kernels.
 LENGTHS = 9

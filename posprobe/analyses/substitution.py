@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
+from posprobe.layouts import Layout, LayoutBlock, describe_layout
 from posprobe.schema import Count, Natural, Reasons, Share, Size
-from posprobe.tables import Layout, LayoutBlock, describe_layout
 
 Floats: TypeAlias = NDArray[np.float64]
 #: What a cost is one of: the loss in nats; the Kullback-Leibler divergence of the outputs from the

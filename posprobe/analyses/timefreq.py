@@ -20,8 +20,9 @@ from posprobe.analyses.result import Result
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.spectrum import MIN_PERIODS, detrended, red_noise
 from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Natural, Reasons, limits
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 #: Shortest and longest segment chosen by default, in positions.
 SEGMENT = (32, 256)

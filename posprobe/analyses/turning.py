@@ -11,7 +11,7 @@ from posprobe.analyses.closeness import Floats
 from posprobe.analyses.stationary import fit_process, leading
 from posprobe.analyses.views import LEVEL
 from posprobe.analyses.winding import Winding, kept_components, winding, winding_pairs
-from posprobe.tables import Sequence
+from posprobe.layouts import Sequence
 
 #: Draws of each null: the least p-value that they allow is 0.02.
 DRAWS = 49

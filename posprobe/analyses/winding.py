@@ -20,7 +20,8 @@ from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import Result, numbers
 from posprobe.arrays import Array, Positions, positions
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.layouts import Grid, Layout
+from posprobe.tables import PositionTable
 
 #: Fewest rows.
 MIN_ROWS = 6

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import UsageError
-from posprobe.tables import Layout, PositionTable, Source
+from posprobe.layouts import Layout
+from posprobe.tables import PositionTable, Source
 
 #: Largest table that a formula builds, in numbers: 4 GiB of float64.
 MAX_SIZE = 2**29

@@ -15,7 +15,8 @@ from posprobe.encodings.guesses import (
 )
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.errors import NoPositionTable, UnknownReference, UsageError
-from posprobe.tables import Grid, PositionTable
+from posprobe.layouts import Grid
+from posprobe.tables import PositionTable
 
 
 class Option(NamedTuple):

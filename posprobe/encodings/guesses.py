@@ -14,7 +14,8 @@ import numpy as np
 
 from posprobe.encodings.build import canonical, check_base, check_sizes, formula_table
 from posprobe.encodings.sinusoidal import frequencies
-from posprobe.tables import PositionTable, Sequence
+from posprobe.layouts import Sequence
+from posprobe.tables import PositionTable
 
 
 def counting(length: int, dim: int) -> PositionTable:

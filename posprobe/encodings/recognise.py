@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.encodings.sinusoidal import ORDERS, columns, frequencies, sinusoidal
-from posprobe.tables import Grid, Layout
+from posprobe.layouts import Grid, Layout
 
 #: Largest difference that computing in float32 and rounding to a format make, doubled.
 _ROUNDING = {"F16": 2e-3, "BF16": 8e-3}

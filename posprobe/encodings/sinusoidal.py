@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from posprobe.encodings.build import canonical, check_base, check_sizes, formula_table
 from posprobe.errors import UsageError
-from posprobe.tables import Grid, PositionTable, Sequence
+from posprobe.layouts import Grid, Sequence
+from posprobe.tables import PositionTable
 
 Order: TypeAlias = Literal["interleaved", "halves"]
 GridOrder: TypeAlias = Literal["mae", "timm"]

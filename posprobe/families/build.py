@@ -14,8 +14,9 @@ from posprobe.families.find import Encoding
 from posprobe.families.parts import parts_of
 from posprobe.families.relative_layout import read_relative
 from posprobe.families.rotary import LinearSpec, RotarySpec
+from posprobe.layouts import Sequence
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Sequence, Source
+from posprobe.tables import Source
 
 #: Largest distance that buckets are laid out for.
 MOST_DISTANCES = 2**20

@@ -32,7 +32,7 @@ from posprobe.families.rotary import (
     says_timm,
 )
 from posprobe.families.rows import Rows, count_rows, resolve_rows, stored_layout
-from posprobe.tables import Sequence
+from posprobe.layouts import Sequence
 
 #: Names that are looked at, in characters: no library writes longer ones, and looking for words in
 #: them takes time that grows faster than they do.

@@ -26,9 +26,10 @@ from posprobe.families.formats import translated
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
 from posprobe.families.values import is_long, order_note, read_some, rows_of
+from posprobe.layouts import Grid, cut, describe_layout
 from posprobe.reference import Reference, parse_reference
 from posprobe.schemes import Scheme
-from posprobe.tables import Grid, PositionTable, Source, cut, describe_layout
+from posprobe.tables import PositionTable, Source
 
 
 def load(

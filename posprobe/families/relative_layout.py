@@ -18,8 +18,9 @@ from posprobe.encodings import deberta_buckets, log_spaced_offsets, t5_buckets
 from posprobe.errors import InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.relative import Relative
+from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import RelativeBias
-from posprobe.tables import Grid, Sequence, Source
+from posprobe.tables import Source
 
 #: Largest distance, and widest window, that is laid out.
 _MOST, _WIDEST = 2**20, 64

@@ -14,7 +14,8 @@ from posprobe.errors import InvalidCheckpoint
 from posprobe.families.names import dotted
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.registry import TableRule
-from posprobe.tables import DroppedRow, Grid, Layout, PrefixRow, Sequence
+from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.tables import DroppedRow, PrefixRow
 
 #: Embeddings of special tokens by the last part of their name.
 _TOKENS = {

@@ -10,7 +10,7 @@ from posprobe import settings
 from posprobe.checkpoints import TensorInfo
 from posprobe.families.parts import part_for, parts_of
 from posprobe.families.rows import IMAGE_SIZES, LENGTHS, SQUARES, Rows
-from posprobe.tables import Grid, Layout
+from posprobe.layouts import Grid, Layout
 
 #: No image is larger, in pixels along a side.
 _LARGEST = 2**20

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import LINES, MUTED
 from posprobe.foreign import plain as as_seen
-from posprobe.tables import Grid, Layout
+from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

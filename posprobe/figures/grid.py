@@ -12,7 +12,7 @@ from posprobe.analyses.grid import TILES
 from posprobe.figures.common import Builder, one_each
 from posprobe.figures.sheet import Sheet, few_ticks, fewer_labels
 from posprobe.figures.styles import GAP, INK, ONE_SIDED, signed
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

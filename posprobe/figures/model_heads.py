@@ -13,7 +13,7 @@ from posprobe.figures.common import Builder, whole
 from posprobe.figures.profiles import GRID_REACH, REACH, image_of, page
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, LINES, ONE_SIDED, RED
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

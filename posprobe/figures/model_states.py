@@ -14,7 +14,7 @@ from posprobe.figures.pca import plane
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.similarity import profile
 from posprobe.figures.styles import BLUE, DIVERGING, LINES, MUTED, RED
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

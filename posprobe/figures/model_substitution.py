@@ -11,7 +11,7 @@ import numpy as np
 from posprobe.figures.common import Builder
 from posprobe.figures.sheet import Sheet, shortened
 from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

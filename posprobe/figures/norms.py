@@ -10,7 +10,7 @@ import numpy as np
 from posprobe.figures.common import Builder, extremes, one_each
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, ONE_SIDED, RED
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

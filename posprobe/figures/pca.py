@@ -22,7 +22,7 @@ from posprobe.figures.common import (
 )
 from posprobe.figures.sheet import PLAIN, Sheet, few_ticks, legend_above, legend_height
 from posprobe.figures.styles import BLUE, GRID, INK, MUTED, ONE_SIDED, RED, signed
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

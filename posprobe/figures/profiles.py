@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from posprobe.figures.common import plain, spread
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import DIVERGING, GRID, INK
-from posprobe.tables import Grid, Layout
+from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,8 +16,8 @@ from posprobe.figures import alibi, relative, rotary, smoothness
 from posprobe.figures.kernels import kernel_map
 from posprobe.figures.sheet import REPORT, Sheet
 from posprobe.figures.styles import printable
+from posprobe.layouts import Grid
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,7 +22,7 @@ from posprobe.figures.common import (
 )
 from posprobe.figures.sheet import LETTER, Sheet, legend_above, legend_height, shortened
 from posprobe.figures.styles import BLUE, MUTED, RED, signed
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ import numpy as np
 from posprobe.figures.common import BAND, Band, Builder, area, band_of, nothing, plain, styled
 from posprobe.figures.sheet import PLAIN, Sheet, legend_above, legend_height
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,7 @@ from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.states import HookPoint, find_hook_points, is_timm, positions_of, visit
 from posprobe.forward.streaming import stream
-from posprobe.tables import Layout
+from posprobe.layouts import Layout
 
 if TYPE_CHECKING:
     import torch

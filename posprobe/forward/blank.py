@@ -15,7 +15,7 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.permute import position_table
 from posprobe.forward.states import find_hook_points, image_shape, positions_of, visit
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     import torch

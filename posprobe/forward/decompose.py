@@ -17,7 +17,7 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.models import required
 from posprobe.forward.states import HookPoint, find_hook_points, positions_of, visit
 from posprobe.forward.streaming import stream
-from posprobe.tables import Layout, cut
+from posprobe.layouts import Layout, cut
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from posprobe.analyses.closeness import Floats
 from posprobe.errors import UsageError
 from posprobe.forward.models import required
 from posprobe.forward.states import HookPoint, find_hook_points, positions_of, seen_at, visit
-from posprobe.tables import Grid, Layout
+from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
     import torch

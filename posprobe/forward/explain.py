@@ -23,7 +23,8 @@ from posprobe.analyses.stationary import fit_process
 from posprobe.analyses.views import view
 from posprobe.arrays import Array, positions, to_numpy
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.layouts import Grid, Layout
+from posprobe.tables import PositionTable
 
 #: What an explanation is made of: those of one kind differ in their size alone.
 Kind: TypeAlias = Literal[

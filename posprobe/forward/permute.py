@@ -18,7 +18,7 @@ from posprobe.families.find import is_named_position
 from posprobe.forward.models import required
 from posprobe.forward.states import final_states, positions_of, squared_norms
 from posprobe.forward.streaming import stream
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     import torch

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.tables import Grid, Layout
-from posprobe.tables import Sequence as Line
+from posprobe.layouts import Grid, Layout
+from posprobe.layouts import Sequence as Line
 
 if TYPE_CHECKING:
     import torch

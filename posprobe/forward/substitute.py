@@ -32,7 +32,7 @@ from posprobe.forward.shift import predicted, prediction
 from posprobe.forward.states import body_of, final_states, is_timm
 from posprobe.forward.streaming import stream
 from posprobe.forward.targets import Target, find_target
-from posprobe.tables import Grid
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     import torch

@@ -19,8 +19,9 @@ from posprobe.forward.explain import REMOVED, Explanation, explanations, itself,
 from posprobe.forward.models import required
 from posprobe.forward.permute import position_table, restored
 from posprobe.forward.states import final_states, output_of, positions_of
-from posprobe.tables import Layout, PositionTable, Source, cut
-from posprobe.tables import Sequence as Line
+from posprobe.layouts import Layout, cut
+from posprobe.layouts import Sequence as Line
+from posprobe.tables import PositionTable, Source
 
 if TYPE_CHECKING:
     import torch

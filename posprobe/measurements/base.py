@@ -21,8 +21,9 @@ from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
 from posprobe.formatting import Block, lookup, reasons, show
+from posprobe.layouts import Sequence
 from posprobe.page import Picture, Reading, Section, Table, columns
-from posprobe.tables import PositionTable, Sequence
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

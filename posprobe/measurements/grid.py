@@ -8,8 +8,8 @@ from posprobe import analyses
 from posprobe.analyses import Patches
 from posprobe.analyses.grid import GridBlock
 from posprobe.formatting import show
+from posprobe.layouts import Grid
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
-from posprobe.tables import Grid
 
 
 def _mosaic_caption(results: Mapping[str, Patches]) -> str:

@@ -8,6 +8,7 @@ from posprobe import analyses
 from posprobe.analyses import PCA
 from posprobe.analyses.pca import PCABlock
 from posprobe.formatting import Block, show
+from posprobe.layouts import Grid
 from posprobe.measurements.base import (
     Drawing,
     Measurement,
@@ -16,7 +17,6 @@ from posprobe.measurements.base import (
     sentence,
     undefined,
 )
-from posprobe.tables import Grid
 
 #: Components that a figure draws against position.
 DRAWN = 6

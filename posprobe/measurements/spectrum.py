@@ -8,6 +8,7 @@ from posprobe import analyses
 from posprobe.analyses import Spectrum
 from posprobe.analyses.spectrum import SpectrumBlock
 from posprobe.formatting import Block, show
+from posprobe.layouts import Grid
 from posprobe.measurements.base import (
     Drawing,
     Measurement,
@@ -17,7 +18,6 @@ from posprobe.measurements.base import (
     undefined,
 )
 from posprobe.page import Table, columns
-from posprobe.tables import Grid
 
 
 def _lines(document: Block) -> tuple[Table, ...]:

@@ -21,6 +21,7 @@ from posprobe.arrays import Array, Device, check_device, positions
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.formatting import lookup
 from posprobe.frames import to_frame
+from posprobe.layouts import describe_layout
 from posprobe.measurements import (
     TABLE,
     Finding,
@@ -36,7 +37,7 @@ from posprobe.report.saved import Saved
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
 from posprobe.report.verdict import findings, verdict
-from posprobe.tables import PositionTable, describe_layout, describe_source
+from posprobe.tables import PositionTable, describe_source
 from posprobe.tables import table as as_table
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from posprobe.foreign import plain
+from posprobe.layouts import Grid
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Grid, PositionTable, Source
+from posprobe.tables import PositionTable, Source
 
 if TYPE_CHECKING:
     from posprobe.analyses import Heads, Rotation

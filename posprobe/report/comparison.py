@@ -17,6 +17,7 @@ from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
 from posprobe.analyses.stationary import fit_process
 from posprobe.arrays import Array, Device
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Grid
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.progress import stage
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
@@ -26,7 +27,7 @@ from posprobe.report.published import published_for
 from posprobe.report.saved import Saved
 from posprobe.report.stored import COMPARISON
 from posprobe.report.verdict import shared
-from posprobe.tables import Grid, PositionTable
+from posprobe.tables import PositionTable
 from posprobe.tables import table as as_table
 
 if TYPE_CHECKING:

@@ -14,6 +14,8 @@ from posprobe.analyses import similarity
 from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.result import reasons
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Grid, Layout, describe_layout
+from posprobe.layouts import Sequence as Line
 from posprobe.progress import stage
 from posprobe.report.analysis import environment
 from posprobe.report.comparison import distinct, relabelled
@@ -23,8 +25,7 @@ from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import KERNELS
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Grid, Layout, PositionTable, describe_layout, describe_source
-from posprobe.tables import Sequence as Line
+from posprobe.tables import PositionTable, describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,6 +10,7 @@ import numpy as np
 from posprobe.analyses import Heads, Rotation
 from posprobe.arrays import Device
 from posprobe.errors import UsageError
+from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Drawing, TableMeasurement, compared_numbers
 from posprobe.measurements.similarity import comparison_caption
 from posprobe.nulls import curves
@@ -18,7 +19,7 @@ from posprobe.report.analysis import Analysis, analyze
 from posprobe.report.comparison import distinct
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Grid, PositionTable
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,6 +15,7 @@ from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.rotation import Rotation, rotation
 from posprobe.analyses.smoothness import smoothness
 from posprobe.errors import UsageError
+from posprobe.layouts import Grid
 from posprobe.progress import stage
 from posprobe.report.analysis import environment
 from posprobe.report.notebook import fragment
@@ -23,7 +24,7 @@ from posprobe.report.scheme_page import scheme_page
 from posprobe.report.scheme_verdict import scheme_verdict, told_findings
 from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
-from posprobe.tables import Grid, describe_source
+from posprobe.tables import describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -23,10 +23,10 @@ from posprobe.analyses.turning import DRIFT, winds
 from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
 from posprobe.formatting import Block, listed, show
+from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Finding, TableInputs
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.report.summary import MOST_PARTS, PAIR_SHARE, main_clause, summary
-from posprobe.tables import Grid
 
 if TYPE_CHECKING:
     from posprobe.documents import (

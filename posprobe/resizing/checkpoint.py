@@ -26,12 +26,13 @@ from posprobe.families.rows import Rows
 from posprobe.families.sizes import with_size
 from posprobe.families.values import rows_of
 from posprobe.formatting import listed
+from posprobe.layouts import Grid
 from posprobe.progress import aside, stage
 from posprobe.readers import READERS, suffixes_of
 from posprobe.reference import Reference, parse_reference
 from posprobe.report.files import expanded, folder_there, scratch, there, uninterrupted
 from posprobe.resizing.torchcopy import replace_in_pickle
-from posprobe.tables import Grid, PositionTable
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from collections.abc import Set

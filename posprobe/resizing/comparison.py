@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.norms import norms
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.families.runnable import model_source
+from posprobe.layouts import Layout, describe_layout
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import describe, environment
@@ -23,7 +24,7 @@ from posprobe.resizing.sentences import sentences
 from posprobe.resizing.tables import check_way, new_layout, resize, ways_of
 from posprobe.resizing.ways import CONTINUING
 from posprobe.schemes import Rotary
-from posprobe.tables import Layout, PositionTable, describe_layout
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

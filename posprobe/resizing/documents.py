@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from posprobe.documents import EnvironmentBlock, TableBlock
+from posprobe.layouts import LayoutBlock
 from posprobe.resizing.effects import EffectBlock
 from posprobe.resizing.losses import RunBlock
 from posprobe.schema import Count, Natural, Reasons, Text, limits
-from posprobe.tables import LayoutBlock, SourceBlock
+from posprobe.tables import SourceBlock
 
 
 class WayBlock(EffectBlock):

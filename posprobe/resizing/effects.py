@@ -19,9 +19,10 @@ from posprobe.analyses.seams import seams
 from posprobe.analyses.similarity import MAX_ROWS, similarity
 from posprobe.analyses.winding import Winding, winding
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.layouts import Grid, Layout
 from posprobe.resizing.ways import Floats
 from posprobe.schema import TWO, Count, Reasons, Row, Size
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 #: Pairs of components whose periods are listed.
 PERIODS = 3

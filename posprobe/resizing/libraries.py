@@ -18,7 +18,8 @@ from posprobe.errors import MissingExtra, UsageError
 from posprobe.progress import importing
 
 if TYPE_CHECKING:
-    from posprobe.tables import Grid, PositionTable
+    from posprobe.layouts import Grid
+    from posprobe.tables import PositionTable
 
 Values = NDArray[np.floating[Any]]
 

@@ -20,13 +20,14 @@ from posprobe.forward.models import evaluation_mode
 from posprobe.forward.streaming import context_length
 from posprobe.forward.substitute import outputs_of
 from posprobe.forward.targets import find_target
+from posprobe.layouts import Grid, Layout
 from posprobe.measurements.model.base import Contexts, ModelInputs, read_material
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.resizing.checkpoint import write_checkpoint
 from posprobe.resizing.ways import Floats
 from posprobe.schema import Count, Natural, Size, Text
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     import torch

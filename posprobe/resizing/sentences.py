@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from posprobe.formatting import hundredths, listed, rounded, show
-from posprobe.tables import Grid, Layout
+from posprobe.layouts import Grid, Layout
 
 if TYPE_CHECKING:
     from posprobe.resizing.effects import EffectBlock

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import UsageError
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.resizing.libraries import timm_resampled, transformers_interpolated
 from posprobe.resizing.names import GRID_WAYS, SEQUENCE_WAYS, WAYS
 from posprobe.resizing.ways import ALONG, FEWEST_ROWS, along_both
-from posprobe.tables import Grid, Layout, PositionTable, Sequence
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

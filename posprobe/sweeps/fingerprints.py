@@ -19,7 +19,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.tables import Grid, Layout, PositionTable, Sequence, describe_layout
+from posprobe.layouts import Grid, Layout, Sequence, describe_layout
+from posprobe.tables import PositionTable
 
 #: Numbers to which a row is projected; a narrower one is kept as it is.
 NUMBERS = 64

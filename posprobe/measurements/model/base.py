@@ -18,10 +18,11 @@ from posprobe.errors import UsageError
 from posprobe.forward.decompose import check_layers
 from posprobe.forward.states import image_shape, is_timm
 from posprobe.forward.streaming import context_length
+from posprobe.layouts import Sequence as Line
+from posprobe.layouts import cut
 from posprobe.measurements.base import Measurement
 from posprobe.progress import stage
-from posprobe.tables import PositionTable, cut
-from posprobe.tables import Sequence as Line
+from posprobe.tables import PositionTable
 
 #: Tokens of a context unless stated; Song & Zhong take 512.
 LENGTH = 128

@@ -14,6 +14,7 @@ from posprobe.analyses.headline import headline, shape_constants, sinusoid_headl
 from posprobe.analyses.mean_decomposition import NOISY, MeanDecomposition, StatesBlock
 from posprobe.arrays import Array
 from posprobe.formatting import Block, between, cell, listed, lookup, reasons, show
+from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
@@ -26,7 +27,7 @@ from posprobe.measurements.model.sentences import (
 )
 from posprobe.nulls import band, unexplained
 from posprobe.page import Table, columns
-from posprobe.tables import Grid, Layout, PositionTable
+from posprobe.tables import PositionTable
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what their
 #: columns are called.
