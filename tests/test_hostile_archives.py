@@ -5,9 +5,12 @@ What the safetensors, NumPy and PyTorch packages make of the same bytes is the o
 
 from __future__ import annotations
 
+import ctypes
 import json
+import mmap
 import os
 import random
+import sys
 import tracemalloc
 import zipfile
 from typing import TYPE_CHECKING, Any
@@ -276,6 +279,54 @@ def test_a_few_rows_of_a_huge_table_cost_their_own_size(tmp_path: Path) -> None:
     np.testing.assert_array_equal(pp.load(path, rows=slice(0, 16)).values[:1], planted[:1])
     assert tracemalloc.get_traced_memory()[1] < 50e6  # modules that are imported meanwhile count
     tracemalloc.stop()
+
+
+def pages_held(path: Path) -> int:
+    """Count the pages of a file that the system holds in memory."""
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        content = np.frombuffer(mapped, dtype=np.uint8)
+        held = np.zeros(-(-len(content) // mmap.PAGESIZE), dtype=np.uint8)
+        place, into = (ctypes.c_void_p(array.ctypes.data) for array in (content, held))
+        assert ctypes.CDLL(None).mincore(place, ctypes.c_size_t(len(content)), into) == 0
+        del content
+    return int((held & 1).sum())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages were read")
+@pytest.mark.parametrize("kind", ["npy", "safetensors", "pt"])
+def test_of_a_mapped_file_no_more_is_read_than_the_rows(kind: str, tmp_path: Path) -> None:
+    n, d = 2**15, 1024  # 128 MB
+    path, angles = (
+        tmp_path / f"table.{kind}",
+        np.outer(np.arange(20_000, 20_100), 1e4 ** -(np.arange(0, d, 2) / d)),
+    )
+    rows = np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(100, d).astype("<f4")
+    if kind == "pt":
+        table = torch.zeros(n, d)
+        table[20_000:20_100] = torch.from_numpy(rows)
+        torch.save({"table": table}, path)
+    else:
+        entry = {"dtype": "F32", "shape": [n, d], "data_offsets": [0, 4 * n * d]}
+        with path.open("wb") as stream:
+            if kind == "npy":
+                head = {"descr": "<f4", "fortran_order": False, "shape": (n, d)}
+                np.lib.format.write_array_header_1_0(stream, head)
+            else:
+                stream.write(packed(json.dumps({"table": entry}).encode(), b""))
+            stream.truncate(stream.tell() + 4 * n * d)
+            stream.seek(4 * 20_000 * d, os.SEEK_CUR)
+            stream.write(rows.tobytes())
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if pages_held(path) > 100:
+        pytest.skip("this file system keeps all of its files in memory")
+    found = pp.load(str(path), tensor="table", rows=slice(20_000, 20_100))
+    # The system reads some megabytes more, ahead and behind.
+    assert pages_held(path) * mmap.PAGESIZE < 4 * n * d / 4
+    np.testing.assert_array_equal(found.values, rows)
+    assert found.kind == "fixed"
+    assert "the values follow a formula: sinusoid, interleaved" in " ".join(found.notes)
 
 
 @pytest.mark.parametrize("bounds", [(0, 3), (2, 9), (11, 12), (0, 12)])

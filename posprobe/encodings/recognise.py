@@ -68,7 +68,11 @@ class _Waves:
 
 
 def fixed_formula(
-    values: NDArray[np.floating[Any]], layout: Layout, dtype: str, step: float = 0.0
+    values: NDArray[np.floating[Any]],
+    layout: Layout,
+    dtype: str,
+    step: float = 0.0,
+    begin: int = 0,
 ) -> str | None:
     """Name the formula that a stored table follows, or None for a learned one.
 
@@ -83,11 +87,14 @@ def fixed_formula(
     values
         ``[n, d]``, the rows that are positions, in order.
     layout
-        How they are arranged; a sequence of ``k * k`` rows is tried as a square grid too.
+        How they are arranged; a sequence of ``k * k`` rows is tried as a square grid too. Of a
+        grid some rows may be missing.
     dtype
         Format in which the table is stored, such as ``F16``.
     step
         Distance between neighbouring values of a quantised table.
+    begin
+        Position of the first row, where those before it were not read.
     """
     n, d = values.shape
     if not n or not d or d % 2:
@@ -96,16 +103,19 @@ def fixed_formula(
         return None
     first = values[:, 0].astype(np.float64)
     # A float32 angle of n is that far off.
-    tolerance = max(_ROUNDING.get(dtype, 1e-3), step) + n * 2.0**-23
-    for waves in (*_on_a_line(first, d, tolerance), *_on_a_grid(first, d, layout, tolerance)):
+    tolerance = max(_ROUNDING.get(dtype, 1e-3), step) + (begin + n) * 2.0**-23
+    on_a_line = _on_a_line(first, d, tolerance, begin)
+    for waves in (*on_a_line, *_on_a_grid(first, d, layout, tolerance, begin)):
         if _equal(values, waves, tolerance):
             return waves.name
-    return _standardised(values, first, tolerance)
+    return None if begin else _standardised(values, first, tolerance)
 
 
-def _on_a_line(first: NDArray[np.float64], d: int, tolerance: float) -> Iterator[_Waves]:
+def _on_a_line(
+    first: NDArray[np.float64], d: int, tolerance: float, begin: int
+) -> Iterator[_Waves]:
     for start, cosine_first in product(_STARTS, (False, True)):
-        positions = np.arange(start, start + len(first))
+        positions = np.arange(begin + start, begin + start + len(first))
         if not _close(first, np.cos(positions) if cosine_first else np.sin(positions), tolerance):
             continue
         for order, endpoint in product(ORDERS, (False, True)):
@@ -128,13 +138,13 @@ def _on_a_line(first: NDArray[np.float64], d: int, tolerance: float) -> Iterator
 
 
 def _on_a_grid(
-    first: NDArray[np.float64], d: int, layout: Layout, tolerance: float
+    first: NDArray[np.float64], d: int, layout: Layout, tolerance: float, begin: int
 ) -> Iterator[_Waves]:
     n = len(first)
     width = layout.width if isinstance(layout, Grid) else isqrt(n)
-    if d % 4 or n % width or not (isinstance(layout, Grid) or width * width == n):
+    if d % 4 or not (isinstance(layout, Grid) or (width * width == n and not begin)):
         return
-    cells = np.stack(np.divmod(np.arange(n), width), axis=1)
+    cells = np.stack(np.divmod(np.arange(begin, begin + n), width), axis=1)
     suffix = "" if isinstance(layout, Grid) else f", on a grid of {width} x {width}"
     for name, axes, cosines in _quarters():
         if _close(first, np.sin(cells[:, axes[0]]), tolerance):

@@ -274,7 +274,8 @@ def read_table(
     notes, digest = rows.notes, None
     if only is not None and is_long(info, rows) and not info.quantisation:
         positions, prefix = read_some(checkpoint, info, rows, begin, end)
-        formula = fixed_formula(positions, layout, info.dtype) if begin == 0 else None
+        whole = rows.layout if isinstance(rows.layout, Grid) else layout
+        formula = fixed_formula(positions, whole, info.dtype, begin=begin)
         more: tuple[str, ...] = (
             "only these rows of a long table were read, and its digest was not taken",
         )

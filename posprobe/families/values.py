@@ -13,8 +13,10 @@ from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.families.rows import Rows
 
 #: Numbers of a table up to which it is read whole where only some rows are asked for, which tells
-#: whether it follows a formula and was written from a transposed array: 256 MB in F32.
-WHOLE = 2**26
+#: its digest and whether it was written from a transposed array: 16 MB in F32.
+WHOLE = 2**22
+#: Numbers of a table up to which it is read column by column as well.
+BY_COLUMNS = 2**26
 
 
 def is_long(info: TensorInfo, rows: Rows) -> bool:
@@ -59,7 +61,7 @@ def order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
     are right, every number is there, and all rows are mixtures.
     """
     rows, dim = values.shape
-    if rows - skip < 3 or values.size > WHOLE or not np.isfinite(values).all():
+    if rows - skip < 3 or values.size > BY_COLUMNS or not np.isfinite(values).all():
         return ()
     as_stored = _neighbour_cosine(values[skip:])
     by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])
