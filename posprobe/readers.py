@@ -82,12 +82,15 @@ READERS: tuple[Reader, ...] = (
         "safetensors", (".safetensors",), "posprobe.checkpoints.safetensors:open_safetensors",
         weights=(
             "model.safetensors", "model.safetensors.index.json",
-            "diffusion_pytorch_model.safetensors", "open_clip_model.safetensors",
+            "diffusion_pytorch_model.safetensors",
+            "diffusion_pytorch_model.safetensors.index.json", "open_clip_model.safetensors",
         ),
     ),
     Reader(
         "PyTorch", (".bin", ".pt", ".pth"), "posprobe.checkpoints.torchfile:open_torch",
-        weights=("pytorch_model.bin", "pytorch_model.bin.index.json"),
+        weights=(
+            "pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin",
+        ),
         packages=("torch",), extra="models",
     ),
     Reader(

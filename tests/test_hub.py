@@ -26,8 +26,10 @@ import posprobe as pp
 from posprobe.checkpoints import cache, hub, transfer
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import (
+    AmbiguousTable,
     InvalidCheckpoint,
     MissingExtra,
+    NoPositionTable,
     PosprobeError,
     UnknownReference,
     Unreachable,
@@ -1177,3 +1179,32 @@ def test_a_tensorflow_checkpoint_is_read_by_range(server: Hub) -> None:
     found = open_hub("me/bert", None, offline=False)
     assert found.read("bert/embeddings/position_embeddings").values.shape == (16, 8)
     assert server.sent(data) < 2**17
+
+
+def test_one_of_several_models_costs_its_own_header_and_table(server: Hub) -> None:
+    folder = FORMATS / "diffusers"
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    files["v1.ckpt"] = b"a single file beside the folders"
+    server.add("me/diffusion", files)
+    found = load("me/diffusion#text_encoder_2")
+    expected = load(f"{folder}#text_encoder_2")
+    assert found.values.tobytes() == expected.values.tobytes()
+    assert found.source.file == expected.source.file == "text_encoder_2/model.safetensors"
+    assert found.source.revision == server.repos["me/diffusion"].commit
+    paths = server.paths("/resolve/")
+    assert {path.partition("/resolve/")[2].partition("/")[2] for path in paths} == {
+        "model_index.json", "text_encoder_2/config.json", "text_encoder_2/model.safetensors",
+    }  # fmt: skip
+    with pytest.raises(NoPositionTable, match=r"unet .*time step"):
+        load("me/diffusion#unet")
+    with pytest.raises(AmbiguousTable, match=r"me/diffusion#text_encoder_2"):
+        load("me/diffusion")
+    assert not server.paths("v1.ckpt")
+    server.forget()
+    again = open_hub("me/diffusion", None, offline=True, part="text_encoder_2")
+    assert list(again.models) == ["text_encoder_2"]
+    assert server.sent() == 0
