@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from made_large import SIZE, array, large_flax, large_hdf5, large_keras
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -343,10 +344,6 @@ def test_a_damaged_file_is_one_clear_error(name: str, tmp_path: Path) -> None:
     assert all(told.startswith(name) for told in refused)
 
 
-def array(shape: Any, dtype: str, data: bytes) -> msgpack.ExtType:
-    return msgpack.ExtType(1, msgpack.packb((shape, dtype, data)))
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -397,38 +394,13 @@ def test_flax_values_of_every_kind_are_passed_over(tmp_path: Path) -> None:
 
 # --- what is touched -----------------------------------------------------------------------------
 
-SIZE = 500_000_000
-
-
-def large_hdf5(path: Path, values: NDArray[np.float32]) -> None:
-    from h5py import h5d, h5p, h5s, h5t
-
-    plist = h5p.create(h5p.DATASET_CREATE)
-    plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-    plist.set_fill_time(h5d.FILL_TIME_NEVER)
-    with h5py.File(path, "w") as file:
-        file["layers/position_embedding/vars/0"] = values
-        space = h5s.create_simple((SIZE // 4,))
-        h5d.create(file.id, b"a_big_one", h5t.IEEE_F32LE, space, plist)
-        file["layers/position_embedding_1/vars/0"] = values
-
-
-def large_flax(path: Path, values: NDArray[np.float32]) -> None:
-    inner = b"\x93\x91" + msgpack.packb(SIZE // 4) + msgpack.packb("float32") + b"\xc6"
-    inner += SIZE.to_bytes(4, "big")
-    table = msgpack.packb({"embedding": array([12, 8], "float32", values.tobytes())})
-    with path.open("wb") as file:
-        file.write(b"\x82" + msgpack.packb("big"))
-        file.write(b"\xc9" + (len(inner) + SIZE).to_bytes(4, "big") + b"\x01" + inner)
-        file.seek(SIZE, 1)
-        file.write(msgpack.packb("wpe") + table)
-
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are counted by Linux")
 @pytest.mark.parametrize(
     ("name", "make", "tensor"),
     [
         ("x.h5", large_hdf5, "layers/position_embedding_1/vars/0"),
+        ("x.keras", large_keras, "layers/position_embedding_1/vars/0"),
         ("x.msgpack", large_flax, "wpe/embedding"),
     ],
 )

@@ -27,6 +27,7 @@ from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
 from posprobe.checkpoints.local import (
     MAX_JSON,
     choose_weights,
+    gathered,
     is_weights,
     open_files,
     parse_json,
@@ -39,7 +40,7 @@ from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, Unreachable
 from posprobe.progress import aside
-from posprobe.readers import Reader, load_opener, reader_of
+from posprobe.readers import MAGIC, Reader, load_opener, needs_start, reader_of
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
@@ -139,19 +140,16 @@ def _open_model(repo: _Repo, folder: str) -> Checkpoint:
         index = read_index(_whole(repo, file), f"{repo.id}/{file}")
         shards = {name: folder + shard for name, shard in index.items()}
     parts = sorted(set(shards.values())) or [file]
-    reader = reader_of(parts[0])
+    files = _files(repo)
+    start = bytes(files.read(parts[0], 0, MAGIC)) if needs_start(PurePosixPath(file).name) else b""
+    reader = reader_of(parts[0], start)
     if reader is None or reader.name == "safetensors":
         return _open_safetensors(repo, file, shards, config)
     require(reader, f"{repo.id}/{file}")  # better known before a download than after it
-    if reader.ranged and not shards:
-        opened: Checkpoint = load_opener(reader.ranged)(_files(repo), file)
-        return replace(
-            opened,
-            location=repo.id,
-            config={**opened.config, **config},
-            revision=repo.commit,
-            format=reader.name,
-        )
+    if reader.ranged:
+        opener = functools.partial(load_opener(reader.ranged), files)
+        whole = gathered(functools.cache(opener), parts, repo.id, config, shards, repo.commit)
+        return replace(whole, format=reader.name)
     paths = _download(repo, [*parts, *_beside(repo, reader, parts)])
     own_shards = {name: PurePosixPath(shard).name for name, shard in shards.items()}
     return open_files(paths[: len(parts)], repo.id, config, own_shards, repo.commit)

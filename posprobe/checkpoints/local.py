@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
@@ -205,24 +205,50 @@ def open_files(
         If a file is of no known format, or damaged.
     """
     opened = {path.name: _open_one(path) for path in paths}
-    first = opened[paths[0].name]
     settings = {key: value for part in opened.values() for key, value in part.config.items()}
-    whole = replace(first, location=location, config={**settings, **config}, revision=revision)
+    return gathered(
+        opened.__getitem__, [*opened], location, {**settings, **config}, shards, revision
+    )
+
+
+def gathered(
+    opened: Callable[[str], Checkpoint],
+    files: list[str],
+    location: str,
+    config: Mapping[str, Any],
+    shards: Mapping[str, str],
+    revision: str | None = None,
+) -> Checkpoint:
+    """Put the files of one checkpoint together; of ``shards`` each is opened when it is needed.
+
+    Parameters
+    ----------
+    opened
+        Opens a file, or returns it opened.
+    files
+        Their names.
+    location, config, shards, revision
+        As for `open_files`.
+    """
     if not shards:
-        return whole
+        only = opened(files[0])
+        settings = {**only.config, **config}
+        return replace(only, location=location, config=settings, revision=revision)
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
     ) -> tuple[NDArray[np.floating[Any]], float | None]:
-        reader = opened[info.file].dequantise
+        reader = opened(info.file).dequantise
         assert reader is not None  # noqa: S101 - only what has one says that it is quantised
         return reader(info, data)
 
-    return replace(
-        whole,
-        tensors=ShardedTensors(shards, lambda file: opened[file].tensors),
-        fetch=lambda info: opened[info.file].fetch(info),
-        dequantise=dequantise,
+    return Checkpoint(
+        location,
+        ShardedTensors(shards, lambda file: opened(file).tensors),
+        lambda info: opened(info.file).fetch(info),
+        config,
+        revision,
+        dequantise,
     )
 
 
