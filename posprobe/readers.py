@@ -95,7 +95,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "NumPy archive", (".npz",), "posprobe.checkpoints.numpyfile:open_npz",
-        weights=("model.npz",),
+        weights=("model.npz",), ranged="posprobe.checkpoints.numpyfile:read_npz",
     ),
     Reader(
         "NumPy array", (".npy",), "posprobe.checkpoints.numpyfile:open_npy",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import h5py
 import msgpack
 import numpy as np
 from made_gguf import write_whisper
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 SIZE = 500_000_000
@@ -63,6 +66,29 @@ def large_flax(path: Path, values: NDArray[np.float32]) -> None:
         file.write(msgpack.packb("wpe") + table)
 
 
+def large_npz(path: Path, values: NDArray[np.float32]) -> None:
+    """Lay out what `numpy.savez` writes for ``big`` and the original ViT's table."""
+    name = "Transformer/posembed_input/pos_embedding"
+    table = io.BytesIO()
+    np.save(table, values)
+    head = io.BytesIO()
+    npy.write_array_header_1_0(
+        head, {"descr": "<f4", "fortran_order": False, "shape": (SIZE // 4,)}
+    )
+    members = []
+    with path.open("wb") as file:
+        for member, start, hole in (("big", head.getvalue(), SIZE), (name, table.getvalue(), 0)):
+            info = zipfile.ZipInfo(f"{member}.npy")
+            info.file_size = info.compress_size = len(start) + hole
+            info.CRC, info.header_offset = zlib.crc32(start), file.tell()
+            members.append(info)
+            file.write(info.FileHeader() + start)
+            file.seek(hole, 1)
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.filelist.extend(members)
+            archive.comment = b"members that were written before"
+
+
 def array(shape: Any, dtype: str, data: bytes) -> msgpack.ExtType:
     return msgpack.ExtType(1, msgpack.packb((shape, dtype, data)))
 
@@ -78,4 +104,5 @@ def large_whisper(path: Path, values: NDArray[np.float32]) -> None:
 
 LARGE = {
     "weights.h5": large_hdf5, "keras": large_keras, "msgpack": large_flax, "bin": large_whisper,
+    "npz": large_npz,
 }  # fmt: skip

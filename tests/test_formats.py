@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 import timm
 import torch
-from made_large import SIZE, array, large_flax, large_hdf5, large_keras
+from made_large import SIZE, array, large_flax, large_hdf5, large_keras, large_npz
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -234,6 +234,32 @@ def vit_arrays(layout: str) -> dict[str, NDArray[np.float32]]:
     return {name: numbers(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
 
 
+def test_how_a_member_of_an_archive_is_stored_changes_no_number(tmp_path: Path) -> None:
+    """What is not compressed, by rows and little-endian is mapped; anything else is unpacked."""
+    values = numbers((64, 16), 0)
+    ways: dict[str, Any] = {
+        "rows": values, "columns": np.asfortranarray(values), "big": values.astype(">f4"),
+        "half": values.astype("f2"), "turned": values.T,
+    }  # fmt: skip
+    np.savez(tmp_path / "plain.npz", allow_pickle=False, **ways)
+    np.savez_compressed(tmp_path / "packed.npz", allow_pickle=False, **ways)
+    plain, packed = (open_local(tmp_path / f"{name}.npz") for name in ("plain", "packed"))
+    for name, expected in ways.items():
+        for checkpoint in (plain, packed):
+            np.testing.assert_array_equal(checkpoint.read(name).values, expected)
+            some = checkpoint.read_rows(name, [0, 5, 6])
+            np.testing.assert_array_equal(some, expected[[0, 5, 6]])
+        assert plain.read(name).sha256 == packed.read(name).sha256
+    mapped = [name for name, info in plain.tensors.items() if info.stop]
+    assert mapped == ["rows", "half"]
+    assert not any(info.stop for info in packed.tensors.values())
+    content = bytearray((tmp_path / "plain.npz").read_bytes())
+    content[plain.tensors["rows"].start + 9] ^= 1
+    (tmp_path / "bit.npz").write_bytes(content)
+    with pytest.raises(InvalidCheckpoint, match=r"bit\.npz.*rows.*checksum"):
+        open_local(tmp_path / "bit.npz").read("rows")
+
+
 def test_siglip_s_two_tables_in_jax(tmp_path: Path) -> None:
     path = tmp_path / "siglip.npz"
     image, text = numbers((1, 16, 8), 1), numbers((1, 20, 8), 2)
@@ -402,6 +428,7 @@ def test_flax_values_of_every_kind_are_passed_over(tmp_path: Path) -> None:
         ("x.h5", large_hdf5, "layers/position_embedding_1/vars/0"),
         ("x.keras", large_keras, "layers/position_embedding_1/vars/0"),
         ("x.msgpack", large_flax, "wpe/embedding"),
+        ("x.npz", large_npz, "Transformer/posembed_input/pos_embedding"),
     ],
 )
 def test_of_500_mb_only_names_and_the_table_are_touched(

@@ -1225,6 +1225,7 @@ def pieces_of(path: Path) -> Sparse:
         ("x.keras", "HDF5", "layers/position_embedding_1/vars/0"),
         ("flax_model.msgpack", "Flax", "wpe/embedding"),
         ("ggml-tiny.bin", "ggml", "decoder.positional_embedding"),
+        ("ViT.npz", "NumPy archive", "Transformer/posembed_input/pos_embedding"),
     ],
 )
 def test_of_500_mb_on_the_hub_only_names_and_the_table_come(
