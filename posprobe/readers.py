@@ -82,17 +82,20 @@ READERS: tuple[Reader, ...] = (
         "safetensors", (".safetensors",), "posprobe.checkpoints.safetensors:open_safetensors",
         weights=(
             "model.safetensors", "model.safetensors.index.json",
-            "diffusion_pytorch_model.safetensors", "open_clip_model.safetensors",
+            "diffusion_pytorch_model.safetensors",
+            "diffusion_pytorch_model.safetensors.index.json", "open_clip_model.safetensors",
         ),
     ),
     Reader(
         "PyTorch", (".bin", ".pt", ".pth"), "posprobe.checkpoints.torchfile:open_torch",
-        weights=("pytorch_model.bin", "pytorch_model.bin.index.json"),
+        weights=(
+            "pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin",
+        ),
         packages=("torch",), extra="models",
     ),
     Reader(
         "NumPy archive", (".npz",), "posprobe.checkpoints.numpyfile:open_npz",
-        weights=("model.npz",),
+        weights=("model.npz",), ranged="posprobe.checkpoints.numpyfile:read_npz",
     ),
     Reader(
         "NumPy array", (".npy",), "posprobe.checkpoints.numpyfile:open_npy",
@@ -102,10 +105,12 @@ READERS: tuple[Reader, ...] = (
         "HDF5", (".h5", ".hdf5", ".keras"), "posprobe.checkpoints.hdf5file:open_hdf5",
         weights=("model.weights.h5", "tf_model.h5", "tf_model.h5.index.json", "model.keras"),
         magic=(b"\x89HDF\r\n\x1a\n",), packages=("h5py",), extra="hdf5",
+        ranged="posprobe.checkpoints.hdf5file:read_hdf5",
     ),
     Reader(
         "Flax", (".msgpack",), "posprobe.checkpoints.flaxfile:open_flax",
         weights=("flax_model.msgpack", "flax_model.msgpack.index.json"),
+        ranged="posprobe.checkpoints.flaxfile:read_flax",
     ),
     Reader(
         "Orbax", (), "posprobe.checkpoints.orbaxfile:open_orbax", weights=("_METADATA",),
@@ -120,7 +125,10 @@ READERS: tuple[Reader, ...] = (
         "GGUF", (".gguf",), "posprobe.checkpoints.gguf:open_gguf", magic=(b"GGUF",),
         ranged="posprobe.checkpoints.gguf:read_gguf",
     ),
-    Reader("ggml", (".bin",), "posprobe.checkpoints.ggml:open_ggml", magic=(b"lmgg",)),
+    Reader(
+        "ggml", (".bin",), "posprobe.checkpoints.ggml:open_ggml", magic=(b"lmgg",),
+        ranged="posprobe.checkpoints.ggml:read_ggml",
+    ),
     Reader(
         "TensorFlow checkpoint", (".index",), "posprobe.checkpoints.tensorflow:open_tensorflow",
         weights=("bert_model.ckpt.index",),
@@ -155,6 +163,12 @@ def reader_of(name: str, start: bytes = b"") -> Reader | None:
         if named:  # a long suffix such as .weights.h5 says more than a short one
             return max(named, key=lambda reader: len(_suffix(name, reader)))
     return None
+
+
+def needs_start(name: str) -> bool:
+    """Tell whether a file's first bytes decide between several of our readers."""
+    named = [reader for reader in READERS if name.endswith(reader.suffixes)]
+    return len(named) > 1 and name not in WEIGHTS and any(reader.magic for reader in named)
 
 
 def tables() -> Iterator[tuple[Reader, ...]]:

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from made_large import SIZE, array, large_flax, large_hdf5, large_keras, large_npz
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -233,6 +234,32 @@ def vit_arrays(layout: str) -> dict[str, NDArray[np.float32]]:
     return {name: numbers(shape, seed) for seed, (name, shape) in enumerate(shapes.items())}
 
 
+def test_how_a_member_of_an_archive_is_stored_changes_no_number(tmp_path: Path) -> None:
+    """What is not compressed, by rows and little-endian is mapped; anything else is unpacked."""
+    values = numbers((64, 16), 0)
+    ways: dict[str, Any] = {
+        "rows": values, "columns": np.asfortranarray(values), "big": values.astype(">f4"),
+        "half": values.astype("f2"), "turned": values.T,
+    }  # fmt: skip
+    np.savez(tmp_path / "plain.npz", allow_pickle=False, **ways)
+    np.savez_compressed(tmp_path / "packed.npz", allow_pickle=False, **ways)
+    plain, packed = (open_local(tmp_path / f"{name}.npz") for name in ("plain", "packed"))
+    for name, expected in ways.items():
+        for checkpoint in (plain, packed):
+            np.testing.assert_array_equal(checkpoint.read(name).values, expected)
+            some = checkpoint.read_rows(name, [0, 5, 6])
+            np.testing.assert_array_equal(some, expected[[0, 5, 6]])
+        assert plain.read(name).sha256 == packed.read(name).sha256
+    mapped = [name for name, info in plain.tensors.items() if info.stop]
+    assert mapped == ["rows", "half"]
+    assert not any(info.stop for info in packed.tensors.values())
+    content = bytearray((tmp_path / "plain.npz").read_bytes())
+    content[plain.tensors["rows"].start + 9] ^= 1
+    (tmp_path / "bit.npz").write_bytes(content)
+    with pytest.raises(InvalidCheckpoint, match=r"bit\.npz.*rows.*checksum"):
+        open_local(tmp_path / "bit.npz").read("rows")
+
+
 def test_siglip_s_two_tables_in_jax(tmp_path: Path) -> None:
     path = tmp_path / "siglip.npz"
     image, text = numbers((1, 16, 8), 1), numbers((1, 20, 8), 2)
@@ -343,10 +370,6 @@ def test_a_damaged_file_is_one_clear_error(name: str, tmp_path: Path) -> None:
     assert all(told.startswith(name) for told in refused)
 
 
-def array(shape: Any, dtype: str, data: bytes) -> msgpack.ExtType:
-    return msgpack.ExtType(1, msgpack.packb((shape, dtype, data)))
-
-
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -397,39 +420,15 @@ def test_flax_values_of_every_kind_are_passed_over(tmp_path: Path) -> None:
 
 # --- what is touched -----------------------------------------------------------------------------
 
-SIZE = 500_000_000
-
-
-def large_hdf5(path: Path, values: NDArray[np.float32]) -> None:
-    from h5py import h5d, h5p, h5s, h5t
-
-    plist = h5p.create(h5p.DATASET_CREATE)
-    plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
-    plist.set_fill_time(h5d.FILL_TIME_NEVER)
-    with h5py.File(path, "w") as file:
-        file["layers/position_embedding/vars/0"] = values
-        space = h5s.create_simple((SIZE // 4,))
-        h5d.create(file.id, b"a_big_one", h5t.IEEE_F32LE, space, plist)
-        file["layers/position_embedding_1/vars/0"] = values
-
-
-def large_flax(path: Path, values: NDArray[np.float32]) -> None:
-    inner = b"\x93\x91" + msgpack.packb(SIZE // 4) + msgpack.packb("float32") + b"\xc6"
-    inner += SIZE.to_bytes(4, "big")
-    table = msgpack.packb({"embedding": array([12, 8], "float32", values.tobytes())})
-    with path.open("wb") as file:
-        file.write(b"\x82" + msgpack.packb("big"))
-        file.write(b"\xc9" + (len(inner) + SIZE).to_bytes(4, "big") + b"\x01" + inner)
-        file.seek(SIZE, 1)
-        file.write(msgpack.packb("wpe") + table)
-
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pages are counted by Linux")
 @pytest.mark.parametrize(
     ("name", "make", "tensor"),
     [
         ("x.h5", large_hdf5, "layers/position_embedding_1/vars/0"),
+        ("x.keras", large_keras, "layers/position_embedding_1/vars/0"),
         ("x.msgpack", large_flax, "wpe/embedding"),
+        ("x.npz", large_npz, "Transformer/posembed_input/pos_embedding"),
     ],
 )
 def test_of_500_mb_only_names_and_the_table_are_touched(

@@ -26,8 +26,10 @@ import posprobe as pp
 from posprobe.checkpoints import cache, hub, transfer
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import (
+    AmbiguousTable,
     InvalidCheckpoint,
     MissingExtra,
+    NoPositionTable,
     PosprobeError,
     UnknownReference,
     Unreachable,
@@ -1014,21 +1016,13 @@ def test_without_torch_nothing_is_downloaded(server: Hub, monkeypatch: pytest.Mo
     assert server.paths("pytorch_model") == []
 
 
-@pytest.mark.parametrize("file", ["gpt2.weights.h5", "bert.msgpack"])
-def test_a_repository_of_another_library_is_downloaded_whole(server: Hub, file: str) -> None:
-    content = (FORMATS / file).read_bytes()
-    name = {"gpt2.weights.h5": "model.weights.h5", "bert.msgpack": "flax_model.msgpack"}[file]
-    server.add("someone/other", {name: content, "config.json": b"{}"})
-    read_from = load("someone/other").source
-    assert read_from.file == name
-    assert read_from.revision == server.repos["someone/other"].commit
-    # Where there is safetensors as well, that is read, and nothing is downloaded.
+def test_safetensors_are_preferred_to_another_library_s_file(server: Hub) -> None:
     values = table(32, 16)
-    file_there = weights({WPE: values.shape}, {WPE: values})
-    server.add("someone/both", {name: content, "model.safetensors": file_there})
+    stored = weights({WPE: values.shape}, {WPE: values})
+    other = (FORMATS / "bert.msgpack").read_bytes()
+    server.add("someone/both", {"flax_model.msgpack": other, "model.safetensors": stored})
     assert load("someone/both").source.file == "model.safetensors"
-    assert server.paths("someone/both")
-    assert not any(name in path for path in server.paths("someone/both"))
+    assert not server.paths("flax_model")
 
 
 @pytest.mark.parametrize("suffix", ["npz", "npy"])
@@ -1177,3 +1171,108 @@ def test_a_tensorflow_checkpoint_is_read_by_range(server: Hub) -> None:
     found = open_hub("me/bert", None, offline=False)
     assert found.read("bert/embeddings/position_embeddings").values.shape == (16, 8)
     assert server.sent(data) < 2**17
+
+
+def test_one_of_several_models_costs_its_own_header_and_table(server: Hub) -> None:
+    folder = FORMATS / "diffusers"
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    files["v1.ckpt"] = b"a single file beside the folders"
+    server.add("me/diffusion", files)
+    found = load("me/diffusion#text_encoder_2")
+    expected = load(f"{folder}#text_encoder_2")
+    assert found.values.tobytes() == expected.values.tobytes()
+    assert found.source.file == expected.source.file == "text_encoder_2/model.safetensors"
+    assert found.source.revision == server.repos["me/diffusion"].commit
+    paths = server.paths("/resolve/")
+    assert {path.partition("/resolve/")[2].partition("/")[2] for path in paths} == {
+        "model_index.json", "text_encoder_2/config.json", "text_encoder_2/model.safetensors",
+    }  # fmt: skip
+    with pytest.raises(NoPositionTable, match=r"unet .*time step"):
+        load("me/diffusion#unet")
+    with pytest.raises(AmbiguousTable, match=r"me/diffusion#text_encoder_2"):
+        load("me/diffusion")
+    assert not server.paths("v1.ckpt")
+    server.forget()
+    again = open_hub("me/diffusion", None, offline=True, part="text_encoder_2")
+    assert list(again.models) == ["text_encoder_2"]
+    assert server.sent() == 0
+
+
+def pieces_of(path: Path) -> Sparse:
+    """Take a file with holes as the server's: what is between the holes."""
+    found, place, size = {}, 0, path.stat().st_size
+    with path.open("rb") as file:
+        while place < size:
+            try:
+                start = os.lseek(file.fileno(), place, os.SEEK_DATA)
+            except OSError:  # a hole up to the end
+                break
+            place = os.lseek(file.fileno(), start, os.SEEK_HOLE)
+            file.seek(start)
+            found[start] = file.read(place - start)
+    return Sparse(size, found)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="holes in files are found as on Linux")
+@pytest.mark.parametrize(
+    ("file", "name", "tensor"),
+    [
+        ("x.weights.h5", "HDF5", "layers/position_embedding_1/vars/0"),
+        ("x.keras", "HDF5", "layers/position_embedding_1/vars/0"),
+        ("flax_model.msgpack", "Flax", "wpe/embedding"),
+        ("ggml-tiny.bin", "ggml", "decoder.positional_embedding"),
+        ("ViT.npz", "NumPy archive", "Transformer/posembed_input/pos_embedding"),
+    ],
+)
+def test_of_500_mb_on_the_hub_only_names_and_the_table_come(
+    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, name: str, tensor: str
+) -> None:
+    from made_large import LARGE
+
+    values = table(12, 8)
+    LARGE[file.partition(".")[2]](tmp_path / file, values)
+    server.add("me/large", {file: pieces_of(tmp_path / file)})
+    assert server.repos["me/large"].files[file].size > 500e6
+    monkeypatch.setitem(sys.modules, "torch", None)  # whisper.cpp's .bin is not PyTorch's
+    found = open_hub("me/large", None, offline=False)
+    assert (found.format, found.location) == (name, "me/large")
+    assert found.read(tensor).values.tobytes() == values.tobytes()
+    assert server.sent(file) < 300_000
+    server.forget()
+    again = open_hub("me/large", None, offline=True)
+    assert again.read(tensor).values.tobytes() == values.tobytes()
+    assert server.sent() == 0
+
+
+def test_a_file_on_the_hub_that_is_cut_short_is_one_clear_error(server: Hub) -> None:
+    for name in ("gpt2.weights.h5", "layers.keras", "bert.msgpack"):
+        content = (FORMATS / name).read_bytes()
+        server.add("me/cut", {name: content[: len(content) // 2]})
+        with pytest.raises(InvalidCheckpoint, match=name):
+            open_hub("me/cut", None, offline=False)
+    # What goes wrong on the way is no damage of the file.
+    server.add("me/cut", {"bert.weights.h5": (FORMATS / "gpt2.weights.h5").read_bytes()})
+    server.fail("status", "bert.weights.h5", status=403)
+    with pytest.raises(Unreachable):
+        open_hub("me/cut", None, offline=False)
+
+
+def test_shards_of_hdf5_are_opened_when_they_are_needed(server: Hub) -> None:
+    import h5py
+
+    files: dict[str, bytes] = {}
+    shards = {}
+    for number, tensor in enumerate(("wpe/embeddings:0", "wte/embeddings:0")):
+        name = f"tf_model-0000{number + 1}-of-00002.h5"
+        stream = io.BytesIO()
+        with h5py.File(stream, "w") as file:
+            file[tensor] = table(12, 8, seed=number)
+        files[name], shards[tensor] = stream.getvalue(), name
+    files["tf_model.h5.index.json"] = json.dumps({"weight_map": shards}).encode()
+    server.add("me/shards", files)
+    assert load("me/shards").values.tobytes() == table(12, 8).tobytes()
+    assert not server.paths("tf_model-00002")

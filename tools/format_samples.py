@@ -3,8 +3,9 @@
 They are kept in ``tests/data/formats``, since Keras, KerasHub, JAX and Flax take longer to import
 than the tests may. In an environment that has them, one library at a time:
 ``python tools/format_samples.py keras`` (Keras 3.15.1 and KerasHub 0.32.0, installed without what
-it depends on, made the files) and ``python tools/format_samples.py flax`` (Flax 0.12.8 and
-Orbax 0.12.8). Each parameter holds the numbers of `numbers`, so that the tests know all of them.
+it depends on, made the files), ``python tools/format_samples.py flax`` (Flax 0.12.8 and
+Orbax 0.12.8) and ``python tools/format_samples.py diffusers`` (0.42.1). Each parameter holds the
+numbers of `numbers`, so that the tests know all of them.
 """
 
 from __future__ import annotations
@@ -102,6 +103,55 @@ def flax_files() -> None:
             (FOLDER / name / beside).unlink()  # they name this machine
 
 
+def diffusers_files() -> None:
+    """Write a folder of diffusers with two text encoders, an image encoder and a UNet.
+
+    Other numbers are zeros. A transformer with a table of patches is added to the list: no pipeline
+    has both networks.
+    """
+    import json
+
+    import diffusers
+    import torch
+    import transformers
+
+    sizes: dict[str, Any] = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+    heads: dict[str, Any] = {"num_attention_heads": 2, "projection_dim": 8}
+    words: dict[str, Any] = {"vocab_size": 10, "max_position_embeddings": 12}
+    text = transformers.CLIPTextConfig(**sizes, **heads, **words)
+    image = transformers.CLIPVisionConfig(image_size=16, patch_size=4, **sizes, **heads)
+    pipeline = diffusers.StableDiffusionXLPipeline(
+        vae=diffusers.AutoencoderKL(block_out_channels=(2,), norm_num_groups=1, layers_per_block=1),
+        text_encoder=transformers.CLIPTextModel(text),
+        text_encoder_2=transformers.CLIPTextModelWithProjection(text),
+        image_encoder=transformers.CLIPVisionModelWithProjection(image),
+        unet=diffusers.UNet2DConditionModel(
+            sample_size=8, block_out_channels=(2, 2), norm_num_groups=1, layers_per_block=1,
+            down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), cross_attention_dim=16,
+            up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"), attention_head_dim=1,
+        ),
+        scheduler=diffusers.EulerDiscreteScheduler(), tokenizer=None, tokenizer_2=None,
+    )  # fmt: skip
+    transformer = diffusers.SD3Transformer2DModel(
+        sample_size=8, patch_size=2, in_channels=4, num_layers=1, attention_head_dim=4,
+        num_attention_heads=2, joint_attention_dim=8, caption_projection_dim=8,
+        pooled_projection_dim=8, pos_embed_max_size=6,
+    )  # fmt: skip
+    seeds = {"text_encoder": 1, "text_encoder_2": 2, "image_encoder": 3}
+    models = {name: getattr(pipeline, name) for name in ("vae", "unet", *seeds)}
+    for name, model in (models | {"transformer": transformer}).items():
+        for tensor, weight in model.named_parameters():
+            weight.data.zero_()
+            if tensor.endswith("position_embedding.weight"):
+                weight.data.copy_(torch.from_numpy(numbers(tuple(weight.shape), seeds[name])))
+    pipeline.save_pretrained(FOLDER / "diffusers")
+    transformer.save_pretrained(FOLDER / "diffusers" / "transformer")
+    index = FOLDER / "diffusers" / "model_index.json"
+    listed = json.loads(index.read_text())
+    listed["transformer"] = ["diffusers", "SD3Transformer2DModel"]
+    index.write_text(json.dumps(listed, indent=2) + "\n")
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
-    {"keras": keras_files, "flax": flax_files}[sys.argv[1]]()
+    {"keras": keras_files, "flax": flax_files, "diffusers": diffusers_files}[sys.argv[1]]()

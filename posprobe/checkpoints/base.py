@@ -115,6 +115,9 @@ class Checkpoint:
     uses
         Tensors that the file itself shows to be tables of positions, whatever they are called, and
         how it does.
+    models
+        Of a folder with several models (`posprobe.checkpoints.pipeline`) each by its folder's name,
+        with which the names of its tensors begin.
     """
 
     location: str
@@ -125,6 +128,7 @@ class Checkpoint:
     dequantise: Dequantise | None = None
     format: str = ""
     uses: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, Checkpoint] = field(default_factory=dict)
 
     def read(self, name: str) -> StoredTensor:
         """Read one tensor of a float format, or a quantised one as the floats it stands for.

@@ -6,9 +6,13 @@ serves a folder, mapped into memory, and a repository of the Hub, read by range.
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias, overload
+
+import numpy as np
 
 from posprobe.checkpoints.safetensors import map_file
 from posprobe.errors import InvalidCheckpoint
@@ -25,6 +29,102 @@ class Files(Protocol):
 
     def read(self, file: str, start: int, stop: int) -> bytes | memoryview[int]:
         """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before."""
+
+    def mapped(self, file: str) -> memoryview[int] | None:
+        """Return a file that lies on this machine, mapped into memory."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Some bytes of a file that are read as they are asked for, by slices as of a `memoryview`."""
+
+    files: Files
+    file: str
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> bytes: ...
+
+    def __getitem__(self, place: int | slice) -> int | bytes:
+        if isinstance(place, int):
+            if not 0 <= place < len(self):
+                raise IndexError("there is no such byte")
+            return self[place : place + 1][0]
+        begin, end, _ = place.indices(len(self))
+        found = self.files.read(self.file, self.start + begin, self.start + max(begin, end))
+        return bytes(found)
+
+
+#: What is on this machine, mapped, and what is read as it is asked for.
+Content: TypeAlias = "memoryview[int] | View"
+
+
+def content_of(files: Files, file: str) -> Content:
+    """Give a whole file to readers that look at some of its bytes."""
+    mapped = files.mapped(file)
+    return View(files, file, 0, files.size(file)) if mapped is None else mapped
+
+
+def part_of(content: Content, start: int, stop: int) -> Content:
+    """Take some bytes without reading them."""
+    if isinstance(content, View):
+        return View(content.files, content.file, content.start + start, content.start + stop)
+    return content[start:stop]
+
+
+class Stream(io.RawIOBase):
+    """Bytes as the open file that libraries want; nothing is read but what is asked for."""
+
+    def __init__(self, content: Content) -> None:
+        super().__init__()
+        self._content, self._at = content, 0
+
+    def seekable(self) -> bool:
+        """Tell that any place can be read."""
+        return True
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def tell(self) -> int:
+        """Return the place that is read next."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a place."""
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._content)}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer as far as there are bytes."""
+        piece = self._content[self._at : self._at + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._at += len(piece)
+        return len(piece)
+
+
+def member_place(content: Content, member: zipfile.ZipInfo) -> tuple[int, int]:
+    """Return where in an archive the bytes of a member that is not compressed lie.
+
+    Raises
+    ------
+    ValueError
+        If they reach beyond the archive.
+    """
+    head = content[member.header_offset : member.header_offset + 30]
+    begin = member.header_offset + 30 + sum(np.frombuffer(head[26:30], "<u2").tolist())
+    if begin + member.file_size > len(content):
+        raise ValueError(f"{member.filename[:80]!r} ends behind the archive")
+    return begin, begin + member.file_size
 
 
 @dataclass(frozen=True)
@@ -47,13 +147,20 @@ class LocalFiles:
 
     def size(self, file: str) -> int:
         """Return a file's length in bytes."""
-        return len(self._map(file))
+        return len(self.mapped(file))
 
     def read(self, file: str, start: int, stop: int) -> memoryview[int]:
         """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before."""
-        return self._map(file)[start:stop]
+        return self.mapped(file)[start:stop]
 
-    def _map(self, file: str) -> memoryview[int]:
+    def mapped(self, file: str) -> memoryview[int]:
+        """Return a file, mapped into memory.
+
+        Raises
+        ------
+        InvalidCheckpoint
+            If it is not there, or a link that leads out of the folder.
+        """
         if file not in self.maps:
             path = self.path.parent / file
             if not path.is_file():

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from posprobe.checkpoints.base import FLOATS, Checkpoint, TensorInfo
-from posprobe.checkpoints.safetensors import map_file
+from posprobe.checkpoints.files import Content, Files, LocalFiles, content_of
 from posprobe.errors import InvalidCheckpoint
 
 #: Levels of names, values, and characters of a name that a file of weights has at most.
@@ -43,27 +43,32 @@ class _Array:
 
 
 def open_flax(path: Path) -> Checkpoint:
-    """Open what ``flax.serialization`` wrote, memory-mapped; names are joined by slashes.
+    """Open a file of Flax, memory-mapped; errors are those of `read_flax`."""
+    return read_flax(LocalFiles(path), path.name)
+
+
+def read_flax(files: Files, file: str) -> Checkpoint:
+    """Read the names in what ``flax.serialization`` wrote, joined by slashes.
 
     Raises
     ------
     InvalidCheckpoint
         If the file is damaged or holds no arrays.
     """
-    data = map_file(path)
+    data = content_of(files, file)
     try:
-        found = dict(_walk(data, path.stem))
+        found = dict(_walk(data, Path(file).stem))
         pieces = _joined(found)
     except (ValueError, IndexError, OverflowError) as error:
         raise InvalidCheckpoint(
-            f"{path.name}: it is no sound file of Flax ({error or 'it ends too early'}). "
+            f"{file}: it is no sound file of Flax ({error or 'it ends too early'}). "
             "Download it again."
         ) from error
     if not pieces:
-        raise InvalidCheckpoint(f"{path.name}: it holds no arrays. Pass the model's weights.")
+        raise InvalidCheckpoint(f"{file}: it holds no arrays. Pass the model's weights.")
     tensors = {
         name: TensorInfo(
-            name, shape, DTYPES.get(dtype, dtype), path.name,
+            name, shape, DTYPES.get(dtype, dtype), file,
             *((parts[0].start, parts[0].stop) if len(parts) == 1 else ()),
         )
         for name, (shape, dtype, parts) in pieces.items()
@@ -74,10 +79,10 @@ def open_flax(path: Path) -> Checkpoint:
             return data[info.start : info.stop]
         return b"".join(data[part.start : part.stop] for part in pieces[info.name][2])
 
-    return Checkpoint(str(path), tensors, fetch)
+    return Checkpoint(file, tensors, fetch)
 
 
-def _walk(data: memoryview[int], root: str) -> Iterator[tuple[str, _Array | int | None]]:
+def _walk(data: Content, root: str) -> Iterator[tuple[str, _Array | int | None]]:
     """Yield every array and number with the path of its names.
 
     Raises
@@ -117,19 +122,19 @@ def _walk(data: memoryview[int], root: str) -> Iterator[tuple[str, _Array | int 
         elif kind == "int":
             yield place, size
         elif kind != "nothing":
+            stop = _end(data, at, size)
             if kind == f"extension {_ARRAY}":
-                yield place or root, _array(_piece(data, at, size), at)
-            _piece(data, at, size)
-            at += size
+                yield place or root, _array(data, at, stop)
+            at = stop
         elif place.endswith(_CHUNKED):
             yield place, None
     if at != len(data):
         raise ValueError(f"{len(data) - at} bytes follow its end")
 
 
-def _array(data: memoryview[int], begin: int) -> _Array:
+def _array(data: Content, at: int, stop: int) -> _Array:
     """Read an array's shape and format: a list of the shape, the format's name, and the bytes."""
-    kind, count, at = _head(data, 0)
+    kind, count, at = _head(data, at)
     kinds, rank, at = _head(data, at)
     if (kind, count, kinds) != ("list", 3, "list") or rank > 64:
         raise ValueError("an array has no shape")
@@ -145,14 +150,14 @@ def _array(data: memoryview[int], begin: int) -> _Array:
     dtype = bytes(_piece(data, at, size)).decode("ascii")
     kind, size, at = _head(data, at + size)
     known = DTYPES.get(dtype, dtype)
-    if kind != "text" or at + size != len(data):
+    if kind != "text" or at + size != stop:
         raise ValueError(f"an array of shape {shape} has no bytes")
     if known in FLOATS and size != math.prod(shape) * int(FLOATS[known][-1]):
         raise ValueError(f"{size} bytes for an array of shape {shape}, {dtype}")
-    return _Array(tuple(shape), dtype, begin + at, begin + at + size)
+    return _Array(tuple(shape), dtype, at, stop)
 
 
-def _head(data: memoryview[int], at: int) -> tuple[str, int, int]:
+def _head(data: Content, at: int) -> tuple[str, int, int]:
     """Read a value's kind, its number or its length, and where what follows begins."""
     code = data[at]
     at += 1
@@ -189,10 +194,14 @@ _HEADS = {
 }  # fmt: skip
 
 
-def _piece(data: memoryview[int], at: int, size: int) -> memoryview[int]:
+def _piece(data: Content, at: int, size: int) -> bytes | memoryview[int]:
+    return data[at : _end(data, at, size)]
+
+
+def _end(data: Content, at: int, size: int) -> int:
     if at + size > len(data):
         raise ValueError(f"{size} bytes are announced and {len(data) - at} are left")
-    return data[at : at + size]
+    return at + size
 
 
 def _joined(

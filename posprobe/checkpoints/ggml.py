@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo
-from posprobe.checkpoints.safetensors import map_file
+from posprobe.checkpoints.files import Content, Files, LocalFiles, content_of
 from posprobe.errors import InvalidCheckpoint, InvalidTable, MissingExtra
 from posprobe.quantisation import Quantisation
 
@@ -124,7 +124,12 @@ def dequantise(
 
 
 def open_ggml(path: Path) -> Checkpoint:
-    """Open a model of whisper.cpp in the format that came before GGUF, memory-mapped.
+    """Open a model of whisper.cpp, memory-mapped; errors are those of `read_ggml`."""
+    return read_ggml(LocalFiles(path), path.name)
+
+
+def read_ggml(files: Files, name: str) -> Checkpoint:
+    """Read the tensors' names of a model of whisper.cpp in the format that came before GGUF.
 
     It is the magic number, eleven sizes, the filters of mel bins, the vocabulary, and the tensors
     one after the other, each behind its own sizes.
@@ -134,18 +139,17 @@ def open_ggml(path: Path) -> Checkpoint:
     InvalidCheckpoint
         If it is damaged, or another model's.
     """
-    data = map_file(path)
-    tensors, config = parse_whisper(data, path.name)
+    tensors, config = parse_whisper(content_of(files, name), name)
     return Checkpoint(
-        str(path),
+        name,
         tensors,
-        lambda info: data[info.start : info.stop],
+        lambda info: files.read(info.file, info.start, info.stop),
         config,
         dequantise=dequantise,
     )
 
 
-def parse_whisper(data: memoryview[int], file: str) -> tuple[dict[str, TensorInfo], dict[str, Any]]:
+def parse_whisper(data: Content, file: str) -> tuple[dict[str, TensorInfo], dict[str, Any]]:
     """Find the tensors of a whisper.cpp file.
 
     Returns

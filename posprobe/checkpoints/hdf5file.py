@@ -6,7 +6,6 @@ files or made of others, and filters that would be loaded from elsewhere are ref
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import zipfile
@@ -20,8 +19,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo
-from posprobe.checkpoints.safetensors import map_file
-from posprobe.errors import InvalidCheckpoint
+from posprobe.checkpoints.files import (
+    Content,
+    Files,
+    LocalFiles,
+    Stream,
+    content_of,
+    member_place,
+    part_of,
+)
+from posprobe.errors import InvalidCheckpoint, PosprobeError
 
 if TYPE_CHECKING:
     import h5py
@@ -41,7 +48,12 @@ _COMPUTED = re.compile(r"(sine_position_encoding)(?:_\d+)?$")
 
 
 def open_hdf5(path: Path) -> Checkpoint:
-    """Open an HDF5 file of weights, or the one in a ``.keras`` archive.
+    """Open an HDF5 file of weights, memory-mapped; errors are those of `read_hdf5`."""
+    return read_hdf5(LocalFiles(path), path.name)
+
+
+def read_hdf5(files: Files, name: str) -> Checkpoint:
+    """Read an HDF5 file of weights, or the one in a ``.keras`` archive.
 
     Tensors are named by their path. What lies in one piece is mapped; of what is stored in chunks
     only those of the tensor are read. Attributes are not read: the HDF5 library looks for the texts
@@ -55,96 +67,66 @@ def open_hdf5(path: Path) -> Checkpoint:
     from h5py import h5d
 
     try:
-        data = _content(path)
+        data = _content(content_of(files, name), name)
         with _opened(data) as file:
             objects = dict(_walk(file))
             tensors = {
-                place: _info(found, place, path.name, len(data))
+                place: _info(found, place, name, len(data))
                 for place, found in objects.items()
                 if isinstance(found, h5d.DatasetID)
             }
             layers = sorted({found[1] for place in objects if (found := _COMPUTED.search(place))})
-    except InvalidCheckpoint:
+    except PosprobeError:
         raise
     except Exception as error:
-        raise _damaged(path.name, error) from error
+        raise _damaged(name, error) from error
     if not tensors:
-        raise InvalidCheckpoint(f"{path.name}: it holds no tensors. Pass the model's weights.")
+        raise InvalidCheckpoint(f"{name}: it holds no tensors. Pass the model's weights.")
 
-    def fetch(info: TensorInfo) -> memoryview[int]:
+    def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
             return data[info.start : info.stop]
         try:
             with _opened(data) as file:
                 return _values(file[info.name], info)
-        except InvalidCheckpoint:
+        except PosprobeError:
             raise
         except Exception as error:
-            raise _damaged(path.name, error) from error
+            raise _damaged(name, error) from error
 
-    return Checkpoint(str(path), tensors, fetch, {"keras_layers": layers} if layers else {})
+    return Checkpoint(name, tensors, fetch, {"keras_layers": layers} if layers else {})
 
 
-def _content(path: Path) -> memoryview[int]:
-    """Map the HDF5 file, in an archive its member; one that is compressed is unpacked."""
-    data = map_file(path)
-    if path.suffix != ".keras":
+def _content(data: Content, name: str) -> Content:
+    """Take the HDF5 file, in an archive its member; one that is compressed is unpacked."""
+    if not name.endswith(".keras"):
         return data
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(Stream(data)) as archive:
         members = [member for member in archive.infolist() if member.filename == MEMBER]
         if len(members) != 1:
             raise InvalidCheckpoint(
-                f"{path.name}: the archive holds {len(members)} files {MEMBER}, and a model of "
+                f"{name}: the archive holds {len(members)} files {MEMBER}, and a model of "
                 "Keras has one. Save it again with model.save."
             )
         (member,) = members
         if member.compress_type != zipfile.ZIP_STORED:
             if member.file_size > MAX_UNPACKED:
                 raise InvalidCheckpoint(
-                    f"{path.name}: {MEMBER} unpacks to {member.file_size} bytes; up to "
+                    f"{name}: {MEMBER} unpacks to {member.file_size} bytes; up to "
                     f"{MAX_UNPACKED} are unpacked. Save it again with model.save."
                 )
             with archive.open(member) as stream:
                 return memoryview(stream.read(member.file_size + 1))
         archive.open(member).close()  # what stands before it says the same as the directory
-    head = data[member.header_offset : member.header_offset + 30]
-    begin = member.header_offset + 30 + sum(np.frombuffer(head[26:30], "<u2").tolist())
-    if begin + member.file_size > len(data):
-        raise ValueError(f"{MEMBER} ends behind the archive")
-    return data[begin : begin + member.file_size]
+    return part_of(data, *member_place(data, member))
 
 
 @contextmanager
-def _opened(data: memoryview[int]) -> Iterator[h5py.File]:
+def _opened(data: Content) -> Iterator[h5py.File]:
     import h5py
 
-    with h5py.File(_Bytes(data), "r") as file:
+    with h5py.File(Stream(data), "r") as file:
         yield file
-
-
-class _Bytes(io.RawIOBase):
-    """A view of bytes as the file that h5py wants; nothing is copied but what is asked for."""
-
-    def __init__(self, data: memoryview[int]) -> None:
-        super().__init__()
-        self._data, self._at = data, 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self._data)}[whence]
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        piece = self._data[self._at : self._at + len(buffer)]
-        buffer[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
 
 
 def _walk(file: h5py.File) -> Iterator[tuple[str, Any]]:

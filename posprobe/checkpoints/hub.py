@@ -27,17 +27,20 @@ from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
 from posprobe.checkpoints.local import (
     MAX_JSON,
     choose_weights,
+    gathered,
+    is_weights,
     open_files,
     parse_json,
     read_index,
     require,
 )
+from posprobe.checkpoints.pipeline import INDEX, joined, listed_models
 from posprobe.checkpoints.remote import RemoteFiles
 from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, Unreachable
 from posprobe.progress import aside
-from posprobe.readers import Reader, load_opener, reader_of
+from posprobe.readers import MAGIC, Reader, load_opener, needs_start, reader_of
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
@@ -63,7 +66,9 @@ class _Header:
     version: ranges.Version
 
 
-def open_hub(repo_id: str, revision: str | None, *, offline: bool) -> Checkpoint:
+def open_hub(
+    repo_id: str, revision: str | None, *, offline: bool, part: str | None = None
+) -> Checkpoint:
     """Open a model repository on the Hub.
 
     Parameters
@@ -74,6 +79,8 @@ def open_hub(repo_id: str, revision: str | None, *, offline: bool) -> Checkpoint
         Branch, tag or commit; None is the default branch.
     offline
         Use only what is on this machine. ``HF_HUB_OFFLINE`` asks for the same.
+    part
+        Of a repository with several models, the only one to open, where one is called so.
 
     Raises
     ------
@@ -85,11 +92,11 @@ def open_hub(repo_id: str, revision: str | None, *, offline: bool) -> Checkpoint
         If the repository holds no weights that can be read, or damaged ones.
     """
     if not (offline or constants.HF_HUB_OFFLINE):
-        return _open(_resolve(repo_id, revision))
+        return _open(_resolve(repo_id, revision), part)
     missing: Unreachable | None = None
     for repo in _known_offline(repo_id, revision):
         try:
-            return _open(repo)
+            return _open(repo, part)
         except Unreachable as error:
             missing = missing or error
     raise missing or _nothing_here(repo_id)
@@ -107,30 +114,45 @@ def commit_of(repo_id: str, revision: str | None, *, offline: bool) -> str:
     raise _nothing_here(repo_id)
 
 
-def _open(repo: _Repo) -> Checkpoint:
-    file = choose_weights(repo.files, repo.id)
+def _open(repo: _Repo, part: str | None) -> Checkpoint:
+    if INDEX not in repo.files:
+        return _open_model(repo, "")
+    index = parse_json(_whole(repo, INDEX), f"{repo.id}/{INDEX}")
+    places = (PurePosixPath(file) for file in repo.files)
+    folders = {str(place.parent) for place in places if is_weights(place.name)}
+    found = listed_models(index, folders, repo.id)
+    models = {
+        name: _open_model(repo, f"{name}/") for name in found if part not in found or name == part
+    }
+    return joined(models, index, repo.id, repo.commit)
+
+
+def _open_model(repo: _Repo, folder: str) -> Checkpoint:
+    """Open the model in a folder of a repository; ``folder`` ends in a slash, or is empty."""
+    names = [file.removeprefix(folder) for file in repo.files if file.startswith(folder)]
+    own = choose_weights(names, f"{repo.id}/{folder}".rstrip("/"))
+    file = folder + own
     config: dict[str, Any] = {}
-    if "config.json" in repo.files:
-        config = parse_json(_whole(repo, "config.json"), f"{repo.id}/config.json")
+    if (stated := f"{folder}config.json") in repo.files:
+        config = parse_json(_whole(repo, stated), f"{repo.id}/{stated}")
     shards: dict[str, str] = {}
     if file.endswith(".index.json"):
-        shards = read_index(_whole(repo, file), f"{repo.id}/{file}")
+        index = read_index(_whole(repo, file), f"{repo.id}/{file}")
+        shards = {name: folder + shard for name, shard in index.items()}
     parts = sorted(set(shards.values())) or [file]
-    reader = reader_of(parts[0])
+    files = _files(repo)
+    start = bytes(files.read(parts[0], 0, MAGIC)) if needs_start(PurePosixPath(file).name) else b""
+    reader = reader_of(parts[0], start)
     if reader is None or reader.name == "safetensors":
         return _open_safetensors(repo, file, shards, config)
     require(reader, f"{repo.id}/{file}")  # better known before a download than after it
-    if reader.ranged and not shards:
-        opened: Checkpoint = load_opener(reader.ranged)(_files(repo), file)
-        return replace(
-            opened,
-            location=repo.id,
-            config={**opened.config, **config},
-            revision=repo.commit,
-            format=reader.name,
-        )
+    if reader.ranged:
+        opener = functools.partial(load_opener(reader.ranged), files)
+        whole = gathered(functools.cache(opener), parts, repo.id, config, shards, repo.commit)
+        return replace(whole, format=reader.name)
     paths = _download(repo, [*parts, *_beside(repo, reader, parts)])
-    return open_files(paths[: len(parts)], repo.id, config, shards, repo.commit)
+    own_shards = {name: PurePosixPath(shard).name for name, shard in shards.items()}
+    return open_files(paths[: len(parts)], repo.id, config, own_shards, repo.commit)
 
 
 def _files(repo: _Repo) -> RemoteFiles:
@@ -195,8 +217,10 @@ def _snapshot(repo_id: str, revision: str) -> _Repo | None:
             commit = (folder / "refs" / revision).read_text().strip()
         if not transfer.COMMIT.fullmatch(commit):
             return None
-        files = sorted(entry.name for entry in (folder / "snapshots" / commit).iterdir())
-        choose_weights(files, repo_id)
+        top = folder / "snapshots" / commit
+        files = sorted(str(p.relative_to(top).as_posix()) for p in top.rglob("*") if p.is_file())
+        if INDEX not in files:
+            choose_weights(files, repo_id)
     except (OSError, ValueError, InvalidCheckpoint):  # not there, or its configuration alone
         return None
     return _Repo(repo_id, commit, tuple(files), offline=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
+from posprobe.checkpoints.pipeline import INDEX, joined, listed_models
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
 from posprobe.readers import (
     MAGIC,
@@ -69,8 +70,15 @@ def _choose(names: list[str], readers: tuple[Reader, ...], where: str) -> str | 
     return None
 
 
-def open_local(path: Path) -> Checkpoint:
+def open_local(path: Path, part: str | None = None) -> Checkpoint:
     """Open a checkpoint folder or a single weight file.
+
+    Parameters
+    ----------
+    path
+        The folder or file.
+    part
+        Of a folder with several models, the only one to open, where one is called so.
 
     Raises
     ------
@@ -83,8 +91,10 @@ def open_local(path: Path) -> Checkpoint:
         path = path.expanduser()
         if path.is_dir():
             entries = list(path.iterdir())
+            if (path / INDEX).is_file():
+                return _open_models(path, part)
             files = [entry.name for entry in entries if entry.is_file()]
-            if not any(map(_is_weights, files)):
+            if not any(map(is_weights, files)):
                 _refuse_shelf(path, entries)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
@@ -105,7 +115,26 @@ def open_local(path: Path) -> Checkpoint:
         ) from error
 
 
-def _is_weights(name: str) -> bool:
+def _open_models(path: Path, part: str | None) -> Checkpoint:
+    """Open the models of a folder of diffusers, or one of them."""
+    index = parse_json(read_small(path / INDEX), str(path / INDEX))
+    inside = {
+        entry.name: [file.name for file in entry.iterdir() if file.is_file()]
+        for entry in path.iterdir()
+        if entry.is_dir()
+    }
+    folders = (name for name, files in inside.items() if any(map(is_weights, files)))
+    found = listed_models(index, folders, str(path))
+    models = {
+        name: _open_file(path / name / choose_weights(inside[name], str(path / name)), path / name)
+        for name in found
+        if part not in found or name == part
+    }
+    return joined(models, index, str(path.resolve()))
+
+
+def is_weights(name: str) -> bool:
+    """Tell whether a file of this name holds weights, or leads to them."""
     return name in WEIGHTS or name.endswith((*suffixes_of(READERS), ".index.json"))
 
 
@@ -126,7 +155,7 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
             inside = sorted(islice(folder.iterdir(), MOST_FILES))
         except OSError:
             continue
-        if any(_is_weights(entry.name) and entry.is_file() for entry in inside):
+        if any(is_weights(entry.name) and entry.is_file() for entry in inside):
             found.append(str(folder))
         elif level < _LEVELS:
             waiting += [(entry, level + 1) for entry in inside if entry.is_dir()]
@@ -176,24 +205,50 @@ def open_files(
         If a file is of no known format, or damaged.
     """
     opened = {path.name: _open_one(path) for path in paths}
-    first = opened[paths[0].name]
     settings = {key: value for part in opened.values() for key, value in part.config.items()}
-    whole = replace(first, location=location, config={**settings, **config}, revision=revision)
+    return gathered(
+        opened.__getitem__, [*opened], location, {**settings, **config}, shards, revision
+    )
+
+
+def gathered(
+    opened: Callable[[str], Checkpoint],
+    files: list[str],
+    location: str,
+    config: Mapping[str, Any],
+    shards: Mapping[str, str],
+    revision: str | None = None,
+) -> Checkpoint:
+    """Put the files of one checkpoint together; of ``shards`` each is opened when it is needed.
+
+    Parameters
+    ----------
+    opened
+        Opens a file, or returns it opened.
+    files
+        Their names.
+    location, config, shards, revision
+        As for `open_files`.
+    """
     if not shards:
-        return whole
+        only = opened(files[0])
+        settings = {**only.config, **config}
+        return replace(only, location=location, config=settings, revision=revision)
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
     ) -> tuple[NDArray[np.floating[Any]], float | None]:
-        reader = opened[info.file].dequantise
+        reader = opened(info.file).dequantise
         assert reader is not None  # noqa: S101 - only what has one says that it is quantised
         return reader(info, data)
 
-    return replace(
-        whole,
-        tensors=ShardedTensors(shards, lambda file: opened[file].tensors),
-        fetch=lambda info: opened[info.file].fetch(info),
-        dequantise=dequantise,
+    return Checkpoint(
+        location,
+        ShardedTensors(shards, lambda file: opened(file).tensors),
+        lambda info: opened(info.file).fetch(info),
+        config,
+        revision,
+        dequantise,
     )
 
 

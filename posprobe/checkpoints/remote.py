@@ -11,8 +11,11 @@ from posprobe.checkpoints.ranges import Replaced, Version
 from posprobe.checkpoints.safetensors import map_file
 from posprobe.errors import InvalidCheckpoint
 
-#: Bytes that are asked for at first of a file on the Hub, and at most beyond what is needed.
-_FIRST, _AHEAD = 2**16, 2**23
+#: Bytes that are asked for at least, from the beginning of a file on the Hub and elsewhere, and at
+#: most beyond what is needed.
+_FIRST, _LEAST, _AHEAD = 2**16, 2**14, 2**23
+#: A file of which more pieces than these would be asked for is downloaded, after saying so.
+_MOST_PIECES = 1000
 #: Longest file that is read whole by range; a longer one is downloaded, after saying so.
 _WHOLE = 2**24
 
@@ -21,8 +24,8 @@ _WHOLE = 2**24
 class RemoteFiles:
     """The files of one commit of a repository, of which only what is asked for is read, and kept.
 
-    A header's length is often known only once it was read: what is read from the beginning of a
-    file on is asked for in pieces that double.
+    A header's length is often known only once it was read: what is read from one place on is asked
+    for in pieces that double.
 
     Parameters
     ----------
@@ -43,8 +46,8 @@ class RemoteFiles:
     local: Callable[[str], Path | None]
     remote: Callable[[str, int, int, Version | None], tuple[bytes, Version]]
     download: Callable[[str], Path]
-    maps: dict[str, memoryview[int]] = field(default_factory=dict)
-    heads: dict[str, bytearray] = field(default_factory=dict)
+    maps: dict[str, memoryview[int] | None] = field(default_factory=dict)
+    pieces: dict[str, list[tuple[int, bytearray]]] = field(default_factory=dict)
     versions: dict[str, Version] = field(default_factory=dict)
 
     def has(self, file: str) -> bool:
@@ -53,31 +56,44 @@ class RemoteFiles:
 
     def size(self, file: str) -> int:
         """Return a file's length in bytes."""
-        if (mapped := self._mapped(file)) is not None:
+        if (mapped := self.mapped(file)) is not None:
             return len(mapped)
         return self._version(file).size or 0
 
     def read(self, file: str, start: int, stop: int) -> bytes | memoryview[int]:
         """Return the bytes ``start`` to ``stop`` of a file, fewer where it ends before."""
-        if (mapped := self._mapped(file)) is not None:
+        if (mapped := self.mapped(file)) is not None:
             return mapped[start:stop]
         size = self.size(file)
         stop = min(stop, size)
-        if start == 0 and stop == size > _WHOLE:
-            self.maps[file] = map_file(self.download(file))
-            return self.maps[file]
-        head = self.heads.setdefault(file, bytearray())
-        if start <= len(head) < stop <= len(head) + _AHEAD:
-            more = min(max(stop, 2 * len(head), _FIRST), len(head) + _AHEAD, size)
-            head += self._piece(file, len(head), more)
-        if stop <= len(head):
-            return bytes(head[start:stop])
-        return self._piece(file, start, stop) if start < stop else b""
+        if start >= stop:
+            return b""
+        pieces = self.pieces.setdefault(file, [])
+        if (start == 0 and stop == size > _WHOLE) or len(pieces) > _MOST_PIECES:
+            whole = self.maps[file] = map_file(self.download(file))
+            return whole[start:stop]
+        near = [piece for piece in pieces if piece[0] <= start <= piece[0] + len(piece[1])]
+        for begin, data in near:
+            end = begin + len(data)
+            if end < stop <= end + _AHEAD:
+                more = min(max(stop, end + len(data)), end + _AHEAD, size)
+                data += self._piece(file, end, more)
+            if stop <= begin + len(data):
+                return bytes(data[start - begin : stop - begin])
+        if stop - start >= _LEAST and start:
+            return self._piece(file, start, stop)
+        begin = start - start % _LEAST
+        least = begin + (_LEAST if begin else _FIRST)
+        data = bytearray(self._piece(file, begin, min(max(least, stop), size)))
+        pieces.append((begin, data))
+        return bytes(data[start - begin : stop - begin])
 
-    def _mapped(self, file: str) -> memoryview[int] | None:
-        if file not in self.maps and (path := self.local(file)) is not None:
-            self.maps[file] = map_file(path)
-        return self.maps.get(file)
+    def mapped(self, file: str) -> memoryview[int] | None:
+        """Return a file that is on this machine, mapped into memory."""
+        if file not in self.maps:
+            path = self.local(file)
+            self.maps[file] = None if path is None else map_file(path)
+        return self.maps[file]
 
     def _version(self, file: str) -> Version:
         """Return which version of a file is read: its length, 8 bytes, and its ETag are stored."""

@@ -90,12 +90,26 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
     configured family; without one, by its name, if all families that use the name read it alike;
     else by the number of rows that the configuration promises; and at last by the generic rule,
     which takes every row and says so. Families that other packages add are asked where none of
-    ours is found.
+    ours is found. Of several models in one folder each is looked at by itself, and what it has is
+    called after its folder.
     """
+    if checkpoint.models:
+        return tuple(
+            replace(encoding, name=folder if len(found) == 1 else f"{folder}-{encoding.name}")
+            for folder, model in checkpoint.models.items()
+            for found in [find_encodings(model)]
+            for encoding in found
+        )
     found = _find(checkpoint, FAMILIES)
     if _is_known(checkpoint, found) or not (more := added_families()):
         return found
     return _find(checkpoint, (*FAMILIES, *more))
+
+
+def called(checkpoint: Checkpoint, found: tuple[Encoding, ...], name: str) -> tuple[Encoding, ...]:
+    """Pick what is called so; the name of a folder with one of several models, all of that one."""
+    inside = (f"{name}-",) if name in checkpoint.models else ()
+    return tuple(e for e in found if e.name == name or e.name.startswith(inside))
 
 
 def _is_known(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> bool:

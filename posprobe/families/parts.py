@@ -74,8 +74,12 @@ def part_for(tensor: str, parts: tuple[Part, ...]) -> Part:
     """Choose the part whose name the modules of a tensor share most; the whole where none does."""
     if len(parts) == 1:
         return parts[0]
-    modules = _words(tensor)
-    named = [(_agreement(modules, part), part) for part in parts[1:]]
+    modules, folder = _words(tensor), tensor.partition(".")[0]
+    named = [
+        # Words have no numbers, which tell text_encoder_2 from text_encoder.
+        (_agreement(modules, part) + 0.25 * (part.path.split("_config")[0] == folder), part)
+        for part in parts[1:]
+    ]
     score, best = max(named, key=lambda pair: pair[0])
     return best if score > 0 else parts[0]
 

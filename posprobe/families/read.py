@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from posprobe.errors import (
     UnknownReference,
     UsageError,
 )
+from posprobe.families.absent import what_instead
 from posprobe.families.build import build_scheme, scheme_of_formula
-from posprobe.families.find import LONGEST_NAME, Encoding, find_encodings
+from posprobe.families.find import LONGEST_NAME, Encoding, called, find_encodings
 from posprobe.families.formats import translated
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
@@ -141,14 +141,15 @@ def load_schemes(
             raise UsageError(f"{reference}: a formula has no revision and no #NAME.")
         return (scheme_of_formula(parsed.source),)
     checkpoint = open_reference(parsed, revision=revision, offline=offline)
-    found = [e for e in find_encodings(checkpoint) if e.rule is None]
-    if parsed.table and found:
+    everything = find_encodings(checkpoint)
+    found = tuple(encoding for encoding in everything if encoding.rule is None)
+    if parsed.table and found and parsed.table not in checkpoint.models:
         names = ", ".join(f"#{encoding.name}" for encoding in found if encoding.name)
-        found = [encoding for encoding in found if encoding.name == parsed.table]
+        found = called(checkpoint, found, parsed.table)
         if not found:
             raise UnknownReference(f"{reference}: it has no encoding of that name. It has {names}.")
     if not found:
-        raise NoPositionTable(_nothing(checkpoint, find_encodings(checkpoint)))
+        raise NoPositionTable(what_instead(checkpoint, everything))
     records, problems = [], []
     for encoding in found:
         name = _title(parsed, encoding) if parsed.table or len(found) == 1 else encoding.name
@@ -185,8 +186,8 @@ def inspect(
     else:
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
         found, form = find_encodings(checkpoint), checkpoint.format or None
-    if parsed.table:
-        found = tuple(encoding for encoding in found if encoding.name == parsed.table)
+        if parsed.table:
+            found = called(checkpoint, found, parsed.table)
     return [_record(encoding) | {"format": form} for encoding in found]
 
 
@@ -236,7 +237,7 @@ def open_reference(
     if revision and (reference.is_path or ":" in source):
         raise UsageError(f"{source}: only Hub repositories have revisions. Leave out --revision.")
     if reference.is_path:
-        return translated(open_local(Path(source)))
+        return translated(open_local(Path(source), reference.table))
     kind, colon, name = source.partition(":")
     if colon and kind == "sample":
         # Where the package is installed says nothing: a sample is its name.
@@ -247,7 +248,8 @@ def open_reference(
         )
     from posprobe.checkpoints.hub import open_hub
 
-    return translated(open_hub(source, revision or reference.revision, offline=offline))
+    commit = revision or reference.revision
+    return translated(open_hub(source, commit, offline=offline, part=reference.table))
 
 
 def read_table(
@@ -379,8 +381,8 @@ def choose_table(
 def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding, ...]) -> Encoding:
     tables = [encoding for encoding in found if encoding.rule is not None]
     if reference.table and reference.table in [e.name for e in found if e.rule is None]:
-        raise NoPositionTable(_nothing(checkpoint, found))
-    if reference.table:
+        raise NoPositionTable(what_instead(checkpoint, found))
+    if reference.table and reference.table not in checkpoint.models:
         tables = [t for t in tables if reference.table in (t.name, _stored_name(t.tensor))]
         if not tables:
             raise UnknownReference(
@@ -388,7 +390,7 @@ def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding,
                 + _listing(found, reference.source)
             )
     if not tables:
-        raise NoPositionTable(_nothing(checkpoint, found))
+        raise NoPositionTable(what_instead(checkpoint, found))
     if len(tables) > 1:
         raise AmbiguousTable(
             f"{reference.source}: it holds {len(tables)} position tables. "
@@ -446,28 +448,3 @@ def _listing(found: tuple[Encoding, ...], source: str) -> str:
 
 def _shape(info: TensorInfo | None) -> str:
     return f"{info.name}, {' x '.join(map(str, info.shape))}, {info.dtype}" if info else "no tensor"
-
-
-#: How wav2vec 2.0 and its kin, PVT v2 and XCiT name what stands in for positions.
-_CONVOLUTION = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
-
-
-def _nothing(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> str:
-    others = {encoding.scheme: encoding for encoding in reversed(found)}
-    model = checkpoint.config.get("model_type")
-    if not others:
-        seen = f"among its {len(checkpoint.tensors)} tensors" + (
-            f" (model_type {model})" if model else ""
-        )
-        conv = next((name for name in checkpoint.tensors if _CONVOLUTION.search(name)), None)
-        instead = f" A convolution tells places apart: {conv}." if conv else ""
-        return (
-            f"{checkpoint.location}: no position table was found {seen}, and the configuration "
-            f"names no other scheme.{instead} If a tensor holds positions, name it with "
-            "--tensor NAME."
-        )
-    instead = "; ".join(f"{scheme} positions ({other.why})" for scheme, other in others.items())
-    return (
-        f"{checkpoint.location}: it has no table of positions. It has {instead}. "
-        "`posprobe inspect` lists what the checkpoint says about position."
-    )

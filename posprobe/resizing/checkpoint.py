@@ -130,6 +130,7 @@ def write_checkpoint(
     target = copy_place(reference, folder)
     source = _source(parsed) or downloaded(parsed, revision, offline=offline)
     checkpoint = open_local(source)
+    _refuse_several(checkpoint, parsed)
     found = find_encodings(checkpoint)
     encoding = choose_table(checkpoint, parsed, found, tensor, grid)
     if encoding.tensor is None or encoding.rows is None:
@@ -181,6 +182,7 @@ def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> 
     from posprobe.checkpoints.hub import open_hub
 
     found = open_hub(reference.source, revision or reference.revision, offline=offline)
+    _refuse_several(found, reference)
     tensors = found.tensors
     if isinstance(tensors, ShardedTensors):
         names = {*tensors.shards.values(), "*.safetensors.index.json", "*.bin.index.json"}
@@ -199,6 +201,16 @@ def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> 
             f"{reference.source}`."
         ) from error
     return Path(folder)
+
+
+def _refuse_several(checkpoint: Checkpoint, reference: Reference) -> None:
+    if checkpoint.models:
+        folder = reference.table if reference.table in checkpoint.models else "text_encoder"
+        raise UsageError(
+            f"{reference.text}: --into copies one model, and this folder holds "
+            f"{len(checkpoint.models)} ({', '.join(checkpoint.models)}). Name the folder of that "
+            f"model, such as {reference.source}/{folder} (of a repository: download it first)."
+        )
 
 
 @dataclass(frozen=True)
