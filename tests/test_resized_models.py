@@ -15,6 +15,8 @@ from tokenizers.pre_tokenizers import Whitespace
 from torch.nn import functional
 
 import posprobe as pp
+from posprobe.cli import main
+from posprobe.cli.resize import parse_size
 from posprobe.errors import UsageError
 from posprobe.measurements.model import Contexts
 from posprobe.report.page import page_of
@@ -137,3 +139,37 @@ def test_a_model_without_answers_has_no_costs(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "pictures" / "a.png")
     with pytest.raises(UsageError, match="names no classes"):
         asked(str(tmp_path / "vit"), (3, 3), Contexts(images=tmp_path / "pictures"))
+
+
+@pytest.mark.parametrize(
+    ("reference", "to", "option", "expected"),
+    [
+        ("sample:digits-vit", "12x12", "text", "patches of pictures, and --text is for models of"),
+        ("sample:all-minilm-l6-v2", "600", "images", "on a line, and --images is for patches"),
+    ],
+)
+def test_contexts_of_the_other_kind_are_refused_before_anything_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    reference: str, to: str, option: str, expected: str,
+) -> None:  # fmt: skip
+    def compared(*_: Any, **__: Any) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("posprobe.resizing.comparison.compare_ways", compared)
+    place = tmp_path / "given"
+    if option == "text":
+        place.write_text("w0 w1")
+    else:
+        place.mkdir()
+        Image.fromarray(np.zeros((8, 8), np.uint8)).save(place / "a.png")
+    command = ["posprobe", "resize", reference, "--to", to, f"--{option}", str(place), "-q"]
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out, told.err.count("posprobe:")) == (2, "", 1)
+    assert expected in " ".join(told.err.split())
+    contexts = Contexts(**{option: place})
+    size = parse_size(to)
+    with pytest.raises(UsageError, match=expected):
+        compare(pp.load(reference), to=size, contexts=contexts, reference=reference)

@@ -23,7 +23,7 @@ from posprobe.resizing.sentences import sentences
 from posprobe.resizing.tables import check_way, new_layout, resize, ways_of
 from posprobe.resizing.ways import CONTINUING
 from posprobe.schemes import Rotary
-from posprobe.tables import Layout, PositionTable, describe_layout
+from posprobe.tables import Grid, Layout, PositionTable, describe_layout
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -150,10 +150,12 @@ def compare(
     Raises
     ------
     UsageError
-        As for `compare_ways` and `compare_rules`.
+        As for `compare_ways` and `compare_rules`, or if the model takes no such contexts.
     NoPositionTable
         If there is neither a table nor a rotation.
     """
+    if contexts is not None:
+        _check_contexts(loaded, contexts)
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
         if contexts is not None:
@@ -191,6 +193,36 @@ def compare(
             "--how and --against: all rules of scaling are compared."
         )
     return compare_rules(rotary, to=to, command=command)
+
+
+def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
+    """Refuse a text for positions in pictures, and pictures for those on a line, before any work.
+
+    Raises
+    ------
+    UsageError
+        If they do not fit, or are neither a text nor pictures.
+    """
+    if isinstance(loaded, PositionTable):
+        name, of_pictures = loaded.name, isinstance(loaded.layout, Grid)
+    else:
+        name = loaded[0].name
+        of_pictures = any(isinstance(each, Rotary) and each.axes > 1 for each in loaded)
+    if contexts.text and of_pictures:
+        raise UsageError(
+            f"{name}: its positions are patches of pictures, and --text is for models of text. Use "
+            "--images DIR, or neither."
+        )
+    if contexts.images and not of_pictures:
+        raise UsageError(
+            f"{name}: its positions lie on a line, and --images is for patches on a grid. Use "
+            "--text FILE, or neither."
+        )
+    if not contexts.text and not contexts.images:
+        raise UsageError(
+            f"{name}: ways of resizing are compared on a text or on pictures. Name one: --text "
+            "FILE or --images DIR."
+        )
 
 
 def compare_ways(
