@@ -162,14 +162,14 @@ def test_contexts_of_the_other_kind_are_refused_before_anything_is_compared(
     else:
         place.mkdir()
         Image.fromarray(np.zeros((8, 8), np.uint8)).save(place / "a.png")
-    command = ["posprobe", "resize", reference, "--to", to, f"--{option}", str(place), "-q"]
+    command = ["posprobe", "resize", reference, "--to", to, f"--{option}", str(place), "--quiet"]
     monkeypatch.setattr("sys.argv", command)
     with pytest.raises(SystemExit) as ended:
         main()
     told = capsys.readouterr()
     assert (ended.value.code, told.out, told.err.count("posprobe:")) == (2, "", 1)
     assert expected in " ".join(told.err.split())
-    contexts = Contexts(**{option: place})
+    contexts = Contexts(text=place) if option == "text" else Contexts(images=place)
     size = parse_size(to)
     with pytest.raises(UsageError, match=expected):
         compare(pp.load(reference), to=size, contexts=contexts, reference=reference)
