@@ -144,7 +144,7 @@ def compare(
     to, how, against, command
         As for `compare_ways`; of rotary positions a length alone.
     contexts, reference, **where
-        What to run the model on with each table, and where it is, as for
+        What to run the model on with each table or by each rule, and where it is, as for
         `posprobe.resizing.losses.run_ways`; None does not run it.
 
     Raises
@@ -168,11 +168,6 @@ def compare(
         with stage("Running the model"):
             run = run_ways(reference, loaded, found.tables, contexts, **where)
         return replace(found, run=run)
-    if contexts is not None:
-        raise UsageError(
-            f"{loaded[0].name}: it has no table, and the model is run with tables alone. Leave out "
-            "--text and --images."
-        )
     rotations = [record for record in loaded if isinstance(record, Rotary)]
     if len(rotations) > 1:
         names = ", ".join(f"#{record.name}" for record in rotations)
@@ -192,7 +187,19 @@ def compare(
             f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
             "--how and --against: all rules of scaling are compared."
         )
-    return compare_rules(rotary, to=to, command=command)
+    if contexts is not None:
+        model_source(parse_reference(reference))
+    rules = compare_rules(rotary, to=to, command=command)
+    if contexts is None:
+        return rules
+    from posprobe.resizing.rotary_losses import run_rules
+
+    with stage("Running the model"):
+        run = run_rules(
+            reference, rules, contexts, revision=where.get("revision"),
+            offline=where.get("offline", False),
+        )  # fmt: skip
+    return replace(rules, run=run)
 
 
 def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
