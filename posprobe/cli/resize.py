@@ -78,8 +78,8 @@ def resize(
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Run the model on this text at the new length, with its table in each way, or with "
-            "its rotary positions scaled by each rule.",
+            help="Run the model on this text at the new length, with its table in each way, or "
+            "with its rotary positions scaled by each rule.",
         ),
     ] = None,
     images: Annotated[
