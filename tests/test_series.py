@@ -32,7 +32,8 @@ def save_run(folder: Path, seed: int = 0) -> Path:
 
 def made(**parts: Any) -> Series:
     empty: dict[str, Any] = {key: {} for key in ("numbers", "sinusoid", "bands")}
-    return Series(**{"name": "x", "steps": (0, 1, 2, 3), "path": {}, **empty, **parts})
+    start = {"name": "x", "steps": (0, 1, 2, 3), "path": {}, "answers": {}, "seams": (None,) * 4}
+    return Series(**{**start, **empty, **parts})
 
 
 def test_steps_are_in_order_and_the_way_is_that_of_the_tables(tmp_path: Path) -> None:
@@ -109,6 +110,73 @@ def test_a_change_is_told_with_the_steps_between_which_it_happened() -> None:
         "Does the order of positions matter? No at step 1, yes from step 2 on.",
         "Is it a smooth curve? No at step 2, yes at step 3, the last; 2 earlier changes.",
     )
+
+
+def save_seam_run(folder: Path) -> Path:
+    """Save a walk in which a seam at 64 is planted from step 20 on, and at 96 from 20 to 40."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    walk = np.cumsum(rng.normal(size=(128, 16)), axis=0)
+    for step in STEPS:
+        table = walk + 0.01 * step * rng.normal(size=(128, 16))
+        table[64:] += 40.0 * (step >= 20)
+        table[96:] += 40.0 * (20 <= step <= 40)
+        np.save(folder / f"step-{step}.npy", table)
+    return folder
+
+
+def test_a_planted_seam_is_told_with_its_row_and_its_step(tmp_path: Path) -> None:
+    folder = save_seam_run(tmp_path / "mine")
+    sweep = pp.sweep(str(folder), only=["norms"], nulls=0, **QUICK).run()
+    # Other measurements look for seams with the verdict only, which was not asked for.
+    assert pp.series(sweep.folder)[0].seams == (None,) * len(STEPS)
+    sweep = pp.sweep(str(folder), only=["seams"], nulls=0, **QUICK).run()
+    (run,) = pp.series(sweep.folder)
+    assert run.seams == ([], [], [64, 96], [64, 96], [64], [64])
+    said = (
+        "The seam between positions 63 and 64 appears at step 20 and stays.",
+        "The seam between positions 95 and 96 appears at step 20 and is gone from step 80 on.",
+    )
+    assert run.changes == said
+    assert all(text in run.figure().caption for text in said)
+    page = (sweep.folder / "atlas.html").read_text(encoding="utf-8")
+    assert all(text in page for text in said)
+    rows = (sweep.folder / "sweep.csv").read_text(encoding="utf-8").splitlines()
+    assert sum(",64 96," in row for row in rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("seams", "expected"),
+    [
+        # Nothing changes, or a seam shows at one step alone.
+        (([8], [8], [8], [8]), ()),
+        (([], [8], [], []), ()),
+        ((None, [8], [8], None), ()),
+        (([], [], [], [8]), ("7 and 8 appears at step 3, the last.",)),
+        (([8], [8], [], []), ("7 and 8 is gone from step 2 on.",)),
+        (([8], [8], [10], [10]), ("7 and 8 moves to positions 9 and 10 at step 2 and stays.",)),
+        (
+            ([8], [8], [9], [11]),
+            ("7 and 8 moves 2 times, the last time to positions 10 and 11 at step 3 and stays.",),
+        ),
+        (([8], [], [8], [8]), ("7 and 8 appears at step 2 and stays; 1 earlier appearance.",)),
+        # Two seams near each other are two, each with the nearest one of the step before.
+        (
+            ([8, 11], [8, 11], [7, 11], [7, 11]),
+            ("7 and 8 moves to positions 6 and 7 at step 2 and stays.",),
+        ),
+        # Further apart than a few rows it is another seam.
+        (
+            ([8], [8], [20], [20]),
+            ("7 and 8 is gone from step 2 on.", "19 and 20 appears at step 2 and stays."),
+        ),
+    ],
+)
+def test_seams_are_followed_from_step_to_step(
+    seams: tuple[list[int] | None, ...], expected: tuple[str, ...]
+) -> None:
+    found = made(seams=seams).changes
+    assert set(found) == {f"The seam between positions {text}" for text in expected}
 
 
 def test_the_command_draws_a_run(

@@ -154,6 +154,7 @@ def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:
         assert row[f"answers.{answer['question']}"] == answer["answer"]
     assert row["summary"] == analysis["verdict"]["summary"]
     assert row["findings"] == [finding["text"] for finding in analysis["findings"]]
+    assert row["seams.at"] is None  # twelve rows are too few to look for seams
     assert row["sha256"] == analysis["table"]["source"]["sha256"]
     assert (row["positions"], row["dim"], row["layout"], row["family"]) == (
         12, 6, "sequence", "gpt2",

@@ -76,7 +76,8 @@ def resize(
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Run the model on this text at the new length, with its table in each way.",
+            help="Run the model on this text at the new length, with its table in each way, or "
+            "with its rotary positions scaled by each rule.",
         ),
     ] = None,
     images: Annotated[
@@ -108,7 +109,7 @@ def resize(
     With -o or --into the table, or a copy of its checkpoint, is written in one way. Without them
     all ways are compared: what they keep, periods, neighbours, seams; with --text or --images also
     what each costs the model. Rows of special tokens such as CLS are kept as they are. Of rotary
-    positions the rules of scaling are compared.
+    positions the rules of scaling are compared, with --text also by what they cost the model.
     """
     set_up_logging(quiet=quiet)
     size = parse_size(to)

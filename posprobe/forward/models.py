@@ -325,6 +325,43 @@ def load_preparation(
     return prepared
 
 
+def built_anew(model: Any, config: Any) -> Any:
+    """Build a model of transformers from another configuration, with the very weights of a model.
+
+    Parameters
+    ----------
+    model
+        As `load_model` returns it.
+    config
+        That leaves all shapes as they are.
+
+    Raises
+    ------
+    UsageError
+        If transformers refuses the configuration.
+    """
+    logs = required("transformers").utils.logging
+    level, bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    logs.disable_progress_bar()
+    try:
+        made = type(model).from_pretrained(
+            None, config=config, state_dict=model.state_dict(), dtype=model.dtype
+        )
+    except Exception as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UsageError(
+            f"{type(model).__name__}: transformers does not build it from the changed "
+            f"configuration ({first})."
+        ) from error
+    finally:
+        logs.set_verbosity(level)
+        if bars:
+            logs.enable_progress_bar()
+    placed = made.to(device=first_device(model))
+    return placed.requires_grad_(requires_grad=False).train(mode=False)
+
+
 def first_device(model: nn.Module) -> torch.device:
     """Return where a model takes its input; what is kept on disk has no device of its own."""
     devices = (parameter.device for parameter in model.parameters())

@@ -92,7 +92,7 @@ def ways_page(document: Block) -> Page:
 def rules_page(document: Block) -> Page:
     """Lay out what each rule of scaling does to rotary positions at another length."""
     missing = tuple(f"{name} is left out: {why}." for name, why in document["missing"].items())
-    rules = document["rules"]
+    rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
         (Cell(number.label, note=number.meaning), *(cell(rule[number.key]) for rule in rules))
         for number in RULE_NUMBERS
@@ -110,6 +110,7 @@ def rules_page(document: Block) -> Page:
         "its pairs.",
         notes=missing,
         sections=(
+            *(() if run is None else (_costs(run, "rule"),)),
             Section(
                 "rules",
                 "What each rule does",
@@ -120,7 +121,7 @@ def rules_page(document: Block) -> Page:
                     "rule slows the pair down (interpolated); a slower pair tells neighbours apart "
                     "less well.",
                     "Which rule costs the model least: that depends on what its heads do with each "
-                    "pair. Run the model.",
+                    "pair." + (" Run the model, with --text." if run is None else ""),
                     "Linear: Chen et al. 2023; NTK-aware and YaRN: Peng et al. 2023; LongRoPE: "
                     "Ding et al. 2024; llama3: Llama team 2024; negative rotations: Men et al. "
                     "2024.",
@@ -143,8 +144,8 @@ def rules_page(document: Block) -> Page:
     )
 
 
-def _costs(run: Block) -> Section:
-    """Lay out what the model does with each table."""
+def _costs(run: Block, what: str = "way") -> Section:
+    """Lay out what the model does with each table, or by each rule."""
     of_text = run["measure"] == "loss"
     blocks = ({"before": run["before"]} if of_text else {}) | run["ways"]
     most = max((block["parts"] for block in blocks.values()), key=len)
@@ -155,33 +156,33 @@ def _costs(run: Block) -> Section:
         parts = [cell(part["loss"]) for part in block["parts"]]
         parts += ["–"] * (len(most) - len(parts))
         rows.append((how, write(block["value"], block["error"]), *parts))
-    headings = (
-        "table", f"={unit}", *(f"={part['first']} to {part['last']}" for part in most)
-    )  # fmt: skip
+    first = "table" if what == "way" else what
+    headings = (first, f"={unit}", *(f"={part['first']} to {part['last']}" for part in most))
     caption = (
         f"Mean loss per {run['task']} over {run['contexts']} windows, and over ranges of positions."
         if of_text
         else f"Share of {run['contexts']} pictures with the answer that the unchanged model gives."
     )
-    picture = Picture("losses", "Loss by position: before, and with the table of each way.")
+    each = "with the table of each way" if what == "way" else "by each rule"
+    picture = Picture("losses", f"Loss by position: before, and {each}.")
     return Section(
         "costs",
-        "What each way costs the model",
+        f"What each {what} costs the model",
         bullets=(run["sentence"],),
         tables=(Table(caption, columns(*headings), tuple(rows), brief=True),),
         reading=Reading(
             f"The model was run on {run['kind']}, without any further training. "
             + (
                 "Before: the unchanged model on the beginning of the same windows. Losses by "
-                "position fall as more of the text is known; a way costs something where its curve "
-                "lies above the one before, or rises beyond the old length."
+                f"position fall as more of the text is known; a {what} costs something where its "
+                "curve lies above the one before, or rises beyond the old length."
                 if of_text
                 else "Pictures were prepared at the new size; the answer of the unchanged model, "
                 "shown them at its own size, is not always right."
             ),
             "What a few steps of training would mend, and what other texts or pictures cost. "
-            "Errors are standard errors over contexts, which all ways share: differences between "
-            "ways are more certain than they tell.",
+            f"Errors are standard errors over contexts, which all {what}s share: differences "
+            f"between {what}s are more certain than they tell.",
             "Losses by position: Press et al. 2022; position interpolation: Chen et al. 2023.",
         ),
         pictures=(picture,) if of_text else (),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from posprobe.progress import stage
 from posprobe.report import captions
 from posprobe.report.index import HEADLINE
 from posprobe.report.questions import QUESTIONS
+from posprobe.report.seam_history import seam_changes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,6 +52,8 @@ class Series:
         The same of `BAND`: 5 and 95 % of its draws at every step; empty without draws.
     answers
         By question: ``yes``, ``no``, ``cannot tell``, or None where it was not asked.
+    seams
+        At every step the first position after each seam; None where none was looked for.
     path
         ``first`` and ``last``: relative Frobenius distance from the table of the first and of the
         last step, estimated as by `posprobe.nearest`. ``sinusoid``: 1 less the CKA with it.
@@ -79,12 +82,13 @@ class Series:
     sinusoid: Mapping[str, tuple[float | None, ...]]
     bands: Mapping[str, tuple[tuple[float, float] | None, ...]]
     answers: Mapping[str, tuple[str | None, ...]]
+    seams: tuple[Sequence[int] | None, ...]
     path: Mapping[str, tuple[float | None, ...]]
 
     @property
     def changes(self) -> tuple[str, ...]:
-        """One sentence for each answer that changes: when it does for the last time."""
-        found = []
+        """A sentence for each answer that changes, and for each seam that comes, moves or goes."""
+        found = list(seam_changes(self.steps, self.seams))
         for question, answers in self.answers.items():
             parts: list[tuple[str, int, int]] = []
             for step, answer in zip(self.steps, answers, strict=True):
@@ -186,5 +190,4 @@ class Series:
             said.append(
                 "Answers: filled yes, open no, dash cannot tell; only where some can be told."
             )
-            said += self.changes
-        return tuple(said)
+        return (*said, *self.changes)

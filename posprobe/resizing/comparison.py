@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.norms import norms
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.families.runnable import model_source
-from posprobe.layouts import Layout, describe_layout
+from posprobe.layouts import Grid, Layout, describe_layout
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import describe, environment
@@ -145,16 +145,18 @@ def compare(
     to, how, against, command
         As for `compare_ways`; of rotary positions a length alone.
     contexts, reference, **where
-        What to run the model on with each table, and where it is, as for
+        What to run the model on with each table or by each rule, and where it is, as for
         `posprobe.resizing.losses.run_ways`; None does not run it.
 
     Raises
     ------
     UsageError
-        As for `compare_ways` and `compare_rules`.
+        As for `compare_ways` and `compare_rules`, or if the model takes no such contexts.
     NoPositionTable
         If there is neither a table nor a rotation.
     """
+    if contexts is not None:
+        _check_contexts(loaded, contexts)
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
         if contexts is not None:
@@ -167,11 +169,6 @@ def compare(
         with stage("Running the model"):
             run = run_ways(reference, loaded, found.tables, contexts, **where)
         return replace(found, run=run)
-    if contexts is not None:
-        raise UsageError(
-            f"{loaded[0].name}: it has no table, and the model is run with tables alone. Leave out "
-            "--text and --images."
-        )
     rotations = [record for record in loaded if isinstance(record, Rotary)]
     if len(rotations) > 1:
         names = ", ".join(f"#{record.name}" for record in rotations)
@@ -191,7 +188,49 @@ def compare(
             f"{rotary.name}: rotary positions have no table. Give a length with --to N, without "
             "--how and --against: all rules of scaling are compared."
         )
-    return compare_rules(rotary, to=to, command=command)
+    if contexts is not None:
+        model_source(parse_reference(reference))
+    rules = compare_rules(rotary, to=to, command=command)
+    if contexts is None:
+        return rules
+    from posprobe.resizing.rotary_losses import run_rules
+
+    with stage("Running the model"):
+        run = run_rules(
+            reference, rules, contexts, revision=where.get("revision"),
+            offline=where.get("offline", False),
+        )  # fmt: skip
+    return replace(rules, run=run)
+
+
+def _check_contexts(loaded: PositionTable | tuple[Scheme, ...], contexts: Contexts) -> None:
+    """Refuse a text for positions in pictures, and pictures for those on a line, before any work.
+
+    Raises
+    ------
+    UsageError
+        If they do not fit, or are neither a text nor pictures.
+    """
+    if isinstance(loaded, PositionTable):
+        name, of_pictures = loaded.name, isinstance(loaded.layout, Grid)
+    else:
+        name = loaded[0].name
+        of_pictures = any(isinstance(each, Rotary) and each.axes > 1 for each in loaded)
+    if contexts.text and of_pictures:
+        raise UsageError(
+            f"{name}: its positions are patches of pictures, and --text is for models of text. Use "
+            "--images DIR, or neither."
+        )
+    if contexts.images and not of_pictures:
+        raise UsageError(
+            f"{name}: its positions lie on a line, and --images is for patches on a grid. Use "
+            "--text FILE, or neither."
+        )
+    if not contexts.text and not contexts.images:
+        raise UsageError(
+            f"{name}: ways of resizing are compared on a text or on pictures. Name one: --text "
+            "FILE or --images DIR."
+        )
 
 
 def compare_ways(

@@ -69,4 +69,5 @@ class RulesDocument(TypedDict):
     to: Natural
     rules: Annotated[list[RuleBlock], limits(minItems=1)]
     missing: Annotated[dict[str, Text], "By rule, why it is left out."]
+    run: Annotated[RunBlock | None, "The model run by each rule; null where it was not."]
     environment: EnvironmentBlock

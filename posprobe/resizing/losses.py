@@ -48,7 +48,7 @@ class PartBlock(TypedDict):
 
 
 class CostBlock(TypedDict):
-    """What the model does with one table."""
+    """What the model does with one table, or by one rule."""
 
     value: Annotated[float, "Mean loss in nats, or share of pictures with the same answer."]
     error: Annotated[Size | None, "Standard error over contexts."]
@@ -56,7 +56,7 @@ class CostBlock(TypedDict):
 
 
 class RunBlock(TypedDict):
-    """The model run with each table."""
+    """The model run with each table, or by each rule."""
 
     kind: Annotated[Text, "What it was run on."]
     contexts: Natural
@@ -71,7 +71,7 @@ class RunBlock(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What a model does with its table resized in each way.
+    """What a model does with its table resized in each way, or by each rule of scaling.
 
     Parameters
     ----------
@@ -176,17 +176,17 @@ def _on_text(
         for how, cost in ((how, new[name].costs["loss"]) for how, name in names.items())
     }
     ways: dict[str, CostBlock] = {
-        how: {"value": cost.value or 0.0, "error": cost.error, "parts": _parts(losses[how], cut)}
+        how: {"value": cost.value or 0.0, "error": cost.error, "parts": in_parts(losses[how], cut)}
         for how, cost in ((how, new[name].loss) for how, name in names.items())
         if cost is not None
     }
     unchanged: CostBlock = {
-        "value": old.loss or 0.0, "error": old.loss_error, "parts": _parts(losses["before"], cut),
+        "value": old.loss or 0.0, "error": old.loss_error, "parts": in_parts(losses["before"], cut),
     }  # fmt: skip
-    best = _best(differences)
+    best = best_of(differences)
     one = ways[best[0]]
     sentence = (
-        f"{_named(best)} {one['value']:.3f} nats per {new.task} at {given.length} tokens; the "
+        f"{cheapest(best)} {one['value']:.3f} nats per {new.task} at {given.length} tokens; the "
         f"unchanged model has {unchanged['value']:.3f} on the first {cut} of the same windows."
     )
     return Run(
@@ -204,7 +204,7 @@ def _by_position(effect: SubstitutionEffect, name: str) -> Floats:
     return np.asarray(effect.unchanged + effect.by_position[place])
 
 
-def _parts(losses: Floats, cut: int) -> list[PartBlock]:
+def in_parts(losses: Floats, cut: int) -> list[PartBlock]:
     """Average losses over parts of the old length, and of what is beyond."""
     edges = {len(losses), *np.linspace(0, min(cut, len(losses)), PARTS + 1).astype(int).tolist()}
     if len(losses) > cut:
@@ -217,7 +217,7 @@ def _parts(losses: Floats, cut: int) -> list[PartBlock]:
     ]
 
 
-def _best(found: Mapping[str, tuple[float, float | None]]) -> tuple[str, ...]:
+def best_of(found: Mapping[str, tuple[float, float | None]]) -> tuple[str, ...]:
     """Return the way that costs least, and those that cannot be told from it.
 
     Without standard errors, those of a single context, none can.
@@ -233,9 +233,10 @@ def _best(found: Mapping[str, tuple[float, float | None]]) -> tuple[str, ...]:
     return tuple(how for _, how in sorted(near))
 
 
-def _named(best: tuple[str, ...]) -> str:
+def cheapest(best: tuple[str, ...], what: str = "ways") -> str:
+    """Begin the sentence about what costs least, and what cannot be told from it."""
     if len(best) == 1:
-        return f"Of all ways `{best[0]}` costs the model least:"
+        return f"Of all {what} `{best[0]}` costs the model least:"
     others = ", ".join(f"`{how}`" for how in best[1:])
     return f"`{best[0]}` costs the model least, within errors no less than {others}:"
 
@@ -271,10 +272,10 @@ def _on_pictures(
         share = (same.sum() + 1) / (len(same) + 2)
         error = float(np.sqrt(share * (1 - share) / len(same)))
         ways[how] = {"value": float(same.mean()), "error": error, "parts": []}
-    best = _best({how: (-way["value"], way["error"]) for how, way in ways.items()})
+    best = best_of({how: (-way["value"], way["error"]) for how, way in ways.items()})
     share = ways[best[0]]["value"]
     sentence = (
-        f"{_named(best)} {100 * share:.1f} % of {len(wanted)} pictures get the answer that the "
+        f"{cheapest(best)} {100 * share:.1f} % of {len(wanted)} pictures get the answer that the "
         "unchanged model gives at its own size."
     )
     return Run(

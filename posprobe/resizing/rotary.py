@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.documents import EnvironmentBlock
+    from posprobe.resizing.losses import Run
     from posprobe.resizing.ways import Floats
     from posprobe.schemes import Rotary
 
@@ -62,8 +63,12 @@ class RulesCompared(Saved):
         on cosines and sines.
     missing
         By rule, why it is left out.
+    scalings
+        By rule, what a configuration states under ``rope_parameters``.
     environment
         Versions, command and time.
+    run
+        What the model does with each of them, or None where it was not run.
     """
 
     record: Rotary
@@ -71,7 +76,9 @@ class RulesCompared(Saved):
     training: int
     ladders: Mapping[str, tuple[Floats, float]]
     missing: Mapping[str, str]
+    scalings: Mapping[str, Mapping[str, Any]]
     environment: EnvironmentBlock
+    run: Run | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document (schema `posprobe.resizing/1`)."""
@@ -88,16 +95,21 @@ class RulesCompared(Saved):
                 self._rule(name, omega, factor) for name, (omega, factor) in self.ladders.items()
             ],
             "missing": dict(self.missing),
+            "run": None if self.run is None else dict(self.run.block),
             "environment": dict(self.environment),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the content of ``arrays.npz``: frequencies by rule, in radians per position."""
-        return {f"{name}_frequencies": omega for name, (omega, _) in self.ladders.items()}
+        """Return the content of ``arrays.npz``: by rule frequencies, and losses if it was run."""
+        losses = {} if self.run is None else self.run.losses
+        return {
+            **{f"{name}_frequencies": omega for name, (omega, _) in self.ladders.items()},
+            **{f"{name}_losses": array for name, array in losses.items()},
+        }
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
         """Return how to make each figure of the bundle."""
-        from posprobe.figures.resizing import RULE_FIGURES
+        from posprobe.figures.resizing import FIGURES, RULE_FIGURES
         from posprobe.figures.sheet import REPORT
 
         distance = np.unique(np.geomspace(1, self.length, POINTS).round())
@@ -109,9 +121,13 @@ class RulesCompared(Saved):
             "kernels": {name: rotary_kernel(omega, distance) for name, omega in ladders.items()},
         }
         results = {name: _drawn(wavelengths(omega)) for name, omega in ladders.items()}
+        if self.run is None:
+            builders = RULE_FIGURES
+        else:
+            references["losses"] = self.run.losses
+            builders = {**RULE_FIGURES, "losses": FIGURES["losses"]}
         return {
-            name: partial(build, REPORT, results, references)
-            for name, build in RULE_FIGURES.items()
+            name: partial(build, REPORT, results, references) for name, build in builders.items()
         }
 
     def _rule(self, name: str, omega: Floats, factor: float) -> dict[str, Any]:
@@ -190,7 +206,8 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         )
     ladders: dict[str, tuple[Floats, float]] = {}
     missing: dict[str, str] = {}
-    for name, scaling in _rules(record, training, to).items():
+    scalings = _rules(record, training, to)
+    for name, scaling in scalings.items():
         try:
             ladders[name] = rotary_frequencies(
                 record.head_dim,
@@ -207,7 +224,8 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
             "it divides each pair by a factor that was searched for a model, and this "
             "configuration has none"
         )
-    return RulesCompared(record, to, training, ladders, missing, environment("cpu", 0, command))
+    run = environment("cpu", 0, command)
+    return RulesCompared(record, to, training, ladders, missing, scalings, run)
 
 
 def _rules(record: Rotary, training: int, to: int) -> dict[str, Mapping[str, Any]]:

@@ -259,7 +259,8 @@ def _run_section(key: str, run: Series) -> Section:
         f"{_short(run.name)}, {steps}: numbers of the table with the band of noise, the way of the "
         "table, and the answers at every step"
     )
-    said = run.changes or ("No answer changes.",) if run.answers else ("No question was asked.",)
+    none = "No answer changes." if run.answers else "No question was asked."
+    said = run.changes or (none,)
     return Section(
         key, f"Training run: {_short(run.name)}", paragraphs=(f"{steps}.",), bullets=said,
         pictures=(Picture(key, alt),),

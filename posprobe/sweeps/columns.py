@@ -20,7 +20,7 @@ from posprobe.nulls import NULLS
 from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
 
 #: Kinds of columns: what Arrow calls them.
-Kind = Literal["string", "int64", "double", "bool", "strings"]
+Kind = Literal["string", "int64", "double", "bool", "strings", "rows"]
 #: What the user's own columns begin with.
 OWN = "user."
 #: What is said of every row before its numbers.
@@ -45,6 +45,8 @@ _ABOUT: Mapping[str, Kind] = {
     "head_count": "int64",
     "summary": "string",
 }
+#: Of each seam the position after it.
+SEAMS = "seams.at"
 #: What is said after them; times are the only columns that differ between two runs.
 _RUN: Mapping[str, Kind] = {
     "findings": "strings",
@@ -61,6 +63,7 @@ def columns() -> Mapping[str, Kind]:
     """Return all columns but the user's own, in order."""
     found: dict[str, Kind] = dict(_ABOUT)
     found |= {f"answers.{name}": "string" for name in (*QUESTIONS, *SCHEME_QUESTIONS)}
+    found[SEAMS] = "rows"
     for name, measurement in TABLE.items():
         for number in measurement.numbers:
             key = f"{name}.{number.key}"
@@ -103,6 +106,7 @@ def table_row(document: Block) -> dict[str, Any]:
     table, nulls = document["table"], document["nulls"]["numbers"]
     row = _about(table) | {"scheme": table["kind"], "dim": table["dim"]}
     row["positions"] = table["positions"]
+    row[SEAMS] = _seams(document)
     for name, measurement in TABLE.items():
         for number in measurement.numbers if name in document else ():
             key = f"{name}.{number.key}"
@@ -113,6 +117,15 @@ def table_row(document: Block) -> dict[str, Any]:
                     band = nulls[key].get(model) or {}
                     row |= {f"{key}.{model}.{part}": band.get(part) for part in _BAND}
     return _kept(row | _told(document))
+
+
+def _seams(document: Block) -> list[int] | None:
+    """Return the position after each seam; None where none was looked for."""
+    pairs = document.get("seams", {}).get("between")
+    for answer in document.get("verdict", {"answers": ()})["answers"]:
+        if answer["question"] == "seams":
+            pairs = answer["value"]
+    return None if pairs is None else [after for _, after in pairs]
 
 
 def scheme_row(document: Block) -> dict[str, Any]:

@@ -259,7 +259,7 @@ def _lines(
 
 
 def _text(value: Any) -> str:
-    return " ".join(value) if isinstance(value, list) else cell(value)
+    return " ".join(map(str, value)) if isinstance(value, list) else cell(value)
 
 
 def _ends(row: Row, key: str, band: str | None) -> str:

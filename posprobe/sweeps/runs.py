@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from posprobe.measurements import compared_numbers
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.series import BAND, PATH, Series
-from posprobe.sweeps.columns import OWN
+from posprobe.sweeps.columns import OWN, SEAMS
 from posprobe.sweeps.fingerprints import Fingerprint, likeness
 from posprobe.sweeps.references import counted_step
 from posprobe.sweeps.search import read_fingerprints
@@ -120,7 +120,7 @@ def _called(key: _Key, keys: Sequence[_Key]) -> str:
 def _rows(place: Path, wanted: Sequence[int]) -> dict[int, dict[str, Any]]:
     """Read what a series shows of some rows, by their place in the table."""
     numbers = compared_numbers()
-    keys = ["reference", *(f"answers.{name}" for name in QUESTIONS)]
+    keys = ["reference", SEAMS, *(f"answers.{name}" for name in QUESTIONS)]
     for key in numbers:
         keys += [key, f"{key}.sinusoid", f"{key}.{BAND}.p5", f"{key}.{BAND}.p95"]
     table = read_columns(place, keys).take(list(wanted))
@@ -155,6 +155,7 @@ def _series(
         sinusoid=there({key: column(f"{key}.sinusoid") for key in numbers}),
         bands=there({key: _band(steps, f"{key}.{BAND}") for key in numbers}),
         answers=there({question: column(f"answers.{question}") for question in QUESTIONS}),
+        seams=column(SEAMS),
         path={key: path[key] for key in PATH},
     )
 

@@ -295,8 +295,8 @@ class _Tables:
 def _arrow_type(kind: Kind) -> Any:
     import pyarrow as pa
 
-    if kind == "strings":
-        return pa.list_(pa.string())
+    if kind in ("strings", "rows"):
+        return pa.list_(pa.string() if kind == "strings" else pa.int64())
     return pa.type_for_alias(kind)
 
 
@@ -313,12 +313,14 @@ def _typed(value: Any, kind: Kind) -> Any:
             return value.encode("utf-8", "replace").decode()
         case "strings":
             return [text.encode("utf-8", "replace").decode() for text in value]
+        case "rows":
+            return [int(row) for row in value]
     return value
 
 
 def _cell(value: Any) -> Any:
     if isinstance(value, list):
-        value = " ".join(value)
+        value = " ".join(map(str, value))
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
