@@ -232,11 +232,16 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
         )
         return Answer("axis_rotations", "yes", text, keys=(*keys, *form.keys))
     rows, columns, _ = parts(shared.points, (height, width))
-    least = 1e-9 * float(np.square(shared.points).sum())
+    sizes = {
+        "rows": width * float(np.square(rows).sum()),
+        "columns": height * float(np.square(columns).sum()),
+    }
+    # What a code that is none has is noise.
+    least = max(1e-9 * float(np.square(shared.points).sum()), ONE_CODE * max(sizes.values()))
     codes = {
         name: code
         for name, code in (("rows", rows), ("columns", columns))
-        if len(code) >= MIN_ROWS and code.shape[1] > 1 and float(np.square(code).sum()) > least
+        if len(code) >= MIN_ROWS and code.shape[1] > 1 and sizes[name] > least
     }
     if not codes:
         text = (
@@ -274,7 +279,7 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
     told = listed(
         [f"{each.share:.0%} of the {name.removesuffix('s')} code" for name, each in found.items()]
     )
-    told = f"{told} go round evenly in a pair of directions"
+    told = f"{told} go{'es' if len(found) == 1 else ''} round evenly in a pair of directions"
     if p <= LEVEL and turning:
         answer: Verdict = "yes"
         names = listed([f"the {name.removesuffix('s')} code" for name in turning])
@@ -282,7 +287,7 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
         one = len(turning) == 1
         text = (
             f"Yes: {names} go{'es' if one else ''} round {'its' if one else 'their'} centre at a "
-            f"more even distance than smooth curves do: {shares} of the variance "
+            f"more even distance than smooth curves do: {shares} of {'its' if one else 'their'} variance "
             f"{'is' if one else 'are'} in a pair of directions that goes round evenly, of smooth "
             f"curves about {typical:.0%}."
         )
@@ -293,8 +298,8 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
         answer = "cannot tell"
         text = (
             f"Cannot be told from {listed([f'{len(code)} {n}' for n, code in codes.items()])}: "
-            f"{told}, and so do about {typical:.0%} of smooth curves of that length, whose "
-            "components look like sinusoids of about one turn anyway."
+            f"{told}, and about {typical:.0%} of a smooth curve of that length does so as well, as "
+            "its components look like sinusoids of about one turn anyway."
         )
     effect = float(np.mean([each.share for each in found.values()])) - typical
     return Answer("axis_rotations", answer, text, value, typical, p, effect, keys)

@@ -211,10 +211,8 @@ def _bends(cells: Floats) -> Floats:
                 before, after = step[:-stride], step[stride:]
                 ahead += float(np.vdot(before, after))
                 size += float(np.vdot(before, before) + np.vdot(after, after)) / 2
-        if size > 0:
-            found.append(ahead / size)
-        elif stride == 1:
-            found.append(0.0)
+        # A checkerboard has no differences over two patches.
+        found.append(ahead / size if size > 0 else 0.0)
     return np.array(found)
 
 
@@ -277,7 +275,7 @@ def stationary(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
         if slow and neighbours < ALIKE:
             why = ", as patches are hardly alike at any displacement"
         elif slow:
-            why = ", which change too slowly for so small a grid"
+            why = ", as on so small a grid chance alone brings that about"
         text = f"Cannot be told from {shape[0]} x {shape[1]} patches{why}: {told}."
     return Answer("stationary", answer, text, value, typical, None, misfit - typical, keys)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from posprobe.analyses.answer import OPEN, Answer
+from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ALL_LINE, BY_DISTANCE
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.grid_answers import lone_code
 from posprobe.analyses.rotation_answers import noun_of, plural
+from posprobe.analyses.stationary_answer import EQUALLY, WANDERS
 from posprobe.analyses.stretch import Stretch
 from posprobe.formatting import hundredths, listed, percent, rounded, show
 
@@ -141,7 +142,10 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
                 "variance"
             )
     if answers["order"].answer == "no":
-        return f"no sign that the order of positions matters: the rows look independent{few}"
+        look = "the rows look independent"
+        if EQUALLY in answers["stationary"].sentence:
+            look = EQUALLY
+        return f"no sign that the order of positions matters: {look}{few}"
     if answers["order"].answer == "cannot tell":
         if answers["order"].value is None:  # too few, or all equal
             return _told(answers["order"].sentence)
@@ -230,7 +234,7 @@ def _told(sentence: str) -> str:
 def _wanders(answers: Mapping[str, Answer]) -> bool:
     """Whether the table is no better bounded than its steps added up at random."""
     bounded = answers["stationary"]
-    return bounded.answer == "no" and bounded.p is not None and bounded.p > OPEN
+    return bounded.answer == "no" and WANDERS in bounded.sentence
 
 
 def _rotations(answer: Answer, ladder: Answer) -> str:
