@@ -150,7 +150,7 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     nearest = max(float(np.median(1 - np.exp(-null[:, 0]))) for null in drawn)
     answer = verdict_of(p)
     if answer == "yes" and more > SURELY_MORE:
-        answer = "cannot tell"
+        answer = "cannot tell" if sum(share) > nearest else "no"
     told = (
         f"row codes hold {share[0]:.1%} and column codes {share[1]:.1%} of the variance, what is "
         f"left {max(1 - sum(share), 0):.1%}; together, smooth fields without such codes would have "
@@ -287,9 +287,9 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
         one = len(turning) == 1
         text = (
             f"Yes: {names} go{'es' if one else ''} round {'its' if one else 'their'} centre at a "
-            f"more even distance than smooth curves do: {shares} of {'its' if one else 'their'} variance "
-            f"{'is' if one else 'are'} in a pair of directions that goes round evenly, of smooth "
-            f"curves about {typical:.0%}."
+            f"more even distance than smooth curves do: {shares} of {'its' if one else 'their'} "
+            f"variance {'is' if one else 'are'} in a pair of directions that goes round evenly, of "
+            f"smooth curves about {typical:.0%}."
         )
     elif p > OPEN and max(each.share for each in found.values()) < LITTLE:
         answer = "no"

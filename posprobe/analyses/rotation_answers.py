@@ -76,8 +76,9 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
             "wave": ", to and fro rather than round in a plane",
             "rotation or wave": "",
         }[noun]
+        stand = _count([r.circularity for r in lines.rotations])
         sentence = (
-            f"Yes: {_count([r.circularity for r in lines.rotations])} out of any smooth background, with "
+            f"Yes: {stand} out of any smooth background, with "
             f"{_periods([r.period for r in lines.rotations])}{along}, and "
             f"{'holds' if count == 1 else 'together hold'} {percent(share)} of the variance"
             f"{_drifting(lines.rotations)}."

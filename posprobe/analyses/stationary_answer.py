@@ -63,8 +63,9 @@ def stationary(shared: View) -> Answer:
     times = float(f"{1 / max(ratio, 1e-6):.2g}")
     much = "about as much" if 0.9 <= times <= 1.1 else f"{times:,g} times as much"
     far = f"a random walk with its steps would vary {much}"
-    round_centre = variation(lengths[0]) <= SLIGHT  # at one distance, whatever its steps
-    if (p_walk <= LEVEL or round_centre) and _exact(shared.points):
+    bounded = p_walk <= LEVEL or variation(lengths[0]) <= SLIGHT  # all as far from the mean row
+    exact = bounded and _exact(shared.points)
+    if exact:
         answer: Verdict = "yes"
         sentence = (
             "Yes: how far two rows lie apart follows from the distance of their positions alone, "
@@ -97,8 +98,10 @@ def stationary(shared: View) -> Answer:
             ),
             "rows lie further from the mean in some parts of the table than in others",
             "it moves faster in some parts of the table than in others",
-            "rows equally far before and after some place are more "
-            f"{'alike' if mirrored else 'opposed'} than their distance explains",
+            (
+                "rows equally far before and after some place are more "
+                f"{'alike' if mirrored else 'opposed'} than their distance explains"
+            ),
         )[int(np.argmin(each))]
         sentence = (
             "No: the distance of two rows alone does not decide how alike they are, where they "
@@ -116,7 +119,8 @@ def stationary(shared: View) -> Answer:
             f"Cannot be told from {n} rows whether it stays in bounds: {far}, and random signs of "
             "so few independent steps bring that about as well."
         )
-    return Answer("stationary", answer, sentence, value, typical, p_walk, ratio, keys)
+    evidence = None if exact else p_walk  # what is exact needs none
+    return Answer("stationary", answer, sentence, value, typical, evidence, ratio, keys)
 
 
 def _long_share(shared: View) -> float:

@@ -23,6 +23,8 @@ MIN_ROWS, MIN_TURNS = 24, 1.0
 SHARE = 0.1
 #: Ratio of slow whole turns to fast ones, the outer tenths aside, from which the period changes.
 DRIFT = 1.3
+#: Words of what winds at no steady pace.
+CHANGES = "their period changes along the table"
 
 
 def _times(turns: float) -> str:
@@ -93,7 +95,7 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
             detail["turn"] = [fast, slow]
             if slow > DRIFT * fast * _by_noise(pair.phase):
                 drift = (
-                    "; their period changes along the table: most whole turns take between "
+                    f"; {CHANGES}: most whole turns take between "
                     f"{fast:.3g} and {slow:.3g} positions"
                 )
         text = f"Yes: {told}, more evenly than smooth curves and walks do{drift}."
@@ -113,7 +115,7 @@ def _by_noise(phase: Floats) -> float:
     By the second differences of the phase, to which a steady or slowly changing pace adds nothing.
     """
     noise = float(np.sqrt(np.square(np.diff(phase, 2)).mean() / 6))
-    off = min(1.2816 * np.sqrt(2) * noise / (2 * np.pi), 0.9)  # the outer tenths of a normal
+    off = min(1.2816 * float(np.sqrt(2)) * noise / (2 * float(np.pi)), 0.9)  # a normal's tenths
     return (1 + off) / (1 - off)
 
 

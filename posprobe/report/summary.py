@@ -12,6 +12,7 @@ from posprobe.analyses.grid_answers import lone_code
 from posprobe.analyses.rotation_answers import noun_of, plural
 from posprobe.analyses.stationary_answer import EQUALLY, WANDERS
 from posprobe.analyses.stretch import Stretch
+from posprobe.analyses.turning import CHANGES
 from posprobe.formatting import hundredths, listed, percent, rounded, show
 
 #: Share of both codes from which pairs that go round are all that there is to say of them.
@@ -141,16 +142,19 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
                 f"; {count} direction{' holds' if count == 1 else 's hold'} nine tenths of the "
                 "variance"
             )
+    on_grid = "rows_and_columns" in answers
+    what, rows = "the order of positions", "rows"
+    if on_grid:
+        what, rows = "the place of a patch", "patches"
     if answers["order"].answer == "no":
-        look = "the rows look independent"
+        look = f"the {rows} look independent"
         if EQUALLY in answers["stationary"].sentence:
             look = EQUALLY
-        return f"no sign that the order of positions matters: {look}{few}"
+        return f"no sign that {what} matters: {look}{few}"
     if answers["order"].answer == "cannot tell":
         if answers["order"].value is None:  # too few, or all equal
             return _told(answers["order"].sentence)
-        return f"it cannot be told whether the order of positions matters{few}"
-    on_grid = "rows_and_columns" in answers
+        return f"it cannot be told whether {what} matters{few}"
     if on_grid:
         return _patches(answers, says) + few
     where = "how alike two positions are depends on "
@@ -175,7 +179,7 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
     wound = ""
     if says("winding"):
         wound = f" that winds {answers['winding'].value['turns']:.1f} times around a centre"
-        if "period changes" in answers["winding"].sentence:
+        if CHANGES in answers["winding"].sentence:
             wound += ", faster in some parts than in others"
     return f"{_curve(answers, says, wound)}{few}{held}{beside}"
 

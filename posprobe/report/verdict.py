@@ -20,7 +20,7 @@ from posprobe.analyses.rotation_answers import FEW_ROWS, noun_of, plural
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stationary_answer import EQUALLY
 from posprobe.analyses.stretch import runs
-from posprobe.analyses.turning import DRIFT, winds
+from posprobe.analyses.turning import CHANGES, winds
 from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
 from posprobe.formatting import Block, listed, percent, show
@@ -79,6 +79,7 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     if isinstance(layout, Grid):
         asked = ask_grid(values, layout.height, layout.width, seed=inputs.seed, dtype=dtype)
         answers = {answer.question: answer for answer in asked}
+        answers["stationary"] = _without_order(answers["stationary"], answers["order"])
         if answers["rows_and_columns"].answer == "yes":
             share = answers["rows_and_columns"].value
             lone = lone_code(share["row_share"], share["column_share"])
@@ -155,17 +156,23 @@ def _agreeing(answers: dict[str, Answer]) -> dict[str, Answer]:
             "lie apart follows from the distance of their positions."
         )
         bounded = replace(bounded, answer="no", sentence=text)
-    elif order.answer == "no" and bounded.value is not None:
-        if bounded.answer == "yes" and EQUALLY not in bounded.sentence:
-            text = "Yes, but for lack of order: rows at every distance are equally unlike."
-            bounded = replace(bounded, sentence=text)
-        elif bounded.answer == "no":
-            text = (
-                "Cannot be told: there is no sign that the order of the rows matters, so that "
-                "their places hardly can; yet inner products of some rows are unusually large."
-            )
-            bounded = replace(bounded, answer="cannot tell", sentence=text)
+    else:
+        bounded = _without_order(bounded, order)
     return answers | {"order": order, "stationary": bounded}
+
+
+def _without_order(bounded: Answer, order: Answer) -> Answer:
+    """Say of rows whose order does not matter that their distance hardly can, nor their places."""
+    if order.answer != "no" or EQUALLY in bounded.sentence:
+        return bounded
+    if bounded.answer == "yes":
+        text = "Yes, as their order does not matter: rows at one distance are as unlike as at any."
+        return replace(bounded, sentence=text)
+    if bounded.answer == "no":
+        why = bounded.sentence.rpartition(": ")[2].rstrip(".")
+        text = f"Cannot be told: {why}; but there is no sign that the order of the rows matters."
+        return replace(bounded, answer="cannot tell", sentence=text)
+    return bounded
 
 
 def _without_yes_or_no(sentence: str) -> str:
@@ -239,9 +246,9 @@ def _beside_rotations(answer: Answer, found: Bridging | None, turning: Answer) -
 
 def _beside_winding(answer: Answer, winding: Answer) -> Answer:
     """Say of what winds, at no steady pace, that no period is fixed where none stands out."""
-    turn = (winding.value or {}).get("turn") if winding.answer == "yes" else None
-    if answer.answer != "cannot tell" or turn is None or turn[1] <= DRIFT * turn[0]:
+    if answer.answer != "cannot tell" or CHANGES not in winding.sentence:
         return answer
+    turn = winding.value["turn"]
     text = (
         "No sign of rotations of fixed period: no period stands out clearly, and what winds does "
         f"so at no steady pace: most whole turns take between {turn[0]:.3g} and {turn[1]:.3g} "
