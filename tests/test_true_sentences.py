@@ -14,13 +14,15 @@ from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import order, smooth
 from posprobe.analyses.copies import copies
 from posprobe.analyses.grid_answers import grid_order, rows_and_columns
-from posprobe.analyses.turning import turn_lengths
+from posprobe.analyses.rotation_answers import _count
+from posprobe.analyses.stationary_answer import stationary
+from posprobe.analyses.turning import turn_lengths, winds
 from posprobe.analyses.views import view
 from posprobe.arrays import positions
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.summary import main_clause
-from posprobe.report.verdict import verdict
+from posprobe.report.verdict import _without_order, verdict
 
 Floats = NDArray[np.float64]
 
@@ -281,3 +283,107 @@ def test_a_helix_is_a_curve_before_it_is_a_rotation() -> None:
     angle = 0.3 * np.arange(128)
     helix = np.stack([np.sin(angle), np.cos(angle), np.arange(128) / 20], axis=1)
     assert told(helix)[0].startswith("A smooth curve that winds 6.1 times")
+
+
+# --- answers of one verdict agree ---
+
+
+def test_a_chirp_has_an_order_though_its_neighbours_stand_at_every_angle() -> None:
+    phase = 2 * np.pi * np.arange(128) ** 2 / 512
+    chirp = np.stack([np.cos(phase), np.sin(phase)], axis=1) @ rotation(16)[:2]
+    summary, answers = told(chirp + 0.05 * gaussian(128, 16))
+    assert answers["winding"]["answer"] == answers["order"]["answer"] == "yes"
+    assert "look independent" not in summary
+
+
+def test_where_rows_have_no_order_neither_their_distance_nor_their_place_decides() -> None:
+    heavy = gaussian(256, 64) / np.sqrt(np.random.default_rng(2).chisquare(2, (256, 1)) / 2)
+    shared = view(heavy)
+    assert order(shared).answer == "no"
+    assert _without_order(stationary(shared), order(shared)).answer != "no"
+    answer = told(gaussian(32, 8))[1]["stationary"]
+    assert answer["sentence"].startswith("Yes, as their order does not matter")
+
+
+def test_rows_of_an_identity_matrix_lie_equally_far_apart() -> None:
+    summary, answers = told(np.eye(48))
+    assert summary.endswith("any two rows lie equally far apart.")
+    assert "whatever the distance" in answers["stationary"]["sentence"]
+
+
+def test_places_that_mirror_each_other_on_a_line_are_opposed_not_alike() -> None:
+    wave = np.outer(np.sin(2 * np.pi * np.arange(63) / 31.5), np.ones(16))  # odd about its middle
+    for values, alike in ((wave, False), (np.abs(wave), True)):
+        answer = stationary(view(values + 0.3 * gaussian(63, 16)))
+        assert answer.answer == "no"
+        assert f"more {'alike' if alike else 'opposed'} than their" in answer.sentence
+
+
+def test_rows_that_alternate_are_as_alike_as_their_distance_says() -> None:
+    values = gaussian(128, 16) + 0.7 * np.where(np.arange(128) % 2, 1, -1)[:, None]
+    assert stationary(view(values)).answer == "yes"
+
+
+def test_noise_beside_a_long_line_is_not_called_rounding() -> None:
+    values = gaussian(128, 32)
+    values[:, 3] = np.arange(128)
+    assert "rounding" not in stationary(view(values)).sentence
+
+
+def test_distances_on_a_circle_follow_from_the_offset_though_it_has_one_turn() -> None:
+    answer = told(waves(64, [64.0]))[1]["stationary"]
+    assert answer["answer"] == "yes"
+    assert answer["p"] is None
+
+
+def test_a_straight_line_stays_in_no_bounds() -> None:
+    answer = told(np.outer(np.arange(1.0, 65), np.ones(8)))[1]["stationary"]
+    assert answer["answer"] == "no"
+    assert "moves on along a straight line" in answer["sentence"]
+
+
+def test_frequencies_at_random_are_no_series() -> None:
+    for seed in range(4):
+        frequency = np.abs(0.15 * np.random.default_rng(seed).normal(size=16))
+        angle = np.outer(np.arange(128), frequency)
+        values = np.concatenate([np.cos(angle), np.sin(angle)], axis=1)
+        assert view(values).base.base is None
+    exact = pp.sinusoidal(128, 32).values
+    noisy = exact + exact.std() * gaussian(128, 32)
+    assert view(noisy).base.base == pytest.approx(1e4, rel=0.3)
+
+
+def test_noise_of_the_phase_is_no_change_of_the_period() -> None:
+    steady = waves(100, [12.5]) @ rotation(48)[:2] + gaussian(100, 48) / np.sqrt(48)
+    assert "changes" not in winds(steady, None).sentence
+
+
+def test_almost_one_turn_is_not_written_as_one() -> None:
+    ring = waves(400, [400.0])[:400]
+    assert "go round 0.99 times, which is less than one turn" in winds(ring, None).sentence
+
+
+def test_the_seam_stands_before_the_first_row_that_is_far_from_the_one_before() -> None:
+    values = np.concatenate([pp.sinusoidal(64, 32).values, gaussian(64, 32)])
+    assert pp.seams(values).between == ((63, 64),)
+
+
+def test_rotations_and_waves_are_counted_apart() -> None:
+    assert _count([1.0, 0.1]) == "one rotation and one wave stand"
+    assert _count([1.0, 0.9]) == "two rotations stand"
+    assert _count([0.1]) == "one wave stands"
+
+
+def test_an_exact_checkerboard_has_answers() -> None:
+    board = (-1.0) ** np.add.outer(np.arange(8), np.arange(8)).ravel()
+    answers = told(np.outer(board, np.arange(1.0, 9)), (8, 8))[1]
+    assert answers["rows_and_columns"]["answer"] == "no"
+    assert "1 equal direction would" in answers["low_dimensional"]["sentence"]
+    assert "-0%" not in answers["stationary"]["sentence"]
+
+
+def test_nothing_is_said_of_the_columns_where_only_rows_have_a_code() -> None:
+    values = np.repeat(curve(10, 16), 10, axis=0) + 0.05 * gaussian(100, 16)
+    answer = told(values, (10, 10))[1]["axis_rotations"]
+    assert "row code" in answer["sentence"]
+    assert "column code" not in answer["sentence"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,6 +22,9 @@ SLACK = 0.05
 FLAT = 2.0
 #: A base is undefined unless lines half way between its own have so many times the misfit.
 CONTRAST = 1.1
+#: A base is undefined where its lines, each moved by up to half a step alone, leave so many times
+#: less; not asked of a table that resembles the sinusoid more than this.
+UNEVEN, SURE = 1.1, 0.99
 #: Fewest lines of a ladder whose base is sought: a few fall upon something in any table.
 MIN_LINES = 16
 
@@ -113,6 +117,8 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
         why = f"flat: bases from {similar[0]:.3g} to {similar[1]:.3g} fit as well"
     elif contrast < CONTRAST:
         why = f"no ladder: lines between those of base {base:.3g} fit as well"
+    elif best < SURE and _uneven(resemblance, n, d, base) > UNEVEN:
+        why = f"no ladder: lines spaced less evenly than those of base {base:.3g} fit better"
     elif not BASES[0] < base < BASES[1]:
         why = f"no base between {BASES[0]:g} and {BASES[1]:g} fits best"
     return BaseFit(bases, curve, None if why else base, best, similar, contrast, n, why)
@@ -120,6 +126,25 @@ def fit_base(table: Cloud, d: int) -> BaseFit:
 
 def _no_base(n: int, why: str) -> BaseFit:
     return BaseFit(np.zeros(0), np.zeros(0), None, None, None, None, n, why)
+
+
+def _uneven(resemblance: Callable[[_Kernels], Floats], n: int, d: int, base: float) -> float:
+    """Return how many times less misfit is left where lines move each by itself, one by one.
+
+    The lines of a table that is a ladder, in however much noise, are best where they are; of
+    frequencies at random, some ladder hits a few.
+    """
+    lines = frequencies(d, base=base)
+    place = np.arange(n)
+    lags = np.cos(np.outer(place, lines)).sum(axis=1)
+    first = best = float(resemblance(_of_lags(lags[None]))[0])
+    moves = base ** (np.array([-1.0, -0.5, 0.5, 1.0]) / d)  # of half a step, and of a quarter
+    for line in lines[lines > 2 * np.pi / n]:
+        moved = lags - np.cos(line * place) + np.cos(np.outer(line * moves, place))
+        found = resemblance(_of_lags(moved))
+        if found.max() > best:
+            best, lags = float(found.max()), moved[int(np.argmax(found))]
+    return float(_misfit(first) / _misfit(best))
 
 
 def _misfit(cka: Floats | float) -> Floats:
@@ -155,6 +180,12 @@ def _kernels(n: int, d: int, bases: Floats, shift: float = 0.0) -> _Kernels:
         coarse, fine = np.outer(begin, omega), np.outer(np.arange(block), omega)
         waves = np.cos(coarse) @ np.cos(fine).T - np.sin(coarse) @ np.sin(fine).T
         lags[k] = waves.ravel()[:n]
+    return _of_lags(lags)
+
+
+def _of_lags(lags: Floats) -> _Kernels:
+    """Prepare Toeplitz kernels ``[b, n]`` by their values at each lag."""
+    n = lags.shape[1]
     sums = np.cumsum(lags, axis=1)
     row = (sums + sums[:, ::-1] - lags[:, :1]) / n
     mean = row.mean(axis=1, keepdims=True)

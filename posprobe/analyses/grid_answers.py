@@ -150,7 +150,7 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     nearest = max(float(np.median(1 - np.exp(-null[:, 0]))) for null in drawn)
     answer = verdict_of(p)
     if answer == "yes" and more > SURELY_MORE:
-        answer = "cannot tell"
+        answer = "cannot tell" if sum(share) > nearest else "no"
     told = (
         f"row codes hold {share[0]:.1%} and column codes {share[1]:.1%} of the variance, what is "
         f"left {max(1 - sum(share), 0):.1%}; together, smooth fields without such codes would have "
@@ -232,11 +232,16 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
         )
         return Answer("axis_rotations", "yes", text, keys=(*keys, *form.keys))
     rows, columns, _ = parts(shared.points, (height, width))
-    least = 1e-9 * float(np.square(shared.points).sum())
+    sizes = {
+        "rows": width * float(np.square(rows).sum()),
+        "columns": height * float(np.square(columns).sum()),
+    }
+    # What a code that is none has is noise.
+    least = max(1e-9 * float(np.square(shared.points).sum()), ONE_CODE * max(sizes.values()))
     codes = {
         name: code
         for name, code in (("rows", rows), ("columns", columns))
-        if len(code) >= MIN_ROWS and code.shape[1] > 1 and float(np.square(code).sum()) > least
+        if len(code) >= MIN_ROWS and code.shape[1] > 1 and sizes[name] > least
     }
     if not codes:
         text = (
@@ -274,7 +279,7 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
     told = listed(
         [f"{each.share:.0%} of the {name.removesuffix('s')} code" for name, each in found.items()]
     )
-    told = f"{told} go round evenly in a pair of directions"
+    told = f"{told} go{'es' if len(found) == 1 else ''} round evenly in a pair of directions"
     if p <= LEVEL and turning:
         answer: Verdict = "yes"
         names = listed([f"the {name.removesuffix('s')} code" for name in turning])
@@ -282,9 +287,9 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
         one = len(turning) == 1
         text = (
             f"Yes: {names} go{'es' if one else ''} round {'its' if one else 'their'} centre at a "
-            f"more even distance than smooth curves do: {shares} of the variance "
-            f"{'is' if one else 'are'} in a pair of directions that goes round evenly, of smooth "
-            f"curves about {typical:.0%}."
+            f"more even distance than smooth curves do: {shares} of {'its' if one else 'their'} "
+            f"variance {'is' if one else 'are'} in a pair of directions that goes round evenly, of "
+            f"smooth curves about {typical:.0%}."
         )
     elif p > OPEN and max(each.share for each in found.values()) < LITTLE:
         answer = "no"
@@ -293,8 +298,8 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
         answer = "cannot tell"
         text = (
             f"Cannot be told from {listed([f'{len(code)} {n}' for n, code in codes.items()])}: "
-            f"{told}, and so do about {typical:.0%} of smooth curves of that length, whose "
-            "components look like sinusoids of about one turn anyway."
+            f"{told}, and about {typical:.0%} of a smooth curve of that length does so as well, as "
+            "its components look like sinusoids of about one turn anyway."
         )
     effect = float(np.mean([each.share for each in found.values()])) - typical
     return Answer("axis_rotations", answer, text, value, typical, p, effect, keys)

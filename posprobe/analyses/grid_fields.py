@@ -39,8 +39,9 @@ FEWER = 0.6
 AREA = 1024
 #: Misfit above which displacements hardly decide anything, though chance makes it as large.
 TOO_SLOW = 0.35
-#: Mean cosine of neighbours from which patches are alike at all.
-ALIKE = 0.5
+#: Mean cosine of neighbours from which patches are alike beyond them, and from which they are so at
+#: all.
+ALIKE, HARDLY = 0.5, 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,16 +206,16 @@ def _bends(cells: Floats) -> Floats:
     found = []
     for stride in (1, 2):
         ahead = size = 0.0
+        longest = max(cells.shape[:2]) - stride
         for along in (cells, cells.swapaxes(0, 1)):
             step = along[stride:] - along[:-stride]
             if len(step) > stride:
                 before, after = step[:-stride], step[stride:]
                 ahead += float(np.vdot(before, after))
                 size += float(np.vdot(before, before) + np.vdot(after, after)) / 2
-        if size > 0:
-            found.append(ahead / size)
-        elif stride == 1:
-            found.append(0.0)
+        if longest > stride or stride == 1:
+            # A checkerboard has no differences over two patches.
+            found.append(ahead / size if size > 0 else 0.0)
     return np.array(found)
 
 
@@ -252,7 +253,7 @@ def stationary(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
     drawn = np.array([_unequal(field.draw(rng), shape) for _ in range(DRAWS)])
     each = [rank(found[k], drawn[:, k]) for k in range(2)]
     p = min(1.0, 2 * min(each))
-    misfit, typical = found[0], float(np.median(drawn[:, 0]))
+    misfit, typical = max(found[0], 0.0), float(np.median(drawn[:, 0]))
     told = (
         f"inner products at one displacement vary by {misfit:.0%} of their squares, in draws of a "
         f"stationary field by {typical:.0%}"
@@ -275,9 +276,10 @@ def stationary(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
         answer = "cannot tell"
         why = ""
         if slow and neighbours < ALIKE:
-            why = ", as patches are hardly alike at any displacement"
+            near = "at any displacement" if neighbours < HARDLY else "but for neighbours"
+            why = f", as patches are hardly alike {near}"
         elif slow:
-            why = ", which change too slowly for so small a grid"
+            why = ", as on so small a grid chance alone brings that about"
         text = f"Cannot be told from {shape[0]} x {shape[1]} patches{why}: {told}."
     return Answer("stationary", answer, text, value, typical, None, misfit - typical, keys)
 
@@ -332,13 +334,14 @@ def low_dimensional(shared: View, shape: tuple[int, int], keys: tuple[str, ...])
     p = rank(-spread, -drawn)
     answer = verdict_of(p if spread <= FEWER * expected else 1.0, enough=min(shape) >= LONG_SIDE)
     are = "1 direction holds" if held == 1 else f"{held} directions hold"
+    equal = "1 equal direction" if f"{spread:.3g}" == "1" else f"{spread:.3g} equal directions"
     told = (
-        f"{are} nine tenths of the variance, which is spread as evenly as {spread:.3g} equal "
-        f"directions would have it; independent columns as smooth would have {expected:.3g}"
+        f"{are} nine tenths of the variance, which is spread as evenly as {equal} would have it; "
+        f"independent columns as smooth would have {expected:.3g}"
     )
     sentence = {
         "yes": f"Yes: {told}, so they are unusually few.",
-        "no": f"No{' or hardly' if p <= OPEN else ''} fewer directions than its smoothness gives: "
+        "no": f"No{', hardly' if p <= OPEN else ''} fewer directions than its smoothness gives: "
         f"{told}.",
         "cannot tell": f"Cannot be told from {height} x {width} patches: {told}.",
     }[answer]

@@ -61,7 +61,8 @@ def pace_changes(steps: Floats) -> list[tuple[int, float]]:
             change = _change(logs[begin:end])
             if change is not None:
                 at = begin + change[0]
-                found.append((at, change[1]))
+                # A long step between short ones and long ones leads from one part to the other.
+                found.append((at + (change[1] > 1), change[1]))
                 parts += [(first, at), (at, stop)]
                 break
     return sorted(found)

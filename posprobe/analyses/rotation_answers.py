@@ -32,6 +32,8 @@ UNEVEN = 0.2
 FEW_ROWS = 48
 #: Level at which a period changes along the table, for all periods together, and least change.
 DRIFT_LEVEL, LEAST_DRIFT = 0.01, 0.01
+#: Times the share at which a rotation may be seen of that at which it is hardly ever missed.
+SEEN = 3.0
 #: Circularity (1 for a circle, 0 for a line) from which a line of the spectrum is a rotation.
 ROUND = 0.5
 
@@ -74,8 +76,9 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
             "wave": ", to and fro rather than round in a plane",
             "rotation or wave": "",
         }[noun]
+        stand = _count([r.circularity for r in lines.rotations])
         sentence = (
-            f"Yes: {_count(count, noun)} out of any smooth background, with "
+            f"Yes: {stand} out of any smooth background, with "
             f"{_periods([r.period for r in lines.rotations])}{along}, and "
             f"{'holds' if count == 1 else 'together hold'} {percent(share)} of the variance"
             f"{_drifting(lines.rotations)}."
@@ -98,8 +101,10 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
     elif lines.p > OPEN and lines.least_share < 0.25:
         answer = "no"
         sentence = (
-            "No sign of rotations: no period stands out of a smooth background; one with about "
-            f"{max(lines.least_share, 0.01):.0%} of the variance or more would have been seen."
+            "No sign of rotations: no period that fits into the table at least twice stands out of "
+            "a smooth background; one with less than about "
+            f"{max(SEEN * lines.least_share, 0.01):.0%} of the variance, or a slow one among other "
+            "slow changes, may hide in it."
         )
     else:
         answer = "cannot tell"
@@ -139,8 +144,8 @@ def _dense(shared: View) -> str:
         return ""
     low, high = fit.similar or (0.0, 0.0)
     return (
-        f"sinusoids of bases from {low:.2g} to {high:.2g} resemble it (CKA "
-        f"{hundredths(fit.best)}), whose rotations lie too close to be told apart"
+        f"sinusoids of bases from {show(low)} to {show(high)} resemble it (CKA "
+        f"{hundredths(fit.best)}), and rotations as close as theirs could not be told apart"
     )
 
 
@@ -155,9 +160,15 @@ def plural(noun: str) -> str:
     return " and ".join(f"{word}s" for word in noun.split(" or "))
 
 
-def _count(count: int, noun: str) -> str:
-    word = _NUMBERS[count] if count < len(_NUMBERS) else str(count)
-    return f"{word} {noun} stands" if count == 1 else f"{word} {plural(noun)} stand"
+def _count(circularities: Sequence[float]) -> str:
+    round_ = sum(value >= ROUND for value in circularities)
+    counts = {"rotation": round_, "wave": len(circularities) - round_}
+    parts = [
+        f"{_NUMBERS[count] if count < len(_NUMBERS) else count} {noun}{'' if count == 1 else 's'}"
+        for noun, count in counts.items()
+        if count
+    ]
+    return f"{listed(parts)} stand{'s' if len(circularities) == 1 else ''}"
 
 
 def _periods(periods: Sequence[float]) -> str:

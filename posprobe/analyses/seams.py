@@ -319,10 +319,10 @@ def _breaks(series: Series, found: Found) -> None:
             continue
         if first == end:
             cosine = 1 - series.chords[first] ** 2 / 2
-            found.seam(
-                first,
-                f"{times[first]:.1f} times the usual step, adjacent centred cosine {cosine:.2f}",
-            )
+            step = f"{times[first]:.1f} times the usual step"
+            if not np.isfinite(times[first]):
+                step = "rows around it are equal"
+            found.seam(first, f"{step}, adjacent centred cosine {cosine:.2f}")
         else:
             change = _change(series, first, end)
             if change:

@@ -13,12 +13,17 @@ from posprobe.analyses.views import DRAWN_ROWS, DRAWS, LEVEL, View, signed
 LONG_SHARE = 0.25
 #: Least change of norms or speed along the table that counts.
 SLIGHT = 0.1
-#: Squares by which distances may differ where the offset decides them: what rounding to 16 bits
-#: does; and rows that are looked at, the first and as many along the whole table.
-EXACT, EXACT_ROWS = 1e-4, 512
+#: Squares by which distances may differ where the offset decides them, as a share of the table's
+#: and of those at the offset: what rounding to 16 bits does; and rows that are looked at, the first
+#: and as many along the whole table.
+EXACT, EXACT_HERE, EXACT_ROWS = 1e-4, 1e-3, 512
 #: Fewest rows, and largest variance beside that of random walks with its steps, of a table that is
 #: said to stay in bounds.
 ENOUGH, BOUNDED = 16, 0.67
+#: Words of a table that its steps, with random signs, bring as far.
+WANDERS = "it wanders like a walk"
+#: Words of rows like those of an identity matrix.
+EQUALLY = "any two rows lie equally far apart"
 #: Steps over which successive differences are compared.
 STRIDES = (1, 2, 4, 8, 16, 32)
 
@@ -43,7 +48,7 @@ def stationary(shared: View) -> Answer:
     factor = root(toeplitz(shared.kernel.by_offset(n)[::thin]))
     columns = np.sqrt(np.square(rows).sum(axis=0))
     rng = shared.rng(2)
-    found = _unequal(rows)
+    found, mirrored = _unequal(rows), _mirrored(rows)[1]
     drawn = np.array(
         [_unequal(factor @ rng.standard_normal(rows.shape) * columns) for _ in range(5 * DRAWS + 4)]
     )
@@ -58,12 +63,16 @@ def stationary(shared: View) -> Answer:
     times = float(f"{1 / max(ratio, 1e-6):.2g}")
     much = "about as much" if 0.9 <= times <= 1.1 else f"{times:,g} times as much"
     far = f"a random walk with its steps would vary {much}"
-    if p_walk <= LEVEL and _exact(shared.points):
+    bounded = p_walk <= LEVEL or variation(lengths[0]) <= SLIGHT  # all as far from the mean row
+    exact = bounded and _exact(shared.points)
+    if exact:
         answer: Verdict = "yes"
         sentence = (
             "Yes: how far two rows lie apart follows from the distance of their positions alone, "
             "but for rounding."
         )
+        if _equally_far(shared.points):
+            sentence = f"Yes: {EQUALLY}, whatever the distance of their positions."
     elif p_walk <= LEVEL and p_shift > OPEN and _long_share(shared) > LONG_SHARE:
         answer = "cannot tell"
         sentence = (
@@ -79,7 +88,7 @@ def stationary(shared: View) -> Answer:
         )
     elif p_walk > OPEN and n >= max(8 * block, ENOUGH):
         answer = "no"
-        sentence = f"No sign that it stays in bounds: it wanders like a walk: {far}."
+        sentence = f"No sign that it stays in bounds: {WANDERS}: {far}."
     elif p_shift <= LEVEL:
         answer = "no"
         why = (
@@ -89,7 +98,10 @@ def stationary(shared: View) -> Answer:
             ),
             "rows lie further from the mean in some parts of the table than in others",
             "it moves faster in some parts of the table than in others",
-            "rows at places that mirror each other are more alike than their distance explains",
+            (
+                "rows equally far before and after some place are more "
+                f"{'alike' if mirrored else 'opposed'} than their distance explains"
+            ),
         )[int(np.argmin(each))]
         sentence = (
             "No: the distance of two rows alone does not decide how alike they are, where they "
@@ -107,7 +119,8 @@ def stationary(shared: View) -> Answer:
             f"Cannot be told from {n} rows whether it stays in bounds: {far}, and random signs of "
             "so few independent steps bring that about as well."
         )
-    return Answer("stationary", answer, sentence, value, typical, p_walk, ratio, keys)
+    evidence = None if exact else p_walk  # what is exact needs none
+    return Answer("stationary", answer, sentence, value, typical, evidence, ratio, keys)
 
 
 def _long_share(shared: View) -> float:
@@ -150,19 +163,32 @@ def _unequal(rows: Floats) -> tuple[float, float, float, float]:
         _misfit(rows),
         _slow(np.linalg.norm(rows, axis=1)),
         _slow(np.linalg.norm(np.diff(rows, axis=0), axis=1)),
-        _mirrored(rows),
+        _mirrored(rows)[0],
     )
 
 
-def _mirrored(rows: Floats) -> float:
-    """Return the share of the Gram matrix's squares that means of mirrored places hold."""
+def _mirrored(rows: Floats) -> tuple[float, bool]:
+    """Return the share of the Gram matrix's squares that means of mirrored places hold.
+
+    Beyond what their distances explain: places that mirror each other at one place are all an even
+    number of positions apart, or all an odd one. And whether they are more alike, where that is
+    most.
+    """
     n = len(rows)
     rows = rows - rows.mean(axis=0)
     transform = np.fft.rfft(rows, 2 * n, axis=0)
     sums = np.fft.irfft(np.square(transform).sum(axis=1), 2 * n)[: 2 * n - 1]
     count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
+    mean = offset_sums(rows) / np.arange(n, 0, -1)
+    by_distance = np.empty(2 * n - 1)
+    for parity in (0, 1):
+        pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * (np.arange(n) % 2 == parity)
+        by_distance[parity::2] = np.cumsum(pairs * mean)[count[parity::2] - 1]
+    squares = np.square(sums - by_distance) / count
     whole = float(np.square(rows.T @ rows).sum())
-    return float((np.square(sums) / count).sum()) / max(whole, np.finfo(np.float64).tiny)
+    most = int(np.argmax(squares))
+    share = float(squares.sum()) / max(whole, np.finfo(np.float64).tiny)
+    return share, bool(sums[most] > by_distance[most])
 
 
 def _slow(values: Floats) -> float:
@@ -202,20 +228,35 @@ def _misfit(rows: Floats) -> float:
 def _exact(points: Floats) -> bool:
     """Say whether offsets decide all distances, of neighbours and along the whole table."""
     along = points[:: -(-len(points) // EXACT_ROWS)]
-    return max(_unlike_by_place(points[:EXACT_ROWS]), _unlike_by_place(along)) <= EXACT
+    parts = _unlike_by_place(points[:EXACT_ROWS]), _unlike_by_place(along)
+    return all(whole <= EXACT and here <= EXACT_HERE for whole, here in parts)
 
 
-def _unlike_by_place(rows: Floats) -> float:
+def _equally_far(points: Floats) -> bool:
+    """Say whether rows are as far from each other as all others are, as those of one-hot codes."""
+    rows = points[:: -(-len(points) // EXACT_ROWS)]
+    gram = rows @ rows.T
+    norms = np.diag(gram)
+    squared = (norms[:, None] + norms - 2 * gram)[~np.eye(len(rows), dtype=bool)]
+    return bool(np.ptp(squared) <= 4 * np.sqrt(EXACT) * squared.mean())
+
+
+def _unlike_by_place(rows: Floats) -> tuple[float, float]:
     """Return the squares by which squared distances differ from their mean at each offset.
 
-    Relative to those of the Gram matrix. Unlike inner products of centred rows, distances between
-    rows of a sinusoid follow from the offset whatever the mean row is.
+    Relative to those of the Gram matrix, and, where that is most, to those of the mean at the same
+    offset: far rows of a line are so far apart that any noise is small beside them. Unlike inner
+    products of centred rows, distances between rows of a sinusoid follow from the offset whatever
+    the mean row is.
     """
     gram = rows @ rows.T
     norms = np.diag(gram)
     squared = norms[:, None] + norms - 2 * gram
     n = len(rows)
-    offset = np.abs(np.arange(n) - np.arange(n)[:, None])
-    mean = np.bincount(offset.ravel(), squared.ravel()) / np.bincount(offset.ravel())
-    whole = 4 * float(np.square(gram).sum())
-    return float(np.square(squared - mean[offset]).sum()) / max(whole, np.finfo(np.float64).tiny)
+    offset = np.abs(np.arange(n) - np.arange(n)[:, None]).ravel()
+    pairs = np.bincount(offset)
+    mean = np.bincount(offset, squared.ravel()) / pairs
+    off = np.bincount(offset, np.square(squared.ravel() - mean[offset]))
+    tiny = np.finfo(np.float64).tiny
+    here = float((off[1:] / np.maximum(pairs * np.square(mean), tiny)[1:]).max(initial=0.0))
+    return float(off.sum()) / max(4 * float(np.square(gram).sum()), tiny), here

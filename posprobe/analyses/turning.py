@@ -23,10 +23,14 @@ MIN_ROWS, MIN_TURNS = 24, 1.0
 SHARE = 0.1
 #: Ratio of slow whole turns to fast ones, the outer tenths aside, from which the period changes.
 DRIFT = 1.3
+#: Words of what winds at no steady pace.
+CHANGES = "their period changes along the table"
 
 
 def _times(turns: float) -> str:
     # Near one turn, which is where the answer changes, a tenth is too coarse.
+    if turns < 1:
+        return f"{min(turns, 0.99):.2f}"
     return f"{turns:.2f}" if turns < 1.5 else f"{turns:.1f}"
 
 
@@ -54,6 +58,8 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
     if n < MIN_ROWS or values.shape[1] < 2 or flat:
         d = values.shape[1]
         text = f"Cannot be told from {n} rows of {d} column{'s' if d > 1 else ''}."
+        if flat and n >= MIN_ROWS:
+            text = "Cannot be told: all rows are equal."
         return Answer("winding", "cannot tell", text, keys=keys)
     points = points / np.abs(points).max()
     here = found if found is not None and not found.undefined else winding(points)
@@ -87,9 +93,9 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
         if len(turn):
             fast, slow = (float(q) for q in np.quantile(turn, (0.1, 0.9)))
             detail["turn"] = [fast, slow]
-            if slow > DRIFT * fast:
+            if slow > DRIFT * fast * _by_noise(pair.phase):
                 drift = (
-                    "; their period changes along the table: most whole turns take between "
+                    f"; {CHANGES}: most whole turns take between "
                     f"{fast:.3g} and {slow:.3g} positions"
                 )
         text = f"Yes: {told}, more evenly than smooth curves and walks do{drift}."
@@ -101,6 +107,16 @@ def winds(values: Floats, found: Winding | None, *, seed: int = 0) -> Answer:
         return Answer("winding", "no", text, detail, typical, p, value - typical, keys)
     text = f"Cannot be told: {told}, and smooth curves seldom do so as evenly."
     return Answer("winding", "cannot tell", text, detail, typical, p, value - typical, keys)
+
+
+def _by_noise(phase: Floats) -> float:
+    """Return the ratio of slow whole turns to fast ones that noise of the phase alone makes.
+
+    By the second differences of the phase, to which a steady or slowly changing pace adds nothing.
+    """
+    noise = float(np.sqrt(np.square(np.diff(phase, 2)).mean() / 6))
+    off = min(1.2816 * float(np.sqrt(2)) * noise / (2 * float(np.pi)), 0.9)  # a normal's tenths
+    return (1 + off) / (1 - off)
 
 
 def turn_lengths(phase: Floats) -> Floats:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from posprobe.analyses.answer import OPEN, Answer
+from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ALL_LINE, BY_DISTANCE
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.grid_answers import lone_code
 from posprobe.analyses.rotation_answers import noun_of, plural
+from posprobe.analyses.stationary_answer import EQUALLY, WANDERS
 from posprobe.analyses.stretch import Stretch
+from posprobe.analyses.turning import CHANGES
 from posprobe.formatting import hundredths, listed, percent, rounded, show
 
 #: Share of both codes from which pairs that go round are all that there is to say of them.
@@ -140,13 +142,19 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
                 f"; {count} direction{' holds' if count == 1 else 's hold'} nine tenths of the "
                 "variance"
             )
+    on_grid = "rows_and_columns" in answers
+    what, rows = "the order of positions", "rows"
+    if on_grid:
+        what, rows = "the place of a patch", "patches"
     if answers["order"].answer == "no":
-        return f"no sign that the order of positions matters: the rows look independent{few}"
+        look = f"the {rows} look independent"
+        if EQUALLY in answers["stationary"].sentence:
+            look = EQUALLY
+        return f"no sign that {what} matters: {look}{few}"
     if answers["order"].answer == "cannot tell":
         if answers["order"].value is None:  # too few, or all equal
             return _told(answers["order"].sentence)
-        return f"it cannot be told whether the order of positions matters{few}"
-    on_grid = "rows_and_columns" in answers
+        return f"it cannot be told whether {what} matters{few}"
     if on_grid:
         return _patches(answers, says) + few
     where = "how alike two positions are depends on "
@@ -171,7 +179,7 @@ def main_clause(answers: Mapping[str, Answer], codes: AxisCodes | None = None) -
     wound = ""
     if says("winding"):
         wound = f" that winds {answers['winding'].value['turns']:.1f} times around a centre"
-        if "period changes" in answers["winding"].sentence:
+        if CHANGES in answers["winding"].sentence:
             wound += ", faster in some parts than in others"
     return f"{_curve(answers, says, wound)}{few}{held}{beside}"
 
@@ -230,7 +238,7 @@ def _told(sentence: str) -> str:
 def _wanders(answers: Mapping[str, Answer]) -> bool:
     """Whether the table is no better bounded than its steps added up at random."""
     bounded = answers["stationary"]
-    return bounded.answer == "no" and bounded.p is not None and bounded.p > OPEN
+    return bounded.answer == "no" and WANDERS in bounded.sentence
 
 
 def _rotations(answer: Answer, ladder: Answer) -> str:

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from posprobe.analyses.answer import Answer, Verdict
-from posprobe.analyses.answers import ask
+from posprobe.analyses.answers import ALL_LINE, ask
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.copies import Copies, copies, returns
-from posprobe.analyses.grid_answers import ask_grid
-from posprobe.analyses.rotation_answers import FEW_ROWS
+from posprobe.analyses.grid_answers import ask_grid, lone_code
+from posprobe.analyses.rotation_answers import FEW_ROWS, noun_of, plural
 from posprobe.analyses.seams import Seams
+from posprobe.analyses.stationary_answer import EQUALLY
 from posprobe.analyses.stretch import runs
-from posprobe.analyses.turning import DRIFT, winds
+from posprobe.analyses.turning import CHANGES, winds
 from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
-from posprobe.formatting import Block, listed, show
+from posprobe.formatting import Block, listed, percent, show
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Finding, TableInputs
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
@@ -48,6 +49,8 @@ AHEAD = 0.2
 MOST_PAIRS = 2
 #: Relative difference of turns up to which what winds is a rotation.
 SAME_TURNS = 0.1
+#: Turns from which what winds shows that order matters, whatever neighbours have in common.
+MANY_TURNS = 3.0
 #: Shortest run of rows that a sentence names by its ends.
 RUN = 3
 
@@ -76,8 +79,15 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     if isinstance(layout, Grid):
         asked = ask_grid(values, layout.height, layout.width, seed=inputs.seed, dtype=dtype)
         answers = {answer.question: answer for answer in asked}
+        answers["stationary"] = _without_order(answers["stationary"], answers["order"])
         if answers["rows_and_columns"].answer == "yes":
-            answers["axis_rotations"] = _with_windings(answers["axis_rotations"], codes)
+            share = answers["rows_and_columns"].value
+            lone = lone_code(share["row_share"], share["column_share"])
+            answers["axis_rotations"] = _with_windings(answers["axis_rotations"], codes, lone)
+        else:
+            answers["axis_rotations"] = _of_weak_codes(
+                answers["axis_rotations"], answers["rows_and_columns"]
+            )
     else:
         measured = inputs.result("winding"), inputs.result("bridging")
         answers = _of_a_line(values, *measured, inputs.seed, dtype)
@@ -121,11 +131,53 @@ def _of_a_line(
     asked = *ask(values, seed=seed, dtype=dtype), winds(values, winding, seed=seed)
     answers = {answer.question: answer for answer in asked}
     if answers["smooth"].answer == answers["rotations"].answer == "yes":
-        answers["smooth"] = _beside_rotations(answers["smooth"], bridging)
+        answers["smooth"] = _beside_rotations(answers["smooth"], bridging, answers["rotations"])
     if len(values) >= FEW_ROWS:
         answers["rotations"] = _beside_winding(answers["rotations"], answers["winding"])
     answers["winding"] = _of_a_rotation(answers["winding"], answers["rotations"])
-    return answers
+    return _agreeing(answers)
+
+
+def _agreeing(answers: dict[str, Answer]) -> dict[str, Answer]:
+    """Correct what one answer says by what another shows."""
+    order, turning, bounded = answers["order"], answers["winding"], answers["stationary"]
+    if order.answer != "yes" and turning.answer == "yes" and turning.value["turns"] >= MANY_TURNS:
+        # A path whose pace changes a lot has neighbours at every angle, and no period.
+        text = (
+            f"Yes: the order of the rows matters: two components go round "
+            f"{turning.value['turns']:.1f} times along the table, though "
+            f"{_without_yes_or_no(order.sentence)}"
+        )
+        order = replace(order, answer="yes", sentence=text, p=turning.p)
+    straight = (answers["smooth"].value or {}).get("straight", 0.0)
+    if straight > ALL_LINE:
+        text = (
+            "No: it moves on along a straight line and stays in no bounds; only how far two rows "
+            "lie apart follows from the distance of their positions."
+        )
+        bounded = replace(bounded, answer="no", sentence=text)
+    else:
+        bounded = _without_order(bounded, order)
+    return answers | {"order": order, "stationary": bounded}
+
+
+def _without_order(bounded: Answer, order: Answer) -> Answer:
+    """Say of rows whose order does not matter that their distance hardly can, nor their places."""
+    if order.answer != "no" or EQUALLY in bounded.sentence:
+        return bounded
+    if bounded.answer == "yes":
+        text = "Yes, as their order does not matter: rows at one distance are as unlike as at any."
+        return replace(bounded, sentence=text)
+    if bounded.answer == "no":
+        why = bounded.sentence.rpartition(": ")[2].rstrip(".")
+        text = f"Cannot be told: {why}; but there is no sign that the order of the rows matters."
+        return replace(bounded, answer="cannot tell", sentence=text)
+    return bounded
+
+
+def _without_yes_or_no(sentence: str) -> str:
+    """Return what an answer tells after its first words."""
+    return re.sub(r"^(No|Cannot)[^:]*: ", "", sentence)
 
 
 def _with_copies(
@@ -136,7 +188,7 @@ def _with_copies(
     order, stationary = answers["order"], answers["stationary"]
     if found and found.kind != "any" and order.answer != "yes" and order.value is not None:
         text = f"Yes: the order of the rows matters: {found.text}, though "
-        told = re.sub(r"^(No|Cannot)[^:]*: ", "", order.sentence)
+        told = _without_yes_or_no(order.sentence)
         answers["order"] = replace(order, answer="yes", sentence=text + told, p=None)
     why = "rows of zeros stand among others" if zeros else ""
     if found and found.kind in ("blocks", "mirror"):
@@ -170,7 +222,7 @@ def answer_block(answer: Answer) -> AnswerBlock:
     return cast("AnswerBlock", asdict(answer) | {"keys": list(answer.keys)})
 
 
-def _beside_rotations(answer: Answer, found: Bridging | None) -> Answer:
+def _beside_rotations(answer: Answer, found: Bridging | None, turning: Answer) -> Answer:
     """Say of a sum of rotations that it is no smooth curve, where gaps in it tell the two apart."""
     if found is None or found.undefined:
         return answer
@@ -180,10 +232,12 @@ def _beside_rotations(answer: Answer, found: Bridging | None) -> Answer:
     if not np.nanmax(ahead) > AHEAD:
         return answer
     widest = int(np.nanargmax(ahead))
+    lines = [line["circularity"] for line in turning.value or ()]
+    what = plural(noun_of(lines)) if lines else "rotations"
     return replace(
         answer,
         answer="no",
-        sentence="No: what makes neighbours alike is its rotations: across gaps of "
+        sentence=f"No: {what} tell more of it than any smooth curve: across gaps of "
         f"{found.gaps[widest]} positions, sinusoids predict the missing rows with an R² of "
         f"{best[widest]:.2f} (1 is exact), the best smooth curve with {curve[widest]:.2f}.",
         keys=(*answer.keys, "bridging.r2"),
@@ -192,9 +246,9 @@ def _beside_rotations(answer: Answer, found: Bridging | None) -> Answer:
 
 def _beside_winding(answer: Answer, winding: Answer) -> Answer:
     """Say of what winds, at no steady pace, that no period is fixed where none stands out."""
-    turn = (winding.value or {}).get("turn") if winding.answer == "yes" else None
-    if answer.answer != "cannot tell" or turn is None or turn[1] <= DRIFT * turn[0]:
+    if answer.answer != "cannot tell" or CHANGES not in winding.sentence:
         return answer
+    turn = winding.value["turn"]
     text = (
         "No sign of rotations of fixed period: no period stands out clearly, and what winds does "
         f"so at no steady pace: most whole turns take between {turn[0]:.3g} and {turn[1]:.3g} "
@@ -217,12 +271,24 @@ def _of_a_rotation(answer: Answer, turning: Answer) -> Answer:
     return replace(answer, sentence=text, value=answer.value | {"rotation": period})
 
 
-def _with_windings(answer: Answer, codes: AxisCodes | None) -> Answer:
+def _of_weak_codes(answer: Answer, codes: Answer) -> Answer:
+    """Say how much of the table codes hold that go round in one that is no sum of them."""
+    if answer.answer != "yes" or codes.value is None:
+        return answer
+    share = codes.value["row_share"] + codes.value["column_share"]
+    text = f" These codes hold {percent(share)} of the variance of the table."
+    return replace(answer, sentence=answer.sentence + text)
+
+
+def _with_windings(answer: Answer, codes: AxisCodes | None, lone: str) -> Answer:
     """Add what the codes' components look like, whether or not a dozen points can prove it."""
     if answer.answer == "no" or codes is None or codes.undefined:
         return answer
+    lacking = {"row": "column", "column": "row"}.get(lone)
     said = []
     for name, code in codes.axes.items():
+        if name.removesuffix("s") == lacking:
+            continue
         pairs = [pair for pair in code.winding.pairs if pair.share >= PAIR_SHARE][:MOST_PAIRS]
         if pairs:
             one = len(pairs) == 1
@@ -254,8 +320,8 @@ def _special(found: Seams) -> Answer:
     if other:
         names = [row.row + found.start for row in other]
         own = "is unlike its" if len(names) == 1 else "are unlike their"
-        text = f"{_positions(names)} {own} neighbours; position {names[0]}: {other[0].reason}"
-        parts.append(text)
+        first = "" if len(names) == 1 else f"position {names[0]}: "
+        parts.append(f"{_positions(names)} {own} neighbours ({first}{other[0].reason})")
     if zero:
         many = "holds only zeros and has" if len(zero) == 1 else "hold only zeros and have"
         parts.append(f"{_positions(zero)} {many} no direction")
