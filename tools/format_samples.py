@@ -4,8 +4,9 @@ They are kept in ``tests/data/formats``, since Keras, KerasHub, JAX and Flax tak
 than the tests may. In an environment that has them, one library at a time:
 ``python tools/format_samples.py keras`` (Keras 3.15.1 and KerasHub 0.32.0, installed without what
 it depends on, made the files), ``python tools/format_samples.py flax`` (Flax 0.12.8 and
-Orbax 0.12.8) and ``python tools/format_samples.py diffusers`` (0.42.1). Each parameter holds the
-numbers of `numbers`, so that the tests know all of them.
+Orbax 0.12.8), ``python tools/format_samples.py diffusers`` (0.42.1) and
+``python tools/format_samples.py onnxruntime`` (1.32.0). Each parameter holds the numbers of
+`numbers`, so that the tests know all of them; of quantised ones onnxruntime's answer is kept too.
 """
 
 from __future__ import annotations
@@ -152,6 +153,52 @@ def diffusers_files() -> None:
     index.write_text(json.dumps(listed, indent=2) + "\n")
 
 
+def onnxruntime_files() -> None:
+    """Write models that gather rows of a table of 4 and 8 bits, and the rows that come."""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    types = {"uint4": TensorProto.UINT4, "int4": TensorProto.INT4}
+    rng, answers = np.random.default_rng(0), {}
+    for name in ("uint4", "uint4_zero", "int4", "int4_zero", "bytes4", "bytes4_zero", "bytes8"):
+        kind, _, zero = name.partition("_")
+        bits, low = 8 if kind == "bytes8" else 4, -8 if kind == "int4" else 0
+
+        def tensor(label: str, shape: tuple[int, int], kind: str = kind, low: int = low,
+                   bits: int = bits) -> Any:  # fmt: skip
+            codes = rng.integers(low, low + 2**bits, shape)
+            if kind in types:
+                return helper.make_tensor(label, types[kind], shape, codes.reshape(-1).tolist())
+            if bits == 4:
+                codes = np.pad(codes, ((0, 0), (0, shape[1] % 2)))
+                codes = codes[:, ::2] | codes[:, 1::2] << 4
+            return numpy_helper.from_array(codes.astype(np.uint8), label)
+
+        given = [
+            tensor("wpe.weight_Q4", (12, 40)),
+            numpy_helper.from_array(np.arange(12)[None], "places"),
+            numpy_helper.from_array(rng.uniform(0.01, 0.1, (12, 3)).astype("f4"), "scales"),
+            *([tensor("zeros", (12, 3))] if zero else []),
+        ]
+        node = helper.make_node(
+            "GatherBlockQuantized", [each.name for each in given], ["rows"], name="/wpe/Gather",
+            domain="com.microsoft", block_size=16, bits=bits, quantize_axis=1,
+        )  # fmt: skip
+        rows = helper.make_tensor_value_info("rows", TensorProto.FLOAT, None)
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        graph = helper.make_graph([node], "graph", [], [rows], given)
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        save(model, FOLDER / f"{name}.onnx")
+        (answer,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {})
+        answers[name] = answer[0]
+    np.savez(FOLDER / "onnxruntime_answers.npz", **answers)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
-    {"keras": keras_files, "flax": flax_files, "diffusers": diffusers_files}[sys.argv[1]]()
+    {
+        "keras": keras_files,
+        "flax": flax_files,
+        "diffusers": diffusers_files,
+        "onnxruntime": onnxruntime_files,
+    }[sys.argv[1]]()

@@ -312,7 +312,7 @@ _POSITION = re.compile(
     re.IGNORECASE,
 )
 _NO_TABLE = re.compile(
-    r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj(?!ector)|_quantized|_scale"
+    r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj(?!ector)|_quantized|_scale|_zero_point"
     r"|quer(?:y|ies)_pos|linear_pos|shared_(?:image_)?embedding|mask|logits|tile_|self_attn\.pos_emb$|gaussian_matrix|(?:no|class|cls)_\w*pos",
     re.IGNORECASE,
 )
