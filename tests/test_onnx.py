@@ -166,6 +166,52 @@ def test_a_table_is_found_by_rows_gathered_by_counting(tmp_path: Path) -> None:
     assert item["why"].endswith("gathered by counted positions in /positions/Gather")
 
 
+def bare(path: Path, rows: int, offset: int, name: str = "onnx::Gather_9") -> str:
+    """Gather the rows of counted positions plus an offset, as exporters write BART and OPT."""
+    nodes = [
+        helper.make_node("Shape", ["input_ids"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["counted"]),
+        helper.make_node("Add", ["counted", "offset"], ["places"]),
+        LOOK_UP,
+        helper.make_node("Gather", [name, "places"], ["rows"], name="/positions/Gather"),
+        helper.make_node("Add", ["embedded", "rows"], ["out"]),
+    ]
+    values = RNG.standard_normal((rows, 8)).astype("f4")
+    numbers = {"zero": 0, "one": 1, "offset": offset}
+    tensors = {name: values, **WORDS, **{k: np.asarray(v) for k, v in numbers.items()}}
+    return save(path, nodes, tensors)
+
+
+@pytest.mark.parametrize("name", ["onnx::Gather_9", "odd.embed_positions.weight"])
+def test_a_bare_file_does_not_say_which_row_the_first_position_takes(
+    name: str, tmp_path: Path
+) -> None:
+    """OPT's 130 rows and RoBERTa's 514 are never taken for as many positions unasked."""
+    for rows in (130, 514):
+        path = bare(tmp_path / "m.onnx", rows, 2, name)
+        (item,) = inspect(path)
+        assert item["positions"] is None
+        with pytest.raises(InvalidCheckpoint, match=r"does not .*which row|do not all take every"):
+            pp.load(path)
+        assert len(pp.load(path, tensor=name)) == rows
+    (tmp_path / "config.json").write_text('{"model_type": "odd", "max_position_embeddings": 128}')
+    bare(tmp_path / "m.onnx", 130, 2, name)
+    table = pp.load(path)
+    assert len(table) == 128
+    assert [row.row for row in table.dropped] == [0, 1]
+
+
+def test_a_round_number_of_rows_is_taken_and_what_is_not_known_is_said(tmp_path: Path) -> None:
+    table = pp.load(bare(tmp_path / "m.onnx", 128, 0))
+    assert len(table) == 128
+    assert any("does not say which row the first position takes" in note for note in table.notes)
+    path = save(
+        tmp_path / "n.onnx", [LOOK_UP, added("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
+    )
+    assert not any("first position" in note for note in pp.load(path).notes)
+
+
 @pytest.mark.parametrize(
     ("folded", "found"), [(np.arange(12)[None], True), (np.zeros((1, 12), np.int64), False)]
 )

@@ -282,7 +282,7 @@ def _typed(tensor: memoryview[int], info: TensorInfo) -> bytes:
         if info.dtype in _HALVES:
             codes = np.append(array.reshape(-1).astype(np.int8).view(np.uint8) & 15, np.uint8(0))
             pairs = codes[: len(codes) // 2 * 2]
-            return (pairs[::2] | pairs[1::2] << 4).tobytes()
+            return bytes((pairs[::2] | pairs[1::2] << 4).tobytes())
         return np.ascontiguousarray(array).tobytes()
     except (ValueError, TypeError, DecodeError) as error:
         raise InvalidCheckpoint(
