@@ -1276,3 +1276,7 @@ def test_shards_of_hdf5_are_opened_when_they_are_needed(server: Hub) -> None:
     server.add("me/shards", files)
     assert load("me/shards").values.tobytes() == table(12, 8).tobytes()
     assert not server.paths("tf_model-00002")
+    parts = {file.name: file.read_bytes() for file in (FORMATS / "keras_shards").iterdir()}
+    server.add("me/keras", parts)
+    expected = load(str(FORMATS / "keras_shards"))
+    assert load("me/keras").values.tobytes() == expected.values.tobytes()
