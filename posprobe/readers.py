@@ -118,7 +118,8 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "Orbax", (), "posprobe.checkpoints.orbaxfile:open_orbax", weights=("_METADATA",),
-        packages=("tensorstore",), extra="orbax", beside=("*",),
+        packages=("tensorstore",), extra="orbax",
+        ranged="posprobe.checkpoints.orbaxfile:read_orbax",
     ),
     Reader(
         "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx",
