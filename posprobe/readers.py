@@ -102,8 +102,12 @@ READERS: tuple[Reader, ...] = (
         magic=(b"\x93NUMPY",),
     ),
     Reader(
-        "HDF5", (".h5", ".hdf5", ".keras"), "posprobe.checkpoints.hdf5file:open_hdf5",
-        weights=("model.weights.h5", "tf_model.h5", "tf_model.h5.index.json", "model.keras"),
+        "HDF5", (".weights.json", ".h5", ".hdf5", ".keras"),
+        "posprobe.checkpoints.hdf5file:open_hdf5",
+        weights=(
+            "model.weights.h5", "model.weights.json", "tf_model.h5", "tf_model.h5.index.json",
+            "model.keras",
+        ),
         magic=(b"\x89HDF\r\n\x1a\n",), packages=("h5py",), extra="hdf5",
         ranged="posprobe.checkpoints.hdf5file:read_hdf5",
     ),
@@ -114,7 +118,8 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "Orbax", (), "posprobe.checkpoints.orbaxfile:open_orbax", weights=("_METADATA",),
-        packages=("tensorstore",), extra="orbax", beside=("*",),
+        packages=("tensorstore",), extra="orbax",
+        ranged="posprobe.checkpoints.orbaxfile:read_orbax",
     ),
     Reader(
         "ONNX", (".onnx",), "posprobe.checkpoints.onnx:open_onnx",

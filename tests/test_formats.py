@@ -86,6 +86,78 @@ def test_orbax_s_two_layouts(folder: str, tmp_path: Path) -> None:
         open_local(copy)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "rows", "seed", "why"),
+    [
+        ("layers/whereabouts/vars/0", 12, 1, "shape alone fits, with 12 rows, sequence_length"),
+        ("layers/adder/inner/vars/0", 10, 2, "table of a layer PositionEmbedding called inside"),
+    ],
+)  # fmt: skip
+def test_layers_of_one_s_own_names_are_found_by_class_or_by_shape(
+    tensor: str, rows: int, seed: int, why: str
+) -> None:
+    """Keras itself wrote the archive; no name in it is that of a table of positions."""
+    path = f"{FOLDER}/named.keras"
+    table = pp.load(f"{path}#{tensor}")
+    assert table.values.tobytes() == numbers((rows, 8), seed).tobytes()
+    assert any("the name" in note and why in note for note in table.notes)
+    found = {item["tensor"]: item["why"] for item in inspect(path)}
+    assert len(found) == 2  # and not the embedding of tokens
+    assert why in found[tensor]
+
+
+def test_keras_s_weights_in_several_files(tmp_path: Path) -> None:
+    folder = FOLDER / "keras_shards"
+    for reference in (folder, folder / "model.weights.json"):
+        table = pp.load(str(reference))
+        assert table.values.tobytes() == numbers((12, 8), 1).tobytes()
+        assert table.source.file == "model_00000.weights.h5"
+        assert table.family == "keras-hub"
+    whole = open_local(FOLDER / "gpt2.weights.h5").tensors
+    assert {*open_local(folder).tensors} == {*whole}
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "model_00001.weights.h5").unlink()
+    with pytest.raises(InvalidCheckpoint, match=r"model_00001\.weights\.h5"):
+        open_local(copy)
+    shutil.copy(copy / "model_00000.weights.h5", copy / "model_00001.weights.h5")
+    with pytest.raises(InvalidCheckpoint, match="in two of its files"):
+        open_local(copy)
+    for index in (
+        "{}", '{"weight_map": {}}', '{"weight_map": {"a": "../gpt2.weights.h5"}}', "[]",
+        '{"weight_map": {"a": ["x.weights.h5", 3]}}', '{"weight_map": {"a": [["b"]]}}',
+        '{"weight_map": {"a": "/etc/x.weights.h5"}}', '{"weight_map": [1]}', "nothing",
+        '{"weight_map": {"a": "model.weights.json"}}',
+    ):  # fmt: skip
+        (copy / "model.weights.json").write_text(index)
+        with pytest.raises(InvalidCheckpoint, match=r"model\.weights\.json"):
+            open_local(copy)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    entry: dict[str, Any] = {"class_name": "A", "config": {"sequence_length": 12}}
+    for _ in range(depth):
+        entry = {"class_name": "A", "config": {"layers": [entry], "name": 3, "max_len": True}}
+    return entry
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["nothing", "[]", "{" * 9000, "{}", '{"class_name": [], "config": 3}', json.dumps(nested(300)),
+     '{"class_name": "A", "config": {"layers": [1, null, {"module": [], "class_name": {}}]}}'],
+    ids=range(7),
+)  # fmt: skip
+def test_the_configuration_in_an_archive_made_to_mislead(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.keras"
+    with zipfile.ZipFile(FOLDER / "named.keras") as old, zipfile.ZipFile(path, "w") as new:
+        new.writestr("config.json", content)
+        new.writestr("model.weights.h5", old.read("model.weights.h5"))
+    if content in ("nothing", "[]") or content.startswith("{{"):
+        with pytest.raises(InvalidCheckpoint, match=r"x\.keras/config\.json"):
+            open_local(path)
+    else:
+        assert open_local(path).uses == {}
+
+
 def test_kerashub_s_patches_come_after_cls() -> None:
     table = pp.load(str(FOLDER / "vit.weights.h5"))
     np.testing.assert_array_equal(table.values, numbers((17, 8), 3)[1:])

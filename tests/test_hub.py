@@ -23,7 +23,7 @@ from huggingface_hub import close_session, constants, hf_hub_download
 from safetensors.numpy import load_file, save
 
 import posprobe as pp
-from posprobe.checkpoints import cache, hub, transfer
+from posprobe.checkpoints import cache, hub, shared, transfer
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import (
     AmbiguousTable,
@@ -1276,3 +1276,80 @@ def test_shards_of_hdf5_are_opened_when_they_are_needed(server: Hub) -> None:
     server.add("me/shards", files)
     assert load("me/shards").values.tobytes() == table(12, 8).tobytes()
     assert not server.paths("tf_model-00002")
+    parts = {file.name: file.read_bytes() for file in (FORMATS / "keras_shards").iterdir()}
+    server.add("me/keras", parts)
+    expected = load(str(FORMATS / "keras_shards"))
+    assert load("me/keras").values.tobytes() == expected.values.tobytes()
+
+
+def orbax(folder: Path, arrays: Mapping[str, NDArray[np.float32]], *, together: bool) -> None:
+    """Write arrays with TensorStore as Orbax does, in one OCDBT store or each in a folder."""
+    import tensorstore
+
+    folder.mkdir()
+    tree = {}
+    for name, values in arrays.items():
+        place: dict[str, Any] = {"driver": "file", "path": f"{folder}/"}
+        if together:
+            place = {"driver": "ocdbt", "base": place, "path": f"{name}/"}
+        else:
+            place["path"] += f"{name}/"
+        metadata = {"compressor": None, "shape": [*values.shape], "chunks": [*values.shape]}
+        spec = {"driver": "zarr", "kvstore": place, "metadata": metadata}
+        array = tensorstore.open(spec, create=True, dtype="float32").result()
+        array.write(values).result()
+        keys = [{"key": key, "key_type": 2} for key in name.split(".")]
+        about = {"value_type": "jax.Array", "skip_deserialize": False}
+        tree[name] = {"key_metadata": keys, "value_metadata": about}
+    (folder / "_METADATA").write_text(json.dumps({"tree_metadata": tree}))
+
+
+@pytest.mark.parametrize("together", [True, False], ids=["OCDBT", "zarr"])
+def test_of_an_orbax_folder_the_table_alone_comes(
+    server: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    big, values = table(1024, 1024, seed=1), table(12, 8)
+    arrays = {"params.big.kernel": big, "params.wpe.embedding": values}
+    orbax(tmp_path / "saved", arrays, together=together)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # what is here is asked of no proxy
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    files = {
+        str(path.relative_to(tmp_path / "saved")): path.read_bytes()
+        for path in (tmp_path / "saved").rglob("*")
+        if path.is_file()
+    }
+    server.add("me/orbax", files)
+    count = shared.bytes_read.set(0)
+    found = open_hub("me/orbax", None, offline=False)
+    assert found.format == "Orbax"
+    assert found.read("params/wpe/embedding").values.tobytes() == values.tobytes()
+    assert 0 < shared.bytes_read.get() < 300_000
+    shared.bytes_read.reset(count)
+    assert server.sent("/resolve/") < 300_000 < big.nbytes
+    assert os.environ["no_proxy"] == "127.0.0.1"
+    server.forget()
+    again = open_hub("me/orbax", None, offline=True)
+    assert again.read("params/wpe/embedding").values.tobytes() == values.tobytes()
+    assert server.sent() == 0
+    with pytest.raises(Unreachable, match="offline"):
+        again.read("params/big/kernel")
+    assert found.read("params/big/kernel").values.tobytes() == big.tobytes()
+
+
+def test_an_orbax_folder_that_fails_on_the_way_or_is_damaged(server: Hub) -> None:
+    folder = FORMATS / "orbax"
+    files = {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    server.add("me/orbax", files)
+    assert load("me/orbax").values.shape == (12, 8)
+    server.add("me/cut", {name: content[:300] if name.startswith("d/") else content
+                          for name, content in files.items()})  # fmt: skip
+    with pytest.raises(InvalidCheckpoint, match="cannot be read"):
+        load("me/cut")
+    server.add("me/refused", files)
+    server.fail("status", "/d/", status=403)
+    with pytest.raises(Unreachable):
+        load("me/refused")

@@ -166,6 +166,52 @@ def test_a_table_is_found_by_rows_gathered_by_counting(tmp_path: Path) -> None:
     assert item["why"].endswith("gathered by counted positions in /positions/Gather")
 
 
+def bare(path: Path, rows: int, offset: int, name: str = "onnx::Gather_9") -> str:
+    """Gather the rows of counted positions plus an offset, as exporters write BART and OPT."""
+    nodes = [
+        helper.make_node("Shape", ["input_ids"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["counted"]),
+        helper.make_node("Add", ["counted", "offset"], ["places"]),
+        LOOK_UP,
+        helper.make_node("Gather", [name, "places"], ["rows"], name="/positions/Gather"),
+        helper.make_node("Add", ["embedded", "rows"], ["out"]),
+    ]
+    values = RNG.standard_normal((rows, 8)).astype("f4")
+    numbers = {"zero": 0, "one": 1, "offset": offset}
+    tensors = {name: values, **WORDS, **{k: np.asarray(v) for k, v in numbers.items()}}
+    return save(path, nodes, tensors)
+
+
+@pytest.mark.parametrize("name", ["onnx::Gather_9", "odd.embed_positions.weight"])
+def test_a_bare_file_does_not_say_which_row_the_first_position_takes(
+    name: str, tmp_path: Path
+) -> None:
+    """OPT's 130 rows and RoBERTa's 514 are never taken for as many positions unasked."""
+    for rows in (130, 514):
+        path = bare(tmp_path / "m.onnx", rows, 2, name)
+        (item,) = inspect(path)
+        assert item["positions"] is None
+        with pytest.raises(InvalidCheckpoint, match=r"does not .*which row|do not all take every"):
+            pp.load(path)
+        assert len(pp.load(path, tensor=name)) == rows
+    (tmp_path / "config.json").write_text('{"model_type": "odd", "max_position_embeddings": 128}')
+    bare(tmp_path / "m.onnx", 130, 2, name)
+    table = pp.load(path)
+    assert len(table) == 128
+    assert [row.row for row in table.dropped] == [0, 1]
+
+
+def test_a_round_number_of_rows_is_taken_and_what_is_not_known_is_said(tmp_path: Path) -> None:
+    table = pp.load(bare(tmp_path / "m.onnx", 128, 0))
+    assert len(table) == 128
+    assert any("does not say which row the first position takes" in note for note in table.notes)
+    path = save(
+        tmp_path / "n.onnx", [LOOK_UP, added("onnx::Add_7")], {**WORDS, "onnx::Add_7": TABLE}
+    )
+    assert not any("first position" in note for note in pp.load(path).notes)
+
+
 @pytest.mark.parametrize(
     ("folded", "found"), [(np.arange(12)[None], True), (np.zeros((1, 12), np.int64), False)]
 )
@@ -281,9 +327,84 @@ def test_quantised_tables_are_what_the_operator_makes_of_them(kind: str, tmp_pat
     assert table.values.tobytes() == reference(codes, given).tobytes()
     found = table.source.quantisation
     assert found is not None
-    assert found.name == f"{np.dtype(dtype).name} with scale and zero point"
+    blocks = " in blocks of 4" if kind == "blocks" else ""
+    assert found.name == f"{np.dtype(dtype).name}{blocks} with scale and zero point"
     assert found.step == pytest.approx(float(np.median(np.asarray(scale))))
     assert table.source.tensor == "positional_embedding"
+
+
+@pytest.mark.parametrize("typed", [False, True])
+@pytest.mark.parametrize("dtype", ["int4", "uint4"])
+@pytest.mark.parametrize("width", [8, 7])
+def test_four_bits_are_what_the_operator_makes_of_them(
+    dtype: str, width: int, typed: bool, tmp_path: Path
+) -> None:
+    """Two numbers in a byte; of an odd number the last half byte is empty."""
+    import ml_dtypes
+
+    low = -8 if dtype == "int4" else 0
+    codes = RNG.integers(low, low + 16, (11, width)).astype(np.int8)
+    zero = RNG.integers(low, low + 16, (11, 2)).astype(np.int8)
+    scale = np.linspace(0.01, 0.1, 22, dtype="f4").reshape(11, 2)
+    kind = getattr(ml_dtypes, dtype)
+    nodes = [
+        helper.make_node(
+            "DequantizeLinear", ["wpe.weight_Q4", "s", "z"], ["floats"], axis=1, block_size=4
+        )
+    ]
+    tensors = {"wpe.weight_Q4": codes.astype(kind), "s": scale, "z": zero.astype(kind)}
+    path = save(tmp_path / "m.onnx", nodes, tensors)
+    if typed:  # as numbers of int32, and not as bytes
+        model = onnx.load(path)
+        packed = model.graph.initializer[0]
+        numbers = list(packed.raw_data)
+        packed.ClearField("raw_data")
+        packed.int32_data.extend(numbers)
+        onnx.save(model, path)
+    spread = np.repeat(np.arange(2), 4)[:width]
+    expected = (codes.astype(int) - zero[:, spread]).astype("f4") * scale[:, spread]
+    table = pp.load(path)
+    assert table.values.tobytes() == expected.tobytes()
+    found = table.source.quantisation
+    assert found is not None
+    assert found.name == f"{dtype} in blocks of 4 with scale and zero point"
+    assert found.step == pytest.approx(float(np.median(scale)))
+
+
+SAMPLES = Path(__file__).parent / "data" / "formats"
+
+
+@pytest.mark.parametrize(
+    "name", ["uint4", "uint4_zero", "int4", "int4_zero", "bytes4", "bytes4_zero", "bytes8"]
+)
+def test_gathered_blocks_are_what_onnxruntime_answers(name: str) -> None:
+    """Models and answers are onnxruntime's (``tools/format_samples.py``)."""
+    (item,) = inspect(f"{SAMPLES}/{name}.onnx")
+    assert item["tensor"] == "wpe.weight"
+    assert item["shape"] == [12, 40]
+    table = pp.load(f"{SAMPLES}/{name}.onnx")
+    with np.load(SAMPLES / "onnxruntime_answers.npz") as answers:
+        assert table.values.tobytes() == answers[name].tobytes()
+    bits = {"bytes4": "uint4", "bytes8": "uint8"}.get(
+        name.partition("_")[0], name.partition("_")[0]
+    )
+    assert item["quantisation"] == f"{bits} in blocks of 16 with scale and zero point"
+    assert table.family == "gpt2"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"bits": 2}, {"bits": 3}, {"bits": -1}, {"block_size": 0}, {"block_size": -16},
+     {"block_size": 2**40}, {"quantize_axis": 7}, {"quantize_axis": -9}, {"block_size": 8}],
+    ids=str,
+)  # fmt: skip
+def test_blocks_that_do_not_fit_are_one_clear_error(change: dict[str, int], tmp_path: Path) -> None:
+    model = onnx.load(SAMPLES / "bytes4_zero.onnx")
+    for attribute in model.graph.node[0].attribute:
+        attribute.i = change.get(attribute.name, attribute.i)
+    onnx.save(model, tmp_path / "m.onnx")
+    with pytest.raises(InvalidTable, match="Use the model before it was quantised"):
+        pp.load(str(tmp_path / "m.onnx"))
 
 
 def test_rows_that_are_dequantised_after_they_were_gathered(tmp_path: Path) -> None:

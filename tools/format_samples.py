@@ -4,8 +4,9 @@ They are kept in ``tests/data/formats``, since Keras, KerasHub, JAX and Flax tak
 than the tests may. In an environment that has them, one library at a time:
 ``python tools/format_samples.py keras`` (Keras 3.15.1 and KerasHub 0.32.0, installed without what
 it depends on, made the files), ``python tools/format_samples.py flax`` (Flax 0.12.8 and
-Orbax 0.12.8) and ``python tools/format_samples.py diffusers`` (0.42.1). Each parameter holds the
-numbers of `numbers`, so that the tests know all of them.
+Orbax 0.12.8), ``python tools/format_samples.py diffusers`` (0.42.1) and
+``python tools/format_samples.py onnxruntime`` (1.32.0). Each parameter holds the numbers of
+`numbers`, so that the tests know all of them; of quantised ones onnxruntime's answer is kept too.
 """
 
 from __future__ import annotations
@@ -65,6 +66,52 @@ def keras_files() -> None:
     half = keras_hub.layers.PositionEmbedding(6, dtype="bfloat16", name="position_embedding")
     wide = keras.Input((None, 8), dtype="bfloat16")
     filled(keras.Model(wide, half(wide))).save_weights(FOLDER / "bfloat16.weights.h5")
+
+
+def keras_names_files() -> None:
+    """Write models whose layers have names and classes of the user's own, and weights in shards."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    import keras
+    import keras_hub
+    from keras_hub import layers
+
+    @keras.saving.register_keras_serializable("mine")
+    class Whereabouts(layers.PositionEmbedding):  # type: ignore[misc]
+        """A class of one's own."""
+
+    @keras.saving.register_keras_serializable("mine")
+    class Adder(keras.layers.Layer):  # type: ignore[misc]
+        """A layer that keeps another under a name of its own."""
+
+        def __init__(self, inner: Any, **options: Any) -> None:
+            super().__init__(**options)
+            self.inner = inner
+
+        def build(self, shape: Any) -> None:
+            self.inner.build(shape)
+
+        def compute_output_shape(self, shape: Any) -> Any:
+            return shape
+
+        def call(self, hidden: Any) -> Any:
+            return hidden + self.inner(hidden)
+
+        def get_config(self) -> dict[str, Any]:
+            config: dict[str, Any] = super().get_config()
+            return config | {"inner": keras.saving.serialize_keras_object(self.inner)}
+
+    tokens = keras.Input((6,), dtype="int32")
+    hidden = keras.layers.Embedding(20, 8)(tokens)
+    hidden = hidden + Whereabouts(12, name="where")(hidden)
+    hidden = Adder(layers.PositionEmbedding(10, name="inside"), name="adder")(hidden)
+    filled(keras.Model(tokens, keras.layers.Dense(3)(hidden))).save(FOLDER / "named.keras")
+    backbone = keras_hub.models.GPT2Backbone(
+        vocabulary_size=20, num_layers=1, num_heads=2, hidden_dim=8, intermediate_dim=16,
+        max_sequence_length=12,
+    )  # fmt: skip
+    (FOLDER / "keras_shards").mkdir(exist_ok=True)
+    place = FOLDER / "keras_shards" / "model.weights.json"
+    filled(backbone).save_weights(place, max_shard_size=2000 / 2**30)
 
 
 def flax_files() -> None:
@@ -152,6 +199,53 @@ def diffusers_files() -> None:
     index.write_text(json.dumps(listed, indent=2) + "\n")
 
 
+def onnxruntime_files() -> None:
+    """Write models that gather rows of a table of 4 and 8 bits, and the rows that come."""
+    import onnxruntime
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    types = {"uint4": TensorProto.UINT4, "int4": TensorProto.INT4}
+    rng, answers = np.random.default_rng(0), {}
+    for name in ("uint4", "uint4_zero", "int4", "int4_zero", "bytes4", "bytes4_zero", "bytes8"):
+        kind, _, zero = name.partition("_")
+        bits, low = 8 if kind == "bytes8" else 4, -8 if kind == "int4" else 0
+
+        def tensor(label: str, shape: tuple[int, int], kind: str = kind, low: int = low,
+                   bits: int = bits) -> Any:  # fmt: skip
+            codes = rng.integers(low, low + 2**bits, shape)
+            if kind in types:
+                return helper.make_tensor(label, types[kind], shape, codes.reshape(-1).tolist())
+            if bits == 4:
+                codes = np.pad(codes, ((0, 0), (0, shape[1] % 2)))
+                codes = codes[:, ::2] | codes[:, 1::2] << 4
+            return numpy_helper.from_array(codes.astype(np.uint8), label)
+
+        given = [
+            tensor("wpe.weight_Q4", (12, 40)),
+            numpy_helper.from_array(np.arange(12)[None], "places"),
+            numpy_helper.from_array(rng.uniform(0.01, 0.1, (12, 3)).astype("f4"), "scales"),
+            *([tensor("zeros", (12, 3))] if zero else []),
+        ]
+        node = helper.make_node(
+            "GatherBlockQuantized", [each.name for each in given], ["rows"], name="/wpe/Gather",
+            domain="com.microsoft", block_size=16, bits=bits, quantize_axis=1,
+        )  # fmt: skip
+        rows = helper.make_tensor_value_info("rows", TensorProto.FLOAT, None)
+        opsets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+        graph = helper.make_graph([node], "graph", [], [rows], given)
+        model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+        save(model, FOLDER / f"{name}.onnx")
+        (answer,) = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {})
+        answers[name] = answer[0]
+    np.savez(FOLDER / "onnxruntime_answers.npz", **answers)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
-    {"keras": keras_files, "flax": flax_files, "diffusers": diffusers_files}[sys.argv[1]]()
+    {
+        "keras": keras_files,
+        "keras_names": keras_names_files,
+        "flax": flax_files,
+        "diffusers": diffusers_files,
+        "onnxruntime": onnxruntime_files,
+    }[sys.argv[1]]()

@@ -11,9 +11,9 @@ import re
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +28,8 @@ from posprobe.checkpoints.files import (
     member_place,
     part_of,
 )
+from posprobe.checkpoints.keras_config import position_layers
+from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.errors import InvalidCheckpoint, PosprobeError
 
 if TYPE_CHECKING:
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
 DEPTH, MOST = 64, 200_000
 #: The member of a ``.keras`` archive that holds the weights.
 MEMBER = "model.weights.h5"
+#: The one that says of which layers the model is made.
+CONFIG = "config.json"
+#: What the list of several files of weights is called.
+INDEX = ".weights.json"
 #: Filters that are undone here: gzip, shuffle, checksum, LZF; and how far gzip unpacks at most.
 _DEFLATE, _LZF, _KNOWN, _RATIO = 1, 32000, {1, 2, 3, 32000}, 1032
 #: Places and lengths of sign, exponent and mantissa of a bfloat16.
@@ -66,8 +72,11 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
     """
     from h5py import h5d
 
+    if name.endswith(INDEX):
+        return _sharded(files, name)
     try:
-        data = _content(content_of(files, name), name)
+        packed = content_of(files, name)
+        data = _content(packed, name)
         with _opened(data) as file:
             objects = dict(_walk(file))
             tensors = {
@@ -76,6 +85,7 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
                 if isinstance(found, h5d.DatasetID)
             }
             layers = sorted({found[1] for place in objects if (found := _COMPUTED.search(place))})
+        uses = _positions(packed, tensors, name) if data is not packed else {}
     except PosprobeError:
         raise
     except Exception as error:
@@ -94,7 +104,55 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
         except Exception as error:
             raise _damaged(name, error) from error
 
-    return Checkpoint(name, tensors, fetch, {"keras_layers": layers} if layers else {})
+    settings = {"keras_layers": layers} if layers else {}
+    return Checkpoint(name, tensors, fetch, settings, uses=uses)
+
+
+def _sharded(files: Files, name: str) -> Checkpoint:
+    """Open the files that Keras's index of weights lists.
+
+    The index says in which files the weights of each layer are, and not how many these are.
+    """
+    index = parse_json(bytes(files.read(name, 0, MAX_JSON)), name).get("weight_map")
+    listed = index.values() if isinstance(index, dict) else ()
+    shards = [
+        shard for found in listed for shard in (found if isinstance(found, list) else [found])
+    ]
+    for shard in shards:
+        sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(".weights.h5")
+        if not sound or Path(shard).name != shard:
+            raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
+    if not shards:
+        raise InvalidCheckpoint(f"{name}: it has no weight_map. It is no index of weights.")
+    folder = PurePosixPath(name).parent
+    opened = {
+        str(folder / shard): read_hdf5(files, str(folder / shard)) for shard in sorted(shards)
+    }
+    tensors: dict[str, TensorInfo] = {}
+    for part in opened.values():
+        if twice := next((tensor for tensor in part.tensors if tensor in tensors), None):
+            raise InvalidCheckpoint(
+                f"{name}: {twice!r} is in two of its files. Download the checkpoint again."
+            )
+        tensors |= part.tensors
+    layers = {layer for part in opened.values() for layer in part.config.get("keras_layers", ())}
+    return Checkpoint(
+        name,
+        tensors,
+        lambda info: opened[info.file].fetch(info),
+        {"keras_layers": sorted(layers)} if layers else {},
+    )
+
+
+def _positions(packed: Content, tensors: Mapping[str, TensorInfo], file: str) -> dict[str, str]:
+    """Ask the configuration in an archive which weights are of layers of positions."""
+    with zipfile.ZipFile(Stream(packed)) as archive:
+        members = [each for each in archive.infolist() if each.filename == CONFIG]
+        if len(members) != 1 or members[0].file_size > MAX_JSON:
+            return {}
+        with archive.open(members[0]) as stream:
+            content = stream.read(MAX_JSON)
+    return position_layers(parse_json(content, f"{file}/{CONFIG}"), tensors)
 
 
 def _content(data: Content, name: str) -> Content:

@@ -7,6 +7,7 @@ model of any size costs what its graph does. The numbers are then read from wher
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo, widen_bfloat16
 from posprobe.checkpoints.files import Files, LocalFiles
 from posprobe.checkpoints.local import parse_json, read_small
-from posprobe.checkpoints.onnx_graph import Graph, find_positions, find_quantised
+from posprobe.checkpoints.onnx_graph import Graph, find_positions, find_quantised, two_in_a_byte
 from posprobe.checkpoints.wire import Damaged, places
 from posprobe.errors import InvalidCheckpoint
 from posprobe.progress import importing
@@ -45,9 +46,13 @@ _NOTE = 12
 _EXTERNAL = 1
 _DTYPES = {
     1: "F32", 11: "F64", 10: "F16", 16: "BF16", 7: "I64", 6: "I32", 5: "I16", 3: "I8", 2: "U8",
-    4: "U16", 12: "U32", 13: "U64", 9: "BOOL",
+    4: "U16", 12: "U32", 13: "U64", 9: "BOOL", 21: "U4", 22: "I4",
 }  # fmt: skip
 _NUMPY = {**FLOATS, "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "U16": "<u2"}
+#: Types of which a byte holds two numbers, the first in its lower half.
+_HALVES = ("U4", "I4")
+#: What quantisers append to the names of tensors.
+_QUANTISED = re.compile(r"_(?:quantized|quant|Q\d+(?:G\d+)?)$")
 _MOST_DIMENSIONS = 32
 
 
@@ -95,20 +100,23 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
         return files.read(info.file, info.start, stop)
 
     def values(key: str) -> NDArray[Any] | None:
-        known = key in found and found[key].dtype in _NUMPY
+        known = key in found and (found[key].dtype in _NUMPY or found[key].dtype in _HALVES)
         return _array(found[key], content(found[key])) if known else None
 
     quantised = find_quantised(graph, found)
     stored: dict[str, TensorInfo] = {}  # by the names under which they are shown
     for key, info in found.items():
-        bare = key.removesuffix("_quantized")
+        bare = _QUANTISED.sub("", key)
         stored[bare if key in quantised and bare not in found else key] = info
     shown = {}
     for key, info in stored.items():
         shown[key] = info
         if info.name in quantised:
-            kind = f"{np.dtype(_NUMPY[info.dtype]).name} with scale and zero point"
-            shown[key] = replace(info, name=key, dtype="F32", quantisation=Quantisation(kind))
+            how = quantised[info.name]
+            shown[key] = replace(
+                info, name=key, dtype="F32", shape=how.shape_of(info.shape),
+                quantisation=Quantisation(how.name),
+            )  # fmt: skip
 
     def dequantise(
         info: TensorInfo, data: bytes | memoryview[int]
@@ -118,7 +126,7 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
 
     def rows_of(info: TensorInfo) -> NDArray[Any] | None:
         width, stop = _size(info) // info.shape[-2], min(info.shape[-2], 3)
-        if not width or not info.stop:
+        if not width or not info.stop or info.dtype in _HALVES:
             return None
         part = replace(info, shape=(stop, info.shape[-1]), stop=info.start + stop * width)
         return _array(part, content(part))
@@ -241,7 +249,7 @@ def _info(key: str, tensor: onnx.TensorProto, copy: _Copy, file: str) -> TensorI
     except ValueError:
         start = length = -1
     expected = _size(info)
-    if not 0 <= start < 2**62 or (dtype in _NUMPY and length not in (0, expected)):
+    if not 0 <= start < 2**62 or (expected and length not in (0, expected)):
         raise InvalidCheckpoint(
             f"{file}: tensor {key[:80]!r}, shape {list(shape)} {dtype}, says that its data are "
             f"{length} bytes from byte {start} of {location[:80]!r}. The file is damaged: download "
@@ -253,6 +261,8 @@ def _info(key: str, tensor: onnx.TensorProto, copy: _Copy, file: str) -> TensorI
 
 def _size(info: TensorInfo) -> int:
     """Count the bytes of a tensor; of types without a name here, 0."""
+    if info.dtype in _HALVES:
+        return -(-math.prod(info.shape) // 2)
     return math.prod(info.shape) * np.dtype(_NUMPY.get(info.dtype, "V0")).itemsize
 
 
@@ -269,6 +279,10 @@ def _typed(tensor: memoryview[int], info: TensorInfo) -> bytes:
 
     try:
         array = onnx.numpy_helper.to_array(onnx.TensorProto.FromString(bytes(tensor)))
+        if info.dtype in _HALVES:
+            codes = np.append(array.reshape(-1).astype(np.int8).view(np.uint8) & 15, np.uint8(0))
+            pairs = codes[: len(codes) // 2 * 2]
+            return bytes((pairs[::2] | pairs[1::2] << 4).tobytes())
         return np.ascontiguousarray(array).tobytes()
     except (ValueError, TypeError, DecodeError) as error:
         raise InvalidCheckpoint(
@@ -283,5 +297,9 @@ def _array(info: TensorInfo, data: bytes | memoryview[int]) -> NDArray[Any]:
             f"{info.file}: tensor {info.name}, shape {list(info.shape)} {info.dtype}, has "
             f"{len(data)} bytes. The file is damaged: download it again."
         )
+    if info.dtype in _HALVES:
+        codes = two_in_a_byte(np.frombuffer(data, np.uint8))[: math.prod(info.shape)]
+        signed = codes.astype(np.int8) - np.where(codes > 7, np.int8(16), np.int8(0))
+        return (signed if info.dtype == "I4" else codes).reshape(info.shape)
     array = np.frombuffer(data, _NUMPY[info.dtype]).reshape(info.shape)
     return widen_bfloat16(array) if info.dtype == "BF16" else array

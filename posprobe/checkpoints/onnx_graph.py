@@ -29,6 +29,8 @@ _MOVING = _PASSING | {
     "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Pad", "Reshape", "Tile",
     "Transpose",
 }  # fmt: skip
+#: What takes rows of its first input by the numbers in its second.
+_GATHERING = {"Gather", "GatherBlockQuantized"}
 #: What counts.
 _COUNTING = {"Range", "CumSum", "NonZero"}
 
@@ -84,12 +86,31 @@ class Quantised:
     axis, block
         The axis along which there are several scales, and how many entries share one; 0 for one
         scale each.
+    dtype
+        Of the codes, as the format calls it.
+    packed
+        Whether a byte of the tensor holds two codes, the first in its lower half.
+    middle
+        What the zero point is where none is stored.
     """
 
     scale: str
     zero: str | None
     axis: int
     block: int
+    dtype: str
+    packed: bool = False
+    middle: int = 0
+
+    @property
+    def name(self) -> str:
+        """What to call the quantisation."""
+        blocks = f" in blocks of {self.block}" if self.block else ""
+        return f"{self.dtype}{blocks} with scale and zero point"
+
+    def shape_of(self, stored: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of the numbers from that of the tensor."""
+        return (*stored[:-1], 2 * stored[-1]) if self.packed else stored
 
     def values(
         self, codes: NDArray[Any], read: Callable[[str], NDArray[Any] | None], info: TensorInfo
@@ -112,18 +133,21 @@ class Quantised:
             large for a table.
         """
         scale = read(self.scale)
-        zero = read(self.zero) if self.zero else np.zeros((), codes.dtype)
+        zero = read(self.zero) if self.zero else np.asarray(self.middle)
         where = f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
         if scale is None or zero is None:
             raise InvalidTable(
                 f"{where}: its scale or zero point is computed when the model runs, or of a type "
                 "that is not read. Use the model before it was quantised."
             )
-        if 4 * codes.size > MAX_UNPACKED:
+        if 8 * codes.size > MAX_UNPACKED:
             raise InvalidTable(
                 f"{where}: it unpacks to more than {MAX_UNPACKED} bytes, and is no table of "
                 "positions."
             )
+        if self.packed:
+            codes = two_in_a_byte(codes)
+            zero = two_in_a_byte(zero)[..., : scale.shape[-1]] if zero.ndim and scale.ndim else zero
         try:
             scales = self._spread(scale, codes.shape).astype(np.float32)
             offsets = self._spread(zero, codes.shape).astype(np.int64)
@@ -135,6 +159,9 @@ class Quantised:
             ) from error
         # One rounding of the product, as the operator has it.
         numbers = (codes.astype(np.int64) - offsets).astype(np.float32) * scales
+        if scale.dtype == np.float16:  # its type is that of the result
+            with np.errstate(over="ignore"):
+                numbers = numbers.astype(np.float16).astype(np.float32)
         return numbers, float(np.median(np.abs(scale.astype(np.float64))))
 
     def _spread(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -155,13 +182,37 @@ class Quantised:
         return given.reshape([-1 if place == axis else 1 for place in range(len(shape))])
 
 
+def two_in_a_byte(pairs: NDArray[Any]) -> NDArray[Any]:
+    """Take apart bytes that hold two numbers from 0 to 15, the first in the lower half.
+
+    Parameters
+    ----------
+    pairs
+        ``[..., m]``.
+
+    Returns
+    -------
+    NDArray
+        ``[..., 2 m]``.
+    """
+    return np.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], -1)
+
+
+#: Types of tensors that may be codes.
+_CODES = {"I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I4": "int4", "U4": "uint4"}
+
+
 def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str, Quantised]:
-    """Find the tensors of integers that are dequantised, themselves or after rows were gathered."""
+    """Find the tensors of integers that are dequantised, themselves or as rows are gathered."""
     found: dict[str, Quantised] = {}
     for name, info in tensors.items():
-        if info.dtype not in ("I8", "U8", "I16", "U16") or len(info.shape) < 2:
+        if info.dtype not in _CODES or len(info.shape) < 2:
             continue
         for node in graph.users.get(name, ()):
+            if node.op_type == "GatherBlockQuantized" and len(node.input) > 2:
+                if node.input[0] == name:
+                    found.setdefault(name, _gathered_blocks(node, info.dtype))
+                continue
             gathered = node.op_type == "Gather" and node.input[0] == name and node.output
             takers = graph.users.get(node.output[0], ()) if gathered else (node,)
             for taker in takers:
@@ -173,9 +224,31 @@ def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str,
                     if gathered and axis > 0:
                         axis = -1  # indices of several axes stand before the width
                     zero = taker.input[2] if len(taker.input) > 2 and taker.input[2] else None
-                    block = numbers.get("block_size", 0)
-                    found.setdefault(name, Quantised(taker.input[1], zero, axis, max(block, 0)))
+                    block = max(numbers.get("block_size", 0), 0)
+                    found.setdefault(
+                        name, Quantised(taker.input[1], zero, axis, block, _CODES[info.dtype])
+                    )
     return found
+
+
+def _gathered_blocks(node: onnx.NodeProto, dtype: str) -> Quantised:
+    """Read how onnxruntime's operator ``com.microsoft.GatherBlockQuantized`` dequantises.
+
+    Bytes hold codes of 4 or 8 bits whose zero point is the middle where none is given; types of 4
+    bits have 0.
+    """
+    numbers = {a.name: a.i for a in node.attribute}
+    bits = numbers.get("bits", 4) if dtype == "U8" else 0
+    zero = node.input[3] if len(node.input) > 3 and node.input[3] else None
+    return Quantised(
+        node.input[2] if bits in (0, 4, 8) else "",  # of other widths no scale is looked for
+        zero,
+        numbers.get("quantize_axis", 1),
+        numbers.get("block_size", 128),
+        f"uint{bits}" if bits else _CODES[dtype],
+        packed=bits == 4,
+        middle=1 << bits - 1 if bits in (4, 8) else 0,
+    )
 
 
 def find_positions(
@@ -227,7 +300,7 @@ def _uses(graph: Graph, name: str) -> Iterator[str]:
             label = node.name or f"{node.op_type} that gives {next(iter(node.output), '')}"
             if node.op_type in _PASSING and place == 0 and len(waiting) < _MOST_STEPS:
                 waiting += node.output
-            elif node.op_type == "Gather" and place == 0 and _axis(node) == 0:
+            elif node.op_type in _GATHERING and place == 0 and _axis(node) == 0:
                 if _is_counted(graph, node.input[1]):
                     yield f"its rows are gathered by counted positions in {label}"
             elif node.op_type == "EmbedLayerNormalization" and place == 3:
@@ -239,7 +312,7 @@ def _uses(graph: Graph, name: str) -> Iterator[str]:
 
 
 def _axis(node: onnx.NodeProto) -> int:
-    return next((a.i for a in node.attribute if a.name == "axis"), 0)
+    return next((a.i for a in node.attribute if a.name in ("axis", "gather_axis")), 0)
 
 
 def _back(graph: Graph, value: str, stop: set[str], moving: Container[str] = ()) -> Iterator[str]:

@@ -6,18 +6,24 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 
 from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, ShardedTensors, TensorInfo
+from posprobe.checkpoints.bridge import served
+from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.flaxfile import DTYPES, TRAINING
-from posprobe.checkpoints.local import parse_json, read_small
-from posprobe.errors import InvalidCheckpoint
+from posprobe.checkpoints.local import MAX_JSON, parse_json, read_small
+from posprobe.errors import InvalidCheckpoint, PosprobeError
 
 #: Longest name of a parameter, in characters.
 LONGEST = 1000
+#: What is asked for and refused is asked for once more, and no further.
+_CONTEXT = {"http_request_retries": {"max_retries": 1}}
 
 
 def open_orbax(path: Path) -> Checkpoint:
@@ -30,6 +36,37 @@ def open_orbax(path: Path) -> Checkpoint:
     """
     folder, tree = path.parent, parse_json(read_small(path), path.name)
     together = (folder / "manifest.ocdbt").is_file()
+    place = {"driver": "file", "path": f"{folder.resolve()}/"}
+    return _listed(tree, path.name, lambda: nullcontext(place), together=together)
+
+
+def read_orbax(files: Files, name: str) -> Checkpoint:
+    """Read the list of an Orbax checkpoint; TensorStore gets its bytes from ``files``.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        As `open_orbax`.
+    """
+    folder = name.removesuffix(PurePosixPath(name).name)
+    tree = parse_json(bytes(files.read(name, 0, MAX_JSON)), name)
+
+    @contextmanager
+    def base() -> Iterator[dict[str, Any]]:
+        with served(files, folder) as (url, path):
+            yield {"driver": "http", "base_url": url, "path": path}
+
+    return _listed(tree, name, base, together=files.has(f"{folder}manifest.ocdbt"))
+
+
+def _listed(
+    tree: dict[str, Any],
+    file: str,
+    base: Callable[[], AbstractContextManager[dict[str, Any]]],
+    *,
+    together: bool,
+) -> Checkpoint:
+    """Describe the parameters of a list; ``base`` is where TensorStore finds the folder."""
     driver = "zarr3" if tree.get("use_zarr3") else "zarr"
     try:
         places = {
@@ -39,53 +76,54 @@ def open_orbax(path: Path) -> Checkpoint:
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidCheckpoint(
-            f"{path.name}: it is no list of Orbax's parameters ({error}). Name the folder of one "
+            f"{file}: it is no list of Orbax's parameters ({error}). Name the folder of one "
             "checkpoint, such as STEP/default."
         ) from error
     for name, place in places.items():
         if "/" in place or "\\" in place or len(place) > LONGEST or not place.isprintable():
-            raise InvalidCheckpoint(f"{path.name}: the parameter {name[:LONGEST]!r} has no name.")
+            raise InvalidCheckpoint(f"{file}: the parameter {name[:LONGEST]!r} has no name.")
     places = {name: place for name, place in places.items() if not TRAINING.match(name)}
     if not places:
-        raise InvalidCheckpoint(f"{path.name}: it lists no arrays. Name the folder of one model.")
+        raise InvalidCheckpoint(f"{file}: it lists no arrays. Name the folder of one model.")
 
-    def opened(name: str) -> Any:
+    @contextmanager
+    def opened(name: str) -> Iterator[Any]:
         import tensorstore
 
-        stored: dict[str, Any] = {"driver": "file", "path": f"{folder.resolve()}/"}
-        place = f"{places[name]}/"
-        if together:
-            stored = {"driver": "ocdbt", "base": stored, "path": place}
-        else:
-            stored["path"] += place
-        try:
-            return tensorstore.open({"driver": driver, "kvstore": stored}, read=True).result()
-        except Exception as error:
-            raise _damaged(name, error) from error
+        with base() as stored:
+            place = f"{places[name]}/"
+            if together:
+                store = {"driver": "ocdbt", "base": stored, "path": place}
+            else:
+                store = {**stored, "path": stored["path"] + place}
+            spec = {"driver": driver, "kvstore": store, "context": _CONTEXT}
+            try:
+                yield tensorstore.open(spec, read=True).result()
+            except PosprobeError:
+                raise
+            except Exception as error:
+                raise _damaged(file, name, error) from error
 
     def header(name: str) -> dict[str, TensorInfo]:
-        array = opened(name)
-        dtype = str(array.dtype.name)
-        return {name: TensorInfo(name, tuple(array.shape), DTYPES.get(dtype, dtype), path.name)}
+        with opened(name) as array:
+            dtype = str(array.dtype.name)
+            return {name: TensorInfo(name, tuple(array.shape), DTYPES.get(dtype, dtype), file)}
 
     def fetch(info: TensorInfo) -> memoryview[int]:
-        array = opened(info.name)
-        dtype = np.dtype(FLOATS[info.dtype])
-        chunk = array.chunk_layout.read_chunk.shape or info.shape
-        size = dtype.itemsize * max(math.prod(info.shape), math.prod(chunk))
-        if size > MAX_UNPACKED:
-            raise InvalidCheckpoint(
-                f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are "
-                "unpacked."
-            )
-        try:
+        with opened(info.name) as array:
+            dtype = np.dtype(FLOATS[info.dtype])
+            chunk = array.chunk_layout.read_chunk.shape or info.shape
+            size = dtype.itemsize * max(math.prod(info.shape), math.prod(chunk))
+            if size > MAX_UNPACKED:
+                raise InvalidCheckpoint(
+                    f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are "
+                    "unpacked."
+                )
             values = np.ascontiguousarray(array.read().result())
-        except Exception as error:
-            raise _damaged(info.name, error) from error
         values = values.view(np.uint16) if info.dtype == "BF16" else values.astype(dtype)
         return memoryview(values.reshape(-1).view(np.uint8).data)
 
-    return Checkpoint(str(path), ShardedTensors({name: name for name in places}, header), fetch)
+    return Checkpoint(file, ShardedTensors({name: name for name in places}, header), fetch)
 
 
 def _is_array(entry: dict[str, Any]) -> bool:
@@ -93,9 +131,9 @@ def _is_array(entry: dict[str, Any]) -> bool:
     return not known.get("skip_deserialize") and "rray" in str(known["value_type"])
 
 
-def _damaged(name: str, error: Exception) -> InvalidCheckpoint:
+def _damaged(file: str, name: str, error: Exception) -> InvalidCheckpoint:
     reason = str(error).partition("[tensorstore_spec")[0].strip()
     return InvalidCheckpoint(
-        f"_METADATA: the parameter {name} cannot be read ({reason[:300]}). Copy the whole folder "
+        f"{file}: the parameter {name} cannot be read ({reason[:300]}). Copy the whole folder "
         "again."
     )

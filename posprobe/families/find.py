@@ -31,7 +31,13 @@ from posprobe.families.rotary import (
     says_rotary,
     says_timm,
 )
-from posprobe.families.rows import Rows, count_rows, resolve_rows, stored_layout
+from posprobe.families.rows import (
+    Rows,
+    count_rows,
+    like_reserved,
+    resolve_rows,
+    stored_layout,
+)
 from posprobe.layouts import Sequence
 
 #: Names that are looked at, in characters: no library writes longer ones, and looking for words in
@@ -312,7 +318,7 @@ _POSITION = re.compile(
     re.IGNORECASE,
 )
 _NO_TABLE = re.compile(
-    r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj(?!ector)|_quantized|_scale"
+    r"rel(?:ative)?(?:[._]|$)|rotary|bias|position_?ids|norm|positionwise|proj(?!ector)|_quantized|_scale|_zero_point"
     r"|quer(?:y|ies)_pos|linear_pos|shared_(?:image_)?embedding|mask|logits|tile_|self_attn\.pos_emb$|gaussian_matrix|(?:no|class|cls)_\w*pos",
     re.IGNORECASE,
 )
@@ -340,13 +346,28 @@ def _whole(checkpoint: Checkpoint, info: TensorInfo, why: str) -> Encoding | Non
         return None
     if layout.size < 2 or info.shape[-1] < 2:
         return None
-    note = "unknown architecture: every stored row is taken as a position, in order"
+    notes = ["unknown architecture: every stored row is taken as a position, in order"]
     found = Encoding("learned", "", why, info, TableRule(()))
+    # Rows that are added as they stand are all positions; of those that are gathered some may not.
+    if "gathered" in checkpoint.uses.get(info.name, ""):
+        unsaid = "the file does not say which row the first position takes"
+        if like_reserved(layout.size):
+            return replace(found, problem=_unknown_offset(info, layout.size, unsaid))
+        notes.append(f"{unsaid}: models such as RoBERTa, BART and OPT skip one row or more")
     try:
         rows = resolve_rows(checkpoint, info, TableRule(()))
     except InvalidCheckpoint as error:
         return replace(found, problem=str(error))
-    return replace(found, rows=replace(rows, notes=(note,)))
+    return replace(found, rows=replace(rows, notes=tuple(notes)))
+
+
+def _unknown_offset(info: TensorInfo, rows: int, unsaid: str) -> str:
+    return (
+        f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {unsaid}, and {rows} is a "
+        "round number and a few more, as where RoBERTa, BART and OPT keep rows for no position. "
+        "Put the model's config.json beside it, or take every row as it stands with --tensor "
+        f"{info.name} (and leave out the first two with --rows 2:)."
+    )
 
 
 def _named(found: list[Encoding], alone: str = "") -> Iterator[Encoding]:

@@ -172,9 +172,9 @@ def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Ro
             continue
         if part.is_vision and stored.size == promised and (square := _grid(promised, None)):
             return Rows(square), f"{key} is {promised}, a square"
-        if stored.size == promised and not _like_reserved(promised):
+        if stored.size == promised and not like_reserved(promised):
             return Rows(Sequence(promised)), f"{key} is {promised}"
-        if stored.size == promised + 2 and not _like_reserved(promised):
+        if stored.size == promised + 2 and not like_reserved(promised):
             reason = f"{stored.size} rows for {key} = {promised}"
             dropped = (DroppedRow(0, reason), DroppedRow(1, reason))
             return Rows(Sequence(promised), dropped=dropped), f"{key} is {promised}, and two more"
@@ -211,7 +211,7 @@ def _square_patches(info: TensorInfo, part: Part, rows: int) -> tuple[Rows, str]
     return None
 
 
-def _like_reserved(rows: int) -> bool:
+def like_reserved(rows: int) -> bool:
     """Tell whether a count looks like a round number with reserved rows: 514, 1026, 4098."""
     return rows > 64 and any((rows - reserved) % 64 == 0 for reserved in (1, 2, 4))
 
