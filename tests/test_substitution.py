@@ -87,6 +87,17 @@ def test_planted_waves_are_kept_by_as_many_sinusoids_and_by_the_rotations_found(
     assert (explained(values, made["rotations"]) or 0) > 0.99
 
 
+def test_as_many_sinusoids_are_kept_as_a_table_of_its_length_can_tell_apart() -> None:
+    values = np.random.default_rng(0).normal(size=(208, 6))
+    made = named(line(values))
+    kept = [explained(values, made[f"sinusoids_{k}"]) or 0 for k in (10, 20, 50)]
+    # Of noise each takes its share of the degrees of freedom at least: 2 of 207.
+    assert all(share > 2 * k / 207 for k, share in zip((10, 20, 50), kept, strict=True))
+    assert kept == sorted(kept)
+    assert kept[-1] < 1
+    assert "sinusoids_50" not in named(line(values[:196]))
+
+
 @pytest.mark.parametrize("shape", [(40, 64), (80, 32)])
 def test_a_rotated_sinusoid_is_found_whatever_its_base(shape: tuple[int, int]) -> None:
     usual, other = (pp.sinusoidal(*shape, base=base).values for base in (10_000.0, 300.0))

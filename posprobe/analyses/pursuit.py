@@ -68,20 +68,22 @@ class Sinusoids:
         return 1 / np.array(lines)
 
 
-def choose_sinusoids(table: Cloud) -> Sinusoids:
+def choose_sinusoids(table: Cloud, most: int = MOST_SINUSOIDS) -> Sinusoids:
     """Choose the sinusoids that explain most of a table, one after the other.
 
     Each has its own sine and cosine amplitude in every dimension of the table. The next is the one
     that adds most on a grid of `OVERSAMPLING` steps per cycle in the table, beside what is there;
     then all frequencies are refined together. Frequencies lie between half a cycle in the table and
     the Nyquist frequency, and at least one cycle in the table apart, which is as close as the
-    length can tell apart. It ends at `MOST_SINUSOIDS` or n / 4 of them, or when less than
+    length can tell apart. It ends at ``most`` or n / 4 of them, or when less than
     `UNEXPLAINED` is left.
 
     Parameters
     ----------
     table
         Not constant.
+    most
+        How many are chosen at most.
     """
     n = len(table)
     chosen = np.zeros(0)
@@ -90,7 +92,7 @@ def choose_sinusoids(table: Cloud) -> Sinusoids:
     fit = _fitted(table, chosen)
     shares: list[float] = []
     found: list[Floats] = []
-    while len(shares) < min(MOST_SINUSOIDS, n // 4):
+    while len(shares) < min(most, n // 4):
         gain = _gain(fit, power, grid, n)
         apart = np.abs(grid[:, None] / (OVERSAMPLING * n) - fit.frequencies[None, :])
         gain[(apart < (1 - SLIGHT) / n).any(axis=1)] = -np.inf

@@ -155,7 +155,7 @@ def _far(ax: Axes, found: SubstitutionEffect) -> None:
 def main_ones(found: SubstitutionEffect) -> list[str]:
     """Choose what is drawn by position: the removal, three components, sinusoids, and order."""
     names = [each.name for each in found.substitutes]
-    waves = [name for name in names if name.startswith("sinusoids_")]
+    waves = [f"sinusoids_{k}" for k in range(1, 11) if f"sinusoids_{k}" in names]
     return [
         found.removed, "components_3", *waves[-1:], "codes", "permuted", "components_10",
         "band_1", "band_4", "band_8",

@@ -179,7 +179,7 @@ def _waves(values: Floats, around: Floats, mean: Floats, seed: int) -> Iterator[
     n = len(around)
     if n < MIN_ROWS or not around.any():
         return
-    chosen = choose_sinusoids(cloud(values)).frequencies
+    chosen = choose_sinusoids(cloud(values), max(COUNTS)).frequencies
     for k in (k for k in COUNTS if k <= len(chosen)):
         rows = mean + _fitted(around, chosen[k - 1])
         yield Explanation(
