@@ -152,9 +152,7 @@ def bands(
     UsageError
         If there are too many draws.
     """
-    scale = float(np.abs(table.values).max()) or 1.0
-    values = np.asarray(table.values, dtype=np.float64) / scale
-    tasks = list(_tasks(values, draws, table.layout))
+    tasks = list(_tasks(table.values, draws, table.layout))
     if not draws or not BLOCKS & set(blocks):
         own = measure()
         formula = sinusoid_numbers(table.layout, table.dim, frozenset(blocks) & BLOCKS)
@@ -162,6 +160,8 @@ def bands(
             key: {"value": value, "sinusoid": formula.get(key)} | {name: band([]) for name in NULLS}
             for key, value in own.items()
         }
+    scale = float(np.abs(table.values).max()) or 1.0
+    values = np.asarray(table.values, dtype=np.float64) / scale
     shared = shape_constants(table.layout, table.dim, blocks)
     whole = None
     with stage(f"{table.name}: null models"):
