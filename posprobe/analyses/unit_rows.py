@@ -21,7 +21,7 @@ WINDOW = 64
 #: Side of a pooled matrix, in blocks.
 POOLED_SIDE = 1024
 #: Positions of a line whose neighbourhoods are multiplied at a time.
-_LINE = 256
+_LINE = 128
 #: Columns of a line that are transformed at a time.
 _TOGETHER = 16
 #: Numbers of a grid that are transformed at a time.
