@@ -153,9 +153,7 @@ def bands(
     UsageError
         If there are too many draws.
     """
-    scale = float(np.abs(table.values).max()) or 1.0
-    values = np.asarray(table.values, dtype=np.float64) / scale
-    tasks = list(_tasks(values, draws, table.layout))
+    tasks = list(_tasks(table.values, draws, table.layout))
     if not draws or not BLOCKS & set(blocks):
         own = measure()
         formula = sinusoid_numbers(table.layout, table.dim, frozenset(blocks) & BLOCKS)
@@ -163,12 +161,16 @@ def bands(
             key: {"value": value, "sinusoid": formula.get(key)} | {name: band([]) for name in NULLS}
             for key, value in own.items()
         }
+    scale = float(np.abs(table.values).max()) or 1.0
+    values = np.asarray(table.values, dtype=np.float64) / scale
     shared = shape_constants(table.layout, table.dim, blocks)
     whole = None
     with stage(f"{table.name}: null models"):
         process = fit_process(values, table.layout)
         if len(values) <= MAX_ROWS:
             whole = products(values.astype(np.float32))
+        else:  # as precise as what is drawn, in half of the memory
+            values = values.astype(np.float32)
 
     def draw_one(task: tuple[str, int, int]) -> dict[str, float | None]:
         found = measured(task)
@@ -185,15 +187,16 @@ def bands(
 
     # Small products side by side use the cores better than threads within each of them; and of
     # long tables, it is transforms and sums that take the time, which have no threads.
-    small = len(values) * values.size < SMALL
-    workers = max(1, cores.get() - 1) if small else 1
+    beside = len(values) * values.size < SMALL
+    workers = max(1, cores.get() - 1) if beside else 1
     if len(values) > MAX_ROWS:
-        workers = max(1, min(cores.get(), AT_A_TIME // values.size))
-    numbers = None if small else measure()
+        workers = max(1, min(cores.get() - 1, AT_A_TIME // values.size))
+        beside = 2 * values.size <= AT_A_TIME
+    numbers = None if beside else measure()
     pool = ThreadPoolExecutor(workers)
     try:
         with (
-            threadpool_limits(1 if small or workers > 1 else None, "blas"),
+            threadpool_limits(1 if beside else None, "blas"),
             stage(f"{table.name}: null models", len(tasks)) as done,
         ):
             pending = pool.submit(sinusoid_headline, shared)
@@ -203,7 +206,7 @@ def bands(
             taken = {
                 task: draw_one(task)
                 for task, future in zip(reversed(tasks), reversed(futures), strict=True)
-                if small and future.cancel()
+                if beside and future.cancel()
             }
             reference = pending.result()
             drawn: dict[str, list[dict[str, float | None]]] = {name: [] for name in NULLS}

@@ -36,7 +36,7 @@ from posprobe.analyses.spectrum import (
     spectrum_numbers,
     without_line,
 )
-from posprobe.analyses.unit_rows import falling_share, unit_rows
+from posprobe.analyses.unit_rows import falling_share, scale_rows, unit_rows
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
 from posprobe.tables import PositionTable
@@ -112,9 +112,9 @@ def shape_constants(layout: Layout, dim: int, blocks: Iterable[str] = BLOCKS) ->
     """Prepare what all tables of one shape are measured with, for the analyses in ``blocks``."""
     wanted = BLOCKS & set(blocks)
     formula = None
-    if isinstance(layout, Grid) and dim % 4 == 0:
+    if isinstance(layout, Grid) and dim % 4 == 0 and wanted:
         formula = sincos2d(layout.height, layout.width, dim)
-    elif not isinstance(layout, Grid) and dim % 2 == 0:
+    elif not isinstance(layout, Grid) and dim % 2 == 0 and wanted:
         formula = sinusoidal(layout.size, dim)
     return ShapeConstants(
         layout,
@@ -185,45 +185,69 @@ def headline(
         Numbers of the wanted analyses by their key path in ``analysis.json``; None where undefined.
     """
     wanted = shared.blocks
+    if len(values) > MAX_ROWS:
+        return _wanted(_long_headline(values, shared), wanted)
     table, error = centred(values)
     waves = _waves(table, shared) if wanted & {"spectrum", "grid"} else {}
     if not wanted - {"spectrum", "grid"}:
         return _wanted(waves, wanted)
-    count = min(COMPONENTS, *table.shape)
-    on_grid = isinstance(shared.layout, Grid)
-    near: tuple[float | None, float | None] = None, None
-    if len(values) > MAX_ROWS:
-        units, there = unit_rows(values, np, centered=False)
-        raw = sums_of_rows(units, there, *shared.shape, np).numbers()
-        raw["monotone_fraction"] = falling_share(units, there, *shared.shape, np)
-        units, there = unit_rows(values, np, centered=True)
-        similarity = sums_of_rows(units, there, *shared.shape, np).numbers()
-        gram: Floats = table.T @ table
-        leading, along = leading_components(gram, count)
-        scores = table @ along
-        if shared.ladder is not None and "sinusoid" in wanted:
-            near = shared.ladder.from_rows(table, squared_norm(gram))
-    else:
-        found = known or products(values)
-        gram, leading = found.centred, found.leading
-        scores = found.vectors * np.sqrt(np.maximum(leading, 0))
-        cosine, there = cosines(found.raw, values, 0.0)
-        raw = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
-        cosine[~there], cosine[:, ~there] = np.nan, np.nan
-        raw["monotone_fraction"] = monotone_fraction(cosine, *shared.shape)
-        cosine, there = cosines(gram, table, error)
-        similarity = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
-        if shared.ladder is not None and "sinusoid" in wanted:
-            near = shared.ladder.from_gram(gram)
+    found = known or products(values)
+    gram, leading = found.centred, found.leading
+    cosine, there = cosines(found.raw, values, 0.0)
+    raw = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
+    cosine[~there], cosine[:, ~there] = np.nan, np.nan
+    raw["monotone_fraction"] = monotone_fraction(cosine, *shared.shape)
+    cosine, there = cosines(gram, table, error)
+    similarity = sums_of_cosines(cosine, there, *shared.shape, np).numbers()
+    near: tuple[float | None, float | None] = _UNKNOWN
+    if shared.ladder is not None and "sinusoid" in wanted:
+        near = shared.ladder.from_gram(gram)
     numbers = {
         **_named("similarity.raw", raw),
         **_named("similarity.centered", similarity),
-        **_components(gram, leading, scores if "shift" in wanted and not on_grid else None),
-        "sinusoid.cka": near[0],
-        "sinusoid.ladder_share": None if on_grid else near[1],
+        **_components(gram, leading, found.vectors * np.sqrt(np.maximum(leading, 0)), shared),
+        **_nearness(near, shared),
         **waves,
     }
     return _wanted(numbers, wanted)
+
+
+def _long_headline(values: Floats, shared: ShapeConstants) -> dict[str, float | None]:
+    """Compute the same from the rows' factors, and of a second table in memory no more."""
+    wanted = shared.blocks
+    numbers: dict[str, float | None] = {}
+    if "similarity" in wanted:
+        units, there = unit_rows(values, np, centered=False)
+        raw = sums_of_rows(units, there, *shared.shape, np).numbers()
+        raw["monotone_fraction"] = falling_share(units, there, *shared.shape, np)
+        numbers |= _named("similarity.raw", raw)
+        del units
+    table, error = centred(values)
+    if wanted & {"spectrum", "grid"}:
+        numbers |= _waves(table, shared)
+    if wanted & {"pca", "shift", "sinusoid"}:
+        gram: Floats = table.T @ table
+        leading, along = leading_components(gram, min(COMPONENTS, *table.shape))
+        near: tuple[float | None, float | None] = _UNKNOWN
+        if shared.ladder is not None and "sinusoid" in wanted:
+            near = shared.ladder.from_rows(table, squared_norm(gram))
+        numbers |= _components(gram, leading, table @ along, shared) | _nearness(near, shared)
+    if "similarity" in wanted:
+        there = scale_rows(table, error, np)
+        centered = sums_of_rows(table, there, *shared.shape, np).numbers()
+        numbers |= _named("similarity.centered", centered)
+    return numbers
+
+
+#: CKA and share of the ladder where there is no sinusoid of the shape.
+_UNKNOWN = (None, None)
+
+
+def _nearness(
+    near: tuple[float | None, float | None], shared: ShapeConstants
+) -> dict[str, float | None]:
+    share = None if isinstance(shared.layout, Grid) else near[1]
+    return {"sinusoid.cka": near[0], "sinusoid.ladder_share": share}
 
 
 def _wanted(numbers: dict[str, float | None], blocks: Set[str]) -> dict[str, float | None]:
@@ -289,13 +313,15 @@ def _named(block: str, numbers: dict[str, float | None]) -> dict[str, float | No
     return {f"{block}.{name}": value for name, value in numbers.items()}
 
 
-def _components(gram: Floats, leading: Floats, scores: Floats | None) -> dict[str, float | None]:
+def _components(
+    gram: Floats, leading: Floats, scores: Floats, shared: ShapeConstants
+) -> dict[str, float | None]:
     """Compute what the eigenvalues of the rows' or the columns' Gram matrix say."""
     total = float(np.trace(gram, dtype=np.float64))
     if total <= 0:
         return _named("pca", eigenvalue_numbers(np.zeros(0), 0, 0)) | {"shift.skill": None}
     numbers = _named("pca", eigenvalue_numbers(leading, total, squared_norm(gram)))
-    if scores is None:
+    if "shift" not in shared.blocks or isinstance(shared.layout, Grid):
         return numbers | {"shift.skill": None}
     # Directions of rounding would be taken for noise to predict.
     kept = leading > centring_error(float(leading[0]), 1, float(np.finfo(gram.dtype).eps))

@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.gram import fast_length, transforms
+from posprobe.analyses.gram import fast_length, total_power, transforms
 from posprobe.analyses.rounding import centred
 from posprobe.arrays import Array, in_parallel, to_numpy
 
@@ -21,8 +21,10 @@ WINDOW = 64
 #: Side of a pooled matrix, in blocks.
 POOLED_SIDE = 1024
 #: Positions of a line whose neighbourhoods are multiplied at a time.
-_LINE = 256
-#: Numbers that are transformed at a time.
+_LINE = 128
+#: Columns of a line that are transformed at a time.
+_TOGETHER = 16
+#: Numbers of a grid that are transformed at a time.
 _TRANSFORMED = 2**18
 #: Rows whose lengths are measured at a time.
 _MEASURED = 4096
@@ -44,13 +46,25 @@ def unit_rows(values: Array, xp: ModuleType, *, centered: bool) -> tuple[Array, 
         ``[n, d]``, zeros for a row without direction, and ``[n]``: which rows have one.
     """
     units, error = centred(values, xp) if centered else (xp.asarray(values, copy=True), 0.0)
-    blocks = range(0, len(units), _MEASURED)
-    length = xp.concat([xp.linalg.vector_norm(units[i : i + _MEASURED], axis=1) for i in blocks])
-    there = length > error * values.shape[1] ** 0.5
-    # In place: a second array of this size would be a quarter of all memory that is needed.
-    units /= xp.where(there, length, 1.0)[:, None]
-    units *= xp.astype(there, units.dtype)[:, None]
-    return units, there
+    return units, scale_rows(units, error, xp)
+
+
+def scale_rows(rows: Array, error: float, xp: ModuleType) -> Array:
+    """Scale rows to length 1 in place, or to 0 where entries below ``error`` leave no direction.
+
+    A second array of this size would be a quarter of all memory that is needed.
+
+    Returns
+    -------
+    Array
+        ``[n]``: which rows have a direction.
+    """
+    blocks = range(0, len(rows), _MEASURED)
+    length = xp.concat([xp.linalg.vector_norm(rows[i : i + _MEASURED], axis=1) for i in blocks])
+    there = length > error * rows.shape[1] ** 0.5
+    rows /= xp.where(there, length, 1.0)[:, None]
+    rows *= xp.astype(there, rows.dtype)[:, None]
+    return there
 
 
 def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> NDArray[np.float64]:
@@ -70,10 +84,14 @@ def autocorrelation(rows: Array, height: int, width: int, xp: ModuleType) -> NDA
     """
     # Twice the size, so that nothing wraps around.
     sizes = tuple(fast_length(2 * side - 1) for side in (height, width))
-    columns = max(1, _TRANSFORMED // len(rows))
+    on_line = xp is np and min(height, width) == 1
+    columns = _TOGETHER if on_line else max(1, _TRANSFORMED // len(rows))
     fft = transforms(len(rows)) if xp is np else xp.fft
 
     def power(first: int) -> Array:
+        if on_line:
+            whole = total_power(np.ascontiguousarray(rows[:, first : first + columns]), max(sizes))
+            return whole[: sizes[1] // 2 + 1] if height == 1 else whole[:, None]
         maps = xp.reshape(rows[:, first : first + columns], (height, width, -1))
         waves = fft.rfftn(maps, s=sizes, axes=(0, 1))
         real, imag = xp.real(waves), xp.imag(waves)

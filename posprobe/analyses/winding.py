@@ -15,7 +15,7 @@ from typing import ClassVar, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.gram import fast_length, transforms
+from posprobe.analyses.gram import LONG, fast_length, transforms
 from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import Result, numbers
@@ -255,7 +255,8 @@ def _coherence(scaled: Floats) -> Floats:
     lags = np.arange(1, max(n // 2, 1) + 1)
     length = fast_length(2 * n)  # nothing wraps around
     fft = transforms(n)
-    transform = fft.rfft(scaled, length, axis=0)
+    # Of long tables it is the transforms that take the time, and six digits tell pairs apart.
+    transform = fft.rfft(scaled.astype(np.float32) if n > LONG else scaled, length, axis=0)
     power = np.cumsum(scaled**2, axis=0)
     # Of the rows up to each lag's last, and of those from the lag on.
     before, after = power[n - 1 - lags], power[-1] - power[lags - 1]

@@ -17,6 +17,8 @@ GridOrder: TypeAlias = Literal["mae", "timm"]
 
 #: How a table's columns may be ordered.
 ORDERS: tuple[Order, ...] = ("interleaved", "halves")
+#: Rows that are computed at a time.
+_BLOCK = 8192
 
 
 def frequencies(dim: int, *, base: float = 10_000.0, endpoint: bool = False) -> NDArray[np.float64]:
@@ -103,9 +105,11 @@ def sinusoidal(
     check_base(reference, base)
     omega = frequencies(dim, base=base, endpoint=endpoint)
     sine, cosine = columns(dim, order, cosine_first=cosine_first)
-    angles = np.arange(length)[:, None] * omega
     values = np.empty((length, dim))
-    values[:, sine], values[:, cosine] = np.sin(angles), np.cos(angles)
+    for first in range(0, length, _BLOCK):
+        part = values[first : first + _BLOCK]
+        angles = np.arange(first, first + len(part))[:, None] * omega
+        part[:, sine], part[:, cosine] = np.sin(angles), np.cos(angles)
     return formula_table(reference, values, Sequence(length))
 
 

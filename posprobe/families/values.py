@@ -17,6 +17,8 @@ from posprobe.families.rows import Rows
 WHOLE = 2**22
 #: Numbers of a table up to which it is read column by column as well.
 BY_COLUMNS = 2**26
+#: Rows whose neighbours are looked at at a time, to hold no second table in double precision.
+_BLOCK = 4096
 
 
 def is_long(info: TensorInfo, rows: Rows) -> bool:
@@ -76,8 +78,11 @@ def order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
 
 
 def _neighbour_cosine(rows: NDArray[np.floating[Any]]) -> float:
-    centered = rows - rows.mean(axis=0, dtype=np.float64)
-    length = np.linalg.norm(centered, axis=1)
-    scale = length[1:] * length[:-1]
-    product = (centered[1:] * centered[:-1]).sum(axis=1)
-    return float(np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0).mean())
+    mean, total = rows.mean(axis=0, dtype=np.float64), 0.0
+    for first in range(0, len(rows) - 1, _BLOCK):
+        centered = rows[first : first + _BLOCK + 1] - mean
+        length = np.linalg.norm(centered, axis=1)
+        scale = length[1:] * length[:-1]
+        product = np.einsum("ij,ij->i", centered[1:], centered[:-1])
+        total += np.divide(product, scale, out=np.zeros_like(scale), where=scale > 0).sum()
+    return float(total / (len(rows) - 1))

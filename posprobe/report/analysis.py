@@ -210,7 +210,7 @@ def analyze(
         raise InvalidTable(
             f"{table.name}: a table of one position has nothing to compare. Keep at least two rows."
         )
-    largest = float(np.abs(table.values).max())
+    largest = float(max(table.values.max(), -table.values.min()))
     if largest and not SMALLEST < largest < LARGEST:
         raise InvalidTable(
             f"{table.name}: its numbers reach {largest:.1e}, and sums of their squares leave the "
