@@ -45,9 +45,6 @@ class Reader:
         Modules that the reader imports and the core does not install.
     extra
         The extra of posprobe that installs them; of another package's reader empty.
-    beside
-        Names of further files that it reads, with ``{name}`` for the file's own name, ``{stem}``
-        for that without its suffix, and ``*``; from the Hub they are downloaded as well.
     ranged
         ``module:function`` of what opens a file of which only parts are needed: it takes
         `posprobe.checkpoints.files.Files` and the file's name. From the Hub no other byte is read.
@@ -63,7 +60,6 @@ class Reader:
     magic: tuple[bytes, ...] = ()
     packages: tuple[str, ...] = ()
     extra: str = ""
-    beside: tuple[str, ...] = ()
     ranged: str = ""
     own_name_only: bool = False
 

@@ -14,8 +14,6 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
-from glob import escape
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -40,7 +38,7 @@ from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, Unreachable
 from posprobe.progress import aside
-from posprobe.readers import MAGIC, Reader, load_opener, needs_start, reader_of
+from posprobe.readers import MAGIC, load_opener, needs_start, reader_of
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
@@ -150,9 +148,9 @@ def _open_model(repo: _Repo, folder: str) -> Checkpoint:
         opener = functools.partial(load_opener(reader.ranged), files)
         whole = gathered(functools.cache(opener), parts, repo.id, config, shards, repo.commit)
         return replace(whole, format=reader.name)
-    paths = _download(repo, [*parts, *_beside(repo, reader, parts)])
+    paths = _download(repo, parts)
     own_shards = {name: PurePosixPath(shard).name for name, shard in shards.items()}
-    return open_files(paths[: len(parts)], repo.id, config, own_shards, repo.commit)
+    return open_files(paths, repo.id, config, own_shards, repo.commit)
 
 
 def _files(repo: _Repo) -> RemoteFiles:
@@ -164,18 +162,6 @@ def _files(repo: _Repo) -> RemoteFiles:
         functools.partial(_remote, repo),
         lambda file: _download(repo, [file])[0],
     )
-
-
-def _beside(repo: _Repo, reader: Reader, parts: Iterable[str]) -> list[str]:
-    """Name the further files of a repository that a reader needs."""
-    patterns = [
-        pattern.format(
-            name=escape(part), stem=escape(part.removesuffix(PurePosixPath(part).suffix))
-        )
-        for part in parts
-        for pattern in reader.beside
-    ]
-    return [file for file in repo.files if any(fnmatchcase(file, each) for each in patterns)]
 
 
 # --- which commit, which files ---------------------------------------------------------------
