@@ -549,7 +549,7 @@ def test_biases_of_heads_are_set_to_their_mean_which_attention_does_not_see() ->
     assert again == pytest.approx(before, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["Bloom", "Mpt"])
+@pytest.mark.parametrize("name", ["Bloom", "Falcon", "Mpt"])
 def test_the_head_whose_slope_a_model_uses_is_found(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -559,6 +559,12 @@ def test_the_head_whose_slope_a_model_uses_is_found(
     if name == "Bloom":
         config = library.BloomConfig(**sizes, hidden_size=WIDTH, n_layer=1, n_head=2)
         model = library.BloomModel(config).double().train(mode=False)
+        out = model.h[0].self_attention.dense.weight
+    elif name == "Falcon":
+        config = library.FalconConfig(
+            **sizes, hidden_size=WIDTH, num_hidden_layers=1, num_attention_heads=2, alibi=True
+        )
+        model = library.FalconModel(config).double().train(mode=False)
         out = model.h[0].self_attention.dense.weight
     else:
         config = library.MptConfig(**sizes, d_model=WIDTH, n_layers=1, n_heads=2, max_seq_len=16)
@@ -579,8 +585,9 @@ def test_the_head_whose_slope_a_model_uses_is_found(
         if name == "Bloom":
             monkeypatch.setattr(home, "_get_alibi_slopes", lambda heads, _: torch.zeros(heads))
         else:
-            build = home.build_mpt_alibi_tensor
-            monkeypatch.setattr(home, "build_mpt_alibi_tensor", lambda *args: 0 * build(*args))
+            maker = "build_alibi_tensor" if name == "Falcon" else "build_mpt_alibi_tensor"
+            build = getattr(home, maker)
+            monkeypatch.setattr(home, maker, lambda *args, **named: 0 * build(*args, **named))
         after = model(given).last_hidden_state
     assert costs["none"] == pytest.approx(float((after - before).norm() / before.norm()), rel=1e-6)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 #: Most bands into which the frequencies of rotations are sorted.
 BANDS = 8
 #: What layers of models with ALiBi are given its biases as, by model type.
-_ALIBI = {"bloom": "alibi", "falcon": "alibi", "mpt": "position_bias"}
+_ALIBI = {"bloom": "alibi", "mpt": "position_bias"}
+#: What makes Falcon's biases, in the module of its class.
+_BUILD = "build_alibi_tensor"
 #: What stands in the place of all rotations, or of all heads' biases, when they are removed.
 NOTHING = "none"
 
@@ -195,7 +198,9 @@ def _rows_reached(model: Any, batch: torch.Tensor, table: torch.Tensor, title: s
 def _rotations(model: Any, batch: torch.Tensor) -> Target | None:
     """Sort the frequencies of rotations into bands, and stop the rotations of some."""
     found = _named(model.named_buffers(), lambda name: name.endswith("inv_freq"))
-    if not found or batch.ndim != 2:
+    # Falcon has the frequencies also where ALiBi stands in their place.
+    alibi = getattr(getattr(model, "config", None), "alibi", False)
+    if not found or batch.ndim != 2 or alibi:
         return None
     # Of each ladder its own ranks: models have one, or a copy in each layer, or one per kind.
     ladders = [tensor.detach().cpu().double().numpy().ravel() for tensor in found.values()]
@@ -257,6 +262,8 @@ def _one_by_one(values: Floats, flat: Floats, heads: NDArray[np.intp]) -> list[E
 def _slopes(model: Any, batch: torch.Tensor) -> Target | None:
     """Take ALiBi's slopes away: biases that are the same at all offsets, for which 0 stands."""
     config: Any = getattr(model, "config", None)
+    if getattr(config, "model_type", "") == "falcon" and getattr(config, "alibi", False):
+        return _slopes_of_falcon(model, batch)
     name = _ALIBI.get(getattr(config, "model_type", ""), "")
     takers = [m for m in model.modules() if name in inspect.signature(m.forward).parameters]
     # Layers hand it on to their attention.
@@ -282,8 +289,43 @@ def _slopes(model: Any, batch: torch.Tensor) -> Target | None:
             for hook in hooks:
                 hook.remove()
 
-    ones = np.ones((heads, 1))
-    made = _one_by_one(ones, np.zeros_like(ones), np.arange(heads)[:, None])
+    return _scaled(scale, batch, around)
+
+
+def _slopes_of_falcon(model: Any, batch: torch.Tensor) -> Target | None:
+    """Scale the biases where Falcon makes them: it also puts them into the mask of its layers."""
+    home = sys.modules[type(model).__module__]
+    build: Any = getattr(home, _BUILD, None)
+    if build is None or batch.ndim != 2:
+        return None
+    pt = required("torch")
+    heads = int(model.config.num_attention_heads)
+    scale = pt.ones(heads, dtype=pt.float64, device=batch.device)
+
+    def scaled(*args: Any, **named: Any) -> Any:
+        bias = build(*args, **named)
+        by_head = bias.reshape(-1, heads, *bias.shape[-2:])
+        return (by_head * scale[:, None, None].to(bias)).reshape(bias.shape)
+
+    @contextmanager
+    def around() -> Iterator[None]:
+        setattr(home, _BUILD, scaled)
+        try:
+            yield
+        finally:
+            setattr(home, _BUILD, build)
+
+    return _scaled(scale, batch, around)
+
+
+def _scaled(
+    scale: torch.Tensor,
+    batch: torch.Tensor,
+    around: Callable[[], AbstractContextManager[None]],
+) -> Target:
+    """Return the biases of heads as what a scale of each, in force in a block, makes of them."""
+    ones = np.ones((len(scale), 1))
+    made = _one_by_one(ones, np.zeros_like(ones), np.arange(len(scale))[:, None])
     found = _whole("relative", {"ALiBi": scale}, batch, made, width=1)
     return replace(found, around=around)
 

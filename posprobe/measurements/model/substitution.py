@@ -89,10 +89,13 @@ def _attention(document: Block) -> tuple[Table, ...]:
         )
         for each in block["substitutes"]
     )
-    first = "" if block["layout"]["type"] == "grid" else ", that to the first position left out"
+    first = "" if block["layout"]["type"] == "grid" else (
+        " What goes to the first position is in none of them, so that they add up to less than "
+        "100 %."
+    )  # fmt: skip
     caption = (
         f"Where attention goes: shares by distance in {_cells(block)}, in the mean over heads and "
-        f"layers{first}, with standard errors over contexts."
+        f"layers, with standard errors over contexts.{first}"
     )
     headings = columns("in its place", *(f"={name}" for name in _distances(block)))
     return (Table(caption, headings, rows, brief=True, brief_rows=_brief(block["substitutes"])),)
