@@ -377,7 +377,7 @@ def test_hooks_are_gone_after_a_run_and_after_an_error(build: Any) -> None:
     before = hooks_of(model)
     last = [m for m in model.modules() if isinstance(m, torch.nn.Linear)][-1]
     handle = last.register_forward_pre_hook(_fail)
-    with pytest.raises(ArithmeticError):
+    with pytest.raises(UsageError, match=r"its own code fails \(ArithmeticError: "):
         decompose(model, [pixels(2)])
     handle.remove()
     assert hooks_of(model) == before
@@ -511,6 +511,19 @@ def test_models_without_hidden_states_are_one_clear_error() -> None:
         decompose(transformers.T5Model(config), [tokens(2)])
     found = decompose(transformers.T5Model(config).get_encoder(), [tokens(2)])
     assert list(found.layers) == [0, 1]
+
+
+def test_a_model_whose_own_code_fails_is_one_clear_error() -> None:
+    # transformers builds this Falcon, and cannot run it.
+    config = transformers.FalconConfig(
+        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        new_decoder_architecture=True, parallel_attn=False,
+    )  # fmt: skip
+    model = transformers.FalconModel(config)
+    with pytest.raises(AttributeError):
+        model(torch.zeros(1, 4, dtype=torch.int64))
+    with pytest.raises(UsageError, match=r"FalconModel: its own code fails \(AttributeError: "):
+        decompose(model, [tokens(2)])
 
 
 def test_states_that_overflow_are_one_clear_error() -> None:

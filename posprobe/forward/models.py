@@ -30,6 +30,7 @@ from posprobe.forward.building import (
     unattended,
     without_weights,
 )
+from posprobe.forward.failing import is_out_of_memory
 from posprobe.forward.states import image_shape, is_timm
 from posprobe.progress import aside, importing, stage
 from posprobe.reference import parse_reference
@@ -213,15 +214,6 @@ def _parts(model: Any) -> dict[str, Any]:
         if part is not model and {"input_ids", "pixel_values"} & set(takes):
             found[name] = part
     return found
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error of PyTorch or Python means that memory ran out."""
-    text = str(error).lower()
-    return isinstance(error, MemoryError) or any(
-        sign in text
-        for sign in ("out of memory", "not enough memory", "can't allocate memory", "alloc_failed")
-    )
 
 
 def required(package: str) -> Any:

@@ -15,6 +15,7 @@ from posprobe.analyses.experiments import Change, PermutationEffect
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.families.find import is_named_position
+from posprobe.forward.failing import running
 from posprobe.forward.models import required
 from posprobe.forward.states import final_states, positions_of, squared_norms
 from posprobe.forward.streaming import stream
@@ -204,7 +205,8 @@ def _on(batch: torch.Tensor, orders: NDArray[np.int64]) -> torch.Tensor:
 
 
 def _right(model: Any, batch: torch.Tensor, wanted: NDArray[Any], title: str) -> int:
-    output = model(batch)
+    with running(model):
+        output = model(batch)
     logits = getattr(output, "logits", output)
     if getattr(logits, "ndim", 0) != 2 or len(wanted) != len(batch):
         raise UsageError(

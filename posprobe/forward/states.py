@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.forward.failing import running
 from posprobe.layouts import Grid, Layout
 from posprobe.layouts import Sequence as Line
 
@@ -331,10 +332,8 @@ def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
     """
     name = type(model).__name__
     if is_timm(model):
-        try:
+        with running(model):
             return model.forward_features(batch)
-        except (TypeError, ValueError, AssertionError) as error:
-            raise UsageError(f"{name}: it does not take such input ({error}).") from error
     if not hasattr(model, "config"):
         raise UsageError(
             f"{name}: it is no model of transformers and no vision transformer of timm."
@@ -347,10 +346,8 @@ def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
         )
     if hasattr(body.config, "use_cache"):
         options["use_cache"] = False
-    try:
+    with running(model):
         return body(**{"pixel_values" if batch.ndim == 4 else "input_ids": batch}, **options)
-    except (TypeError, ValueError, IndexError) as error:
-        raise UsageError(f"{name}: it does not take such input ({error}).") from error
 
 
 def _returned(model: Any, batch: torch.Tensor, kind: Kind) -> list[torch.Tensor]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.families.find import is_named_position
-from posprobe.forward.models import evaluation_mode, is_out_of_memory, required
+from posprobe.forward.failing import is_out_of_memory
+from posprobe.forward.models import evaluation_mode, required
 
 if TYPE_CHECKING:
     import torch

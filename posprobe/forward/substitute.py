@@ -27,6 +27,7 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.attend import step_by_step
 from posprobe.forward.distance import Distances, added_up, find_distances
 from posprobe.forward.explain import explained
+from posprobe.forward.failing import running
 from posprobe.forward.models import load_model, required
 from posprobe.forward.shift import predicted, prediction
 from posprobe.forward.states import body_of, final_states, is_timm
@@ -212,13 +213,15 @@ def outputs_of(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
     """
     logits: Any
     if is_timm(model):
-        logits = model(batch) if getattr(model, "num_classes", 0) else None
+        with running(model):
+            logits = model(batch) if getattr(model, "num_classes", 0) else None
     elif not any(task in type(model).__name__ for task in TASKS):
         logits = None
     else:
         options = {"use_cache": False} if hasattr(body_of(model).config, "use_cache") else {}
         kind = "pixel_values" if batch.ndim == 4 else "input_ids"
-        logits = getattr(model(**{kind: batch}, **options), "logits", None)
+        with running(model):
+            logits = getattr(model(**{kind: batch}, **options), "logits", None)
     if logits is None or logits.ndim not in (2, 3) or logits.shape[-1] < 2:
         return None
     found: torch.Tensor = logits[:, None] if logits.ndim == 2 else logits
