@@ -170,25 +170,20 @@ def _unequal(rows: Floats) -> tuple[float, float, float, float]:
 def _mirrored(rows: Floats) -> tuple[float, bool]:
     """Return the share of the Gram matrix's squares that means of mirrored places hold.
 
-    Beyond what their distances explain: places that mirror each other at one place are all an even
-    number of positions apart, or all an odd one. And whether they are more alike, where that is
-    most.
+    Places that mirror each other at one place are all an even number of positions apart, or all an
+    odd one, which distance explains where rows alternate: neighbouring centres are taken together.
+    And whether those places are alike, where that is most.
     """
     n = len(rows)
     rows = rows - rows.mean(axis=0)
     transform = np.fft.rfft(rows, 2 * n, axis=0)
     sums = np.fft.irfft(np.square(transform).sum(axis=1), 2 * n)[: 2 * n - 1]
     count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
-    mean = offset_sums(rows) / np.arange(n, 0, -1)
-    by_distance = np.empty(2 * n - 1)
-    for parity in (0, 1):
-        pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * (np.arange(n) % 2 == parity)
-        by_distance[parity::2] = np.cumsum(pairs * mean)[count[parity::2] - 1]
-    squares = np.square(sums - by_distance) / count
+    both = sums[1:] + sums[:-1]
+    squares = np.square(both) / (count[1:] + count[:-1])
     whole = float(np.square(rows.T @ rows).sum())
-    most = int(np.argmax(squares))
     share = float(squares.sum()) / max(whole, np.finfo(np.float64).tiny)
-    return share, bool(sums[most] > by_distance[most])
+    return share, bool(both[np.argmax(squares)] > 0)
 
 
 def _slow(values: Floats) -> float:
