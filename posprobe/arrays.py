@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -151,7 +152,20 @@ def _choose(shape: tuple[int, int], device: Device) -> Device:
     if device != "auto":
         check_device(device)
         return device
-    return "cuda" if "cuda" in find_devices() else "cpu"
+    return "cuda" if _driver_is_there() and "cuda" in find_devices() else "cpu"
+
+
+def _driver_is_there() -> bool:
+    """Tell whether a GPU's driver is installed: to ask PyTorch takes seconds and 400 MB."""
+    if sys.platform == "linux" and Path("/dev/kfd").exists():  # AMD's, "cuda" to PyTorch
+        return True
+    import ctypes
+
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def check_device(device: Device) -> None:

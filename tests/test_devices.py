@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import torch
 from made_tables import as_table, gaussian, patches, walk, waves
 
 import posprobe as pp
+from posprobe import arrays
 from posprobe.arrays import GPU_PAYS, positions
 from posprobe.cli import main
 from posprobe.errors import InvalidTable, UsageError
@@ -160,6 +162,18 @@ def test_auto_leaves_small_tables_on_the_processor() -> None:
     given = positions(as_table(gaussian(n, n)), "auto")
     assert given.device == "cpu"
     assert isinstance(given.values, np.ndarray)
+
+
+@pytest.mark.skipif(arrays._driver_is_there(), reason="a GPU's driver is installed here")
+def test_without_a_driver_nobody_waits_for_pytorch_to_find_no_gpu() -> None:
+    code = (
+        "import sys, numpy as np; from posprobe.arrays import GPU_PAYS, positions;"
+        "table = np.ones((2**15, 64), dtype=np.float32); assert table.size * 2**15 >= GPU_PAYS;"
+        "print(positions(table, 'auto').device, 'torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.split() == ["cpu", "False"]
 
 
 @needs_cuda

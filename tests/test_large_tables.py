@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -229,6 +230,24 @@ def test_more_rows_than_can_be_compared_are_refused_at_once() -> None:
     with pytest.raises(InvalidTable, match="--rows A:B"):
         pp.analyze(table)
     assert set(pp.analyze(table, only=["norms"], nulls=0).results) == {"norms"}
+
+
+def test_a_table_is_read_and_measured_without_copies_that_nobody_needs(tmp_path: Path) -> None:
+    values = walk(2**14, 128).astype(np.float32)
+    doubles = 8 * values.size
+    np.save(tmp_path / "table.npy", values)
+    pp.analyze(as_table(values[:9000]), only=["norms"], nulls=0)  # modules are there from now on
+    tracemalloc.start()
+    try:
+        table = pp.load(str(tmp_path / "table.npy"))
+        read = tracemalloc.get_traced_memory()[1]
+        pp.analyze(table, only=["norms"], nulls=0)
+        measured = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert read < doubles
+    # The values in double precision, and their squares.
+    assert measured < 3 * doubles
 
 
 @pytest.mark.parametrize("name", TABLES)
