@@ -387,3 +387,11 @@ def test_nothing_is_said_of_the_columns_where_only_rows_have_a_code() -> None:
     answer = told(values, (10, 10))[1]["axis_rotations"]
     assert "row code" in answer["sentence"]
     assert "column code" not in answer["sentence"]
+
+
+def test_order_that_neighbours_do_not_show_is_told_by_what_shows_it() -> None:
+    # Neighbours of a rotation of period 4 are orthogonal; half of the variance is noise.
+    circle = waves(64, [4.0])
+    answer = order(view(circle + circle.std() * gaussian(64, circle.shape[1])))
+    assert answer.answer == "yes"
+    assert "a wave with a period of 4 positions" in answer.sentence

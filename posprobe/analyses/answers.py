@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.answer import OPEN, Answer, rank, too_few, verdict_of
 from posprobe.analyses.closeness import Floats
@@ -28,7 +29,7 @@ from posprobe.analyses.stationary_answer import (
     variation,
 )
 from posprobe.analyses.views import DRAWS, LEVEL, View, units, view
-from posprobe.formatting import hundredths
+from posprobe.formatting import hundredths, show
 
 #: False discovery rate over the questions of one table.
 DISCOVERY_RATE = 0.05
@@ -114,7 +115,7 @@ def order(shared: View) -> Answer:
         places = np.arange(len(short)) if k == 0 else rng.permutation(len(short))
         rows = short[places]
         found[0, k] = np.vdot(rows[1:], rows[:-1])
-        found[1, k] = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1).max()
+        found[1, k] = _waves(rows).max()
         found[2, k] = np.square(waves @ by_rank[places]).sum()
     found[0] = np.abs(found[0] - np.median(found[0, 1:]))
     ahead, turning, far = (rank(each[0], each[1:]) for each in found)
@@ -127,18 +128,41 @@ def order(shared: View) -> Answer:
         f"neighbouring rows have a mean cosine of {hundredths(cosine)}, rows in random order "
         f"{hundredths(chance)}"
     )
-    if 3 * far <= LEVEL < 3 * min(ahead, turning):
+    wave = _one_wave(short, found[1]) if 3 * turning <= LEVEL < 3 * ahead else ""
+    if 3 * far <= LEVEL < 3 * ahead:
         quarters = [float(np.median(part)) for part in np.array_split(away, 4)]
+        directions = f"and {wave}" if wave else f"though their directions show no order: {told}"
         told = (
             f"rows lie {max(quarters) / max(min(quarters), 1e-9 * max(quarters)):.2g} times as far "
-            f"{BY_DISTANCE}, though their directions show no order: {told}"
+            f"{BY_DISTANCE}, {directions}"
         )
+    elif wave:
+        told = f"{wave}, though {told}"
     sentence = {
         "yes": f"Yes: the order of the rows matters: {told}.",
         "no": f"No sign that the order of the rows matters: {told}.",
         "cannot tell": f"Cannot be told from {len(shared)} rows: {told}.",
     }[answer]
     return Answer("order", answer, sentence, cosine, chance, p, cosine - chance, keys)
+
+
+def _waves(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the power of rows at each frequency but 0, as it adds up to their variance."""
+    power = np.square(np.abs(np.fft.rfft(rows, axis=0)[1:])).sum(axis=1)
+    # All but the fastest of an even number of rows stand for two frequencies of the transform.
+    power[: (len(rows) - 1) // 2] *= 2
+    return np.asarray(power)
+
+
+def _one_wave(rows: NDArray[np.float32], strongest: Floats) -> str:
+    """Tell what the strongest wave holds of rows, and its median ``[1:]`` in random order."""
+    power = _waves(rows)
+    whole = float(power.sum())
+    return (
+        f"a wave with a period of {show(len(rows) / (int(power.argmax()) + 1))} positions holds "
+        f"{strongest[0] / whole:.0%} of the variance of their directions, in random order about "
+        f"{np.median(strongest[1:]) / whole:.0%}"
+    )
 
 
 def smooth(shared: View) -> Answer:
