@@ -82,6 +82,16 @@ def test_pca_is_that_of_scikit_learn_on_real_tables(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
+def test_singular_values_asked_for_alone_are_those_of_the_decomposition(name: str) -> None:
+    alone = pp.pca(sample(name)).singular_values
+    whole = pp.pca(sample(name))
+    assert whole.scores.shape[1] == len(alone)
+    kept = min(whole.scores.shape[1], len(whole.scores) - 1)
+    np.testing.assert_allclose(alone[:kept], whole.singular_values[:kept], rtol=1e-9)
+    np.testing.assert_allclose(alone[kept:], 0, atol=1e-9 * alone[0])
+
+
+@pytest.mark.parametrize("name", SAMPLES)
 def test_pca_gives_the_centred_table_back_with_orthonormal_components(name: str) -> None:
     values, found = float64(sample(name)), sample_pca(name)
     centered = values - values.mean(axis=0)
@@ -319,3 +329,11 @@ def test_the_two_dimensional_sinusoid_is_separable() -> None:
     assert found.axis_power_share == pytest.approx(1, abs=1e-12)
     cosine = pp.similarity(pp.sincos2d(14, 14, 768)).raw
     assert cosine.translation_invariance == pytest.approx(1, abs=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1.0, 1e170])
+def test_singular_values_of_tables_of_any_scale_are_those_of_numpy(scale: float) -> None:
+    values = scale * walk(40, 7)
+    centred = values - values.mean(axis=0)
+    expected = np.linalg.svd(centred, compute_uv=False)
+    np.testing.assert_allclose(pp.pca(values).singular_values, expected, rtol=1e-9)

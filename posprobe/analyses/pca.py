@@ -31,6 +31,8 @@ EXACT = 2**36
 DENSE = 2048
 #: Leading components that are computed of a larger table.
 LEADING = 64
+#: Smallest eigenvalue over the largest, in roundings, of which roots are taken.
+DIGITS = 5e7
 #: Columns beside those, and rounds of power iteration. Where the spectrum falls, the singular
 #: values are then exact to many digits; those of white noise come out up to 3 % too small.
 OVERSAMPLING, ROUNDS = 16, 8
@@ -111,7 +113,7 @@ class PCA(Result):
         """``[k]``, falling."""
         if self.method == "exact" and "_factors" not in self.__dict__:
             centered, xp = self._centered
-            return to_numpy(xp.linalg.svdvals(centered)).astype(np.float64, copy=False)
+            return _singular_values(centered, xp)
         return to_numpy(self._factors[1]).astype(np.float64, copy=False)
 
     @cached_property
@@ -309,6 +311,26 @@ def components_of(given: Positions, known: PCA | None) -> PCA:
             f"{given.values.shape[0]}."
         )
     return found
+
+
+def _singular_values(centered: Array, xp: ModuleType) -> NDArray[np.float64]:
+    """Return the singular values ``[k]`` of centred rows ``[n, d]``, falling.
+
+    As roots of eigenvalues, in a third of the time, where all of those are known to nine digits:
+    the error of each is about the rounding of the largest (Golub & Van Loan 2013, section 8.6).
+    """
+    n, d = centered.shape
+    unit = float(xp.abs(centered).max())
+    kept = min(d, n - 1)  # rows that add up to 0 have a direction less than there are rows
+    if unit > 0 and kept:
+        scaled = centered / unit
+        squares = xp.matmul(scaled.T, scaled) if d < n else xp.matmul(scaled, scaled.T)
+        found = to_numpy(xp.linalg.eigvalsh(squares)).astype(np.float64, copy=False)[::-1]
+        if found[kept - 1] > DIGITS * xp.finfo(centered.dtype).eps * found[0]:
+            values = np.zeros(len(found))
+            values[:kept] = np.sqrt(found[:kept]) * unit
+            return values
+    return to_numpy(xp.linalg.svdvals(centered)).astype(np.float64, copy=False)
 
 
 def all_svd(matrix: Array, _: int, xp: ModuleType) -> tuple[Array, Array, Array]:
