@@ -306,7 +306,9 @@ def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     found = bridging(table)
     assert (found.first, found.stop) == (25, 125)
     assert "longer than 100" in found.summary()["undefined"]["rows"]
-    np.testing.assert_array_equal(found.r2["linear"], bridging(table[25:125]).r2["linear"])
+    # Sums are rounded as the rows happen to lie in memory.
+    alone = bridging(table[25:125]).r2["linear"]
+    np.testing.assert_allclose(found.r2["linear"], alone, rtol=1e-12)
 
 
 # --- what is drawn ---
