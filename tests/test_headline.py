@@ -102,7 +102,7 @@ def test_the_skill_is_that_of_the_leading_components(name: str) -> None:
         return
     scores = pp.pca(table).scores[:, :COMPONENTS]
     scores = scores / np.linalg.norm(scores[:, 0])
-    expected = shift_skill(scores[:, : shift_rank(scores)])
+    expected = shift_skill(scores[:, : shift_rank(scores)[0]])
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 

@@ -208,7 +208,7 @@ def test_a_mirror_image_in_one_dimension_keeps_the_periods() -> None:
 def test_skill_is_that_of_the_components_alone() -> None:
     table = planted([6.0, 18.0, 54.0], d=48)
     found, components = shift(table), pca(table)
-    rank = shift_rank(components.scores)
+    rank, _ = shift_rank(components.scores)
     assert rank == found.rank == 6
     leading = components.scores[:, :rank]
     assert shift_skill(leading) == pytest.approx(found.skill, abs=1e-12)
@@ -217,6 +217,21 @@ def test_skill_is_that_of_the_components_alone() -> None:
     assert found.skill_rows is not None
     assert found.skill is not None
     assert found.skill_rows < found.skill
+
+
+def test_a_long_table_is_predicted_as_least_squares_of_all_rows_at_once_predicts_it() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.cumsum(rng.standard_normal((10_500, 3)), axis=0) @ rng.standard_normal((3, 3))
+    rows -= rows.mean(axis=0)
+    halves = rows[:5250], rows[5250:]
+    errors = np.zeros(3)
+    for known, tested in (halves, halves[::-1]):
+        change = np.linalg.lstsq(known[:-1], np.diff(known, axis=0))[0]
+        moved = np.diff(tested, axis=0)
+        wrong = moved - tested[:-1] @ change, moved, tested[1:]
+        errors += [np.square(values).sum() for values in wrong]
+    expected = 1 - errors[0] / min(errors[1:])
+    assert shift_skill(rows) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def test_known_components_are_used_and_held_to_the_table() -> None:
@@ -236,9 +251,9 @@ def test_torch_gives_the_same_numbers() -> None:
 def test_exact_tables_get_the_rank_they_need_and_noise_no_more_than_it_can_teach() -> None:
     exact = pca(sinusoidal(512, 64))
     needed = int(np.count_nonzero(exact.singular_values > 1e-10 * exact.singular_values[0]))
-    assert shift_rank(exact.scores) >= needed
+    assert shift_rank(exact.scores)[0] >= needed
     for n, d in ((64, 64), (512, 384)):
-        assert shift_rank(pca(gaussian(n, d)).scores) <= n // 4
+        assert shift_rank(pca(gaussian(n, d)).scores)[0] <= n // 4
 
 
 # --- what is undefined ---
@@ -330,6 +345,8 @@ def test_undamped_modes_have_no_half_life() -> None:
     assert summary["moduli"][0] == pytest.approx(1.001, rel=1e-6)
     assert summary["half_lives"] == [None]
     assert "does not decay" in summary["undefined"]["half_lives"]
+    # A half-life of 10^15 positions would be rounding.
+    assert np.isinf(shift(circle).half_lives).all()
 
 
 def _drawn(result: Shift) -> Any:

@@ -23,7 +23,6 @@ from posprobe.analyses.shift_skill import (
     MIN_ROWS,
     baselines,
     energy,
-    held_out_errors,
     least_skill,
     linear_map,
     shift_rank,
@@ -39,6 +38,8 @@ from posprobe.tables import PositionTable
 MIN_SHARE = 1e-4
 #: Smallest angle per position, in radians, that is not a real eigenvalue split by rounding.
 MIN_ANGLE = 1e-6
+#: Distance of a modulus from 1 that is rounding: such a mode does not decay.
+SLIGHT = 1e-9
 #: What a listed mode must show to count as a rotation.
 MIN_SKILL = 0.5
 MIN_SKILL_ROWS = 0.1
@@ -98,7 +99,8 @@ class Shift(Result):
     moduli
         ``[m]``: factor by which the mode's amplitude changes per position.
     half_lives
-        ``[m]``: positions after which the amplitude has halved; infinite from modulus 1.
+        ``[m]``: positions after which the amplitude has halved; infinite from modulus 1, within
+        `SLIGHT`.
     shares
         ``[m]``: the mode's sum of squares over the table's variance.
     turns
@@ -184,7 +186,7 @@ class Shift(Result):
         block["undefined"] = reasons(block, self.undefined)
         if undamped:
             block["undefined"]["half_lives"] = (
-                "null where the modulus is 1 or more: it does not decay"
+                "null where the modulus is 1, within rounding, or more: it does not decay"
             )
         return block
 
@@ -236,8 +238,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
         return _none(given, f"{why}, and the map's rank is chosen among all; try fewer --rows")
     # Squares of very small or large units must not leave the range of the numbers.
     scores = components.scores / components.singular_values[0]
-    rank = shift_rank(scores)
-    errors = held_out_errors(scores[:, :rank])
+    rank, errors = shift_rank(scores)
     skill = least_skill(errors)
     if np.isnan(skill):
         return _none(given, "the rows do not change within either half of the table")
@@ -294,7 +295,7 @@ def _modes(
     upper, signals, shares = upper[kept], signals[:, kept], shares[kept]
     modulus, angle = np.abs(eigenvalues[upper]), np.angle(eigenvalues[upper])
     half_lives = np.full(len(modulus), np.inf)
-    damped = (modulus < 1) & (modulus > 0)
+    damped = (modulus < 1 - SLIGHT) & (modulus > 0)
     half_lives[damped] = np.log(0.5) / np.log(modulus[damped])
     radius = np.abs(signals)
     phase = np.unwrap(np.angle(signals), axis=0)

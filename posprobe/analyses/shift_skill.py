@@ -24,6 +24,8 @@ TOLERANCE = 0.01
 BEYOND_CHANCE = 3.0
 #: Directions this much weaker than the strongest teach a half nothing: float32's rounding.
 FLOOR = 1e-6
+#: Rows of a block that is factorised at a time.
+BLOCK = 4096
 
 
 def shift_skill(scores: NDArray[np.floating[Any]]) -> float:
@@ -60,12 +62,12 @@ def leading_skill(scores: NDArray[np.floating[Any]]) -> float | None:
     if len(scores) < MIN_ROWS:
         return None
     scaled = scores.astype(np.float64) / float(np.linalg.norm(scores[:, 0]))
-    skill = shift_skill(scaled[:, : shift_rank(scaled)])
+    skill = least_skill(shift_rank(scaled)[1])
     return None if np.isnan(skill) else skill
 
 
-def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
-    """Choose how many leading components the map acts on.
+def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, NDArray[np.float64]]:
+    """Choose how many leading components the map acts on; return its held-out errors as well.
 
     Candidates are the ranks that leave out the shares of variance `LEFT_OUT` and those before the
     `DROPS` steepest drops, up to a quarter of the rows and to `MAX_RANK`, and the numerical rank
@@ -79,6 +81,11 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
     ----------
     scores
         ``[n, k]``: positions along all components, strongest first; n at least `MIN_ROWS`.
+
+    Returns
+    -------
+    tuple
+        The rank, and what `held_out_errors` gives of so many components.
     """
     scores = np.asarray(scores, dtype=np.float64)
     n, k = scores.shape
@@ -108,7 +115,9 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> int:
         demanded = min(BEYOND_CHANCE * chance, (1 + chance) / 2)
         if skill >= reached[best] - TOLERANCE and _explained(scores, chosen, rank) >= demanded:
             chosen = rank
-    return chosen
+    # Least squares with fewer components needs no other factors.
+    error = _map_error(halves, chosen)
+    return chosen, np.array([error, no_change[:chosen].sum(), mean[:chosen].sum()])
 
 
 def _explained(scores: NDArray[np.floating[Any]], known: int, rank: int) -> float:
@@ -142,12 +151,24 @@ def _halves(
     All that least squares needs to know, for every number of leading components: those of the first
     few columns are the first few columns of the factor.
     """
-    k = scores.shape[1]
-    factors = [
-        np.asarray(np.linalg.qr(np.hstack([part[:-1], np.diff(part, axis=0)]), mode="r"))
-        for part in _parts(scores)
+    return [_factors(part[:-1], part[1:]) for part in _parts(scores)]
+
+
+def _factors(
+    before: NDArray[np.floating[Any]], after: NDArray[np.floating[Any]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the triangular factor of rows and of their changes, side by side.
+
+    By blocks of rows, whose factors are then factorised together: nothing as long as the table is
+    copied, and a block stays in the cache (Demmel et al. 2012, section 2).
+    """
+    k = before.shape[1]
+    blocks = [
+        np.linalg.qr(np.hstack([before[rows], after[rows] - before[rows]]), mode="r")
+        for rows in (slice(first, first + BLOCK) for first in range(0, len(before), BLOCK))
     ]
-    return [(factor[:, :k], factor[:, k:]) for factor in factors]
+    factor = np.linalg.qr(np.concatenate(blocks), mode="r") if len(blocks) > 1 else blocks[0]
+    return np.asarray(factor[:, :k]), np.asarray(factor[:, k:])
 
 
 def _map_error(halves: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rank: int) -> float:
@@ -167,7 +188,8 @@ def linear_map(
 
     It is the identity in directions that teach nothing.
     """
-    change: NDArray[np.float64] = np.linalg.lstsq(before, after - before, rcond=None)[0]
+    smallest = np.finfo(np.float64).eps * max(before.shape)
+    change: NDArray[np.float64] = np.linalg.lstsq(*_factors(before, after), rcond=smallest)[0]
     return np.eye(before.shape[1]) + change
 
 
