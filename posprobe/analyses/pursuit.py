@@ -30,6 +30,8 @@ STEPS = 2
 GAIN = 1e-4
 #: Steps that `settled` takes.
 SETTLING = 60
+#: Columns that are transformed at a time, which keeps what is padded small.
+BLOCK = 16
 #: Rounding of a frequency, in cycles in the table.
 SLIGHT = 1e-9
 
@@ -195,7 +197,8 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
     size = OVERSAMPLING * n
     # One column after the other stays in the cache.
     waves = transforms(n).rfft(np.ascontiguousarray(columns.T), size, axis=1)
-    waves = np.conj(waves[:, grid[0] : grid[-1] + 1])
+    waves = waves[:, grid[0] : grid[-1] + 1]
+    np.conj(waves, out=waves)
     waves *= np.exp(-2j * np.pi * grid * ((n - 1) / 2) / size)
     return np.asarray(waves.T)
 
@@ -203,8 +206,8 @@ def _transform(columns: Floats, grid: NDArray[np.intp]) -> NDArray[np.complex128
 def _own_forms(points: Floats, grid: NDArray[np.intp]) -> tuple[Floats, Floats]:
     """Return ``w'Gw`` for the cosine and for the sine w of each frequency."""
     cosine, sine = np.zeros(len(grid)), np.zeros(len(grid))
-    for first in range(0, points.shape[1], 64):  # keeps the padded transforms small
-        waves = _transform(points[:, first : first + 64], grid)
+    for first in range(0, points.shape[1], BLOCK):
+        waves = _transform(points[:, first : first + BLOCK], grid)
         cosine += np.square(waves.real).sum(axis=1)
         sine += np.square(waves.imag).sum(axis=1)
     return cosine, sine

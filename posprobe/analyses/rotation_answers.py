@@ -10,6 +10,7 @@ from posprobe.analyses.answer import OPEN, Answer, Verdict, rank, too_few, verdi
 from posprobe.analyses.base_fit import fit_base
 from posprobe.analyses.closeness import Cloud, Floats, cka, cloud
 from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
+from posprobe.analyses.lines import Lines
 from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import root, toeplitz
 from posprobe.analyses.views import DRAWS, LEVEL, View
@@ -103,7 +104,7 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
         sentence = (
             "No sign of rotations: no period that fits into the table at least twice stands out of "
             "a smooth background; one with less than about "
-            f"{max(SEEN * lines.least_share, 0.01):.0%} of the variance, or a slow one among other "
+            f"{_hidden(lines):.0%} of the variance, or a slow one among other "
             "slow changes, may hide in it."
         )
     else:
@@ -119,6 +120,11 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
         share,
         keys,
     )
+
+
+def _hidden(lines: Lines) -> float:
+    """Return the share of the variance below which a rotation may well be missed."""
+    return max(SEEN * lines.least_share, 0.01)
 
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -222,6 +228,9 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
     ratios = np.diff(np.log(np.sort(periods))) / np.log(factor)
     answer = verdict_of(p if np.abs(ratios - 1).max() <= UNEVEN else 1.0)
     told = f"the periods rise by a factor of {factor:.2f} on average"
+    if answer == "no" and min(r.share for r in shared.lines.rotations) < _hidden(shared.lines):
+        answer = "cannot tell"
+        told += ", and others as weak as the weakest of them, which may lie between, would be missed"
     sentence = {
         "yes": f"Yes: the rotations form a geometric series: each period is about {factor:.2f} "
         "times the one before.",

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 PART = 32
 #: Rows that a sentence lists.
 LISTED = 8
+#: Rows below which planted seams and special rows are missed more often than one time in twenty.
+FEWEST_ROWS = 64
 #: Questions whose yes says something of a table whose order does not matter.
 ANYWAY = ("closed_form", "special_rows", "seams")
 #: Held-out R² by which rotations must be ahead of any smooth curve.
@@ -313,7 +315,7 @@ def _special(found: Seams) -> Answer:
     rows = [row.row + found.start for row in found.special]
     if not rows:
         text = "No: no row is further from its neighbours than the table's own steps make likely."
-        return Answer("special_rows", "no", text, value=[], keys=keys)
+        return _unless_few("special_rows", text, found, keys)
     zero = [row for row in rows if not found.norms[row - found.start]]
     other = [row for row in found.special if row.row + found.start not in zero]
     parts = []
@@ -326,6 +328,16 @@ def _special(found: Seams) -> Answer:
         many = "holds only zeros and has" if len(zero) == 1 else "hold only zeros and have"
         parts.append(f"{_positions(zero)} {many} no direction")
     return Answer("special_rows", "yes", f"Yes: {'; '.join(parts)}.", value=rows, keys=keys)
+
+
+def _unless_few(question: str, no: str, found: Seams, keys: tuple[str, ...]) -> Answer:
+    """Answer no, unless the rows are so few that what there is would often be missed."""
+    n = len(found.norms)
+    if n >= FEWEST_ROWS:
+        return Answer(question, "no", no, value=[], keys=keys)
+    seen = {"seams": "no seam is seen", "special_rows": "no row stands out"}[question]
+    text = f"Cannot be told from {n} rows: {seen}, and among so few one may well be missed."
+    return Answer(question, "cannot tell", text, value=[], keys=keys)
 
 
 def _positions(rows: Sequence[int]) -> str:
@@ -345,7 +357,7 @@ def _seams(found: Seams) -> Answer:
     pairs = [[left + found.start, right + found.start] for left, right in found.between]
     if not pairs:
         text = "No: nowhere do two neighbouring parts differ more than the table varies anyway."
-        return Answer("seams", "no", text, value=[], keys=keys)
+        return _unless_few("seams", text, found, keys)
     places = [
         f"between positions {left} and {right} ({reason})"
         for (left, right), reason in zip(pairs, found.reasons, strict=True)
