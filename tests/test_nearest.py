@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -232,17 +233,17 @@ def test_damaged_fingerprints_are_none() -> None:
 def test_lineages_are_of_what_comes_from_one_another() -> None:
     rng = np.random.default_rng(0)
     bases = [walk(80, 48, seed) for seed in range(6)]
-    lineages, found = Lineages(), {}
+    lineages, found = Lineages(BytesIO()), {}
     for k in rng.permutation(60):
         values = bases[k % 6] if k < 6 else made.drifted(rng, bases[k % 6], 0.1, 4)
-        found[k] = lineages.place(str(k), fingerprint(pp.table(values)))
+        found[k] = lineages.place(str(k), None, fingerprint(pp.table(values)))
     groups = {tuple(sorted(k for k in found if found[k] == head)) for head in found.values()}
     assert groups == {tuple(range(k, 60, 6)) for k in range(6)}
     # Steps of a training: each is near the one before, the ends have nothing in common.
     steps = [np.cos(t) * bases[0] + np.sin(t) * bases[1] for t in np.linspace(0, np.pi / 2, 12)]
     assert not compared(steps[0], steps[-1]).related
-    lineages = Lineages()
-    heads = {lineages.place(str(k), fingerprint(pp.table(v))) for k, v in enumerate(steps)}
+    lineages = Lineages(BytesIO())
+    heads = {lineages.place(str(k), None, fingerprint(pp.table(v))) for k, v in enumerate(steps)}
     assert heads == {"0"}
 
 
