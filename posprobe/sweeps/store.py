@@ -210,36 +210,37 @@ class Store:
         """
         from posprobe.sweeps.runs import series
 
-        own = self._own(entries)
-        counts = {"references": 0, "rows": 0, "failures": 0}
         names = (TABLE, CSV, FAILURES, ABOUT, ATLAS, FINGERPRINTS)
         targets = [self.folder / name for name in names]
-        atlas = Atlas(own)
         try:
             with whole_files(*targets) as place:
-                failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
-                prints = (place / FINGERPRINTS).open("w+b")
-                with _Tables(place, own) as tables, failed, prints:
-                    failures = csv.writer(failed)
-                    failures.writerow(FAILURE)
-                    lineages = Lineages(prints)
-                    for record in self.records(entries):
-                        counts["references"] += 1
-                        counts["rows"] += len(record["rows"])
-                        counts["failures"] += len(record["failures"])
-                        for row in record["rows"]:
-                            row["lineage"] = _lineage(row, lineages)
-                        tables.add(record["rows"], record["own"])
-                        atlas.add(record["rows"], record["own"])
-                        failures.writerows(
-                            [f[name] for name in FAILURE] for f in record["failures"]
-                        )
+                atlas, counts = self._tables(entries, place)
                 (place / ABOUT).write_text(_json({**about, "counts": counts}), encoding="utf-8")
                 page = atlas.page(about, counts, series(place))
                 (place / ATLAS).write_text(page, encoding="utf-8")
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return counts
+
+    def _tables(self, entries: Sequence[Entry], place: Path) -> tuple[Atlas, dict[str, int]]:
+        """Write the tables and the fingerprints; return what the atlas shows, and the counts."""
+        own = self._own(entries)
+        atlas, counts = Atlas(own), {"references": 0, "rows": 0, "failures": 0}
+        failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
+        prints = (place / FINGERPRINTS).open("w+b")
+        with _Tables(place, own) as tables, failed, prints:
+            failures, lineages = csv.writer(failed), Lineages(prints)
+            failures.writerow(FAILURE)
+            for record in self.records(entries):
+                counts["references"] += 1
+                counts["rows"] += len(record["rows"])
+                counts["failures"] += len(record["failures"])
+                for row in record["rows"]:
+                    row["lineage"] = _lineage(row, lineages)
+                tables.add(record["rows"], record["own"])
+                atlas.add(record["rows"], record["own"])
+                failures.writerows([f[name] for name in FAILURE] for f in record["failures"])
+        return atlas, counts
 
 
 def _lineage(row: dict[str, Any], lineages: Lineages) -> str:
