@@ -104,7 +104,8 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
                         yield record
                 ended = not feed.flying
             except Exception as error:
-                if feed.error is not None:
+                # Who has no task can have lost none: workers do not start, and never will.
+                if feed.error is not None or not feed.flying:
                     raise
                 alive(error)
                 ended = False

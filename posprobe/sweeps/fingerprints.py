@@ -150,7 +150,8 @@ def fingerprint(table: PositionTable) -> Fingerprint:
     )
 
 
-def sampled(begin: int, end: int) -> list[int]:
+@lru_cache(maxsize=64)
+def sampled(begin: int, end: int) -> tuple[int, ...]:
     """Return the positions of a table that are kept: dense at first, then ever further apart.
 
     They do not depend on the table's length, so that of two tables the same positions are kept.
@@ -158,14 +159,14 @@ def sampled(begin: int, end: int) -> list[int]:
     Examples
     --------
     >>> sampled(0, 60)[-6:], len(sampled(0, 512)), len(sampled(0, 1024))
-    ([48, 50, 52, 54, 56, 58], 112, 129)
+    ((48, 50, 52, 54, 56, 58), 112, 129)
     """
     found, at = [], 0
     while at < end:
         if at >= begin:
             found.append(at)
         at += max(1, at // STEP)
-    return found
+    return tuple(found)
 
 
 def _projected(rows: NDArray[np.float64]) -> NDArray[np.float16]:

@@ -288,13 +288,19 @@ class _Tables:
             return
         import pyarrow as pa
 
+        # Most columns are of analyses that this sweep leaves out.
+        said = {name for row in self.waiting for name in row}
         arrays = [
             pa.array([_typed(row.get(name), kind) for row in self.waiting], self.types[name])
+            if name in said
+            else pa.nulls(len(self.waiting), self.types[name])
             for name, kind in self.kinds.items()
         ]
         self.parquet.write_batch(pa.record_batch(arrays, schema=self.schema))
         for row in self.waiting:
-            self.csv.writerow([_cell(row.get(name)) for name in self.kinds])
+            cells = dict.fromkeys(self.kinds)
+            cells |= {name: _cell(value) for name, value in row.items() if name in cells}
+            self.csv.writerow(cells.values())
         self.waiting.clear()
 
 
