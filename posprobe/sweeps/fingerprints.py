@@ -245,7 +245,7 @@ class _Pair(NamedTuple):
 
     mine: NDArray[np.float64]
     theirs: NDArray[np.float64]
-    count: int
+    positions: int
 
 
 def _common_rows(one: Fingerprint, other: Fingerprint) -> _Pair | None:
@@ -282,7 +282,7 @@ def _by_rows(one: Fingerprint, other: Fingerprint) -> Likeness | None:
     pair = _common_rows(one, other)
     if pair is None or (apart := _distance(one, other, pair)) is None:
         return None
-    chance, count = _turned(one, other, pair), pair.count
+    chance, count = _turned(one, other, pair), pair.positions
     whole = count == one.layout.size == other.layout.size
     same = whole and one.dtype == other.dtype
     coarse = max(ROUNDING.get(each.dtype or "", 0.0) for each in (one, other))
@@ -305,7 +305,7 @@ def _by_parts(one: Fingerprint, other: Fingerprint) -> Likeness | None:
     )
     parts = f"{SIDE} x {SIDE}" if isinstance(one.layout, Grid) else str(BLOCKS)
     where = f"In the means of {parts} equal parts of {sizes}"
-    return _judged("resized from", apart, _turned(one, other, pair), pair.count, where)
+    return _judged("resized from", apart, _turned(one, other, pair), pair.positions, where)
 
 
 def _judged(relation: Relation, distance: float, chance: float, rows: int, where: str) -> Likeness:
@@ -345,7 +345,7 @@ def _turned(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float:
     """
     if not _comparable(one.scale / other.scale):
         return 1.0
-    product = pair.mine.T @ pair.theirs
+    product: NDArray[np.float64] = pair.mine.T @ pair.theirs
     trace, singular = float(np.trace(product)), np.linalg.svd(product, compute_uv=False)
     chance = _chance(trace / float(np.linalg.norm(singular)), len(product))
     return max(chance, _bound(trace, singular))
