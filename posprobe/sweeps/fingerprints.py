@@ -345,8 +345,9 @@ def _turned(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float:
     """
     if not _comparable(one.scale / other.scale):
         return 1.0
-    product: NDArray[np.float64] = pair.mine.T @ pair.theirs
-    trace, singular = float(np.trace(product)), np.linalg.svd(product, compute_uv=False)
+    product = pair.mine.T @ pair.theirs
+    singular = np.asarray(np.linalg.svd(product, compute_uv=False), dtype=np.float64)
+    trace = float(np.trace(product))
     chance = _chance(trace / float(np.linalg.norm(singular)), len(product))
     return max(chance, _bound(trace, singular))
 
