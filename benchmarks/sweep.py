@@ -2,8 +2,10 @@
 
     uv run --extra sweep python benchmarks/sweep.py [--count 1000]
 
-Prints tables a second with one worker and with all, the ratio of both, the time that one table
-takes beside `pp.analyze` in this process, and the largest memory of a worker and of the parent.
+Prints tables a second with one worker and with all, the ratio of both, the time of processors that
+workers and the parent take, the time that one table takes beside `pp.analyze` in this process, and
+the largest memory of a worker and of the parent. How much the parent's grows is from a tenth of the
+checkpoints to all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def make(folder: Path, count: int) -> None:
     """Save so many checkpoints: smooth random tables, each of its own seed."""
     for number in range(count):
         config, name, rows, dim = KINDS[number % len(KINDS)]
-        place = folder / f"checkpoint-{number}"
+        # Not "checkpoint-": they are no steps of one training, whose runs would be drawn.
+        place = folder / f"model-{number}"
         place.mkdir()
         values: NDArray[np.float32] = np.cumsum(
             np.random.default_rng(number).standard_normal((rows, dim), dtype=np.float32), axis=0
@@ -51,28 +54,36 @@ def make(folder: Path, count: int) -> None:
 
 
 def swept(folder: Path, jobs: int, *, only: tuple[str, ...] | None) -> dict[str, float]:
-    """Run a sweep in a process of its own; return seconds without its start, and memory in MiB."""
+    """Run a sweep in a process of its own; return seconds without its start, and memory in MiB.
+
+    Seconds of processors are those of the workers, with their start and the first tenth that warms
+    them up, and those of the parent without.
+    """
     code = f"""
-import json, resource, sys, time
+import json, os, resource, sys, time
 import posprobe as pp
+options = dict(jobs={jobs}, only={only!r}, nulls=0)
 with __import__("tempfile").TemporaryDirectory() as out:
-    pp.sweep(["sinusoidal:8x4", "sinusoidal:8x8"], out=out, jobs={jobs}, nulls=0).run()  # warm up
-    ready = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    count = len(os.listdir({str(folder)!r}))
+    pp.sweep({str(folder)!r}, out=out + "/warm", limit=max(count // 10, 3), **options).run()
+    ready, used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     begin = time.perf_counter()
-    sweep = pp.sweep({str(folder)!r}, out=out + "/s", jobs={jobs}, only={only!r}, nulls=0).run()
-    seconds = time.perf_counter() - begin
+    sweep = pp.sweep({str(folder)!r}, out=out + "/s", **options).run()
+    seconds, used = time.perf_counter() - begin, time.process_time() - used
 from joblib.externals.loky import get_reusable_executor
 own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 get_reusable_executor().shutdown(wait=True)
 workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 assert not sweep.about["counts"]["failures"], sweep.about
-print(json.dumps([seconds, workers / 1024, own / 1024, (own - ready) / 1024]))
+children = resource.getrusage(resource.RUSAGE_CHILDREN)
+both = [children.ru_utime + children.ru_stime, used]
+print(json.dumps([seconds, workers / 1024, own / 1024, (own - ready) / 1024, *both]))
 """
     run = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True,
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
     )  # fmt: skip
-    names = ("seconds", "worker", "parent", "growth")
+    names = ("seconds", "worker", "parent", "growth", "workers_used", "parent_used")
     return dict(zip(names, json.loads(run.stdout), strict=True))
 
 
@@ -91,9 +102,12 @@ def main() -> None:
         print(f"  one worker     {count / one['seconds']:6.1f} tables/s")
         ratio = one["seconds"] / all_["seconds"]
         print(f"  {cores} workers      {rate:6.1f} tables/s, {ratio:.2f} times one worker")
+        swept_in_all = count + max(count // 10, 3)
+        print(f"  of processors  {1e3 * all_['workers_used'] / swept_in_all:6.1f} ms per table in "
+              f"workers, {1e3 * all_['parent_used'] / count:.1f} ms in the parent")  # fmt: skip
         print(f"  largest worker {all_['worker']:6.0f} MiB")
-        print(f"  parent         {all_['parent']:6.0f} MiB, of which {all_['growth']:.0f} MiB came "
-              "with the references")  # fmt: skip
+        print(f"  parent         {all_['parent']:6.0f} MiB, of which {all_['growth']:.1f} MiB came "
+              f"after the first {max(count // 10, 3)}")  # fmt: skip
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         make(folder, 3)

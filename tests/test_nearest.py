@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,9 @@ def test_the_distance_of_narrow_tables_is_exact() -> None:
 
 def test_the_same_positions_are_kept_of_tables_of_any_length_and_start() -> None:
     whole = sampled(0, 5000)
-    assert whole[:49] == list(range(49))
+    assert whole[:49] == tuple(range(49))
     for begin, end in ((0, 1), (7, 300), (1000, 1003), (300, 5000)):
-        assert sampled(begin, end) == [at for at in whole if begin <= at < end]
+        assert sampled(begin, end) == tuple(at for at in whole if begin <= at < end)
     table = pp.load("sample:rxnmapper-albert")
     seen = likeness(fingerprint(table[100:400]), fingerprint(table))
     assert (seen.relation, seen.rows) == ("exact copy", 300)
@@ -232,17 +233,17 @@ def test_damaged_fingerprints_are_none() -> None:
 def test_lineages_are_of_what_comes_from_one_another() -> None:
     rng = np.random.default_rng(0)
     bases = [walk(80, 48, seed) for seed in range(6)]
-    lineages, found = Lineages(), {}
+    lineages, found = Lineages(BytesIO()), {}
     for k in rng.permutation(60):
         values = bases[k % 6] if k < 6 else made.drifted(rng, bases[k % 6], 0.1, 4)
-        found[k] = lineages.place(str(k), fingerprint(pp.table(values)))
+        found[k] = lineages.place(str(k), None, fingerprint(pp.table(values)))
     groups = {tuple(sorted(k for k in found if found[k] == head)) for head in found.values()}
     assert groups == {tuple(range(k, 60, 6)) for k in range(6)}
     # Steps of a training: each is near the one before, the ends have nothing in common.
     steps = [np.cos(t) * bases[0] + np.sin(t) * bases[1] for t in np.linspace(0, np.pi / 2, 12)]
     assert not compared(steps[0], steps[-1]).related
-    lineages = Lineages()
-    heads = {lineages.place(str(k), fingerprint(pp.table(v))) for k, v in enumerate(steps)}
+    lineages = Lineages(BytesIO())
+    heads = {lineages.place(str(k), None, fingerprint(pp.table(v))) for k, v in enumerate(steps)}
     assert heads == {"0"}
 
 

@@ -163,6 +163,20 @@ def test_a_scheduler_that_is_not_there_is_one_clear_error(
         swept.run()
 
 
+def test_workers_that_do_not_start_are_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import joblib
+
+    def refused(*_: Any) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(joblib.Parallel, "__call__", refused)
+    swept = pp.sweep("alibi:8x2", out=tmp_path / "s")
+    with pytest.raises(Unreachable, match=r"no worker starts .*no more processes"):
+        swept.run()
+
+
 # A hub.
 
 

@@ -22,7 +22,7 @@ from posprobe.report.index import HEADLINE
 from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
 from posprobe.report.series import Series
 from posprobe.sweeps.columns import OWN, Kind, own_value
-from posprobe.sweeps.thumbnails import image, is_thumbnail, levels_of
+from posprobe.sweeps.thumbnails import LENGTH, image, is_thumbnail, levels_of
 
 #: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
 MOST = 2000
@@ -317,7 +317,10 @@ def _map(
     nowhere: list[float | None] = [None] * len(thumbnails)
     if len(at) < 3:
         return nowhere, nowhere, None
-    cells = np.nan_to_num(np.stack([levels_of(thumbnails[k]) for k in at]))
+    cells = np.empty((len(at), LENGTH))
+    for row, k in enumerate(at):
+        cells[row] = levels_of(thumbnails[k])
+    np.nan_to_num(cells, copy=False)
     side = int((2 * cells.shape[1]) ** 0.5)
     rows, columns = np.tril_indices(side)
     cells *= np.where(rows == columns, 1.0, 2**0.5)

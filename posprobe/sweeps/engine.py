@@ -19,6 +19,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from posprobe.errors import PosprobeError, Unreachable, UsageError
+from posprobe.foreign import brief
 from posprobe.reference import parse_reference
 from posprobe.sweeps.store import need_extra
 from posprobe.sweeps.task import Task, failure, run, state_of
@@ -31,6 +32,8 @@ Name = Literal["processes", "threads", "dask"]
 CONNECT, WORKERS = 10, 60
 #: Seconds beyond its time limit after which a worker that says nothing counts as dead.
 GRACE = 30.0
+#: How often workers are started of which none takes a task.
+STARTS = 3
 #: What else logs what our own messages say.
 _QUIET = ("distributed", "tornado")
 
@@ -87,12 +90,12 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
     Raises
     ------
     Unreachable
-        If a Dask scheduler cannot be reached, has no workers, or is lost.
+        If a Dask scheduler cannot be reached, has no workers, or is lost; if no worker starts.
     UsageError
         If its workers cannot run this version of posprobe.
     """
     with _workers(engine, time_limit) as (work, parallel, alive):
-        feed = _Feed(tasks)
+        feed, idle = _Feed(tasks), 0
         while True:
             again: list[Task] = []
             try:
@@ -107,6 +110,12 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
                 if feed.error is not None:
                     raise
                 alive(error)
+                idle = 0 if feed.flying else idle + 1
+                if idle == STARTS:
+                    raise Unreachable(
+                        f"no worker starts ({type(error).__name__}: {brief(str(error))}). What is "
+                        "recorded stays; --engine threads needs no other processes."
+                    ) from error
                 ended = False
             lost = feed.land()
             for task in again:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,7 +150,8 @@ def fingerprint(table: PositionTable) -> Fingerprint:
     )
 
 
-def sampled(begin: int, end: int) -> list[int]:
+@lru_cache(maxsize=64)
+def sampled(begin: int, end: int) -> tuple[int, ...]:
     """Return the positions of a table that are kept: dense at first, then ever further apart.
 
     They do not depend on the table's length, so that of two tables the same positions are kept.
@@ -158,14 +159,14 @@ def sampled(begin: int, end: int) -> list[int]:
     Examples
     --------
     >>> sampled(0, 60)[-6:], len(sampled(0, 512)), len(sampled(0, 1024))
-    ([48, 50, 52, 54, 56, 58], 112, 129)
+    ((48, 50, 52, 54, 56, 58), 112, 129)
     """
     found, at = [], 0
     while at < end:
         if at >= begin:
             found.append(at)
         at += max(1, at // STEP)
-    return found
+    return tuple(found)
 
 
 def _projected(rows: NDArray[np.float64]) -> NDArray[np.float16]:
@@ -210,14 +211,45 @@ def likeness(one: Fingerprint, other: Fingerprint) -> Likeness:
     if one.sha256 == other.sha256 and one.layout.size == other.layout.size:
         said = f"All {one.layout.size} rows have the same SHA-256."
         return Likeness("exact copy", 0.0, one.layout.size, 0.0, said)
-    found = [each for each in (_by_rows(one, other), _by_blocks(one, other)) if each is not None]
+    found = [each for each in (_by_rows(one, other), _by_parts(one, other)) if each is not None]
     if not found:
         return Likeness("unrelated", None, None, None, "They have no positions to compare.")
     return min(found, key=lambda each: (not each.related, each.distance))
 
 
-def _by_rows(one: Fingerprint, other: Fingerprint) -> Likeness | None:
-    """Compare rows of the same positions: of sequences, or of tables of one size."""
+def distance(one: Fingerprint, other: Fingerprint) -> float | None:
+    """Return the distance alone, of which `likeness` tells more and takes longer."""
+    if one.layout != other.layout or one.dim != other.dim or one.sha256 == other.sha256:
+        return likeness(one, other).distance
+    pair = _common_rows(one, other)
+    return None if pair is None else _distance(one, other, pair)
+
+
+def related_distance(one: Fingerprint, other: Fingerprint) -> float | None:
+    """Return the distance where `likeness` says that one comes from the other; else None.
+
+    Most tables that do not are told by a chance that costs little: the other one cannot make it
+    smaller.
+    """
+    if one.dim != other.dim:
+        return None
+    pairs = [pair for pair in (_common_rows(one, other), _common_parts(one, other)) if pair]
+    if one.sha256 != other.sha256 and not any(_may_be_related(pair) for pair in pairs):
+        return None
+    found = likeness(one, other)
+    return found.distance if found.related else None
+
+
+class _Pair(NamedTuple):
+    """What of two tables is compared: weighted rows ``[m, k]``, for so many positions."""
+
+    mine: NDArray[np.float64]
+    theirs: NDArray[np.float64]
+    positions: int
+
+
+def _common_rows(one: Fingerprint, other: Fingerprint) -> _Pair | None:
+    """Return rows of the same positions: of sequences, or of tables of one size."""
     alike = one.layout == other.layout or one.layout.size == other.layout.size
     if not alike and (isinstance(one.layout, Grid) or isinstance(other.layout, Grid)):
         return None
@@ -228,34 +260,42 @@ def _by_rows(one: Fingerprint, other: Fingerprint) -> Likeness | None:
     common = sampled(begin, end)
     if not common:
         return None
-    mine, theirs = (
-        each.rows[len(sampled(each.start, begin)) :][: len(common)] for each in (one, other)
-    )
     # Each stands for the positions up to the next.
-    weights = np.diff([*common, end])
-    measured = _distance(one, other, mine, theirs, weights)
-    if measured is None:
-        return None
-    distance, chance = measured
-    count = end - begin
-    whole = count == one.layout.size == other.layout.size
-    same = whole and one.dtype == other.dtype
-    coarse = max(ROUNDING.get(each.dtype or "", 0.0) for each in (one, other))
-    which = f"all {count} rows" if whole else f"the {count} common rows"
-    if distance <= PRECISION + coarse and not same and chance <= CHANCE:
-        why = f"On {which} they differ by no more than rounding ({_percent(distance)})."
-        return Likeness("exact copy", distance, count, chance, why)
-    return _judged("fine-tune of", distance, chance, count, f"On {which}")
+    roots = np.sqrt(np.diff([*common, end]))[:, None]
+    mine, theirs = (
+        roots * each.rows[len(sampled(each.start, begin)) :][: len(common)].astype(np.float64)
+        for each in (one, other)
+    )
+    return _Pair(mine, theirs, end - begin)
 
 
-def _by_blocks(one: Fingerprint, other: Fingerprint) -> Likeness | None:
-    """Compare the mean rows of equal parts: of tables of the same kind and different sizes."""
+def _common_parts(one: Fingerprint, other: Fingerprint) -> _Pair | None:
+    """Return mean rows of equal parts: of tables of the same kind and different sizes."""
     if one.layout == other.layout or type(one.layout) is not type(other.layout):
         return None
     if one.start or other.start:
         return None
-    measured = _distance(one, other, one.blocks, other.blocks, np.ones(BLOCKS))
-    if measured is None:
+    return _Pair(one.blocks.astype(np.float64), other.blocks.astype(np.float64), 0)
+
+
+def _by_rows(one: Fingerprint, other: Fingerprint) -> Likeness | None:
+    pair = _common_rows(one, other)
+    if pair is None or (apart := _distance(one, other, pair)) is None:
+        return None
+    chance, count = _turned(one, other, pair), pair.positions
+    whole = count == one.layout.size == other.layout.size
+    same = whole and one.dtype == other.dtype
+    coarse = max(ROUNDING.get(each.dtype or "", 0.0) for each in (one, other))
+    which = f"all {count} rows" if whole else f"the {count} common rows"
+    if apart <= PRECISION + coarse and not same and chance <= CHANCE:
+        why = f"On {which} they differ by no more than rounding ({_percent(apart)})."
+        return Likeness("exact copy", apart, count, chance, why)
+    return _judged("fine-tune of", apart, chance, count, f"On {which}")
+
+
+def _by_parts(one: Fingerprint, other: Fingerprint) -> Likeness | None:
+    pair = _common_parts(one, other)
+    if pair is None or (apart := _distance(one, other, pair)) is None:
         return None
     sizes = " and ".join(
         f"{each.layout.height} x {each.layout.width}"
@@ -265,7 +305,7 @@ def _by_blocks(one: Fingerprint, other: Fingerprint) -> Likeness | None:
     )
     parts = f"{SIDE} x {SIDE}" if isinstance(one.layout, Grid) else str(BLOCKS)
     where = f"In the means of {parts} equal parts of {sizes}"
-    return _judged("resized from", *measured, 0, where)
+    return _judged("resized from", apart, _turned(one, other, pair), pair.positions, where)
 
 
 def _judged(relation: Relation, distance: float, chance: float, rows: int, where: str) -> Likeness:
@@ -279,34 +319,44 @@ def _judged(relation: Relation, distance: float, chance: float, rows: int, where
     return Likeness("unrelated", distance, rows, chance, said)
 
 
-def _distance(
-    one: Fingerprint,
-    other: Fingerprint,
-    mine: NDArray[np.float16],
-    theirs: NDArray[np.float16],
-    weights: NDArray[Any],
-) -> tuple[float, float] | None:
-    """Return the relative distance, and the chance of coming as near; None where one is zero.
+def _distance(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float | None:
+    """Return the relative distance; None where one is zero."""
+    size = float(np.linalg.norm(pair.theirs))
+    if not np.any(pair.mine) or not size or not one.scale or not other.scale:
+        return None
+    ratio = one.scale / other.scale
+    if not _comparable(ratio):
+        return max(1.0, min(ratio, 1e12))
+    return float(np.linalg.norm(ratio * pair.mine - pair.theirs)) / size
+
+
+def _comparable(ratio: float) -> bool:
+    """Tell whether no table counts for nothing: their sizes may differ by as much as floats can."""
+    return 1e-12 < ratio < 1e12
+
+
+def _turned(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float:
+    """Return the chance of coming as near, of tables neither of which is zero.
 
     Were the columns of one table turned by a random rotation ``R``, its inner product with the
     other would be the trace of ``M R``, with ``M`` the product of both tables: a sum of coordinates
     of random directions, each times a singular value of ``M``. The chance is the larger of two:
     that of a single direction, whose square has a beta distribution, and the bound for all.
     """
-    roots = np.sqrt(weights)[:, None]
-    a, b = roots * mine.astype(np.float64), roots * theirs.astype(np.float64)
-    size = float(np.linalg.norm(b))
-    if not np.any(a) or not size or not one.scale or not other.scale:
-        return None
-    ratio = one.scale / other.scale
-    # Of tables whose sizes differ by as much as floats can, the smaller counts for nothing.
-    if not 1e-12 < ratio < 1e12:
-        return max(1.0, min(ratio, 1e12)), 1.0
-    distance = float(np.linalg.norm(ratio * a - b)) / size
-    product = a.T @ b
-    trace, singular = float(np.trace(product)), np.linalg.svd(product, compute_uv=False)
+    if not _comparable(one.scale / other.scale):
+        return 1.0
+    product = pair.mine.T @ pair.theirs
+    singular = np.asarray(np.linalg.svd(product, compute_uv=False), dtype=np.float64)
+    trace = float(np.trace(product))
     chance = _chance(trace / float(np.linalg.norm(singular)), len(product))
-    return distance, max(chance, _bound(trace, singular))
+    return max(chance, _bound(trace, singular))
+
+
+def _may_be_related(pair: _Pair) -> bool:
+    """Tell whether the chance of a single direction, up to rounding, leaves it open."""
+    product = pair.mine.T @ pair.theirs
+    size = float(np.linalg.norm(product))  # that of the singular values
+    return not size or _chance(float(np.trace(product)) / size, len(product)) <= 2 * CHANCE
 
 
 def _chance(share: float, numbers: int) -> float:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posprobe.measurements import compared_numbers
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.series import BAND, PATH, Series
 from posprobe.sweeps.columns import OWN, SEAMS
-from posprobe.sweeps.fingerprints import Fingerprint, likeness
+from posprobe.sweeps.fingerprints import Fingerprint, distance
 from posprobe.sweeps.references import counted_step
 from posprobe.sweeps.search import read_fingerprints
 from posprobe.sweeps.store import read_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 #: Steps of a run: fewer make no series.
 FEWEST = 3
@@ -73,17 +76,14 @@ def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
     found = {key: steps for key, steps in runs.items() if len(steps) >= FEWEST}
     if not found:
         return ()
-    wanted = {at for steps in found.values() for at in steps.values()}
-    rows = _rows(place, sorted(wanted))
-    prints = {
-        known["reference"]: each
-        for known, each in read_fingerprints(place)
-        if known.get("reference") in {row["reference"] for row in rows.values()}
+    table = _table(place)
+    rows = {
+        key: table.take([steps[step] for step in sorted(steps)]) for key, steps in found.items()
     }
+    references = {key: _column(taken, "reference") for key, taken in rows.items()}
+    ends = _from_ends(place, references.values())
     return tuple(
-        _series(
-            _called(key, list(found)), [(step, rows[steps[step]]) for step in sorted(steps)], prints
-        )
+        _series(_called(key, list(found)), sorted(steps), rows[key], references[key], ends)
         for key, steps in found.items()
     )
 
@@ -117,22 +117,45 @@ def _called(key: _Key, keys: Sequence[_Key]) -> str:
     return f"{name}, {tensor or 'table'}, {positions} x {dim}"
 
 
-def _rows(place: Path, wanted: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Read what a series shows of some rows, by their place in the table."""
-    numbers = compared_numbers()
+def _table(place: Path) -> pa.Table:
+    """Read what a series shows of rows."""
     keys = ["reference", SEAMS, *(f"answers.{name}" for name in QUESTIONS)]
-    for key in numbers:
+    for key in compared_numbers():
         keys += [key, f"{key}.sinusoid", f"{key}.{BAND}.p5", f"{key}.{BAND}.p95"]
-    table = read_columns(place, keys).take(list(wanted))
-    return dict(zip(wanted, table.to_pylist(), strict=True))
+    return read_columns(place, keys)
+
+
+def _column(rows: pa.Table, key: str) -> tuple[Any, ...]:
+    known = key in rows.column_names
+    return tuple(rows[key].to_pylist()) if known else (None,) * len(rows)
+
+
+def _from_ends(
+    place: Path, runs: Iterable[Sequence[str]]
+) -> dict[str, tuple[float | None, float | None]]:
+    """Return the distances of each table of some runs from the first and the last of its run."""
+    ends = {reference: (run[0], run[-1]) for run in runs for reference in run}
+    wanted = {end for both in ends.values() for end in both}
+    kept = {
+        known["reference"]: each
+        for known, each in read_fingerprints(place)
+        if known.get("reference") in wanted
+    }
+    found = {}
+    for known, each in read_fingerprints(place):
+        if known.get("reference") in ends:
+            first, last = (kept.get(end) for end in ends[known["reference"]])
+            found[known["reference"]] = (_distance(each, first), _distance(each, last))
+    return found
 
 
 def _series(
-    name: str, steps: Sequence[tuple[int, Mapping[str, Any]]], prints: Mapping[str, Fingerprint]
+    name: str,
+    steps: Sequence[int],
+    rows: pa.Table,
+    references: Sequence[str],
+    ends: Mapping[str, tuple[float | None, float | None]],
 ) -> Series:
-    def column(key: str) -> tuple[Any, ...]:
-        return tuple(row.get(key) for _, row in steps)
-
     def there(found: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
         return {
             key: values
@@ -140,32 +163,31 @@ def _series(
             if any(value is not None for value in values)
         }
 
-    keys = list(compared_numbers())
-    numbers = there({key: column(key) for key in keys})
-    tables = [prints.get(row["reference"]) for _, row in steps]
+    numbers = there({key: _column(rows, key) for key in compared_numbers()})
+    from_ends = [ends.get(reference, (None, None)) for reference in references]
     path = {
-        "first": tuple(_distance(each, tables[0]) for each in tables),
-        "last": tuple(_distance(each, tables[-1]) for each in tables),
-        "sinusoid": tuple(None if cka is None else 1 - cka for cka in column("sinusoid.cka")),
+        "first": tuple(first for first, _ in from_ends),
+        "last": tuple(last for _, last in from_ends),
+        "sinusoid": tuple(
+            None if cka is None else 1 - cka for cka in _column(rows, "sinusoid.cka")
+        ),
     }
     return Series(
         name=name,
-        steps=tuple(step for step, _ in steps),
+        steps=tuple(steps),
         numbers=numbers,
-        sinusoid=there({key: column(f"{key}.sinusoid") for key in numbers}),
-        bands=there({key: _band(steps, f"{key}.{BAND}") for key in numbers}),
-        answers=there({question: column(f"answers.{question}") for question in QUESTIONS}),
-        seams=column(SEAMS),
+        sinusoid=there({key: _column(rows, f"{key}.sinusoid") for key in numbers}),
+        bands=there({key: _band(rows, f"{key}.{BAND}") for key in numbers}),
+        answers=there({question: _column(rows, f"answers.{question}") for question in QUESTIONS}),
+        seams=_column(rows, SEAMS),
         path={key: path[key] for key in PATH},
     )
 
 
-def _band(
-    steps: Sequence[tuple[int, Mapping[str, Any]]], key: str
-) -> tuple[tuple[float, float] | None, ...]:
-    ends = [(row.get(f"{key}.p5"), row.get(f"{key}.p95")) for _, row in steps]
-    return tuple(None if None in pair else pair for pair in ends)  # type: ignore[misc]
+def _band(rows: pa.Table, key: str) -> tuple[tuple[float, float] | None, ...]:
+    ends = zip(_column(rows, f"{key}.p5"), _column(rows, f"{key}.p95"), strict=True)
+    return tuple(None if None in pair else pair for pair in ends)
 
 
-def _distance(one: Fingerprint | None, other: Fingerprint | None) -> float | None:
-    return None if one is None or other is None else likeness(one, other).distance
+def _distance(one: Fingerprint, other: Fingerprint | None) -> float | None:
+    return None if other is None else distance(one, other)

@@ -19,8 +19,10 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -112,10 +114,13 @@ class Store:
 
     # --- parts --------------------------------------------------------------------------------
 
-    def _key(self, reference: str) -> str:
+    @cached_property
+    def _decisive(self) -> list[Any]:
         # Bundles are in the options: a part without one cannot stand for it.
-        what = [reference, asdict(self.options), version("posprobe")]
-        return _digest(json.dumps(what))
+        return [asdict(self.options), version("posprobe")]
+
+    def _key(self, reference: str) -> str:
+        return _digest(json.dumps([reference, *self._decisive]))
 
     def recorded(self, reference: str) -> list[dict[str, Any]]:
         """Return what was recorded of a reference, one record for each state, the newest last."""
@@ -153,8 +158,9 @@ class Store:
         except OSError as error:
             raise _unwritable(self.folder, error) from error
 
-    def _others(self, known: set[str]) -> Iterator[dict[str, Any]]:
+    def _others(self, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
         """Give what other runs with these options recorded, in the order of their keys."""
+        known = {self._key(entry.reference) for entry in entries}
         keys: dict[str, list[Path]] = {}
         for path in (self.folder / "parts").glob("??/*.json"):
             key = path.name.partition("-")[0]
@@ -171,12 +177,19 @@ class Store:
 
         What the user's list says now stands for what it said when the record was made.
         """
-        known = set()
         for entry in entries:
-            known.add(self._key(entry.reference))
             for part in self.recorded(entry.reference)[-1:]:
                 yield part | {"own": dict(entry.columns)}
-        yield from self._others(known)
+        yield from self._others(entries)
+
+    def _own(self, entries: Sequence[Entry]) -> dict[str, Kind]:
+        """Name the user's columns and their kinds."""
+        kinds: dict[str, Kind] = {}
+        others = (part["own"] for part in self._others(entries))
+        for own in chain((entry.columns for entry in entries), others):
+            for name, value in own.items():
+                kinds[name] = own_kind([value], kinds.get(name))
+        return kinds
 
     # --- tables -------------------------------------------------------------------------------
 
@@ -197,32 +210,11 @@ class Store:
         """
         from posprobe.sweeps.runs import series
 
-        own: dict[str, Kind] = {}
-        for record in self.records(entries):
-            for name, value in record["own"].items():
-                own[name] = own_kind([value], own.get(name))
-        counts = {"references": 0, "rows": 0, "failures": 0}
         names = (TABLE, CSV, FAILURES, ABOUT, ATLAS, FINGERPRINTS)
         targets = [self.folder / name for name in names]
-        atlas, lineages = Atlas(own), Lineages()
         try:
             with whole_files(*targets) as place:
-                failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
-                prints = (place / FINGERPRINTS).open("w", encoding="utf-8")
-                with _Tables(place, own) as tables, failed, prints:
-                    failures = csv.writer(failed)
-                    failures.writerow(FAILURE)
-                    for record in self.records(entries):
-                        counts["references"] += 1
-                        counts["rows"] += len(record["rows"])
-                        counts["failures"] += len(record["failures"])
-                        for row in record["rows"]:
-                            prints.write(_fingerprint_line(row, lineages))
-                        tables.add(record["rows"], record["own"])
-                        atlas.add(record["rows"], record["own"])
-                        failures.writerows(
-                            [f[name] for name in FAILURE] for f in record["failures"]
-                        )
+                atlas, counts = self._tables(entries, place)
                 (place / ABOUT).write_text(_json({**about, "counts": counts}), encoding="utf-8")
                 page = atlas.page(about, counts, series(place))
                 (place / ATLAS).write_text(page, encoding="utf-8")
@@ -230,17 +222,31 @@ class Store:
             raise _unwritable(self.folder, error) from error
         return counts
 
+    def _tables(self, entries: Sequence[Entry], place: Path) -> tuple[Atlas, dict[str, int]]:
+        """Write the tables and the fingerprints; return what the atlas shows, and the counts."""
+        own = self._own(entries)
+        atlas, counts = Atlas(own), {"references": 0, "rows": 0, "failures": 0}
+        failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
+        prints = (place / FINGERPRINTS).open("w+b")
+        with _Tables(place, own) as tables, failed, prints:
+            failures, lineages = csv.writer(failed), Lineages(prints)
+            failures.writerow(FAILURE)
+            for record in self.records(entries):
+                counts["references"] += 1
+                counts["rows"] += len(record["rows"])
+                counts["failures"] += len(record["failures"])
+                for row in record["rows"]:
+                    row["lineage"] = _lineage(row, lineages)
+                tables.add(record["rows"], record["own"])
+                atlas.add(record["rows"], record["own"])
+                failures.writerows([f[name] for name in FAILURE] for f in record["failures"])
+        return atlas, counts
 
-def _fingerprint_line(row: dict[str, Any], lineages: Lineages) -> str:
-    """Place a row in its lineage; return what is kept of its table as a line, if there is any."""
-    reference, content = str(row.get("reference", "")), row.pop("fingerprint", None)
-    found = read_fingerprint(content)
-    if found is None:
-        row["lineage"] = reference
-        return ""
-    row["lineage"] = lineages.place(reference, found)
-    known = {"reference": reference, "name": row.get("name"), "fingerprint": content}
-    return json.dumps(known) + "\n"
+
+def _lineage(row: dict[str, Any], lineages: Lineages) -> str:
+    """Place a row in its lineage, and take what is kept of its table out of it."""
+    reference, found = str(row.get("reference", "")), read_fingerprint(row.pop("fingerprint", None))
+    return reference if found is None else lineages.place(reference, row.get("name"), found)
 
 
 class _Tables:
@@ -282,13 +288,19 @@ class _Tables:
             return
         import pyarrow as pa
 
+        # Most columns are of analyses that this sweep leaves out.
+        said = {name for row in self.waiting for name in row}
         arrays = [
             pa.array([_typed(row.get(name), kind) for row in self.waiting], self.types[name])
+            if name in said
+            else pa.nulls(len(self.waiting), self.types[name])
             for name, kind in self.kinds.items()
         ]
         self.parquet.write_batch(pa.record_batch(arrays, schema=self.schema))
         for row in self.waiting:
-            self.csv.writerow([_cell(row.get(name)) for name in self.kinds])
+            cells = dict.fromkeys(self.kinds)
+            cells |= {name: _cell(value) for name, value in row.items() if name in cells}
+            self.csv.writerow(cells.values())
         self.waiting.clear()
 
 

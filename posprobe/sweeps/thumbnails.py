@@ -49,7 +49,7 @@ def is_thumbnail(text: object) -> bool:
 
 def levels_of(text: str) -> NDArray[np.float64]:
     """Return the lower triangle ``[300]`` as numbers from -1 to 1, NaN where undefined."""
-    codes = np.array([_LETTERS.index(letter) for letter in text], dtype=np.float64)
+    codes = _codes(text).astype(np.float64)
     codes[codes == len(_LETTERS) - 1] = np.nan
     return (codes - LEVELS) / LEVELS
 
@@ -59,13 +59,17 @@ def image(text: str) -> str:
     from PIL import Image
 
     cells = np.zeros((SIDE, SIDE), dtype=np.uint8)
-    cells[_LOWER] = [_LETTERS.index(letter) for letter in text]
+    cells[_LOWER] = _codes(text)
     drawn = Image.fromarray(np.maximum(cells, cells.T))
     drawn.putpalette(_palette())
     buffer = BytesIO()
     drawn.save(buffer, "PNG", bits=4, optimize=True)
     data = base64.b64encode(buffer.getvalue()).decode()
     return f'<img src="data:image/png;base64,{data}" alt="" width="48" height="48">'
+
+
+def _codes(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode("ascii"), dtype=np.uint8) - np.uint8(ord(_LETTERS[0]))
 
 
 def _palette() -> bytes:
