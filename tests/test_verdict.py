@@ -303,3 +303,26 @@ def test_what_winds_as_often_as_a_rotation_turns_is_that_rotation() -> None:
 def test_few_rows_do_not_show_that_there_are_no_rotations() -> None:
     found = asked(turning([3.7, 5.4, 8.0], 32, 24))["rotations"]
     assert found["answer"] == "cannot tell"
+
+
+@pytest.mark.parametrize("rows", [32, 48])
+def test_few_rows_do_not_show_that_nothing_breaks(rows: int) -> None:
+    # A seam in the middle, of the size that is found in 64 rows: what is not seen is not denied.
+    values = np.concatenate([smooth(rows // 2, 16, 3.0, seed) for seed in (1, 2)])
+    told = asked(values)
+    assert {told[question]["answer"] for question in ("seams", "special_rows")} <= {
+        "yes",
+        "cannot tell",
+    }
+    assert asked(gaussian(64, 16))["seams"]["answer"] == "no"
+
+
+def test_rungs_that_may_be_missed_do_not_deny_a_series() -> None:
+    rungs = np.geomspace(3.1, 16, 5).tolist()
+    found = asked(turning(rungs, 64, 32))
+    assert len(found["rotations"]["value"]) < 5
+    assert found["ladder"]["answer"] == "cannot tell"
+    # In four times the rows each is seen, and the same periods unevenly spaced are denied.
+    assert asked(turning(rungs, 256, 32))["ladder"]["answer"] == "yes"
+    uneven = [3.1, 3.6, 4.2, 5.0, 16.0]
+    assert asked(turning(uneven, 256, 32))["ladder"]["answer"] == "no"
