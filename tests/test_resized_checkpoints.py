@@ -323,7 +323,7 @@ def test_without_a_file_the_command_compares(
         (["old.npy", "--to", "9", "--text", "old.npy"], 3, "no model can be built"),
         (["rotary:64x8", "--to", "128", "--text", "old.npy"], 2, "no model that can be run"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--json"], 2, "the comparison"),
-        (["alibi:64x4", "--to", "128"], 5, "hold at any length"),
+        (["alibi:64x4", "--to", "128"], 5, "the biases of ALiBi"),
         (
             ["old.npy", "--to", "9", "--how", "tile", "--into", "new", "--rows", "0:3"],
             2,

@@ -245,7 +245,7 @@ def test_the_checkpoints_own_rule_is_among_them() -> None:
 
 def test_what_cannot_be_asked_of_encodings_without_a_table() -> None:
     (alibi,) = pp.load_schemes("alibi:64x4")
-    with pytest.raises(NoPositionTable, match="no table that could be resized"):
+    with pytest.raises(NoPositionTable, match="no table of positions that could be"):
         compare((alibi,), to=128)
     record = rotary("rotary:64x8")
     with pytest.raises(UsageError, match="Choose --to above 64"):
