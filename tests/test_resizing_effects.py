@@ -267,7 +267,7 @@ def test_what_cannot_be_asked_of_encodings_without_a_table() -> None:
 
 def test_a_period_that_another_pair_overtakes_is_told_beside_it() -> None:
     old, new = Sequence(32), Sequence(64)
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {
             "same_place": 1.0, "same_position": 0.0, "neighbour_cosine": None, "copies": 0,
             "translation_invariance": None, "norm_mean": 1.0, "norm_min": 1.0, "seams": None,
