@@ -20,6 +20,7 @@ from posprobe.analyses.substitution import Cost
 from posprobe.formatting import lookup
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
+from posprobe.measurements.model.sentences import with_error
 from posprobe.report.page import page_of
 from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.tables import PositionTable, Source
@@ -211,3 +212,31 @@ def test_that_a_table_is_not_needed_takes_evidence(
     assert answers["needed"]["answer"] == answer
     assert answers["needed"]["keys"] == [f"substitution.substitutes.{place}.loss"]
     assert ("loses less than 0.01 nats" in summary) == (answer == "no")
+
+
+@pytest.mark.parametrize(("worth", "answer"), [(1e-6, "no"), (0.005, "no"), (1.0, "yes")])
+def test_a_cost_of_next_to_nothing_is_no_loss_however_certain(worth: float, answer: str) -> None:
+    found = substitution_of(Sequence(24), worth=worth)
+    assert found["mean"].costs["loss"].kept == 0  # the cost is certain: shares of it are told
+    summary, answers = told("substitution", found)
+    assert answers["needed"]["answer"] == answer
+    assert ("few" in answers) == ("random" in answers) == (answer == "yes")
+    assert ("less than 0.01 nats" in summary) == (answer == "no")
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "written"),
+    [
+        (4.61534, 0.00281, "4.6153 ± 0.0028"),
+        (4.6, 0.00073, "4.60000 ± 0.00073"),
+        (3.2e-4, 0.0013, "0.0003 ± 0.0013"),
+        (-1.6e-5, 3.3e-6, "-1.6e-05 ± 3.3e-06"),
+        (2.5, 0.0996, "2.50 ± 0.10"),
+        (140.0, 23.0, "140 ± 23"),
+        (0.0, 0.0, "0 ± 0"),
+    ],
+)
+def test_a_number_has_as_many_decimals_as_its_error(
+    value: float, error: float, written: str
+) -> None:
+    assert with_error(value, error) == written

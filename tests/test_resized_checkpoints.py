@@ -283,6 +283,17 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(str(ended.value.code))
 
 
+def test_what_became_of_a_copy_is_told_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model("gpt2").save_pretrained(tmp_path / "old")
+    options = ["--to", "48", "--how", "linear", "--into", str(tmp_path / "new")]
+    assert run(monkeypatch, "resize", str(tmp_path / "old"), *options) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert "a sequence of 32 becomes a sequence of 48, by linear" in lines
+    assert "config.json: changed n_positions" in lines
+
+
 @pytest.mark.parametrize("suffix", ["npy", "npz", "safetensors", "csv"])
 def test_what_the_command_writes_is_read_again(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -323,7 +334,7 @@ def test_without_a_file_the_command_compares(
         (["old.npy", "--to", "9", "--text", "old.npy"], 3, "no model can be built"),
         (["rotary:64x8", "--to", "128", "--text", "old.npy"], 2, "no model that can be run"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--json"], 2, "the comparison"),
-        (["alibi:64x4", "--to", "128"], 5, "hold at any length"),
+        (["alibi:64x4", "--to", "128"], 5, "the biases of ALiBi"),
         (
             ["old.npy", "--to", "9", "--how", "tile", "--into", "new", "--rows", "0:3"],
             2,

@@ -13,9 +13,12 @@ import pytest
 import posprobe as pp
 from posprobe.cli.show import summary
 from posprobe.errors import NoPositionTable, UsageError
+from posprobe.layouts import Grid, Sequence
 from posprobe.report import render_bundle, to_json
 from posprobe.resizing.comparison import compare, compare_ways
 from posprobe.resizing.rotary import compare_rules
+from posprobe.resizing.sentences import sentences
+from posprobe.tables import PositionTable, Source
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -245,7 +248,7 @@ def test_the_checkpoints_own_rule_is_among_them() -> None:
 
 def test_what_cannot_be_asked_of_encodings_without_a_table() -> None:
     (alibi,) = pp.load_schemes("alibi:64x4")
-    with pytest.raises(NoPositionTable, match="no table that could be resized"):
+    with pytest.raises(NoPositionTable, match="no table of positions that could be"):
         compare((alibi,), to=128)
     record = rotary("rotary:64x8")
     with pytest.raises(UsageError, match="Choose --to above 64"):
@@ -260,3 +263,30 @@ def test_what_cannot_be_asked_of_encodings_without_a_table() -> None:
     unknown = pp.Rotary(8, "no length", record.source)
     with pytest.raises(UsageError, match="states no length"):
         compare((unknown,), to=128)
+
+
+def test_a_period_that_another_pair_overtakes_is_told_beside_it() -> None:
+    old, new = Sequence(32), Sequence(64)
+    blocks: list[dict[str, Any]] = [
+        {
+            "same_place": 1.0, "same_position": 0.0, "neighbour_cosine": None, "copies": 0,
+            "translation_invariance": None, "norm_mean": 1.0, "norm_min": 1.0, "seams": None,
+            "against": None, "turns": {"positions": {"periods": periods, "turns": 2.0}},
+        }
+        for periods in ([32.0, 8.0], [8.0])
+    ]  # fmt: skip
+    for how, other, said in (
+        ("tile", [8.1], "The leading period stays, at 8.1."),
+        ("tile", [32.0, 8.1], "found again in a pair that holds less, 8 before and 8.1 now behind"),
+    ):
+        made: Any = blocks[0] | {"turns": {"positions": {"periods": other, "turns": 2.0}}}
+        before: Any = blocks[1]
+        assert said in " ".join(sentences(how, made, before, old, new, stretched=False))
+
+
+def test_parts_of_a_picture_are_found_as_far_as_rows_keep_their_places() -> None:
+    values = np.random.default_rng(0).normal(size=(16, 8))
+    table = PositionTable(values, Grid(4, 4), "made", Source("made", "made"))
+    made = compare_ways(table, to=(2, 2), ways=("tile", "fourier"))
+    told = {way["how"]: " ".join(way["sentences"]) for way in made.to_dict()["ways"]}
+    assert "found where they were only as far as rows keep their places" in told["fourier"]

@@ -140,7 +140,7 @@ def resize(
     assert how is not None  # noqa: S101 - as checked above
     new = resized(table, to=size, how=how.value)
     if not quiet:
-        say(f"{table.layout} becomes {new.layout}: {how.value}, {new.values.dtype}")
+        say(f"a {table.layout} becomes a {new.layout}, by {how.value}")
     if output is not None:
         refuse_source(table, output)
         write_table(new, output)
@@ -150,7 +150,7 @@ def resize(
             ref, new, into, tensor=tensor, grid=parse_grid(grid), revision=revision, offline=offline
         )
         if not quiet:
-            say(plain("\n".join(told)))
+            say("\n".join(map(plain, told)))
         typer.echo(as_typed(plain(str(into))))
 
 

@@ -143,8 +143,8 @@ def text_windows(
     windows = len(ids) // length
     if windows == 0:
         raise UsageError(
-            f"{path}: it has {len(ids)} tokens, fewer than one context of {length}. Use a longer "
-            "text or shorter contexts."
+            f"{path}: it has {len(ids) or 'no'} token{'' if len(ids) == 1 else 's'}, fewer than "
+            f"one context of {length}. Use a longer text, or shorter contexts."
         )
     windows = min(windows, count or windows)
     contexts = ids[: windows * length].reshape(windows, length)

@@ -298,8 +298,8 @@ def load_preparation(
     except Exception as error:
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UsageError(
-            f"{reference}: nothing beside the model says how it takes pictures ({first}). Leave "
-            "out --images to run it on random pixels."
+            f"{reference}: nothing beside the model says how it takes pictures ({first}). Put "
+            "its preprocessor_config.json there, or leave out --images."
         ) from error
     grey = (image_shape(model) or (3,))[0] == 1
 

@@ -268,7 +268,11 @@ def _substitution(document: Block) -> Iterator[Answer]:
     cost = block["substitutes"][removed][main]
     told = removal(block)
     answer: Verdict = "yes"
-    if cost["kept"] is None:
+    # A divergence is above 0 by any change: what is next to nothing is no loss, however certain.
+    if cost["kept"] is not None and cost["value"] + SURE * cost["error"] < SMALL:
+        answer = "no"
+        told += f": {SURE:.0f} standard errors more would be below {_small(block)}"
+    elif cost["kept"] is None:
         # That no loss was seen is no evidence that there is none: few contexts see nothing.
         answer, why = "cannot tell", block["undefined"]["kept"]
         if cost["error"] is not None and cost["value"] is not None:
@@ -279,7 +283,7 @@ def _substitution(document: Block) -> Iterator[Answer]:
             why += _small(block)
         told += f": {why}"
     yield _made("needed", answer, told, cost["value"], (key(removed),), 0.0)
-    if cost["kept"] is None:
+    if answer != "yes":
         return
     for name, kinds, most in (("few", ("components",), FEW), ("random", ("null",), None)):
         some = [

@@ -153,7 +153,7 @@ def _costs(run: Block, what: str = "way") -> Section:
     rows = []
     for how, block in blocks.items():
         write = with_error if of_text else percent_with_error
-        parts = [cell(part["loss"]) for part in block["parts"]]
+        parts = [cell(part["loss"], ".3f") for part in block["parts"]]
         parts += ["–"] * (len(most) - len(parts))
         rows.append((how, write(block["value"], block["error"]), *parts))
     first = "table" if what == "way" else what

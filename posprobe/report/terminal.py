@@ -116,8 +116,12 @@ def _blocks(strips: list[_Strip], gap: int, width: int) -> list[list[_Strip]]:
     """Share columns out among blocks that fit the line; each begins with the column of names."""
     first, *others = strips
     blocks = [[first]]
+    # Where one block is not enough, names need not be broken to make it fuller.
+    room = 0
+    if _wide(strips, gap) > width:
+        room = max(min(first.most, width // 3) - first.least, 0)
     for strip in others:
-        if len(blocks[-1]) > 1 and _wide([*blocks[-1], strip], gap) > width:
+        if len(blocks[-1]) > 1 and _wide([*blocks[-1], strip], gap) + room > width:
             blocks.append([first])
         blocks[-1].append(strip)
     return blocks

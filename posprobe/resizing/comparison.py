@@ -177,10 +177,10 @@ def compare(
             f"with {names}."
         )
     if not rotations:
+        kind = "the biases of ALiBi" if loaded[0].scheme == "alibi" else "relative biases"
         raise NoPositionTable(
-            f"{loaded[0].name}: it has {loaded[0].scheme} positions and no table that could be "
-            "resized: they depend on distance and hold at any length. "
-            "`posprobe analyze REF --rows 0:N` shows them at N positions."
+            f"{loaded[0].name}: it has {kind} and no table of positions that could "
+            "be resized. `posprobe analyze REF` shows what they are."
         )
     rotary = rotations[0]
     if how is not None or against is not None or isinstance(to, tuple):

@@ -16,6 +16,7 @@ SLIGHT, SHARE = 0.02, 0.05
 KEPT, LOST = 0.9, 0.5
 #: Factor within which a period is kept, or has grown with the table.
 ALIKE = 1.1
+_PARTLY = " only as far as rows keep their places"
 
 
 def sentences(
@@ -44,7 +45,7 @@ def sentences(
         *_copies(new, before, cells),
         *_seams(new),
         *_against(new, layout),
-        _follows(how, old, layout, cells, stretched=stretched),
+        _follows(how, new, old, layout, cells, stretched=stretched),
     )
 
 
@@ -71,7 +72,10 @@ def _continued(old: Layout, layout: Layout) -> str:
         kept = f"The upper left {height} x {width} patches keep their rows"
         more, fewer = layout.size > height * width, old.size > height * width
     else:
-        kept = f"The first {min(old.size, layout.size)} positions keep their rows"
+        few = min(old.size, layout.size)
+        kept = f"The first {few} positions keep their rows"
+        if few == 1:
+            kept = "The first position keeps its row"
         more, fewer = layout.size > old.size, layout.size < old.size
     rest = ["those beyond are made"] * more + ["the rest of the old ones is cut off"] * fewer
     return f"{'; '.join([kept, *rest])}."
@@ -87,6 +91,7 @@ def _periods(
     told: dict[str, list[str]] = {
         "stays": [],
         "changes with the table": [],
+        "is found again in a pair that holds less": [],
         "is not found again": [],
     }
     for axis, (few, many) in sides.items():
@@ -101,7 +106,7 @@ def _periods(
         grown = stretched and many != few
         factors = {"changes with the table": many / few} if grown else {}
         factors["stays"] = 1.0
-        kind, now = next(
+        leads, now = next(
             (
                 (kind, period)
                 for kind, factor in factors.items()
@@ -110,10 +115,14 @@ def _periods(
             ),
             ("is not found again", found[0]),
         )
+        lesser = now != found[0]
+        kind = "is found again in a pair that holds less" if lesser else leads
         change = {
             "stays": f"at {rounded(now)}",
             "changes with the table": f"from {rounded(was)} to {rounded(now)}",
         }.get(kind, f"{rounded(was)} before and {rounded(now)} now")
+        if lesser:
+            change += f" behind {rounded(found[0])}"
         told[kind].append(f"{along}{change}")
     return tuple(
         f"The leading period {kind}, {listed(axes)}." for kind, axes in told.items() if axes
@@ -169,12 +178,16 @@ def _against(new: EffectBlock, layout: Layout) -> tuple[str, ...]:
     return (said,)
 
 
-def _follows(how: str, old: Layout, layout: Layout, cells: str, *, stretched: bool) -> str:
+def _follows(
+    how: str, new: EffectBlock, old: Layout, layout: Layout, cells: str, *, stretched: bool
+) -> str:
     """Say what a model reads out of such a table before it is trained any further."""
     if stretched and isinstance(layout, Grid):
+        place = new["same_place"]
+        kept = place is not None and place >= KEPT
         return (
-            "What follows: parts of a picture are found where they were, and steps from patch to "
-            "patch are of another size than in training."
+            f"What follows: parts of a picture are found where they were{'' if kept else _PARTLY}, "
+            "and steps from patch to patch are of another size than in training."
         )
     if stretched:
         factor = layout.size / old.size

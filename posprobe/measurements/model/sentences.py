@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -118,10 +119,16 @@ ENOUGH = 0.9
 
 
 def with_error(value: float | None, error: float | None) -> str:
-    """Write a number with its standard error, where it has one."""
+    """Write a number with its standard error, where it has one, and as many decimals as that."""
     if value is None:
         return "–"
-    return show(value) if error is None else f"{show(value)} ± {show(error, '.2g')}"
+    if error is None:
+        return show(value)
+    # Of a smaller one the last decimals would not be exact in single precision.
+    if not 1e-6 <= error < 100 or (abs(value) < 5e-4 and error < 5e-4):
+        return f"{show(value)} ± {show(error, '.2g')}"
+    decimals = max(0, 1 - math.floor(math.log10(float(f"{error:.1e}"))))
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
 def percent_with_error(value: float | None, error: float | None) -> str:
