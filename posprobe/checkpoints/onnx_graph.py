@@ -195,7 +195,7 @@ def two_in_a_byte(pairs: NDArray[Any]) -> NDArray[Any]:
     NDArray
         ``[..., 2 m]``.
     """
-    return np.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], -1)
+    return np.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], 2 * pairs.shape[-1])
 
 
 #: Types of tensors that may be codes.
@@ -301,7 +301,7 @@ def _uses(graph: Graph, name: str) -> Iterator[str]:
             if node.op_type in _PASSING and place == 0 and len(waiting) < _MOST_STEPS:
                 waiting += node.output
             elif node.op_type in _GATHERING and place == 0 and _axis(node) == 0:
-                if _is_counted(graph, node.input[1]):
+                if len(node.input) > 1 and _is_counted(graph, node.input[1]):
                     yield f"its rows are gathered by counted positions in {label}"
             elif node.op_type == "EmbedLayerNormalization" and place == 3:
                 yield f"it is the position embedding of {label}"

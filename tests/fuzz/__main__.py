@@ -43,6 +43,7 @@ CLASSES = {
     "headers": 190,
     "arrays": 140,
     "formats": 80,
+    "graphs": 70,
     "configurations": 120,
     "options": 90,
     "text": 90,
