@@ -44,6 +44,7 @@ CLASSES = {
     "arrays": 140,
     "formats": 80,
     "graphs": 70,
+    "blocks": 50,
     "configurations": 120,
     "options": 90,
     "text": 90,

@@ -255,8 +255,9 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
         import gguf
 
         stored = {each.name: each for each in gguf.GGUFReader(place).tensors}[tensor]
-        kind = stored.tensor_type
-        values = stored.data if kind < 2 else gguf.quants.dequantize(stored.data, kind)
+        values = stored.data
+        if values.dtype.kind != "f":
+            values = gguf.quants.dequantize(values, stored.tensor_type)
         return np.asarray(values).reshape([int(size) for size in stored.shape[::-1]])
     import argparse
 
