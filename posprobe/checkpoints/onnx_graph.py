@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import MAX_UNPACKED, TensorInfo
+from posprobe.checkpoints.wire import Damaged
 from posprobe.errors import InvalidTable
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Graph:
         makers: dict[str, onnx.NodeProto] = {}
         waiting = [graph]
         for part in waiting:  # it grows
+            _refuse_bytes(part)
             for tensor in part.initializer:
                 tensors.setdefault(tensor.name, tensor)
             for node in part.node:
@@ -73,6 +75,26 @@ class Graph:
                     waiting += attribute.graphs
         tensors.pop("", None)
         return cls(tensors, users, makers)
+
+
+def _refuse_bytes(graph: onnx.GraphProto) -> None:
+    """Refuse names that are no text: protobuf gives their bytes instead.
+
+    Raises
+    ------
+    Damaged
+        If there is one.
+    """
+    entries = [entry for tensor in graph.initializer for entry in tensor.external_data]
+    names = [
+        *(tensor.name for tensor in graph.initializer),
+        *(text for entry in entries for text in (entry.key, entry.value)),
+    ]
+    for node in graph.node:
+        names += [*node.input, *node.output, node.op_type, node.name]
+        names += [attribute.name for attribute in node.attribute]
+    if not all(isinstance(name, str) for name in names):
+        raise Damaged("a name is no text")
 
 
 @dataclass(frozen=True)
@@ -105,7 +127,7 @@ class Quantised:
     @property
     def name(self) -> str:
         """What to call the quantisation."""
-        blocks = f" in blocks of {self.block}" if self.block else ""
+        blocks = f" in blocks of {self.block}" if self.block > 0 else ""
         return f"{self.dtype}{blocks} with scale and zero point"
 
     def shape_of(self, stored: tuple[int, ...]) -> tuple[int, ...]:
@@ -154,8 +176,8 @@ class Quantised:
         except ValueError as error:
             raise InvalidTable(
                 f"{where}: its scale of shape {list(scale.shape)} and zero point of shape "
-                f"{list(zero.shape)} do not fit it along axis {self.axis}. Use the model before it "
-                "was quantised."
+                f"{list(zero.shape)} do not fit it along axis {self.axis} ({error}). Use the model "
+                "before it was quantised."
             ) from error
         # One rounding of the product, as the operator has it.
         numbers = (codes.astype(np.int64) - offsets).astype(np.float32) * scales
@@ -166,6 +188,8 @@ class Quantised:
 
     def _spread(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         """Lay scales along the axis that they are for."""
+        if self.block < 0:
+            raise ValueError("no block has so few entries")
         if given.size == 1:
             return given.reshape(())
         axis = self.axis + len(shape) if self.axis < 0 else self.axis
@@ -224,7 +248,7 @@ def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str,
                     if gathered and axis > 0:
                         axis = -1  # indices of several axes stand before the width
                     zero = taker.input[2] if len(taker.input) > 2 and taker.input[2] else None
-                    block = max(numbers.get("block_size", 0), 0)
+                    block = numbers.get("block_size", 0)
                     found.setdefault(
                         name, Quantised(taker.input[1], zero, axis, block, _CODES[info.dtype])
                     )

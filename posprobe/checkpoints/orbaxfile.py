@@ -22,6 +22,8 @@ from posprobe.errors import InvalidCheckpoint, PosprobeError
 
 #: Longest name of a parameter, in characters.
 LONGEST = 1000
+#: Chunks of one array: each is looked for on its own, whether it is there or not.
+MOST_CHUNKS = 100_000
 #: What is asked for and refused is asked for once more, and no further.
 _CONTEXT = {"http_request_retries": {"max_retries": 1}}
 
@@ -118,6 +120,12 @@ def _listed(
                 raise InvalidCheckpoint(
                     f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are "
                     "unpacked."
+                )
+            pieces = math.prod(-(-n // max(m, 1)) for n, m in zip(info.shape, chunk, strict=True))
+            if pieces > MOST_CHUNKS:
+                raise InvalidCheckpoint(
+                    f"{info.file}: {info.name} is cut into {pieces} chunks; up to {MOST_CHUNKS} "
+                    "are read."
                 )
             values = np.ascontiguousarray(array.read().result())
         values = values.view(np.uint16) if info.dtype == "BF16" else values.astype(dtype)

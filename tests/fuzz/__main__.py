@@ -45,6 +45,7 @@ CLASSES = {
     "formats": 80,
     "graphs": 70,
     "blocks": 50,
+    "folders": 70,
     "configurations": 120,
     "options": 90,
     "text": 90,
