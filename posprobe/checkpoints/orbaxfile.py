@@ -13,7 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, ShardedTensors, TensorInfo
+from posprobe.checkpoints.base import (
+    FLOATS,
+    MAX_UNPACKED,
+    MOST_CHUNKS,
+    Checkpoint,
+    ShardedTensors,
+    TensorInfo,
+)
 from posprobe.checkpoints.bridge import served
 from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.flaxfile import DTYPES, TRAINING
@@ -22,8 +29,6 @@ from posprobe.errors import InvalidCheckpoint, PosprobeError
 
 #: Longest name of a parameter, in characters.
 LONGEST = 1000
-#: Chunks of one array: each is looked for on its own, whether it is there or not.
-MOST_CHUNKS = 100_000
 #: What is asked for and refused is asked for once more, and no further.
 _CONTEXT = {"http_request_retries": {"max_retries": 1}}
 

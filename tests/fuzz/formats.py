@@ -283,7 +283,7 @@ def _layers(rng: random.Random) -> Case:
             listed[0]["config"]["name"] = bad
         case "deep":
             for _ in range(rng.choice((20, 200))):
-                config = layer("Model", "m", layers=[config], inner=config if _ < 15 else None)
+                config = layer("Model", "m", layers=[config], inner=config if _ < 6 else None)
         case "many":
             listed += [layer("Own", "x", maxlen=8)] * 3000
         case "huge":
