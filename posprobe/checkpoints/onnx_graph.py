@@ -7,7 +7,7 @@ of Whisper's encoder is called ``onnx::Add_375``. How a tensor is used does.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 #: Nodes that are looked at on the way from one tensor to its users, and back from indices.
 _MOST_STEPS = 1000
+#: Nodes that are looked at on all such ways of a model together: one of a thousand layers takes a
+#: tenth of them.
+_ALL_STEPS = 1_000_000
+#: Inputs of one node that are looked at.
+_MOST_INPUTS = 64
 #: What leaves the rows of a table as they are.
 _PASSING = {"Cast", "DequantizeLinear", "Identity", "Slice", "Squeeze", "Unsqueeze"}
 #: What takes its numbers from its first input, and places or sizes from the others.
@@ -46,11 +51,14 @@ class Graph:
         Initialisers and constants by name.
     users, makers
         The nodes that take a value, and the one that gives it, by the value's name.
+    steps
+        One for each node that may still be looked at.
     """
 
     tensors: Mapping[str, onnx.TensorProto]
     users: Mapping[str, list[onnx.NodeProto]]
     makers: Mapping[str, onnx.NodeProto]
+    steps: Iterator[int] = field(default_factory=lambda: iter(range(_ALL_STEPS)))
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> Graph:
@@ -232,13 +240,13 @@ def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str,
     for name, info in tensors.items():
         if info.dtype not in _CODES or len(info.shape) < 2:
             continue
-        for node in graph.users.get(name, ()):
+        for node in graph.users.get(name, ())[:_MOST_STEPS]:
             if node.op_type == "GatherBlockQuantized" and len(node.input) > 2:
                 if node.input[0] == name:
                     found.setdefault(name, _gathered_blocks(node, info.dtype))
                 continue
             gathered = node.op_type == "Gather" and node.input[0] == name and node.output
-            takers = graph.users.get(node.output[0], ()) if gathered else (node,)
+            takers = graph.users.get(node.output[0], ())[:_MOST_STEPS] if gathered else (node,)
             for taker in takers:
                 if taker.op_type == "DequantizeLinear" and len(taker.input) > 1:
                     if not gathered and taker.input[0] != name:
@@ -319,8 +327,10 @@ def _uses(graph: Graph, name: str) -> Iterator[str]:
     """Yield how a tensor is used, where that is a use of positions."""
     waiting = [name]
     for value in waiting:  # it grows
-        for node in islice(graph.users.get(value, ()), _MOST_STEPS):
-            place = list(node.input).index(value)
+        for node, _ in zip(graph.users.get(value, ())[:_MOST_STEPS], graph.steps, strict=False):
+            if value not in (inputs := list(node.input[:_MOST_INPUTS])):
+                continue
+            place = inputs.index(value)
             label = node.name or f"{node.op_type} that gives {next(iter(node.output), '')}"
             if node.op_type in _PASSING and place == 0 and len(waiting) < _MOST_STEPS:
                 waiting += node.output
@@ -345,12 +355,12 @@ def _back(graph: Graph, value: str, stop: set[str], moving: Container[str] = ())
     Nothing is looked for behind the nodes ``stop``; behind the nodes ``moving`` only the numbers
     that they move.
     """
-    waiting, seen = [value], {value}
-    for name in islice(iter(waiting), _MOST_STEPS):  # it grows
+    waiting, seen = [value], {value}  # they grow
+    for name, _ in zip(islice(iter(waiting), _MOST_STEPS), graph.steps, strict=False):
         yield name
         node = graph.makers.get(name)
         if node is not None and node.op_type not in stop:
-            inputs = node.input[:1] if node.op_type in moving else node.input
+            inputs = node.input[: 1 if node.op_type in moving else _MOST_INPUTS]
             new = [other for other in inputs if other and other not in seen]
             seen.update(new)
             waiting += new

@@ -289,5 +289,5 @@ def prepare() -> None:
 
     import posprobe.checkpoints.gguf
 
-    assert gguf.GGUFReader
+    assert callable(gguf.GGUFReader)
     assert posprobe.checkpoints.gguf.MAGIC

@@ -20,7 +20,15 @@ FORMATS = Path(__file__).parents[1] / "data" / "formats"
 CLIP = "text_model.embeddings.position_embedding.weight"
 WPE = "layers/position_embedding/vars/0"
 #: What may stand where a file or a folder should.
-_SPECIAL = ("fifo", "folder", "absent", "link outside", "link .", "link /dev/zero")
+_SPECIAL = (
+    "fifo",
+    "sparse 9999999999",
+    "folder",
+    "absent",
+    "link outside",
+    "link .",
+    "link /dev/zero",
+)
 
 
 def make(rng: random.Random) -> Case:
@@ -397,7 +405,7 @@ def _shards(rng: random.Random) -> Case:
             index = changed if isinstance(changed, dict) else {"x": changed}
             expected = "any"
         case "outside":
-            bad = rng.choice(
+            bad: Any = rng.choice(
                 ("../secret.weights.h5", "/etc/passwd", "a/b.weights.h5", "..", "x\x1b.weights.h5",
                  "model_00000.safetensors", ".weights.h5", "", 7, None, ["../x.weights.h5"], [[]],
                  {"a": "b"}, "model_00009.weights.h5", "x" * 5000 + ".weights.h5")
@@ -438,5 +446,5 @@ def prepare() -> None:
     import posprobe.checkpoints.pipeline
 
     assert h5py.version
-    assert tensorstore.open
+    assert callable(tensorstore.open)
     assert posprobe.checkpoints.pipeline.INDEX

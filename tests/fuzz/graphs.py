@@ -223,7 +223,7 @@ def _blocks(rng: random.Random) -> Case:
 
     width = 32
     data = _codes(rng, "uint8", ROWS, width // 2)
-    attributes = {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}
+    attributes: dict[str, Any] = {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}
     changed = rng.choice((*attributes, "scale", "zero", "indices"))
     scale: Any = np.full((ROWS, 2), 0.1, "f4")
     zero: Any = _codes(rng, "uint8", ROWS, 1)
@@ -366,5 +366,5 @@ def prepare() -> None:
 
     import posprobe.checkpoints.onnx
 
-    assert onnx.reference.ReferenceEvaluator
-    assert posprobe.checkpoints.onnx.open_onnx
+    assert callable(onnx.reference.ReferenceEvaluator)
+    assert callable(posprobe.checkpoints.onnx.open_onnx)
