@@ -553,6 +553,14 @@ def test_ten_thousand_layers_and_as_many_weights_are_matched() -> None:
                                               "layers/own_6")  # fmt: skip
 
 
+def test_arrays_under_the_name_of_pieces_are_kept_where_nothing_was_cut(tmp_path: Path) -> None:
+    whole = array([2], "float32", bytes(8))
+    cut = {"__msgpack_chunked_array__": True, "shape": {"0": 2}, "chunks": {"0": whole}}
+    path = tmp_path / "x.msgpack"
+    path.write_bytes(msgpack.packb({"a": {"chunks": {"0": whole}}, "chunks": {"b": cut}}))
+    assert set(open_local(path).tensors) == {"a/chunks/0", "chunks/b"}
+
+
 # --- what is touched -----------------------------------------------------------------------------
 
 
