@@ -7,6 +7,7 @@ known numbers (``tools/format_samples.py``).
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import tracemalloc
@@ -27,6 +28,8 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.checkpoints import hdf5file, open_local
+from posprobe.checkpoints.base import TensorInfo
+from posprobe.checkpoints.keras_config import position_layers
 from posprobe.errors import InvalidCheckpoint
 from posprobe.families import inspect
 from posprobe.layouts import Grid
@@ -488,6 +491,74 @@ def test_flax_values_of_every_kind_are_passed_over(tmp_path: Path) -> None:
     # The same as what the format's own library unpacks.
     told = msgpack.unpackb(path.read_bytes(), strict_map_key=False)["wpe"]["embedding"].data
     assert msgpack.unpackb(told)[2] == values.tobytes()
+
+
+def test_a_table_in_millions_of_chunks_is_refused(tmp_path: Path) -> None:
+    # Both libraries keep a record of each chunk, written or not.
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("wpe/embedding", (4096, 64), "f4", chunks=(1, 1))
+    with pytest.raises(InvalidCheckpoint, match=r"262144 chunks"):
+        open_local(tmp_path / "x.h5").read("wpe/embedding")
+    folder = shutil.copytree(FOLDER / "orbax_zarr", tmp_path / "orbax")
+    name = "params.bert.embeddings.position_embeddings.embedding"
+    about = json.loads((folder / name / ".zarray").read_text())
+    about |= {"shape": [4096, 64], "chunks": [1, 1]}
+    (folder / name / ".zarray").write_text(json.dumps(about))
+    with pytest.raises(InvalidCheckpoint, match=r"262144 chunks"):
+        open_local(folder).read(name.replace(".", "/"))
+
+
+@pytest.mark.parametrize("file", ["0.0", ".zarray"])
+def test_a_pipe_or_a_hole_in_an_orbax_folder_is_refused(file: str, tmp_path: Path) -> None:
+    # TensorStore would wait for the pipe, and take as much memory as the hole is long.
+    name = "params.bert.embeddings.position_embeddings.embedding"
+    for kind in ("pipe", "hole", "device"):
+        folder = shutil.copytree(FOLDER / "orbax_zarr", tmp_path / kind)
+        place = folder / name / file
+        place.unlink()
+        if kind == "pipe":
+            os.mkfifo(place)
+        elif kind == "device":
+            place.symlink_to("/dev/zero")
+        else:
+            with place.open("wb") as stream:
+                stream.truncate(2**34)
+        with pytest.raises(InvalidCheckpoint, match="no regular file"):
+            open_local(folder).read(name.replace(".", "/"))
+
+
+def test_a_table_in_many_compressed_chunks_is_read(tmp_path: Path) -> None:
+    # More bytes than are let through unseen, in chunks that were once searched one by one.
+    values = np.random.default_rng(0).standard_normal((5000, 60)).astype(np.float32)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("wpe", data=values, chunks=(5, 3), compression="gzip")
+    assert (tmp_path / "x.h5").stat().st_size > 2**30 // 1032
+    np.testing.assert_array_equal(open_local(tmp_path / "x.h5").read("wpe").values, values)
+
+
+def test_ten_thousand_layers_and_as_many_weights_are_matched() -> None:
+    layers = [{"class_name": "Own", "config": {"name": f"l{n}", "maxlen": 8, "seq_len": 9}}
+              for n in range(10_000)]  # fmt: skip
+    tensors = {
+        name: TensorInfo(name, (rows, 4), "F32", "")
+        for n in range(10_000)
+        for name, rows in ((f"layers/own_{n}/vars/0", 7), (f"layers/own_{n}/deep/vars/0", 6))
+    }
+    tensors |= {f"layers/own_5/{part}": TensorInfo(part, (8, 4), "F32", "") for part in "ab"}
+    tensors["layers/own_6/x/y"] = TensorInfo("layers/own_6/x/y", (8, 4), "F32", "")
+    config = {"class_name": "Model", "config": {"layers": layers}}
+    found = position_layers(config, tensors)
+    assert list(found) == ["layers/own_6/x/y"]  # of own_5 two fit
+    assert found["layers/own_6/x/y"].endswith("with 8 rows, maxlen of a layer Own called l6 at "
+                                              "layers/own_6")  # fmt: skip
+
+
+def test_arrays_under_the_name_of_pieces_are_kept_where_nothing_was_cut(tmp_path: Path) -> None:
+    whole = array([2], "float32", bytes(8))
+    cut = {"__msgpack_chunked_array__": True, "shape": {"0": 2}, "chunks": {"0": whole}}
+    path = tmp_path / "x.msgpack"
+    path.write_bytes(msgpack.packb({"a": {"chunks": {"0": whole}}, "chunks": {"b": cut}}))
+    assert set(open_local(path).tensors) == {"a/chunks/0", "chunks/b"}
 
 
 # --- what is touched -----------------------------------------------------------------------------

@@ -489,3 +489,10 @@ def test_without_the_package_blocks_name_the_extra(
         pp.load(path)
     (item,) = inspect(path)
     assert item["quantisation"] == "Q8_0"
+
+
+def test_more_tensors_than_any_model_has_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.gguf"
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 100_001, 0) + bytes(3_000_000))
+    with pytest.raises(InvalidCheckpoint, match=r"100001 tensors are announced"):
+        open_local(path)

@@ -16,8 +16,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import posprobe as pp
 from posprobe.checkpoints import open_local
+from posprobe.checkpoints.base import TensorInfo
 from posprobe.checkpoints.files import LocalFiles
 from posprobe.checkpoints.onnx import read_onnx
+from posprobe.checkpoints.onnx_graph import Graph, find_positions
 from posprobe.errors import InvalidCheckpoint, InvalidTable, PosprobeError
 from posprobe.families import inspect
 
@@ -262,6 +264,21 @@ def test_every_float_format_is_read_raw_and_typed(dtype: str, tmp_path: Path) ->
         onnx.save(helper.make_model(graph), tmp_path / f"{name}.onnx")
         stored = open_local(tmp_path / f"{name}.onnx").read("pos_embed")
         assert np.array_equal(stored.values.astype(np.float64), values.astype(np.float64))
+
+
+def test_a_graph_in_which_the_search_never_ends_is_given_up() -> None:
+    # Thousands of nodes back from each of thousands of additions.
+    chain = [helper.make_node("Identity", [f"v{n}"], [f"v{n + 1}"]) for n in range(3000)]
+    tables = [numpy_helper.from_array(TABLE, f"t{n}") for n in range(10)]
+    nodes = [
+        helper.make_node("Add", [f"v{2000 + n}", table.name], [f"{table.name}y{n}"])
+        for table in tables
+        for n in range(300)
+    ]
+    graph = Graph.of(helper.make_graph([*chain, *nodes], "graph", [], [], tables))
+    tensors = {table.name: TensorInfo(table.name, TABLE.shape, "F32", "") for table in tables}
+    assert find_positions(graph, tensors, lambda _: None) == {}
+    assert next(graph.steps, None) is None
 
 
 # --- quantised ---

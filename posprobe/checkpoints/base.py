@@ -20,6 +20,8 @@ FLOATS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "
 #: Bytes to which a compressed or repeated tensor is unpacked in memory at most: 1 GiB. A few bytes
 #: can stand for any number of them; what is stored byte by byte is mapped, and has no such limit.
 MAX_UNPACKED = 2**30
+#: Chunks of one array: each is looked for on its own, whether it is there or not.
+MOST_CHUNKS = 100_000
 
 
 @dataclass(frozen=True)

@@ -217,9 +217,10 @@ def _joined(
         if not parts or count != math.prod(shape) or len({part.dtype for part in parts}) > 1:
             raise ValueError(f"{name!r}: pieces of {count} numbers for shape {list(shape)}")
         joined[name] = shape, parts[0].dtype, tuple(parts)
-    inside = tuple(f"{name}/chunks/" for name in joined)
+    cut = set(joined)
     for name, item in found.items():
-        if isinstance(item, _Array) and not (inside and name.startswith(inside)):
+        above = (name[: place.start()] for place in re.finditer("(?=/chunks/)", name))
+        if isinstance(item, _Array) and not any(part in cut for part in above):
             joined[name] = item.shape, item.dtype, (item,)
     return {name: item for name, item in joined.items() if not TRAINING.match(name)}
 

@@ -24,7 +24,7 @@ MAGIC = b"GGUF"
 MAX_HEADER = 100_000_000
 #: Longest list of numbers that is kept of the settings; a vocabulary's scores are longer.
 _MOST_KEPT = 4096
-_MOST_DIMENSIONS = 8
+_MOST_DIMENSIONS, _MOST_ENTRIES = 8, 100_000
 #: Kinds of settings by their number: how Python's struct calls them. 8 is text, 9 an array.
 _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
@@ -95,7 +95,8 @@ def parse_header(read: Read, size: int, file: str) -> tuple[dict[str, TensorInfo
         )
     tensor_count, setting_count = cursor.number("Q"), cursor.number("Q")
     # The shortest entries: an empty name, a kind and one byte; an empty name and no sizes.
-    if 13 * setting_count + 24 * tensor_count > size:
+    too_many = max(tensor_count, setting_count) > _MOST_ENTRIES
+    if too_many or 13 * setting_count + 24 * tensor_count > size:
         raise cursor.damaged(f"{setting_count} settings and {tensor_count} tensors are announced")
     settings: dict[str, Any] = {}
     for _ in range(setting_count):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, MOST_CHUNKS, Checkpoint, TensorInfo
 from posprobe.checkpoints.files import (
     Content,
     Files,
@@ -273,13 +273,21 @@ def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
     stored = dataset.id.get_storage_size()
     if max(size, chunk) > max(MAX_UNPACKED, 0 if filters else stored):
         raise ValueError(f"{stored} bytes stand for {max(size, chunk)}; up to {MAX_UNPACKED} may")
+    sizes = zip(dataset.shape, dataset.chunks or (), strict=False)
+    pieces = math.prod(-(-n // max(m, 1)) for n, m in sizes)
+    if pieces > MOST_CHUNKS:
+        raise ValueError(f"it is cut into {pieces} chunks; up to {MOST_CHUNKS} are read")
     if not set(filters) & {_DEFLATE, _LZF} or stored * _RATIO <= MAX_UNPACKED:
         return
     # What is unpacked grows with what a chunk says of itself, whatever the dataset promises.
-    for number in range(dataset.id.get_num_chunks()):
-        piece = dataset.id.get_chunk_info(number)
-        if piece.size * _RATIO <= MAX_UNPACKED:
-            continue
+    large: list[Any] = []
+
+    def look(piece: Any) -> None:
+        if piece.size * _RATIO > MAX_UNPACKED:
+            large.append(piece)
+
+    dataset.id.chunk_iter(look)  # asked for one by one, each is searched from the first
+    for piece in large:
         raw = dataset.id.read_direct_chunk(piece.chunk_offset)[1]
         if filters[-1] != _DEFLATE or len(zlib.decompressobj().decompress(raw, chunk + 1)) > chunk:
             raise ValueError(f"a chunk of {piece.size} bytes unpacks to more than {chunk}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from posprobe.checkpoints.base import TensorInfo
@@ -55,35 +56,43 @@ def position_layers(config: Mapping[str, Any], tensors: Mapping[str, TensorInfo]
         Name of the tensor to a few words that say why; the last is the layer's path.
     """
     found: dict[str, str] = {}
-    layers = list(_walk(config, ""))
+    layers = list(islice(_walk(config, ""), _MOST))
     for layer in layers:
         own = _TABLES.get(layer.kind, "")
         place = f"{layer.path}/{own}".lstrip("/")
         if own and place in tensors:
             found[place] = f"it is the table of a layer {layer.kind} called {_told(layer)}"
     known = set(found)
+    below = _below({layer.path for layer in layers}, tensors)
     for layer in layers:
         for key in _LENGTHS:
             rows = layer.config.get(key)
             if layer.kind in _TABLES or type(rows) is not int or rows < 2:
                 continue
-            fits = [
-                name
-                for name, info in tensors.items()
-                if _is_below(name, layer.path) and _rows(info.shape) == rows
-            ]
-            if len(fits) == 1 and fits[0] not in known:
+            fits = below.get((layer.path, rows))
+            if fits and fits not in known:
                 why = f"its shape alone fits, with {rows} rows, {key} of a layer {layer.kind}"
-                found.setdefault(fits[0], f"{why} called {_told(layer)}")
+                found.setdefault(fits, f"{why} called {_told(layer)}")
+    return found
+
+
+def _below(
+    paths: Container[str], tensors: Mapping[str, TensorInfo]
+) -> dict[tuple[str, int], str | None]:
+    """Find the one table of so many rows below each path; None where there are several."""
+    found: dict[tuple[str, int], str | None] = {}
+    for name, info in tensors.items():
+        rows = _rows(info.shape)
+        parts = name.split("/")
+        if rows is not None:
+            for length in range(len(parts)):
+                if (path := "/".join(parts[:length])) in paths:
+                    found[path, rows] = None if (path, rows) in found else name
     return found
 
 
 def _told(layer: _Layer) -> str:
     return " ".join(filter(None, (layer.name[:80], layer.path and f"at {layer.path}")))
-
-
-def _is_below(name: str, path: str) -> bool:
-    return not path or name.startswith(f"{path}/")
 
 
 def _rows(shape: tuple[int, ...]) -> int | None:

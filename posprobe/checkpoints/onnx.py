@@ -21,7 +21,7 @@ from posprobe.checkpoints.files import Files, LocalFiles
 from posprobe.checkpoints.local import parse_json, read_small
 from posprobe.checkpoints.onnx_graph import Graph, find_positions, find_quantised, two_in_a_byte
 from posprobe.checkpoints.wire import Damaged, places
-from posprobe.errors import InvalidCheckpoint
+from posprobe.errors import InvalidCheckpoint, InvalidTable
 from posprobe.progress import importing
 from posprobe.quantisation import Quantisation
 
@@ -43,6 +43,8 @@ _WITHIN: Mapping[str, Mapping[int, str]] = {
 _NUMBERS, _RAW = (4, 5, 7, 9, 10, 11), 9
 #: The field of a tensor for documentation; in the copy it says which tensor this stands for.
 _NOTE = 12
+#: The field of a model for the versions of its operators.
+_OPSET = 8
 _EXTERNAL = 1
 _DTYPES = {
     1: "F32", 11: "F64", 10: "F16", 16: "BF16", 7: "I64", 6: "I32", 5: "I16", 3: "I8", 2: "U8",
@@ -122,7 +124,15 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
         info: TensorInfo, data: bytes | memoryview[int]
     ) -> tuple[NDArray[np.floating[Any]], float]:
         codes = stored[info.name]
-        return quantised[codes.name].values(_array(codes, data), values, info)
+        how = quantised[codes.name]
+        zero = found.get(how.zero or "")
+        if zero is not None and zero.dtype != codes.dtype:
+            raise InvalidTable(
+                f"{info.file}: tensor {info.name}, shape {list(info.shape)}, is stored as "
+                f"{codes.dtype} and its zero point as {zero.dtype}: the operator wants one type. "
+                "Use the model before it was quantised."
+            )
+        return how.values(_array(codes, data), values, info)
 
     def rows_of(info: TensorInfo) -> NDArray[Any] | None:
         width, stop = _size(info) // info.shape[-2], min(info.shape[-2], 3)
@@ -184,7 +194,7 @@ class _Copy:
             if wire == 2 and number in within:
                 content = self.of(within[number], begin, end, depth + 1)
                 parts += [_tag(number, wire), _number(len(content)), content]
-            elif kind != "model":  # opsets, functions and metadata are not needed
+            elif kind != "model" or number == _OPSET:  # functions and metadata are not needed
                 parts.append(self._kept(last, end))
             last = end
         return b"".join(parts)
@@ -229,6 +239,11 @@ def _info(key: str, tensor: onnx.TensorProto, copy: _Copy, file: str) -> TensorI
             f"{file}: tensor {key[:80]!r} has the impossible shape {list(shape)[:8]}. The file is "
             "damaged: download it again."
         )
+    if tensor.HasField("segment"):
+        raise InvalidCheckpoint(
+            f"{file}: tensor {key[:80]!r} is a piece of a larger one, which neither this nor the "
+            "onnx package reads. Export the model again."
+        )
     dtype = _DTYPES.get(tensor.data_type, f"ONNX's type {tensor.data_type}")
     info = TensorInfo(key, shape, dtype, file)
     if tensor.data_location != _EXTERNAL:
@@ -244,8 +259,7 @@ def _info(key: str, tensor: onnx.TensorProto, copy: _Copy, file: str) -> TensorI
             "file in the model's folder. It was not opened."
         )
     try:
-        start = int(stated.get("offset", "0") or 0)
-        length = int(stated.get("length", "0") or 0)
+        start, length = int(stated.get("offset", "0")), int(stated.get("length", "0"))
     except ValueError:
         start = length = -1
     expected = _size(info)

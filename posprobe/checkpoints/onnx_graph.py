@@ -7,7 +7,7 @@ of Whisper's encoder is called ``onnx::Add_375``. How a tensor is used does.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import MAX_UNPACKED, TensorInfo
+from posprobe.checkpoints.wire import Damaged
 from posprobe.errors import InvalidTable
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 
 #: Nodes that are looked at on the way from one tensor to its users, and back from indices.
 _MOST_STEPS = 1000
+#: Nodes that are looked at on all such ways of a model together: one of a thousand layers takes a
+#: tenth of them.
+_ALL_STEPS = 1_000_000
+#: Inputs of one node that are looked at.
+_MOST_INPUTS = 64
 #: What leaves the rows of a table as they are.
 _PASSING = {"Cast", "DequantizeLinear", "Identity", "Slice", "Squeeze", "Unsqueeze"}
 #: What takes its numbers from its first input, and places or sizes from the others.
@@ -45,11 +51,14 @@ class Graph:
         Initialisers and constants by name.
     users, makers
         The nodes that take a value, and the one that gives it, by the value's name.
+    steps
+        One for each node that may still be looked at.
     """
 
     tensors: Mapping[str, onnx.TensorProto]
     users: Mapping[str, list[onnx.NodeProto]]
     makers: Mapping[str, onnx.NodeProto]
+    steps: Iterator[int] = field(default_factory=lambda: iter(range(_ALL_STEPS)))
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> Graph:
@@ -59,6 +68,7 @@ class Graph:
         makers: dict[str, onnx.NodeProto] = {}
         waiting = [graph]
         for part in waiting:  # it grows
+            _refuse_bytes(part)
             for tensor in part.initializer:
                 tensors.setdefault(tensor.name, tensor)
             for node in part.node:
@@ -73,6 +83,26 @@ class Graph:
                     waiting += attribute.graphs
         tensors.pop("", None)
         return cls(tensors, users, makers)
+
+
+def _refuse_bytes(graph: onnx.GraphProto) -> None:
+    """Refuse names that are no text: protobuf gives their bytes instead.
+
+    Raises
+    ------
+    Damaged
+        If there is one.
+    """
+    entries = [entry for tensor in graph.initializer for entry in tensor.external_data]
+    names = [
+        *(tensor.name for tensor in graph.initializer),
+        *(text for entry in entries for text in (entry.key, entry.value)),
+    ]
+    for node in graph.node:
+        names += [*node.input, *node.output, node.op_type, node.name]
+        names += [attribute.name for attribute in node.attribute]
+    if not all(isinstance(name, str) for name in names):
+        raise Damaged("a name is no text")
 
 
 @dataclass(frozen=True)
@@ -105,7 +135,7 @@ class Quantised:
     @property
     def name(self) -> str:
         """What to call the quantisation."""
-        blocks = f" in blocks of {self.block}" if self.block else ""
+        blocks = f" in blocks of {self.block}" if self.block > 0 else ""
         return f"{self.dtype}{blocks} with scale and zero point"
 
     def shape_of(self, stored: tuple[int, ...]) -> tuple[int, ...]:
@@ -154,8 +184,8 @@ class Quantised:
         except ValueError as error:
             raise InvalidTable(
                 f"{where}: its scale of shape {list(scale.shape)} and zero point of shape "
-                f"{list(zero.shape)} do not fit it along axis {self.axis}. Use the model before it "
-                "was quantised."
+                f"{list(zero.shape)} do not fit it along axis {self.axis} ({error}). Use the model "
+                "before it was quantised."
             ) from error
         # One rounding of the product, as the operator has it.
         numbers = (codes.astype(np.int64) - offsets).astype(np.float32) * scales
@@ -166,6 +196,8 @@ class Quantised:
 
     def _spread(self, given: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         """Lay scales along the axis that they are for."""
+        if self.block < 0:
+            raise ValueError("no block has so few entries")
         if given.size == 1:
             return given.reshape(())
         axis = self.axis + len(shape) if self.axis < 0 else self.axis
@@ -195,7 +227,7 @@ def two_in_a_byte(pairs: NDArray[Any]) -> NDArray[Any]:
     NDArray
         ``[..., 2 m]``.
     """
-    return np.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], -1)
+    return np.stack([pairs & 15, pairs >> 4], -1).reshape(*pairs.shape[:-1], 2 * pairs.shape[-1])
 
 
 #: Types of tensors that may be codes.
@@ -208,13 +240,13 @@ def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str,
     for name, info in tensors.items():
         if info.dtype not in _CODES or len(info.shape) < 2:
             continue
-        for node in graph.users.get(name, ()):
+        for node in graph.users.get(name, ())[:_MOST_STEPS]:
             if node.op_type == "GatherBlockQuantized" and len(node.input) > 2:
                 if node.input[0] == name:
                     found.setdefault(name, _gathered_blocks(node, info.dtype))
                 continue
             gathered = node.op_type == "Gather" and node.input[0] == name and node.output
-            takers = graph.users.get(node.output[0], ()) if gathered else (node,)
+            takers = graph.users.get(node.output[0], ())[:_MOST_STEPS] if gathered else (node,)
             for taker in takers:
                 if taker.op_type == "DequantizeLinear" and len(taker.input) > 1:
                     if not gathered and taker.input[0] != name:
@@ -224,7 +256,7 @@ def find_quantised(graph: Graph, tensors: Mapping[str, TensorInfo]) -> dict[str,
                     if gathered and axis > 0:
                         axis = -1  # indices of several axes stand before the width
                     zero = taker.input[2] if len(taker.input) > 2 and taker.input[2] else None
-                    block = max(numbers.get("block_size", 0), 0)
+                    block = numbers.get("block_size", 0)
                     found.setdefault(
                         name, Quantised(taker.input[1], zero, axis, block, _CODES[info.dtype])
                     )
@@ -295,13 +327,15 @@ def _uses(graph: Graph, name: str) -> Iterator[str]:
     """Yield how a tensor is used, where that is a use of positions."""
     waiting = [name]
     for value in waiting:  # it grows
-        for node in islice(graph.users.get(value, ()), _MOST_STEPS):
-            place = list(node.input).index(value)
+        for node, _ in zip(graph.users.get(value, ())[:_MOST_STEPS], graph.steps, strict=False):
+            if value not in (inputs := list(node.input[:_MOST_INPUTS])):
+                continue
+            place = inputs.index(value)
             label = node.name or f"{node.op_type} that gives {next(iter(node.output), '')}"
             if node.op_type in _PASSING and place == 0 and len(waiting) < _MOST_STEPS:
                 waiting += node.output
             elif node.op_type in _GATHERING and place == 0 and _axis(node) == 0:
-                if _is_counted(graph, node.input[1]):
+                if len(node.input) > 1 and _is_counted(graph, node.input[1]):
                     yield f"its rows are gathered by counted positions in {label}"
             elif node.op_type == "EmbedLayerNormalization" and place == 3:
                 yield f"it is the position embedding of {label}"
@@ -321,12 +355,12 @@ def _back(graph: Graph, value: str, stop: set[str], moving: Container[str] = ())
     Nothing is looked for behind the nodes ``stop``; behind the nodes ``moving`` only the numbers
     that they move.
     """
-    waiting, seen = [value], {value}
-    for name in islice(iter(waiting), _MOST_STEPS):  # it grows
+    waiting, seen = [value], {value}  # they grow
+    for name, _ in zip(islice(iter(waiting), _MOST_STEPS), graph.steps, strict=False):
         yield name
         node = graph.makers.get(name)
         if node is not None and node.op_type not in stop:
-            inputs = node.input[:1] if node.op_type in moving else node.input
+            inputs = node.input[: 1 if node.op_type in moving else _MOST_INPUTS]
             new = [other for other in inputs if other and other not in seen]
             seen.update(new)
             waiting += new

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
@@ -13,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, ShardedTensors, TensorInfo
+from posprobe.checkpoints.base import (
+    FLOATS,
+    MAX_UNPACKED,
+    MOST_CHUNKS,
+    Checkpoint,
+    ShardedTensors,
+    TensorInfo,
+)
 from posprobe.checkpoints.bridge import served
 from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.flaxfile import DTYPES, TRAINING
@@ -36,8 +44,33 @@ def open_orbax(path: Path) -> Checkpoint:
     """
     folder, tree = path.parent, parse_json(read_small(path), path.name)
     together = (folder / "manifest.ocdbt").is_file()
-    place = {"driver": "file", "path": f"{folder.resolve()}/"}
-    return _listed(tree, path.name, lambda: nullcontext(place), together=together)
+
+    def base(place: str) -> AbstractContextManager[dict[str, Any]]:
+        _refuse_odd_files(
+            folder if together else folder / place, None if together else MAX_UNPACKED
+        )
+        return nullcontext({"driver": "file", "path": f"{folder.resolve()}/"})
+
+    return _listed(tree, path.name, base, together=together)
+
+
+def _refuse_odd_files(folder: Path, most: int | None) -> None:
+    """Refuse what TensorStore would wait for without end, or read into memory whatever its size.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If below the folder there is what is no regular file, a link to a folder, or a file of more
+        than ``most`` bytes.
+    """
+    for above, folders, files in os.walk(folder):
+        linked = [name for name in folders if Path(above, name).is_symlink()]
+        for path in (Path(above, name) for name in (*linked, *files)):
+            if not path.is_file() or (most is not None and path.stat().st_size > most):
+                raise InvalidCheckpoint(
+                    f"{path}: it is no regular file, or longer than {MAX_UNPACKED} bytes, and no "
+                    "part of a table. Copy the whole folder again."
+                )
 
 
 def read_orbax(files: Files, name: str) -> Checkpoint:
@@ -52,7 +85,7 @@ def read_orbax(files: Files, name: str) -> Checkpoint:
     tree = parse_json(bytes(files.read(name, 0, MAX_JSON)), name)
 
     @contextmanager
-    def base() -> Iterator[dict[str, Any]]:
+    def base(_: str) -> Iterator[dict[str, Any]]:
         with served(files, folder) as (url, path):
             yield {"driver": "http", "base_url": url, "path": path}
 
@@ -62,11 +95,11 @@ def read_orbax(files: Files, name: str) -> Checkpoint:
 def _listed(
     tree: dict[str, Any],
     file: str,
-    base: Callable[[], AbstractContextManager[dict[str, Any]]],
+    base: Callable[[str], AbstractContextManager[dict[str, Any]]],
     *,
     together: bool,
 ) -> Checkpoint:
-    """Describe the parameters of a list; ``base`` is where TensorStore finds the folder."""
+    """Describe the parameters of a list; ``base`` says where the folder of one is."""
     driver = "zarr3" if tree.get("use_zarr3") else "zarr"
     try:
         places = {
@@ -90,7 +123,7 @@ def _listed(
     def opened(name: str) -> Iterator[Any]:
         import tensorstore
 
-        with base() as stored:
+        with base(places[name]) as stored:
             place = f"{places[name]}/"
             if together:
                 store = {"driver": "ocdbt", "base": stored, "path": place}
@@ -118,6 +151,12 @@ def _listed(
                 raise InvalidCheckpoint(
                     f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are "
                     "unpacked."
+                )
+            pieces = math.prod(-(-n // max(m, 1)) for n, m in zip(info.shape, chunk, strict=True))
+            if pieces > MOST_CHUNKS:
+                raise InvalidCheckpoint(
+                    f"{info.file}: {info.name} is cut into {pieces} chunks; up to {MOST_CHUNKS} "
+                    "are read."
                 )
             values = np.ascontiguousarray(array.read().result())
         values = values.view(np.uint16) if info.dtype == "BF16" else values.astype(dtype)

@@ -42,7 +42,10 @@ from fuzz.runner import Runner, runner  # noqa: E402
 CLASSES = {
     "headers": 190,
     "arrays": 140,
-    "formats": 80,
+    "formats": 100,
+    "graphs": 70,
+    "blocks": 50,
+    "folders": 70,
     "configurations": 120,
     "options": 90,
     "text": 90,

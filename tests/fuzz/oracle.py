@@ -249,6 +249,16 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
             tree = tree[part]
         shape, dtype, data = msgpack.unpackb(tree.data)
         return np.frombuffer(data, dtype).reshape(shape)
+    if place.suffix == ".onnx":
+        return _onnx(place, tensor)
+    if place.suffix == ".gguf":
+        import gguf
+
+        stored = {each.name: each for each in gguf.GGUFReader(place).tensors}[tensor]
+        values = stored.data
+        if values.dtype.kind != "f":
+            values = gguf.quants.dequantize(values, stored.tensor_type)
+        return np.asarray(values).reshape([int(size) for size in stored.shape[::-1]])
     import argparse
 
     import torch
@@ -256,6 +266,28 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
     with torch.serialization.safe_globals([argparse.Namespace]):
         content = torch.load(place, map_location="cpu", weights_only=True, mmap=False)
     return np.asarray(content[tensor].detach().to_dense().to(torch.float64).numpy())
+
+
+def _onnx(place: Path, tensor: str) -> NDArray[Any]:
+    """Read a table, and dequantise it where the first node that takes it does."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    model = onnx.load(place)
+    nodes = list(model.graph.node)
+    stored = {node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"}
+    stored |= {each.name: each for each in reversed(model.graph.initializer)}
+    for node in nodes:
+        if node.op_type == "DequantizeLinear" and node.input[0] == f"{tensor}_quantized":
+            given = [stored[name] for name in node.input]
+            graph = onnx.helper.make_graph(
+                [node], "one", [], [onnx.helper.make_empty_tensor_value_info(node.output[0])], given
+            )
+            opset = onnx.helper.make_opsetid("", 21)
+            alone = onnx.helper.make_model(graph, opset_imports=[opset])
+            (values,) = ReferenceEvaluator(alone).run(None, {})
+            return np.asarray(values)
+    return np.asarray(onnx.numpy_helper.to_array(stored[tensor]))
 
 
 def _sound(array: Any) -> NDArray[Any]:

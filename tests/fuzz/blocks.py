@@ -1,0 +1,293 @@
+"""Files of llama.cpp and whisper.cpp: counts, sizes, places and types of tensors that lie.
+
+The gguf package reads the same bytes of a GGUF file; of whisper.cpp's older format, which no
+package reads, the numbers that were written are known.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fuzz import build
+from fuzz.arrays import saved
+from fuzz.case import Case
+
+GGUF_NAME, WHISPER_NAME = "position_embd.weight", "decoder.positional_embedding"
+#: Counts, lengths and places that no small file has, of 64 bits.
+_HUGE = (2**16, 2**31, 2**40, 2**62, 2**63, 2**64 - 1)
+
+
+@dataclass
+class _Tensor:
+    """An entry of a header, and its bytes."""
+
+    name: bytes
+    shape: Sequence[int]
+    kind: int
+    data: bytes
+    offset: int | None = None
+
+
+def make(rng: random.Random) -> Case:
+    """Make one file and read a tensor of it."""
+    return build.pick(
+        rng,
+        (2, _sound),
+        (3, _damaged),
+        (5, _header),
+        (4, _settings),
+        (1, _whisper_sound),
+        (2, _whisper_damaged),
+        (4, _whisper_header),
+    )(rng)
+
+
+# --- GGUF --------------------------------------------------------------------------------------
+
+
+def _text(content: bytes, length: int | None = None) -> bytes:
+    return struct.pack("<Q", len(content) if length is None else length) + content
+
+
+def _string(key: bytes, value: bytes) -> bytes:
+    return _text(key) + struct.pack("<I", 8) + _text(value)
+
+
+def _number(key: bytes, value: int) -> bytes:
+    return _text(key) + struct.pack("<II", 4, value)
+
+
+def _gguf(
+    tensors: Sequence[_Tensor],
+    settings: Sequence[bytes] = (),
+    *,
+    version: int = 3,
+    counts: tuple[int, int] | None = None,
+    align: int = 32,
+    ranks: int | None = None,
+) -> bytes:
+    settings = [_string(b"general.architecture", b"gpt2"), *settings]
+    counted = counts or (len(tensors), len(settings))
+    head = b"GGUF" + struct.pack("<IQQ", version, *counted) + b"".join(settings)
+    data = b""
+    for tensor in tensors:
+        rank = len(tensor.shape) if ranks is None else ranks
+        head += _text(tensor.name) + struct.pack("<I", rank)
+        head += struct.pack(f"<{len(tensor.shape)}Q", *tensor.shape[::-1])
+        offset = len(data) if tensor.offset is None else tensor.offset
+        head += struct.pack("<IQ", tensor.kind, offset)
+        data += tensor.data + bytes(-len(tensor.data) % align)
+    return head + bytes(-len(head) % align) + data
+
+
+def _stored(rng: random.Random, name: bytes, kind: int | None = None) -> tuple[_Tensor, Any]:
+    """Draw a tensor, and return it with its numbers."""
+    import gguf
+
+    chosen = rng.choice((0, 0, 1, 28, 30, 2, 3, 6, 7, 8)) if kind is None else kind
+    values = build.table(rng, 8, 32)
+    if chosen == 28:
+        return _Tensor(name, (8, 32), chosen, values.astype("<f8").tobytes()), values
+    sort = gguf.GGMLQuantizationType(chosen)
+    blocks = gguf.quants.quantize(values, sort)
+    numbers = gguf.quants.dequantize(blocks, sort)
+    return _Tensor(name, (8, 32), chosen, blocks.tobytes()), numbers
+
+
+def _tensors(rng: random.Random) -> list[_Tensor]:
+    found = [_stored(rng, GGUF_NAME.encode())[0], _stored(rng, b"token_embd.weight")[0]]
+    rng.shuffle(found)
+    return found
+
+
+def _case(content: bytes, what: str, expected: Any = "any", *, look: bool = False) -> Case:
+    argv = ("extract", "a.gguf", "--tensor", GGUF_NAME, "-o", "out.npy")
+    return Case(
+        what,
+        ("inspect", "a.gguf") if look else argv,
+        {"a.gguf": content},
+        read=None if look else ("a.gguf", GGUF_NAME),
+        outputs=("out.npy",),
+        expected=expected,
+    )
+
+
+def _sound(rng: random.Random) -> Case:
+    settings = [_number(b"gpt2.context_length", 8), _number(b"gpt2.embedding_length", 32)]
+    align = rng.choice((32, 64, 8))
+    if align != 32 or rng.random() < 0.2:
+        settings.append(_number(b"general.alignment", align))
+    content = _gguf(_tensors(rng), settings, version=rng.choice((2, 3)), align=align)
+    return _case(content, "sound", "accepted")
+
+
+def _damaged(rng: random.Random) -> Case:
+    what, content = build.damage(rng, _gguf(_tensors(rng)))
+    return _case(content, what, look=rng.random() < 0.3)
+
+
+def _header(rng: random.Random) -> Case:
+    tensors = _tensors(rng)
+    chosen = rng.choice(tensors)
+    kind = rng.choice(
+        ("counts", "offset", "twice", "unaligned", "type", "rank", "shape", "version", "name",
+         "magic", "none")
+    )  # fmt: skip
+    given: dict[str, Any] = {}
+    expected, look = "error", False
+    match kind:
+        case "counts":
+            given["counts"] = rng.choice(
+                [(count, 1) for count in (*_HUGE, 3)] + [(2, count) for count in (*_HUGE, 0, 2)]
+            )
+        case "offset":
+            chosen.offset = rng.choice((*_HUGE, 10**5))
+        case "twice":
+            tensors[0].name = tensors[1].name = GGUF_NAME.encode()
+        case "unaligned":
+            tensors[1].offset = rng.choice((1, 33, len(tensors[0].data) + 1))
+            expected = "any"
+        case "type":
+            chosen.kind = rng.choice((4, 5, 31, 38, 42, 99, 2**31, 2**32 - 1, 9, 24, 16))
+            expected = "any"
+        case "rank":
+            given["ranks"] = rng.choice((0, 1, 3, 5, 2**16, 2**32 - 1))
+        case "shape":
+            chosen.shape = rng.choice(
+                ((0, 32), (8, 0), (2**40, 32), (2**32, 2**32), (2**63, 2), (8, 31), (8, 33),
+                 (9, 32), (1,) * 5, (1, 1, 8, 32), (256,))
+            )  # fmt: skip
+            expected = "any"
+        case "version":
+            given["version"] = rng.choice((0, 1, 4, 3 << 24, 2**32 - 1))
+        case "name":
+            chosen.name = rng.choice(build.HOSTILE).encode("utf-8", "surrogatepass") * 2
+            expected, look = "any", True
+        case "magic":
+            return _case(b"FUGG" + _gguf(tensors)[4:], kind, "error")
+        case _:
+            tensors = []
+    return _case(_gguf(tensors, **given), f"header: {kind}", expected, look=look)
+
+
+def _settings(rng: random.Random) -> Case:
+    """Let settings be of other kinds, lengths and sizes than they are."""
+    key = rng.choice(
+        (b"gpt2.context_length", b"gpt2.rope.freq_base", b"gpt2.rope.scaling.factor",
+         b"gpt2.attention.head_count", b"gpt2.rope.dimension_count", b"general.alignment",
+         b"general.architecture", b"gpt2.rope.scaling.type", b"gpt2.embedding_length",
+         b"gpt2.attention.max_alibi_bias", b"gpt2.rope.dimension_sections", b"x")
+    )  # fmt: skip
+    hostile = rng.choice(build.HOSTILE).encode("utf-8", "surrogatepass")
+    value = rng.choice(
+        (
+            struct.pack("<IQ", 10, rng.choice((0, *_HUGE))),
+            struct.pack("<Iq", 11, rng.choice((-1, -(2**63)))),
+            struct.pack("<If", 6, rng.choice((float("nan"), float("inf"), -1.0, 0.0, 3e38))),
+            struct.pack("<Id", 12, rng.choice((float("nan"), 1e308, 5e-324))),
+            struct.pack("<IB", 7, rng.choice((0, 1, 7))),
+            struct.pack("<I", 8) + _text(hostile),
+            struct.pack("<I", 8) + _text(b"x", rng.choice(_HUGE)),
+            struct.pack("<I", rng.choice((13, 99, 2**32 - 1))) + bytes(8),
+            struct.pack("<IIQ", 9, rng.choice((4, 8, 9, 99)), rng.choice(_HUGE)) + bytes(8),
+            struct.pack("<IIQ", 9, 9, 1) * 500,
+            struct.pack("<IIQ3I", 9, 4, 3, 1, 2, 3),
+            struct.pack("<IIQ", 9, 8, 2) + _text(hostile) + _text(b""),
+            struct.pack("<IIQ", 9, 4, 0),
+        )
+    )
+    if rng.random() < 0.1:
+        key = rng.choice((hostile, b"", b"x" * 70_000))
+    settings = [_text(key) + value]
+    if rng.random() < 0.1:
+        settings *= 2
+    look = rng.random() < 0.6
+    what = f"setting {key[:40].decode('ascii', 'replace')}"
+    return _case(_gguf(_tensors(rng), settings), what, look=look)
+
+
+# --- whisper.cpp's older format ----------------------------------------------------------------
+
+
+def _whisper(rng: random.Random, **changed: Any) -> tuple[bytes, Any]:
+    sizes = changed.get("sizes", (4, 6, 32, 2, 1, 8, 32, 2, 1, 5, 1))
+    mels, bins, words = changed.get("counts", (5, 3, 2))
+    content = b"lmgg" + struct.pack("<13i", *sizes, mels, bins) + bytes(60)
+    content += struct.pack("<i", words)
+    content += struct.pack("<i", 1) + b"a" + struct.pack("<i", changed.get("word", 1)) + b"\xff"
+    kind = rng.choice((0, 1, 2, 8))
+    expected = None
+    for name in (WHISPER_NAME, "encoder.positional_embedding"):
+        tensor, numbers = _stored(rng, name.encode(), kind)
+        entry = {"rank": 2, "length": len(name), "kind": kind, "shape": (32, 8), **changed}
+        raw = entry.get("name", name.encode())
+        content += struct.pack("<3i", entry["rank"], entry["length"], entry["kind"])
+        content += struct.pack(f"<{len(entry['shape'])}i", *entry["shape"]) + raw + tensor.data
+        expected = numbers if expected is None else expected
+    return content, expected
+
+
+def _ggml(content: bytes, what: str, expected: Any, numbers: Any = None) -> Case:
+    files = {"ggml-tiny.bin": content}
+    if numbers is not None:
+        files["expected.npy"] = saved(numbers)
+    return Case(
+        f"whisper.cpp: {what}",
+        ("extract", "ggml-tiny.bin", "--tensor", WHISPER_NAME, "-o", "out.npy"),
+        files,
+        read=("expected.npy", "expected") if numbers is not None else None,
+        outputs=("out.npy",),
+        expected=expected,
+    )
+
+
+def _whisper_sound(rng: random.Random) -> Case:
+    content, numbers = _whisper(rng)
+    return _ggml(content, "sound", "accepted", numbers)
+
+
+def _whisper_damaged(rng: random.Random) -> Case:
+    # Without the first bytes it would be a file of PyTorch's, which other cases are about.
+    what, content = build.damage(rng, _whisper(rng)[0][4:])
+    return _ggml(b"lmgg" + content, what, "error" if what == "cut short" else "any")
+
+
+def _whisper_header(rng: random.Random) -> Case:
+    small = (-1, 0, -(2**31), 2**31 - 1, 2**20, 300)
+    kind = rng.choice(("counts", "word", "rank", "length", "kind", "shape", "name", "sizes"))
+    value: Any = rng.choice(small)
+    expected = "error"
+    match kind:
+        case "counts":
+            value = [5, 3, 2]
+            value[rng.randrange(3)] = rng.choice(small)
+        case "kind":
+            value = rng.choice((4, 5, 9, 31, 99, -1, 2**31 - 1))
+        case "shape":
+            value = rng.choice(
+                ((-32, 8), (32, -8), (-32, -8), (2**31 - 1, 2**31 - 1), (0, 8), (31, 8), (32, 9))
+            )
+        case "name":
+            value = rng.choice((b"\xff" * len(WHISPER_NAME), bytes(40), b""))
+            expected = "any"
+        case "sizes":
+            value = [rng.choice((*small, 5)) for _ in range(11)]
+            expected = "any"
+    return _ggml(_whisper(rng, **{kind: value})[0], kind, expected)
+
+
+WARM: tuple[tuple[str, ...], ...] = ()
+
+
+def prepare() -> None:
+    """Import what every case needs."""
+    import gguf
+
+    import posprobe.checkpoints.gguf
+
+    assert callable(gguf.GGUFReader)
+    assert posprobe.checkpoints.gguf.MAGIC
