@@ -160,15 +160,16 @@ def _factors(
     """Return the triangular factor of rows and of their changes, side by side.
 
     By blocks of rows, whose factors are then factorised together: nothing as long as the table is
-    copied, and a block stays in the cache (Demmel et al. 2012, section 2).
+    copied, and a block stays in the cache (Demmel et al. 2012).
     """
     k = before.shape[1]
     blocks = [
         np.linalg.qr(np.hstack([before[rows], after[rows] - before[rows]]), mode="r")
         for rows in (slice(first, first + BLOCK) for first in range(0, len(before), BLOCK))
     ]
-    factor = np.linalg.qr(np.concatenate(blocks), mode="r") if len(blocks) > 1 else blocks[0]
-    return np.asarray(factor[:, :k]), np.asarray(factor[:, k:])
+    stacked = np.concatenate(blocks)
+    factor = np.asarray(np.linalg.qr(stacked, mode="r") if len(blocks) > 1 else stacked)
+    return factor[:, :k], factor[:, k:]
 
 
 def _map_error(halves: list[tuple[NDArray[np.float64], NDArray[np.float64]]], rank: int) -> float:
@@ -189,8 +190,8 @@ def linear_map(
     It is the identity in directions that teach nothing.
     """
     smallest = np.finfo(np.float64).eps * max(before.shape)
-    change: NDArray[np.float64] = np.linalg.lstsq(*_factors(before, after), rcond=smallest)[0]
-    return np.eye(before.shape[1]) + change
+    change = np.linalg.lstsq(*_factors(before, after), rcond=smallest)[0]
+    return np.eye(before.shape[1]) + np.asarray(change, dtype=np.float64)
 
 
 def held_out_errors(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
