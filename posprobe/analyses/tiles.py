@@ -6,7 +6,9 @@ are symmetric, so that only tiles on and above the diagonal are computed.
 
 from __future__ import annotations
 
+from threading import local
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +51,20 @@ def minimum_and_squares(
     blocks = [slice(i * width, (i + rows) * width) for i in range(0, height, rows)]
     whole = [bool(xp.all(there[block])) for block in blocks]
 
+    own = local()
+
     def tile(pair: tuple[int, int]) -> tuple[float, NDArray[np.float64]]:
         one, other = (blocks[k] for k in pair)
+        known = None
+        if not all(whole[k] for k in pair):
+            known = there[one][:, None] & there[other][None, :]
+        if width == 1 and xp is np:
+            return _line_tile(units[one], units[other], known, own)
         cosine = xp.matmul(units[one], units[other].T)
         heights = cosine.shape[0] // width, cosine.shape[1] // width
         squares = displacement_sums(cosine * cosine, heights, width, xp)
-        if not all(whole[k] for k in pair):
-            cosine = xp.where(there[one][:, None] & there[other][None, :], cosine, xp.inf)
+        if known is not None:
+            cosine = xp.where(known, cosine, xp.inf)
         return float(xp.min(cosine)), to_numpy(squares).astype(np.float64)
 
     pairs = [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
@@ -68,6 +77,40 @@ def minimum_and_squares(
         if j > i:  # the tile below the diagonal is this one, mirrored
             squares[::-1, ::-1][first : first + len(sums)] += sums
     return low, squares
+
+
+def _line_tile(
+    rows: NDArray[np.floating[Any]],
+    others: NDArray[np.floating[Any]],
+    known: NDArray[np.bool_] | None,
+    own: local,
+) -> tuple[float, NDArray[np.float64]]:
+    """Return a tile's least known cosine, and sums of squares along diagonals: ``[m + n - 1, 1]``.
+
+    As `_diagonal_sums` does it, but the product is written where its diagonals stand upright, into
+    space that each thread keeps: most of the time would go into copies and fresh memory.
+    """
+    m, n = len(rows), len(others)
+    blocks = -(-m // BLOCK)
+    missing = blocks * BLOCK - m  # rows of zeros, which add nothing to sums of squares
+    padded = np.concatenate([rows, np.zeros((missing, rows.shape[1]), rows.dtype)])
+    upside_down = padded.reshape(blocks, BLOCK, -1)[:, ::-1].reshape(padded.shape)
+    if not hasattr(own, "space") or len(own.space) < len(padded) * (n + BLOCK):
+        own.space = np.empty(len(padded) * (n + BLOCK), rows.dtype)
+    space = own.space[: len(padded) * (n + BLOCK)].reshape(len(padded), n + BLOCK)
+    cosine = np.matmul(upside_down, others.T, out=space[:, :n])
+    space[:, n:] = 0
+    if known is None and not missing:
+        low = cosine.min()
+    else:
+        upright = cosine.reshape(blocks, BLOCK, n)[:, ::-1].reshape(-1, n)[:m]
+        low = upright.min(initial=np.inf, where=True if known is None else known)
+    sheared = space.reshape(blocks, -1)[:, :-BLOCK].reshape(blocks, BLOCK, n + BLOCK - 1)
+    sums = np.zeros(len(padded) + n - 1)
+    for block, line in enumerate(np.einsum("bij,bij->bj", sheared, sheared)):
+        first = len(padded) - (block + 1) * BLOCK
+        sums[first : first + len(line)] += line
+    return float(low), sums[missing:, None]
 
 
 def _transposed(array: Array, height: int, width: int, xp: ModuleType) -> Array:

@@ -137,13 +137,16 @@ def turn_lengths(phase: Floats) -> Floats:
 
 def _strength(points: Floats) -> float:
     """Return ``turns * (1 - radius CV) * share`` of the pair where it is largest."""
-    points = leading(points - points.mean(axis=0), DIRECTIONS)
+    points = points - points.mean(axis=0)
+    if points.shape[1] > 2 * DIRECTIONS:
+        points = leading(points, DIRECTIONS)
     variance, directions = np.linalg.eigh(points.T @ points)
-    if not variance[-1] > 0:
+    variance, directions = variance[::-1][:DIRECTIONS], directions[:, ::-1][:, :DIRECTIONS]
+    if not variance[0] > 0:
         return 0.0
-    ratio = np.maximum(variance[::-1], 0.0) / variance.sum()
+    ratio = np.maximum(variance, 0.0) / variance.sum()
     kept = kept_components(ratio)
-    pairs = winding_pairs((points @ directions[:, ::-1])[:, :kept], ratio) if kept > 1 else []
+    pairs = winding_pairs(points @ directions[:, :kept], ratio) if kept > 1 else []
     return max(
         (
             pair.turns * max(1 - pair.radius_cv, 0.0) * pair.share

@@ -252,26 +252,28 @@ def winding_pairs(scores: Floats, ratio: Floats) -> list[WindingPair]:
 def _coherence(scaled: Floats) -> Floats:
     """Return the largest coherence of each pair over all lags, above the diagonal: ``[k, k]``."""
     n, k = scaled.shape
-    lags = np.arange(1, max(n // 2, 1) + 1)
+    most = max(n // 2, 1)
     length = fast_length(2 * n)  # nothing wraps around
     fft = transforms(n)
     # Of long tables it is the transforms that take the time, and six digits tell pairs apart.
-    transform = fft.rfft(scaled.astype(np.float32) if n > LONG else scaled, length, axis=0)
-    power = np.cumsum(scaled**2, axis=0)
+    columns = np.ascontiguousarray(scaled.T)
+    transform = fft.rfft(columns.astype(np.float32) if n > LONG else columns, length, axis=1)
+    power = np.cumsum(columns**2, axis=1)
     # Of the rows up to each lag's last, and of those from the lag on.
-    before, after = power[n - 1 - lags], power[-1] - power[lags - 1]
+    before = power[:, n - 1 - most : n - 1][:, ::-1]
+    after = power[:, -1:] - power[:, :most]
     result = np.zeros((k, k))
     for first in range(k - 1):
-        one, others = transform[:, first, None], transform[:, first + 1 :]
+        one, others = transform[first], transform[first + 1 :]
         # A product less its conjugate: twice what is imaginary.
         both = 2j * (np.conj(one) * others).imag
-        crossed = fft.irfft(both, length, axis=0)[lags]
-        sizes = [part[:, first, None] + part[:, first + 1 :] for part in (before, after)]
+        crossed = fft.irfft(both, length, axis=1)[:, 1 : most + 1]
+        sizes = [part[first] + part[first + 1 :] for part in (before, after)]
         size = np.sqrt(sizes[0] * sizes[1])
         ratio = np.abs(crossed) / np.maximum(size, np.finfo(float).tiny)
         # Of few rows, a pair that holds next to nothing agrees by chance.
         ratio[size < 0.1 * n] = 0.0
-        result[first, first + 1 :] = ratio.max(axis=0)
+        result[first, first + 1 :] = ratio.max(axis=1)
     return result
 
 
