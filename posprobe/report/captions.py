@@ -19,9 +19,13 @@ DIGITS = 12
 
 
 def caption(*sentences: str) -> str:
-    """Join sentences into one paragraph, ended by what made the figure."""
+    """Join sentences into one paragraph, ended by what made the figure.
+
+    A byte of a file's name that is no text is written as an escape.
+    """
     made = f"Made with posprobe {version('posprobe')}."
-    return plain(" ".join(" ".join([*filter(None, sentences), made]).split())) + "\n"
+    text = plain(" ".join(" ".join([*filter(None, sentences), made]).split()))
+    return text.encode(errors="backslashreplace").decode() + "\n"
 
 
 def provenance(names: Sequence[str], records: Sequence[PositionTable | Scheme]) -> str:

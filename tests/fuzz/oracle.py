@@ -224,7 +224,7 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
 
         read: Any = safetensors.deserialize
 
-        stored = dict(read(place.read_bytes()))[tensor]
+        stored = _named(dict(read(place.read_bytes())), tensor)
         return _numbers(stored["dtype"], stored["data"]).reshape(stored["shape"])
     if place.suffix == ".npy":
         return _sound(np.load(place, allow_pickle=False))
@@ -254,7 +254,7 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
     if place.suffix == ".gguf":
         import gguf
 
-        stored = {each.name: each for each in gguf.GGUFReader(place).tensors}[tensor]
+        stored = _named({each.name: each for each in gguf.GGUFReader(place).tensors}, tensor)
         values = stored.data
         if values.dtype.kind != "f":
             values = gguf.quants.dequantize(values, stored.tensor_type)
@@ -266,6 +266,11 @@ def _package(place: Path, tensor: str) -> NDArray[Any]:
     with torch.serialization.safe_globals([argparse.Namespace]):
         content = torch.load(place, map_location="cpu", weights_only=True, mmap=False)
     return np.asarray(content[tensor].detach().to_dense().to(torch.float64).numpy())
+
+
+def _named(stored: dict[str, Any], tensor: str) -> Any:
+    """Return the tensor; of a file with one alone that one, since a byte of its name may change."""
+    return next(iter(stored.values())) if len(stored) == 1 else stored[tensor]
 
 
 def _onnx(place: Path, tensor: str) -> NDArray[Any]:
