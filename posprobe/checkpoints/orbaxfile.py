@@ -46,30 +46,32 @@ def open_orbax(path: Path) -> Checkpoint:
     together = (folder / "manifest.ocdbt").is_file()
 
     def base(place: str) -> AbstractContextManager[dict[str, Any]]:
-        _refuse_odd_files(
-            folder if together else folder / place, None if together else MAX_UNPACKED
-        )
+        _refuse_odd_files(folder if together else folder / place, together=together)
         return nullcontext({"driver": "file", "path": f"{folder.resolve()}/"})
 
     return _listed(tree, path.name, base, together=together)
 
 
-def _refuse_odd_files(folder: Path, most: int | None) -> None:
+def _refuse_odd_files(folder: Path, *, together: bool) -> None:
     """Refuse what TensorStore would wait for without end, or read into memory whatever its size.
+
+    Of arrays stored together it reads parts of the files, but all of a manifest.
 
     Raises
     ------
     InvalidCheckpoint
-        If below the folder there is what is no regular file, a link to a folder, or a file of more
-        than ``most`` bytes.
+        If below the folder there is what is no regular file, a link to a folder, or a file that is
+        read whole and is too long.
     """
     for above, folders, files in os.walk(folder):
         linked = [name for name in folders if Path(above, name).is_symlink()]
         for path in (Path(above, name) for name in (*linked, *files)):
-            if not path.is_file() or (most is not None and path.stat().st_size > most):
+            most = MAX_JSON if path.name.startswith("manifest") else MAX_UNPACKED
+            whole = not together or path.name.startswith("manifest")
+            if not path.is_file() or (whole and path.stat().st_size > most):
                 raise InvalidCheckpoint(
-                    f"{path}: it is no regular file, or longer than {MAX_UNPACKED} bytes, and no "
-                    "part of a table. Copy the whole folder again."
+                    f"{path}: it is no regular file, or longer than {most} bytes, and no part of "
+                    "a table. Copy the whole folder again."
                 )
 
 
