@@ -230,9 +230,7 @@ def ladder(shared: View, known: Answer | None = None) -> Answer:
     told = f"the periods rise by a factor of {factor:.2f} on average"
     if answer == "no" and min(r.share for r in shared.lines.rotations) < _hidden(shared.lines):
         answer = "cannot tell"
-        told += (
-            ", and others as weak as the weakest of them, which may lie between, would be missed"
-        )
+        told += ", and others as weak as the weakest of them may lie between unseen"
     sentence = {
         "yes": f"Yes: the rotations form a geometric series: each period is about {factor:.2f} "
         "times the one before.",

@@ -47,7 +47,9 @@ def shift_skill(scores: NDArray[np.floating[Any]]) -> float:
     """
     # Iid rows are predicted half as badly by their mean as by their predecessor, so a skill
     # against persistence alone is 0.5 for pure noise.
-    return least_skill(held_out_errors(np.asarray(scores, dtype=np.float64)))
+    scores = np.asarray(scores, dtype=np.float64)
+    error = _map_error(_halves(scores), scores.shape[1])
+    return least_skill(np.array([error, *baselines(scores)]))
 
 
 def leading_skill(scores: NDArray[np.floating[Any]]) -> float | None:
@@ -85,7 +87,8 @@ def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, NDArray[np.float
     Returns
     -------
     tuple
-        The rank, and what `held_out_errors` gives of so many components.
+        The rank, and the squared errors on held-out rows ``[3]`` with so many components: of the
+        map, of no change, and of the mean row.
     """
     scores = np.asarray(scores, dtype=np.float64)
     n, k = scores.shape
@@ -194,17 +197,6 @@ def linear_map(
     return np.eye(before.shape[1]) + np.asarray(change, dtype=np.float64)
 
 
-def held_out_errors(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Return squared errors on held-out rows ``[3]``: of the map, no change, and the mean row.
-
-    Parameters
-    ----------
-    scores
-        ``[n, r]``: positions along the leading components.
-    """
-    return np.array([_map_error(_halves(scores), scores.shape[1]), *baselines(scores)])
-
-
 def _column_baselines(scores: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
     """Squared errors on the same rows of "no change" and of "the mean row": ``[2, k]``."""
     parts = _parts(scores)
@@ -240,7 +232,8 @@ def skills(errors: NDArray[np.float64]) -> tuple[float, float]:
     Parameters
     ----------
     errors
-        As of `held_out_errors`. Against a forecast that is exact the skill is NaN.
+        ``[3]``: squared errors of the map, of no change and of the mean row. Against a forecast
+        that is exact the skill is NaN.
     """
     error, no_change, mean = errors.tolist()
     rounding = 1e-24 * max(no_change, mean)

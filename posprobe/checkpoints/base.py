@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -22,6 +23,11 @@ FLOATS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "
 MAX_UNPACKED = 2**30
 #: Chunks of one array: each is looked for on its own, whether it is there or not.
 MOST_CHUNKS = 100_000
+
+
+def count_chunks(shape: Sequence[int], chunk: Sequence[int]) -> int:
+    """Return into how many chunks an array is cut."""
+    return math.prod(-(-n // max(m, 1)) for n, m in zip(shape, chunk, strict=False))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, MOST_CHUNKS, Checkpoint, TensorInfo
+from posprobe.checkpoints.base import (
+    FLOATS,
+    MAX_UNPACKED,
+    MOST_CHUNKS,
+    Checkpoint,
+    TensorInfo,
+    count_chunks,
+)
 from posprobe.checkpoints.files import (
     Content,
     Files,
@@ -273,8 +280,7 @@ def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
     stored = dataset.id.get_storage_size()
     if max(size, chunk) > max(MAX_UNPACKED, 0 if filters else stored):
         raise ValueError(f"{stored} bytes stand for {max(size, chunk)}; up to {MAX_UNPACKED} may")
-    sizes = zip(dataset.shape, dataset.chunks or (), strict=False)
-    pieces = math.prod(-(-n // max(m, 1)) for n, m in sizes)
+    pieces = count_chunks(dataset.shape, dataset.chunks or ())
     if pieces > MOST_CHUNKS:
         raise ValueError(f"it is cut into {pieces} chunks; up to {MOST_CHUNKS} are read")
     if not set(filters) & {_DEFLATE, _LZF} or stored * _RATIO <= MAX_UNPACKED:

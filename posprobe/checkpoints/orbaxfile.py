@@ -21,6 +21,7 @@ from posprobe.checkpoints.base import (
     Checkpoint,
     ShardedTensors,
     TensorInfo,
+    count_chunks,
 )
 from posprobe.checkpoints.bridge import served
 from posprobe.checkpoints.files import Files
@@ -66,8 +67,9 @@ def _refuse_odd_files(folder: Path, *, together: bool) -> None:
     for above, folders, files in os.walk(folder):
         linked = [name for name in folders if Path(above, name).is_symlink()]
         for path in (Path(above, name) for name in (*linked, *files)):
-            most = MAX_JSON if path.name.startswith("manifest") else MAX_UNPACKED
-            whole = not together or path.name.startswith("manifest")
+            manifest = path.name.startswith("manifest")
+            most = MAX_JSON if manifest else MAX_UNPACKED
+            whole = manifest or not together
             if not path.is_file() or (whole and path.stat().st_size > most):
                 raise InvalidCheckpoint(
                     f"{path}: it is no regular file, or longer than {most} bytes, and no part of "
@@ -154,7 +156,7 @@ def _listed(
                     f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are "
                     "unpacked."
                 )
-            pieces = math.prod(-(-n // max(m, 1)) for n, m in zip(info.shape, chunk, strict=True))
+            pieces = count_chunks(info.shape, chunk)
             if pieces > MOST_CHUNKS:
                 raise InvalidCheckpoint(
                     f"{info.file}: {info.name} is cut into {pieces} chunks; up to {MOST_CHUNKS} "

@@ -10,6 +10,7 @@ import pickle
 import random
 import struct
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,14 @@ def saved(values: Any, version: Any = None) -> bytes:
         warnings.simplefilter("ignore")
         np.lib.format.write_array(stream, np.asanyarray(values), version=version)
     return stream.getvalue()
+
+
+def compared(case: Case, numbers: Any) -> Case:
+    """Lay the numbers that must be read beside a case, where any must."""
+    if numbers is None:
+        return case
+    files = {**case.files, "expected.npy": saved(numbers)}
+    return replace(case, files=files, read=("expected.npy", "expected"))
 
 
 def _values(rng: random.Random) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fuzz import build
-from fuzz.arrays import saved
+from fuzz.arrays import compared
 from fuzz.case import Case
 
 GGUF_NAME, WHISPER_NAME = "position_embd.weight", "decoder.positional_embedding"
@@ -232,17 +232,14 @@ def _whisper(rng: random.Random, **changed: Any) -> tuple[bytes, Any]:
 
 
 def _ggml(content: bytes, what: str, expected: Any, numbers: Any = None) -> Case:
-    files = {"ggml-tiny.bin": content}
-    if numbers is not None:
-        files["expected.npy"] = saved(numbers)
-    return Case(
+    case = Case(
         f"whisper.cpp: {what}",
         ("extract", "ggml-tiny.bin", "--tensor", WHISPER_NAME, "-o", "out.npy"),
-        files,
-        read=("expected.npy", "expected") if numbers is not None else None,
+        {"ggml-tiny.bin": content},
         outputs=("out.npy",),
         expected=expected,
     )
+    return compared(case, numbers)
 
 
 def _whisper_sound(rng: random.Random) -> Case:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz import build
-from fuzz.arrays import saved
+from fuzz.arrays import compared
 from fuzz.case import Case
 
 FORMATS = Path(__file__).parents[1] / "data" / "formats"
@@ -204,18 +204,15 @@ def _orbax_case(
     numbers: Any = None,
     tensor: str = "params/wpe",
 ) -> Case:
-    laid = dict(files)
-    if numbers is not None:
-        laid["expected.npy"] = saved(numbers)
-    return Case(
+    case = Case(
         f"Orbax: {what}",
         ("extract", "m", "--tensor", tensor, "-o", "out.npy"),
-        laid,
+        files,
         special or {},
-        read=("expected.npy", "expected") if numbers is not None else None,
         outputs=("out.npy",),
         expected=expected,
     )
+    return compared(case, numbers)
 
 
 def _orbax_sound(rng: random.Random) -> Case:
