@@ -154,9 +154,13 @@ def bands(
         If there are too many draws.
     """
     tasks = list(_tasks(table.values, draws, table.layout))
+    # Small products side by side use the cores better than threads within each of them, and
+    # threads that wait for each other take many times as long where the cores are busy.
+    small = len(table) * table.values.size < SMALL
     if not draws or not BLOCKS & set(blocks):
-        own = measure()
-        formula = sinusoid_numbers(table.layout, table.dim, frozenset(blocks) & BLOCKS)
+        with threadpool_limits(1 if small else None, "blas"):
+            own = measure()
+            formula = sinusoid_numbers(table.layout, table.dim, frozenset(blocks) & BLOCKS)
         return {
             key: {"value": value, "sinusoid": formula.get(key)} | {name: band([]) for name in NULLS}
             for key, value in own.items()
@@ -185,11 +189,9 @@ def bands(
             return headline(values[order].astype(np.float32), shared, whole.reordered(order))
         return headline(surrogate(values, name, rng, table.layout, process), shared)
 
-    # Small products side by side use the cores better than threads within each of them; and of
-    # long tables, it is transforms and sums that take the time, which have no threads.
-    beside = len(values) * values.size < SMALL
+    beside = small
     workers = max(1, cores.get() - 1) if beside else 1
-    if len(values) > MAX_ROWS:
+    if len(values) > MAX_ROWS:  # it is transforms and sums that take the time: they have no threads
         workers = max(1, min(cores.get() - 1, AT_A_TIME // values.size))
         beside = 2 * values.size <= AT_A_TIME
     numbers = None if beside else measure()

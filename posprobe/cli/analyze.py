@@ -28,7 +28,7 @@ from posprobe.cli.options import (
     parse_rows,
     set_up_logging,
 )
-from posprobe.cli.process import json_out, say
+from posprobe.cli.process import give_memory_back, json_out, say
 from posprobe.cli.show import found, summary, written
 from posprobe.progress import stage
 
@@ -60,6 +60,7 @@ def analyze(
     """
     set_up_logging(quiet=quiet)
     names = names_of(only)
+    give_memory_back()
     with stage("Starting"):
         from posprobe.checkpoint_analysis import analyze_any
         from posprobe.report import (

@@ -1,4 +1,4 @@
-"""What surrounds a command: signals, streams that fail, encodings without our letters."""
+"""What surrounds a command: signals, streams that fail, encodings, memory given back."""
 
 from __future__ import annotations
 
@@ -15,8 +15,25 @@ from typing import Any, TextIO, cast
 
 from posprobe.foreign import escaped
 
+#: Of glibc's `mallopt`: which limit is set, and to what. What is freed goes back to the system from
+#: 8 MiB on; and threads share one heap, since each would keep what it frees in its own.
+_LIMITS = {"trim threshold": (-1, 8 << 20), "mmap threshold": (-3, 8 << 20), "heaps": (-8, 1)}
 #: What a command was asked to stop by; its exit code is 128 plus the first.
 received: list[int] = []
+
+
+def give_memory_back() -> None:
+    """Let freed memory return to the system, where the C library would keep it for what may come.
+
+    A table's null models take turns with arrays of a few megabytes: kept, they are a quarter of the
+    command's memory. Of a whole process, so that only a command may ask for it.
+    """
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # other systems have other limits, or none
+        mallopt = ctypes.CDLL(None).mallopt
+        for limit, value in _LIMITS.values():
+            mallopt(limit, value)
 
 
 @contextmanager
