@@ -324,6 +324,18 @@ def test_codes_that_go_round_are_found_and_smooth_ones_are_not() -> None:
         assert of_grid(curves, 14)["axis_rotations"].answer != "yes"
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2, 32, 37, 48])
+def test_codes_in_equal_noise_are_never_denied_of_a_small_grid(seed: int) -> None:
+    """A separable field that is fitted to smooth codes of seven patches a side imitates them."""
+    rng = np.random.default_rng(seed)
+    curve = np.exp(-0.5 * np.square(np.subtract.outer(np.arange(7), np.arange(7)) / 1.4))
+    root = np.linalg.cholesky(curve + 1e-8 * np.eye(7))
+    down, right = root @ rng.standard_normal((2, 7, 64))
+    values = (down[:, None] + right[None]).reshape(49, 64)
+    noisy = values + np.sqrt(2) * rng.standard_normal((49, 64))
+    assert of_grid(noisy, 7)["rows_and_columns"].answer != "no"
+
+
 def surface(side: int, d: int, power: float, length: float) -> Floats:
     """An isotropic field: smooth with a power of 2, rough with 1."""
     place = np.stack(np.divmod(np.arange(side * side), side), axis=1) / length

@@ -40,6 +40,8 @@ ORDER_DRAWS = 199
 ONE_CODE = 0.03
 #: Codes must hold more than in all but this share of the draws, however rough what is left is.
 SURELY_MORE = 0.3
+#: Patches on a side below which a separable field that is fitted to codes imitates them.
+SHORT_SIDE = 8
 #: Share of a short code below which a rotation of it would not count, whatever else is there.
 LITTLE = 0.25
 
@@ -145,12 +147,15 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     found = np.array(_apartness(points, shape))
     spread = np.maximum(drawn.std(axis=1), 1e-9)
     both = (found / spread).sum(axis=1), (drawn / spread[:, None]).sum(axis=2)
-    p = max(rank(value, null) for value, null in zip(*both, strict=True))
+    ranks = [rank(value, null) for value, null in zip(*both, strict=True)]
+    p = max(ranks)
     more = max(rank(found[0], null[:, 0]) for null in drawn)
     nearest = max(float(np.median(1 - np.exp(-null[:, 0]))) for null in drawn)
-    answer = verdict_of(p)
+    # No order and no isotropic field explain it: only a separable one does, which may be the codes.
+    imitated = min(shape) < SHORT_SIDE and max(ranks[:2]) <= LEVEL
+    answer = verdict_of(p, enough=not imitated)
     if answer == "yes" and more > SURELY_MORE:
-        answer = "cannot tell" if sum(share) > nearest else "no"
+        answer = "cannot tell" if imitated or sum(share) > nearest else "no"
     told = (
         f"row codes hold {share[0]:.1%} and column codes {share[1]:.1%} of the variance, what is "
         f"left {max(1 - sum(share), 0):.1%}; together, smooth fields without such codes would have "
