@@ -21,7 +21,7 @@ codecs.lookup("cp437")
 #: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
 MODELS = re.compile(
     r"^(?:import|from) (?:timm|transformers|onnx|nbclient|registry|tiny_models|made_models"
-    r"|made_forward)\b",
+    r"|made_forward|made_heads)\b",
     re.MULTILINE,
 )
 #: Modules that analyse and draw whole bundles or large tables, and belong to the slow tier too.

@@ -377,9 +377,9 @@ def test_published_values_stand_on_the_page_and_in_the_terminal(
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables = (
-        pp.load("sample:all-minilm-l6-v2"),
-        pp.sinusoidal(512, 384),
-        as_table(walk(600, 32), name='<b>bold</b> & $x_1$ "quoted"'),
+        pp.load("sample:all-minilm-l6-v2")[:192],
+        pp.sinusoidal(192, 384),
+        as_table(walk(240, 32), name='<b>bold</b> & $x_1$ "quoted"'),
     )
     comparison = compare(*tables, nulls=3, device="cpu")
     return comparison.save(tmp_path_factory.mktemp("comparison") / "bundle")
@@ -398,8 +398,8 @@ def test_the_json_follows_the_schema(bundle: Path) -> None:
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))
     assert document["schema"] == "posprobe.comparison/1"
     assert problems(document) == []
-    assert document["length"] == 512
-    assert [entry["table"]["positions"] for entry in document["tables"]] == [512, 512, 600]
+    assert document["length"] == 192
+    assert [entry["table"]["positions"] for entry in document["tables"]] == [192, 192, 240]
 
 
 @pytest.mark.parametrize(
@@ -436,8 +436,8 @@ def test_the_schemas_are_schemas() -> None:
 def test_the_arrays_hold_every_table_and_the_distances(bundle: Path) -> None:
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))
     with np.load(bundle / "arrays.npz") as arrays:
-        assert arrays["0_values"].shape == (512, 384)
-        assert arrays["2_values"].shape == (600, 32)
+        assert arrays["0_values"].shape == (192, 384)
+        assert arrays["2_values"].shape == (240, 32)
         for index in range(3):
             rows = document["tables"][index]["table"]["positions"]
             assert arrays[f"{index}_similarity"].shape == (rows, rows)
@@ -457,7 +457,7 @@ def test_the_page_stands_alone(bundle: Path) -> None:
 
 def test_the_page_says_what_was_cut_and_shows_every_number(bundle: Path) -> None:
     page = (bundle / "report.html").read_text("utf-8")
-    assert "taken over the first 512 positions" in page
+    assert "taken over the first 192 positions" in page
     for part in ("CKA of random walks", "Wang &amp; Chen", "between positions 127 and 128"):
         assert (part in page) == (part != "Wang &amp; Chen")
     document = json.loads((bundle / "analysis.json").read_text("utf-8"))

@@ -99,8 +99,11 @@ def test_every_command_of_the_readme_runs(
     (tmp_path / "book.txt").write_text("w1 w2 w3 w4 w5 " * 300)
     for words in COMMANDS:
         fast = ["--nulls", "1"] if words[0] in ("analyze", "compare", "figure", "forward") else []
+        # One table is analysed whole: these are about which one is found, its rows and its bands.
+        if words[0] == "analyze" and {"openai/whisper-tiny#decoder", "--rows"} & {*words}:
+            fast += ["--only", "norms"]
         if "--nulls" in words:
-            fast = []
+            fast = ["--only", "norms"]
         monkeypatch.setattr(sys, "argv", ["posprobe", *words, *fast])
         with pytest.raises(SystemExit) as ended:
             main()
