@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -190,20 +191,17 @@ def run(name: str, folder: Path) -> None:
     main()
 
 
+def imported_since(before: set[str]) -> str:
+    return " ".join(sys.modules.keys() - before)
+
+
 @pytest.fixture(scope="module")
 def imported(bundles: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     """Import here what the commands import, or each of many processes would."""
     for name in COMMANDS:
-        place = tmp_path_factory.mktemp(name) / "place"
-        shutil.copytree(bundles[0], place)
-        here = set(sys.modules)
-
-        def job(name: str = name, place: Path = place) -> None:
-            run(name, place)
-
-        for module in told_after(
-            job, lambda here=here: " ".join(sys.modules.keys() - here)
-        ).split():  # type: ignore[misc]
+        place = shutil.copytree(bundles[0], tmp_path_factory.mktemp(name) / "place")
+        new = told_after(partial(run, name, place), partial(imported_since, set(sys.modules)))
+        for module in new.split():
             with suppress(ImportError):  # made by a library as it runs
                 import_module(module)
 
