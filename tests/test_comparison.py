@@ -491,11 +491,12 @@ def test_a_comparison_is_repeatable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_curve_bands_are_of_the_first_table_s_walks() -> None:
-    one = compare(learned(), smooth(), nulls=4, device="cpu").curve_bands
-    two = compare(smooth(), learned(), nulls=4, device="cpu").curve_bands
+    only = ("similarity", "spectrum", "pca")
+    one = compare(learned(), smooth(), only=only, nulls=4, device="cpu").curve_bands
+    two = compare(smooth(), learned(), only=only, nulls=4, device="cpu").curve_bands
     assert set(one) == {"profile", "spectrum", "variance"}
     assert not np.allclose(one["profile"][0], two["profile"][0])
-    assert compare(learned(), smooth(), nulls=0, device="cpu").curve_bands == {}
+    assert compare(learned(), smooth(), only=only, nulls=0, device="cpu").curve_bands == {}
 
 
 # --- the command ---
@@ -528,7 +529,7 @@ def test_sinusoidal_takes_the_first_table_s_shape(run: Any, tmp_path: Path) -> N
 
 def test_the_shape_is_that_of_the_rows_that_are_kept(run: Any) -> None:
     code, out, _ = run(
-        "sample:rxnmapper-albert", "sinusoidal", "--rows", "8:60", "--nulls", "0", "--json"
+        "sample:rxnmapper-albert", "sinusoidal", "--rows", "8:60", "--only", "norms", "--json"
     )
     assert code == 0
     document = json.loads(out)
@@ -538,7 +539,7 @@ def test_the_shape_is_that_of_the_rows_that_are_kept(run: Any) -> None:
 
 
 def test_sincos2d_takes_the_first_grid_s_shape(run: Any) -> None:
-    code, out, _ = run("sincos2d:4x5x12", "sincos2d", "--nulls", "0", "--json")
+    code, out, _ = run("sincos2d:4x5x12", "sincos2d", "--only", "norms", "--json")
     assert code == 0
     document = json.loads(out)
     assert document["tables"][1]["table"]["layout"] == {"type": "grid", "height": 4, "width": 5}
