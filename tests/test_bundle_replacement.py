@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -101,21 +103,31 @@ def kill(number: int) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
-def steps_of(job: Callable[[], None]) -> int:
-    """Count the steps of a job."""
+def told_after(job: Callable[[], None], tell: Callable[[], str]) -> str:
+    """Run a job in a process of its own and return what that tells at its end."""
     ours, theirs = os.pipe()
 
-    def counted() -> None:
-        count = stop_at(-1, lambda: None)
+    def telling() -> None:
         try:
             job()
         finally:
-            os.write(theirs, str(count[0]).encode())
+            os.write(theirs, tell().encode())
 
-    assert child(counted) == 0
+    assert child(telling) == 0
     os.close(theirs)
     with os.fdopen(ours) as told:
-        return int(told.read())
+        return told.read()
+
+
+def steps_of(job: Callable[[], None]) -> int:
+    """Count the steps of a job."""
+    counts = []
+
+    def counted() -> None:
+        counts.append(stop_at(-1, lambda: None))
+        job()
+
+    return int(told_after(counted, lambda: str(counts[0][0])))
 
 
 class OneFigure:
@@ -179,6 +191,22 @@ def run(name: str, folder: Path) -> None:
     main()
 
 
+def imported_since(before: set[str]) -> str:
+    return " ".join(sys.modules.keys() - before)
+
+
+@pytest.fixture(scope="module")
+def imported(bundles: tuple[Path, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Import here what the commands import, or each of many processes would."""
+    for name in COMMANDS:
+        place = shutil.copytree(bundles[0], tmp_path_factory.mktemp(name) / "place")
+        new = told_after(partial(run, name, place), partial(imported_since, set(sys.modules)))
+        for module in new.split():
+            with suppress(ImportError):  # made by a library as it runs
+                import_module(module)
+
+
+@pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_signals_at_any_step_end_with_their_code_and_leave_nothing(
     name: str, bundles: tuple[Path, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -211,6 +239,7 @@ def test_signals_at_any_step_end_with_their_code_and_leave_nothing(
                 assert tree(place) in (before, after)
 
 
+@pytest.mark.usefixtures("imported")
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_full_disk_at_any_write_leaves_the_old_files(
     name: str, bundles: tuple[Path, Any], tmp_path: Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from hub_server import Hub, Sparse
-from test_hub import WPE, entries, read, server, small, table, waits, weights
+from made_hub import WPE, entries, read, server, small, table, waits, weights
 
 from posprobe.checkpoints import cache, ranges, transfer
 from posprobe.checkpoints.hub import open_hub

@@ -112,8 +112,13 @@ CASES = [
 
 
 @cache
-def made(kind: str, case: str, venue: str = "acl", span: Span = "column") -> PaperFigure:
+def _made(kind: str, case: str, venue: str, span: Span) -> PaperFigure:
     return paper_figure(kind, *records(case), venue=venue, span=span, nulls=DRAWS)
+
+
+def made(kind: str, case: str, venue: str = "acl", span: Span = "column") -> PaperFigure:
+    """Draw each figure once, whether venue and span are given or meant."""
+    return _made(kind, case, venue, span)
 
 
 def texts(figure: Figure) -> list[Text]:

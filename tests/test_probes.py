@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import warnings
 from functools import cache
 from typing import Any
@@ -16,15 +15,9 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import cross_val_score
 
 import posprobe as pp
-from posprobe.analyses import probes_published
-from posprobe.analyses.probes import (
-    ALPHA,
-    AbsoluteProbe,
-    Probes,
-    absolute_probe,
-    order_probe,
-    probes,
-)
+from posprobe.analyses import probes_held_out, probes_published
+from posprobe.analyses.probes import Probes, probes
+from posprobe.analyses.probes_held_out import ALPHA, AbsoluteProbe, absolute_probe, order_probe
 from posprobe.analyses.probes_published import (
     PublishedProbe,
     absolute_probe_published,
@@ -35,9 +28,6 @@ from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.figures import probes as drawing
 from posprobe.tables import PositionTable
-
-# The package offers the function `probes` under the module's name.
-SOUND = sys.modules["posprobe.analyses.probes"]
 
 
 @cache
@@ -364,7 +354,7 @@ def test_an_unknown_scaling_is_refused() -> None:
 
 
 def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (probes_published, SOUND):
+    for module in (probes_published, probes_held_out):
         monkeypatch.setattr(module, "MAX_ITERATIONS", 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import typed
 from safetensors.numpy import save_file
 
 import posprobe as pp
-from posprobe.cli import main
 
 DOCS = Path(__file__).parent.parent / "docs"
 # What `extend.md` shows needs a package of one's own, which `test_readers.py` makes.
@@ -45,10 +44,7 @@ def test_what_a_page_tells_to_type_runs(
                 words = shlex.split(line)
                 if words[0] != "posprobe":
                     continue
-                monkeypatch.setattr(sys, "argv", words)
-                with pytest.raises(SystemExit) as ended:
-                    main()
-                assert not ended.value.code, (words, capsys.readouterr().err)
+                typed.run(words[1:], monkeypatch, capsys)
     finally:
         plt.close("all")
 

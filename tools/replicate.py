@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 import posprobe as pp
-from posprobe.analyses.probes import absolute_probe, order_probe
+from posprobe.analyses.probes_held_out import absolute_probe, order_probe
 from posprobe.analyses.probes_published import absolute_probe_published, order_probe_published
 from posprobe.layouts import Sequence as Line
 from posprobe.report.published import PUBLISHED, Published, published_for

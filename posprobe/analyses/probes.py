@@ -1,205 +1,37 @@
 """Probes: whether a linear model can read a row's position, or which of two rows comes first.
 
 Two pairs stand side by side. The published pair measures how well rows can be interpolated from
-their neighbours, see `posprobe.analyses.probes_published`. The sound pair, here, holds out whole
-blocks of positions, or positions that no training pair contains, and states the chance level that
-was measured rather than assumed.
+their neighbours, see `posprobe.analyses.probes_published`. The sound pair holds out whole blocks of
+positions, or positions that no training pair contains, see `posprobe.analyses.probes_held_out`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import ClassVar, TypedDict
 
-import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from posprobe.analyses.probes_held_out import (
+    AbsoluteProbe,
+    AbsoluteProbeBlock,
+    OrderProbe,
+    OrderProbeBlock,
+    absolute_probe,
+    order_probe,
+)
 from posprobe.analyses.probes_published import (
     PublishedProbe,
     PublishedProbeBlock,
     absolute_probe_published,
     order_probe_published,
 )
-from posprobe.analyses.probing import (
-    FOLDS,
-    MAX_ITERATIONS,
-    Floats,
-    check_seeds,
-    checked,
-    counted_failures,
-    generators,
-    spread,
-    why_not_probed,
-)
+from posprobe.analyses.probing import check_seeds, why_not_probed
 from posprobe.analyses.result import Result, reasons
-from posprobe.arrays import Array, Positions, positions, to_numpy
-from posprobe.schema import Count, Natural, Reasons, Share, Size
+from posprobe.arrays import Array, Positions, positions
+from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
-
-#: Ridge penalty of the sound absolute probe, for rows whose mean square norm is 1.
-ALPHA = 1e-3
-#: Inverse penalty of the sound order probe, for the same rows.
-INVERSE_PENALTY = 10.0
-#: Training pairs that the sound order probe draws per fold where there are more.
-PAIRS = 2048
-
-Standardize: TypeAlias = Literal["table", "columns"]
-
-_Rows: TypeAlias = NDArray[np.intp]
-
-
-class AbsoluteProbeBlock(TypedDict):
-    """Mean absolute errors of position, in positions, with blocks of neighbours held out."""
-
-    mae: Size
-    interpolation: Annotated[Size, "Over the inner blocks."]
-    extrapolation: Annotated[Size, "Over the first and the last block."]
-    shuffled: Annotated[Size, "With folds drawn at random."]
-    chance: Annotated[Size, "Of always answering the mean training position."]
-    chance_interpolation: Size
-    chance_extrapolation: Size
-    chance_shuffled: Size
-    rows: Natural
-    folds: str
-    alpha: float
-    standardize: Standardize
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class AbsoluteProbe(Result):
-    """Ridge regression of position on rows, whole blocks of neighbouring positions held out.
-
-    Parameters
-    ----------
-    predicted
-        ``[n]``: each position as predicted by a probe that never saw its block, counted from the
-        table's first row.
-    shuffled
-        ``[n]``: the same probe with folds drawn at random, which is what the published folds
-        measure.
-    mae
-        Mean absolute error of ``predicted``, in positions.
-    interpolation
-        The same over the inner blocks, which have training rows on both sides.
-    extrapolation
-        The same over the first and the last block.
-    mae_shuffled
-        Mean absolute error of ``shuffled``.
-    chance, chance_interpolation, chance_extrapolation, chance_shuffled
-        What always answering the mean training position gives on the same folds.
-    standardize
-        How rows were scaled, see `absolute_probe`.
-    start
-        Position of the first row.
-    """
-
-    figures: ClassVar[str] = "probes"
-
-    predicted: Floats
-    shuffled: Floats
-    mae: float
-    interpolation: float
-    extrapolation: float
-    mae_shuffled: float
-    chance: float
-    chance_interpolation: float
-    chance_extrapolation: float
-    chance_shuffled: float
-    standardize: Standardize
-    start: int = 0
-
-    def summary(self) -> AbsoluteProbeBlock:
-        """Return the errors with their chance levels, and the parameters."""
-        return {
-            "mae": self.mae,
-            "interpolation": self.interpolation,
-            "extrapolation": self.extrapolation,
-            "shuffled": self.mae_shuffled,
-            "chance": self.chance,
-            "chance_interpolation": self.chance_interpolation,
-            "chance_extrapolation": self.chance_extrapolation,
-            "chance_shuffled": self.chance_shuffled,
-            "rows": len(self.predicted),
-            "folds": f"{FOLDS} contiguous blocks",
-            "alpha": ALPHA,
-            "standardize": self.standardize,
-        }
-
-
-class OrderProbeBlock(TypedDict):
-    """Shares of pairs of rows put in the wrong order, with positions held out."""
-
-    error: Share
-    sd: Size | None
-    blocked: Annotated[Share, "With blocks of neighbouring positions held out."]
-    blocked_sd: Size | None
-    chance: Annotated[Share, "Of the same rows in random order."]
-    chance_sd: Size | None
-    seeds: Natural
-    rows: Natural
-    folds: str
-    training_pairs: Annotated[Natural, "Per fold."]
-    inverse_penalty: float
-    standardize: Standardize
-    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."]
-    undefined: Reasons
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class OrderProbe(Result):
-    """Logistic regression of order on two rows, no position of a test pair seen in training.
-
-    Parameters
-    ----------
-    errors
-        ``[seeds]``: share of all pairs of held-out positions put in the wrong order, the held-out
-        positions being scattered over the table; equal scores count as half wrong.
-    blocked
-        ``[seeds]``: the same where each fold holds out a block of neighbouring positions.
-    chance
-        ``[seeds]``: ``errors`` of the same rows in random order.
-    rows
-        How many rows took part.
-    pairs
-        Training pairs per fold, the fewest of any fold: all there are, or `PAIRS`.
-    not_converged
-        Fits out of ``5 * seeds`` each that the optimiser ended before it converged; those on rows
-        in random order do not count.
-    standardize
-        How rows were scaled, see `absolute_probe`.
-    """
-
-    errors: Floats
-    blocked: Floats
-    chance: Floats
-    rows: int
-    pairs: int
-    not_converged: int
-    standardize: Standardize
-
-    def summary(self) -> OrderProbeBlock:
-        """Return the errors over seeds, the measured chance level and the parameters."""
-        block: OrderProbeBlock = {
-            "error": float(self.errors.mean()),
-            "sd": spread(self.errors),
-            "blocked": float(self.blocked.mean()),
-            "blocked_sd": spread(self.blocked),
-            "chance": float(self.chance.mean()),
-            "chance_sd": spread(self.chance),
-            "seeds": len(self.errors),
-            "rows": self.rows,
-            "folds": f"{FOLDS} sets of positions",
-            "training_pairs": self.pairs,
-            "inverse_penalty": INVERSE_PENALTY,
-            "standardize": self.standardize,
-            "not_converged": self.not_converged,
-            "undefined": {},
-        }
-        block["undefined"] = reasons(block, "a single seed")
-        return block
 
 
 class ProbesBlock(TypedDict):
@@ -310,195 +142,3 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
             order_published=order_probe_published(given, seeds=seeds, seed=seed),
             order_disjoint=order_probe(given, seeds=max(1, seeds // 3), seed=seed),
         )
-
-
-def absolute_probe(
-    table: PositionTable | Positions | Array,
-    *,
-    standardize: Standardize = "table",
-    seed: int = 0,
-) -> AbsoluteProbe:
-    """Regress position on rows with whole blocks of positions held out.
-
-    Ridge regression with the declared penalty `ALPHA`, five contiguous blocks. The inner blocks
-    show whether a linear map bridges a gap in the table, the outer ones whether it carries on past
-    the end; random folds show neither. A small error says that *some* direction of the table grows
-    with position, not that the model uses it.
-
-    Parameters
-    ----------
-    table
-        ``[n, d]``, all rows.
-    standardize
-        ``"table"`` subtracts the mean training row and divides all columns by one number, so that
-        training rows have mean square norm 1: the result does not change when the table is
-        rotated, scaled or widened with empty columns. ``"columns"`` divides each column by its own
-        deviation, which amplifies columns that barely move and changes under rotation.
-    seed
-        Of the random folds that are shown for comparison.
-
-    Raises
-    ------
-    InvalidTable
-        As in `absolute_probe_published`.
-    ValueError
-        If ``standardize`` is unknown.
-    """
-    values, start = _double(table, standardize)
-    n = len(values)
-    blocks = np.array_split(np.arange(n), FOLDS)
-    scattered = np.array_split(np.random.default_rng(seed).permutation(n), FOLDS)
-    predicted, mean = _ridge(values, blocks, standardize)
-    shuffled, mean_shuffled = _ridge(values, scattered, standardize)
-    inner, outer = np.concatenate(blocks[1:-1]), np.concatenate([blocks[0], blocks[-1]])
-    return AbsoluteProbe(
-        predicted=predicted,
-        shuffled=shuffled,
-        mae=_distance(predicted),
-        interpolation=_distance(predicted, inner),
-        extrapolation=_distance(predicted, outer),
-        mae_shuffled=_distance(shuffled),
-        chance=_distance(mean),
-        chance_interpolation=_distance(mean, inner),
-        chance_extrapolation=_distance(mean, outer),
-        chance_shuffled=_distance(mean_shuffled),
-        standardize=standardize,
-        start=start,
-    )
-
-
-def order_probe(
-    table: PositionTable | Positions | Array,
-    *,
-    standardize: Standardize = "table",
-    seeds: int = 3,
-    seed: int = 0,
-) -> OrderProbe:
-    """Classify which of two rows comes first, for positions that training never saw.
-
-    Positions, not pairs, are divided into five folds. Training takes all pairs of the other
-    positions, or `PAIRS` drawn at random; every pair of held-out positions is a test. Trained on
-    the difference of two rows without intercept, which is what both rows side by side come to
-    when each pair is there in both orders. Held-out positions scattered over the table still have
-    neighbours in training, so a random walk does well; blocks have none.
-
-    Parameters
-    ----------
-    table
-        ``[n, d]``, all rows.
-    standardize
-        As in `absolute_probe`.
-    seeds
-        Repetitions with other folds and pairs, and another random order for the chance level.
-    seed
-        Of all of them.
-
-    Raises
-    ------
-    InvalidTable, ValueError
-        As in `absolute_probe`, and if ``seeds`` is not positive.
-    """
-    check_seeds(seeds)
-    values, _ = _double(table, standardize)
-    n = len(values)
-    errors, blocked, chance = np.empty(seeds), np.empty(seeds), np.empty(seeds)
-    failures = 0
-    for run, rng in enumerate(generators(seed, seeds)):
-        scattered = np.array_split(rng.permutation(n), FOLDS)
-        errors[run], failed = _disjoint_order(values, scattered, standardize, rng)
-        failures += failed
-        blocks = np.array_split(np.arange(n), FOLDS)
-        blocked[run], failed = _disjoint_order(values, blocks, standardize, rng)
-        failures += failed
-        mixed = values[rng.permutation(n)]
-        chance[run], _ = _disjoint_order(mixed, scattered, standardize, rng)
-    fewest = n - -(-n // FOLDS)
-    pairs = min(PAIRS, fewest * (fewest - 1) // 2)
-    return OrderProbe(errors, blocked, chance, n, pairs, failures, standardize)
-
-
-def _double(
-    table: PositionTable | Positions | Array, standardize: Standardize
-) -> tuple[Floats, int]:
-    if standardize not in ("table", "columns"):
-        raise ValueError(f"no such scaling: standardize={standardize!r}")
-    given = checked(table)
-    return to_numpy(given.values).astype(np.float64), given.start
-
-
-def _ridge(
-    values: Floats, folds: Sequence[_Rows], standardize: Standardize
-) -> tuple[Floats, Floats]:
-    """Predict every position from the other folds: by ridge regression, and by their mean."""
-    from sklearn.linear_model import Ridge
-
-    n = len(values)
-    predicted, mean = np.empty(n), np.empty(n)
-    for held, train in _splits(n, folds):
-        rows = _standardized(values, train, standardize)
-        model = Ridge(alpha=ALPHA).fit(rows[train], train)
-        predicted[held] = model.predict(rows[held])
-        mean[held] = train.mean()
-    return predicted, mean
-
-
-def _disjoint_order(
-    values: Floats, folds: Sequence[_Rows], standardize: Standardize, rng: np.random.Generator
-) -> tuple[float, int]:
-    from sklearn.linear_model import LogisticRegression
-
-    errors = []
-    with counted_failures() as failures:
-        for held, train in _splits(len(values), folds):
-            # Single precision halves the cost and is far finer than the optimiser's tolerance.
-            rows = _standardized(values, train, standardize).astype(np.float32)
-            first, second = _training_pairs(train, rng)
-            model = LogisticRegression(
-                C=INVERSE_PENALTY, fit_intercept=False, max_iter=MAX_ITERATIONS
-            )
-            model.fit(rows[second] - rows[first], second > first)
-            errors.append(_disorder(rows[held] @ model.coef_[0]))
-    return float(np.mean(errors)), len(failures)
-
-
-def _splits(n: int, folds: Iterable[_Rows]) -> Iterator[tuple[_Rows, _Rows]]:
-    """Yield the held-out and the training rows of each fold, both in order."""
-    for fold in folds:
-        yield np.sort(fold), np.setdiff1d(np.arange(n), fold)
-
-
-def _standardized(values: Floats, train: _Rows, standardize: Standardize) -> Floats:
-    """Centre on the training rows and scale so that their mean square norm is 1."""
-    scaled: Floats = values / np.abs(values).max()
-    scaled -= scaled[train].mean(axis=0)
-    if standardize == "columns":
-        deviation = np.sqrt((scaled[train] ** 2).mean(axis=0))
-        # A column that is constant in training but for rounding says nothing about test rows.
-        moves = deviation > 1e-12
-        scaled = np.where(moves, scaled / np.where(moves, deviation, 1.0), 0.0)
-    norm = np.sqrt((scaled[train] ** 2).sum(axis=1).mean())
-    return scaled / norm if norm > 1e-12 else np.zeros_like(scaled)
-
-
-def _training_pairs(train: _Rows, rng: np.random.Generator) -> tuple[_Rows, _Rows]:
-    m = len(train)
-    if m * (m - 1) // 2 <= PAIRS:
-        first, second = np.triu_indices(m, 1)
-    else:
-        first = rng.integers(m, size=PAIRS)
-        # Never the same row twice.
-        second = (first + rng.integers(1, m, size=PAIRS)) % m
-    # Which of the two stands first decides the label, so both labels must occur.
-    turned = rng.random(len(first)) < 0.5
-    return train[np.where(turned, second, first)], train[np.where(turned, first, second)]
-
-
-def _disorder(scores: NDArray[np.floating[Any]]) -> float:
-    """Share of pairs whose later row has the lower score; equal scores count half."""
-    earlier, later = np.triu_indices(len(scores), 1)
-    rise = scores[later] - scores[earlier]
-    return float((rise < 0).mean() + 0.5 * (rise == 0).mean())
-
-
-def _distance(predicted: Floats, rows: _Rows | slice = slice(None)) -> float:
-    return float(np.abs(predicted - np.arange(len(predicted)))[rows].mean())

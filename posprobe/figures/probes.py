@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from posprobe.analyses.probes import AbsoluteProbe
+from posprobe.analyses.probes_held_out import AbsoluteProbe
 from posprobe.figures.common import Builder, nothing, one_each
 from posprobe.figures.styles import BLUE, GRID, MUTED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from posprobe.analyses.probes import OrderProbe, Probes
+    from posprobe.analyses.probes import Probes
+    from posprobe.analyses.probes_held_out import OrderProbe
     from posprobe.analyses.probes_published import PublishedProbe
 
 

@@ -47,7 +47,7 @@ class Dripping(Sparse):
     """A file that comes byte by byte, with pauses."""
 
     def read(self, start: int, stop: int) -> bytes:
-        time.sleep(0.05)
+        time.sleep(0.01)
         return super().read(start, stop)
 
 
@@ -434,7 +434,7 @@ def _names(rng: random.Random) -> Case:
 
 def _drip(rng: random.Random) -> Case:
     """Send a byte now and then."""
-    return _case("twenty bytes a second", _tensors(rng), drip=True)
+    return _case("a hundred bytes a second", _tensors(rng), drip=True)
 
 
 WARM: tuple[tuple[str, ...], ...] = ()

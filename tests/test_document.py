@@ -1,0 +1,149 @@
+"""The JSON of an analysis: strict, as the schema says, and with a reason for what is undefined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+from made_bundles import TABLES, document_of, problems, put, remove, schema, strict_json
+
+from posprobe.report import to_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    assert schema()["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_document_follows_the_schema_and_is_strict_json(name: str) -> None:
+    document = strict_json(document_of(name))
+    assert problems(document) == []
+    assert to_json(document) == document_of(name)
+
+
+def holds_none(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and any(map(holds_none, value)))
+
+
+def undefined_numbers(block: Any, where: str = "") -> list[str]:
+    """Paths of nulls without a reason beside them, and of reasons without a null."""
+    if not isinstance(block, dict):
+        return []
+    reasons = block.get("undefined", {})
+    reasons = reasons if isinstance(reasons, dict) else dict.fromkeys(block, reasons)
+    found = [
+        f"{where}.{name}"
+        for name, value in block.items()
+        if holds_none(value) != (name in reasons) and name != "undefined"
+    ]
+    for name, value in block.items():
+        found += undefined_numbers(value, f"{where}.{name}")
+    return found
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_an_undefined_number_is_null_with_a_reason_beside_it(name: str) -> None:
+    document = strict_json(document_of(name))
+    for block, content in document.items():
+        if block not in ("table", "environment", "nulls"):
+            assert undefined_numbers(content, block) == []
+    for reason in document["pca"]["undefined"].values():
+        assert len(reason) > 10
+
+
+def test_what_is_undefined_for_a_constant_table() -> None:
+    document = strict_json(document_of("constant grid"))
+    assert document["pca"]["stable_rank"] is None
+    assert document["pca"]["explained_variance_ratio"] is None
+    assert document["spectrum"]["entropy"] is None
+    assert document["similarity"]["centered"]["neighbour_mean"] is None
+    assert document["similarity"]["raw"]["neighbour_mean"] == pytest.approx(1)
+    assert document["grid"]["axis_power_share"] is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        remove("table"),
+        remove("table", "source", "sha256"),
+        remove("environment", "created"),
+        remove("pca", "stable_rank"),
+        remove("similarity", "raw", "undefined"),
+        put("posprobe.analysis/2", "schema"),
+        put(1, "surprise"),
+        put(1, "norms", "surprise"),
+        put(1, "similarity", "centered", "surprise"),
+        put("high", "pca", "stable_rank"),
+        put(1.5, "similarity", "raw", "neighbour_mean"),
+        put([2.0], "pca", "explained_variance_ratio"),
+        put("hamming", "spectrum", "window"),
+        put({"type": "sequence", "length": 0}, "table", "layout"),
+        put({"type": "grid", "height": 3}, "table", "layout"),
+        put([{"row": 0}], "table", "dropped_rows"),
+        put("", "similarity", "raw", "undefined", "minimum"),
+        put(None, "norms", "mean"),
+        put("no sentence with keys", "findings"),
+        put([{"text": "no keys"}], "findings"),
+        remove("shift", "periods"),
+        remove("seams", "between"),
+        put([[1, 2, 3]], "seams", "between"),
+        put([{"row": 3}], "seams", "special"),
+        remove("nulls", "numbers"),
+        put({"value": 1.0}, "nulls", "numbers", "pca.top3"),
+    ],
+)
+def test_the_schema_notices(change: Callable[[Any], None]) -> None:
+    document = strict_json(document_of("sapiens-roberta"))
+    change(document)
+    assert problems(document)
+
+
+@pytest.mark.parametrize("name", ["shift", "seams", "sinusoid", "dct", "spectrogram", "nulls"])
+def test_the_schema_knows_every_key_of_every_block(name: str) -> None:
+    document = strict_json(document_of("sapiens-roberta"))
+    document[name]["more"] = 1
+    assert problems(document)
+
+
+def test_the_schema_leaves_the_null_models_open() -> None:
+    document = strict_json(document_of("sapiens-roberta"))
+    number = document["nulls"]["numbers"]["pca.top3"]
+    document["nulls"]["models"]["another"] = "keeps something else"
+    number["another"] = {"p5": 0.1, "p50": 0.2, "p95": 0.3}
+    assert problems(document) == []
+    number["another"] = None
+    assert problems(document) == []
+    number["another"] = 0.2
+    assert problems(document)
+
+
+def test_what_is_not_a_number_reaches_no_file() -> None:
+    document = strict_json(document_of("sapiens-roberta"))
+    document["pca"]["top3"] = float("nan")
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json(document)
+
+
+def test_findings_rest_on_keys_that_are_there() -> None:
+    for name in TABLES:
+        document = strict_json(document_of(name))
+        for finding in document["findings"]:
+            assert finding["text"].strip()
+            assert finding["keys"]
+            for key in finding["keys"]:
+                assert resolves(document, key), key
+
+
+def resolves(document: Any, key: str) -> bool:
+    """Whether a dotted path leads somewhere; keys along it may hold dots themselves."""
+    if not isinstance(document, dict):
+        return False
+    return any(
+        key == name or (key.startswith(f"{name}.") and resolves(value, key[len(name) + 1 :]))
+        for name, value in document.items()
+    )

@@ -1,0 +1,180 @@
+"""Heads that were made to look somewhere are reported to look there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+import transformers
+from made_heads import measured, saved
+
+from posprobe.analyses.head_logits import peak_name
+from posprobe.families.weights import load_heads
+from posprobe.forward import measure_heads
+from posprobe.layouts import Grid, Sequence
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def plant(shift: int, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights by which the one-hot row ``i`` asks for the row ``i + shift``."""
+    w_q = np.eye(size) * 20
+    return w_q, np.roll(np.eye(size), shift, axis=1).T
+
+
+def planted_bert(shift: int) -> Any:
+    """A BERT whose first head attends ``shift`` positions away, and whose others do nothing."""
+    size = 12
+    config = transformers.BertConfig(
+        hidden_size=2 * size, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        vocab_size=4, max_position_embeddings=size,
+    )  # fmt: skip
+    model: Any = transformers.BertModel(config)
+    _plant(model.embeddings.position_embeddings.weight.data, size)
+    attention = model.encoder.layer[0].attention.self
+    w_q, w_k = plant(shift, size)
+    for linear, weight in ((attention.query, w_q), (attention.key, w_k)):
+        linear.weight.data.zero_()
+        linear.weight.data[:size, :size] = torch.from_numpy(weight.T)
+    return model
+
+
+def planted_roberta(shift: int) -> Any:
+    size = 12
+    config = transformers.RobertaConfig(
+        hidden_size=2 * size, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        vocab_size=4, max_position_embeddings=size + 2,
+    )  # fmt: skip
+    model: Any = transformers.RobertaModel(config)
+    _plant(model.embeddings.position_embeddings.weight.data[2:], size)
+    attention = model.encoder.layer[0].attention.self
+    w_q, w_k = plant(shift, size)
+    for linear, weight in ((attention.query, w_q), (attention.key, w_k)):
+        linear.weight.data.zero_()
+        linear.weight.data[:size, :size] = torch.from_numpy(weight.T)
+    return model
+
+
+def planted_gpt2(shift: int) -> Any:
+    size = 12
+    config = transformers.GPT2Config(
+        n_embd=2 * size, n_layer=1, n_head=2, vocab_size=4, n_positions=size
+    )
+    model: Any = transformers.GPT2Model(config)
+    _plant(model.wpe.weight.data, size)
+    fused = model.h[0].attn.c_attn.weight.data  # [in, out], the transpose of a linear layer
+    w_q, w_k = plant(shift, size)
+    fused.zero_()
+    fused[:size, :size] = torch.from_numpy(w_q)
+    fused[:size, 2 * size : 3 * size] = torch.from_numpy(w_k)
+    return model
+
+
+def _plant(table: torch.Tensor, size: int) -> None:
+    """Write rows that are one-hot up to what a LayerNorm removes."""
+    table.zero_()
+    table[:, :size] = 10 * torch.eye(size)
+    table[:, size:] = -10 / size
+
+
+@pytest.mark.parametrize("shift", [-1, 1, 0, -3])
+@pytest.mark.parametrize("build", [planted_bert, planted_roberta, planted_gpt2])
+def test_a_planted_head_is_reported_at_its_offset(
+    build: Callable[[int], Any], shift: int, tmp_path: Path
+) -> None:
+    if build is planted_gpt2 and shift > 0:
+        return  # a causal head never sees the next token
+    found = measured(load_heads(saved(build(shift), tmp_path), content="none"))
+    assert found.peak[0].tolist() == [shift]
+    assert found.attention[0] > 0.9
+    assert found.uniform[0] < 0.3
+    # A head without weights prefers nothing: its attention is uniform everywhere.
+    assert np.isnan(found.offset_share[1])
+    assert found.attention[1] == pytest.approx(found.uniform[1])
+    assert np.nanmax(np.abs(found.curves[1])) == 0
+
+
+def planted_image_model(kind: str, shift: int) -> Any:
+    """A vision transformer on 3 x 4 patches whose first head looks ``shift`` patches further."""
+    model: Any
+    size = 12
+    options: dict[str, Any] = {"patch_size": 7}
+    w_q, w_k = (torch.from_numpy(weight) for weight in plant(shift, size))
+    if kind == "timm":
+        model = timm.create_model(
+            "vit_tiny_patch16_224", num_classes=0, embed_dim=2 * size, depth=1, num_heads=2,
+            img_size=(21, 28), **options,
+        )  # fmt: skip
+        _plant(model.pos_embed.data[0, 1:], size)
+        fused = model.blocks[0].attn.qkv.weight.data
+        fused.zero_()
+        fused[:size, :size] = w_q.T
+        fused[2 * size : 3 * size, :size] = w_k.T
+        return model
+    config = transformers.ViTConfig(
+        hidden_size=2 * size, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        image_size=(21, 28), **options,
+    )  # fmt: skip
+    model = transformers.ViTModel(config)
+    _plant(model.embeddings.position_embeddings.data[0, 1:], size)
+    parts = dict(model.named_modules())
+    for end, weight in (("q_proj", w_q), ("k_proj", w_k)):
+        (linear,) = (module for name, module in parts.items() if name.endswith(end))
+        linear.weight.data.zero_()
+        linear.weight.data[:size, :size] = weight.T
+    return model
+
+
+@pytest.mark.parametrize(("shift", "displacement"), [(-1, [0, -1]), (4, [1, 0]), (-4, [-1, 0])])
+@pytest.mark.parametrize("kind", ["timm", "transformers"])
+def test_a_planted_head_of_an_image_model_is_reported_at_its_displacement(
+    kind: str, shift: int, displacement: list[int], tmp_path: Path
+) -> None:
+    folder = saved(planted_image_model(kind, shift), tmp_path)
+    stated: dict[str, Any] = {} if kind == "transformers" else {"heads": 2, "grid": (3, 4)}
+    found = measured(load_heads(folder, content="none", **stated))
+    assert found.layout == Grid(3, 4)
+    assert found.curves.shape == (2, 5, 7)
+    assert found.peak[0].tolist() == displacement
+
+
+def test_the_sample_of_digits_is_read_in_its_own_layout() -> None:
+    loaded = load_heads("sample:digits-vit", 1)
+    assert (loaded.heads, loaded.layer, loaded.causal) == (4, 1, False)
+    found = measured(loaded)
+    assert found.curves.shape == (4, 15, 15)
+    summary = json.dumps(found.summary(), allow_nan=False)
+    assert json.loads(summary)["heads"] == 4
+
+
+@pytest.mark.parametrize(
+    ("offset", "layout", "name"),
+    [
+        ([0], Sequence(9), "same token"), ([-1], Sequence(9), "previous token"),
+        ([1], Sequence(9), "next token"), ([-3], Sequence(9), "3 tokens before"),
+        ([2], Sequence(9), "2 tokens after"), ([0, 0], Grid(3, 3), "same patch"),
+        ([-1, 0], Grid(3, 3), "one row up"), ([1, 0], Grid(3, 3), "one row down"),
+        ([0, -1], Grid(3, 3), "one column left"), ([0, 2], Grid(3, 3), "same row, 2 columns right"),
+        ([2, 0], Grid(3, 3), "same column, 2 rows down"),
+        ([-1, 2], Grid(3, 3), "one row up, 2 columns right"),
+    ],
+)  # fmt: skip
+def test_an_offset_is_named_by_where_it_leads(
+    offset: list[int], layout: Sequence | Grid, name: str
+) -> None:
+    assert peak_name(offset, layout) == name
+
+
+def test_a_planted_head_is_named_by_its_offset(tmp_path: Path) -> None:
+    found = measure_heads(saved(planted_bert(-1), tmp_path), content="none")
+    assert found.layers[0].summary()["peak_name"][0] == "previous token"
+    picture = saved(planted_image_model("transformers", -4), tmp_path / "image")
+    found = measure_heads(picture, content="none")
+    assert found.layers[0].summary()["peak_name"][0] == "one row up"

@@ -1,0 +1,23 @@
+"""What a page tells to type is typed, with few null models."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from posprobe.cli import main
+
+WITH_NULLS = ("analyze", "compare", "figure", "forward")
+
+
+def run(
+    words: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Run a command in this process; it must end well."""
+    few = ["--nulls", "1"] if words[0] in WITH_NULLS and "--nulls" not in words else []
+    monkeypatch.setattr(sys, "argv", ["posprobe", *words, *few])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code, (words, capsys.readouterr().err)
