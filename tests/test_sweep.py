@@ -414,3 +414,7 @@ def test_a_folder_without_a_finished_sweep_says_so(tmp_path: Path) -> None:
     (tmp_path / "sweep.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(PosprobeError, match="damaged"):
         pp.read_sweep(tmp_path)
+    with pytest.raises(UnknownReference, match=r"holds no sweep\.parquet"):
+        pp.read_sweep(tmp_path / "sweep.parquet")
+    with pytest.raises(UnknownReference, match=r"holds no fingerprints\.jsonl"):
+        pp.nearest("sinusoidal:8x4", sweep=tmp_path / "sweep.parquet")

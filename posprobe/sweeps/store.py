@@ -381,7 +381,7 @@ def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
             return parquet.read_table(path)
         there = set(parquet.read_schema(path).names)
         return parquet.read_table(path, columns=[name for name in names if name in there])
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
             f"{folder}: it holds no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
         ) from error
