@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import tracemalloc
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -108,11 +109,27 @@ def test_a_thousand_tables_stay_under_three_megabytes() -> None:
     for at in range(1000):
         atlas.add([row(at % 50)], {"size": at / 7, "note": f"a note of some length {at}"})
     counts = {"rows": 1000, "references": 1000, "failures": 0}
-    assert len(atlas.page(ABOUT, counts).encode()) < 3_000_000
+    assert len("".join(atlas.page(ABOUT, counts)).encode()) < 3_000_000
     for _ in range(MOST):
         atlas.add([{"reference": "x", "dim": 3}], {})
-    page = atlas.page(ABOUT, counts)
+    page = "".join(atlas.page(ABOUT, counts))
     assert f"The first {MOST:,} of {MOST + 1000:,} rows are shown" in page
+
+
+def test_a_page_is_never_in_memory_as_a_whole() -> None:
+    atlas, counts = Atlas({}), {"rows": 0, "references": 0, "failures": 0}
+    for at in range(400):
+        atlas.add([row(at % 10)], {})
+    for _ in atlas.page(ABOUT, counts):  # templates and palette are kept once they were needed
+        pass
+    pieces = atlas.page(ABOUT, counts)
+    tracemalloc.start()
+    try:
+        size = sum(map(len, pieces))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < size
 
 
 def test_a_sweep_ends_with_its_atlas(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ DATA = (
     "report/schema/analysis-1.json",
     "report/templates/page.html",
     "report/templates/style.css",
+    "report/templates/tables.html",
     *(
         f"samples/{sample.name}/{name}"
         for sample in samples()

@@ -196,7 +196,7 @@ def test_the_command_draws_a_run(
         return int(ended.value.code or 0)
 
     assert run(str(out)) == 2
-    assert f"Choose one: {out}#a, {out}#b" in capsys.readouterr().err
+    assert f"choose one of its training runs: {out}#a, {out}#b" in capsys.readouterr().err
     assert run(f"{out}#b", "--cmap", "grey") == 2
     assert run(str(tmp_path)) == 3
     capsys.readouterr()

@@ -72,13 +72,15 @@ def test_lists_of_every_form_name_the_same(name: str, text: str) -> None:
     ("name", "content", "said"),
     [
         ("l.csv", b"model,size\na/b,1\n", "no column 'reference'.*'model', 'size'"),
+        ("l.csv", b"reference;size\na/b;2\n", "'reference;size'.*columns by commas"),
+        ("l.tsv", b"reference,size\na/b,2\n", "'reference,size'.*columns by tabs"),
         ("l.csv", b"reference,x,x\na/b,1,2\n", "'x' twice"),
         ("l.csv", b"reference,x\na/b\n", "line 2: it has 1 fields, the header 2"),
         ("l.csv", b'reference,x\na/b,"1\n', "no CSV"),
         ("l.csv", b"reference,x\n,1\n", "line 2: it has no 'reference'"),
         ("l.jsonl", b'{"reference": "a/b"}\n{"reference": ', "line 2: it is no JSON"),
         ("l.jsonl", b'{"reference": ["a/b"]}\n', "line 1: it has no 'reference'"),
-        ("l.jsonl", b'{"reference": "a/b", "x": {}}\n', "'x' is a dict"),
+        ("l.jsonl", b'{"reference": "a/b", "x": {}}\n', "'x' holds a dict"),
         ("l.jsonl", b'{"reference": "a/b", "x": 1' + b"0" * 30 + b"}\n", "more digits"),
         ("l.jsonl", b"[" * 100_000, "line 1: it is no JSON"),
         ("l.txt", b"a/b\n\xff\xfe\n", "line 2: it is no UTF-8"),
@@ -244,7 +246,12 @@ def test_bad_references_fail_as_analyze_does_and_end_nothing(
         with pytest.raises(SystemExit) as ended:
             main()
         assert (ended.value.code or 0) == code, capsys.readouterr().err
-        assert "\x1b" not in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "\x1b" not in said
+        told = [line for line in said.splitlines() if line.startswith("failed (")]
+        for line, (reference, number) in zip(told, expected.items(), strict=False):
+            assert line.startswith(f"failed ({number}): {reference}: ")
+        assert told
         with (tmp_path / "s" / "failures.csv").open(newline="") as file:
             failures = list(csv.DictReader(file))
         assert {f["reference"]: int(f["exit_code"]) for f in failures} == expected
@@ -371,6 +378,9 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"jobs": 0}, "--jobs 0"),
         ({"engine": "magic"}, "--engine magic"),
         ({"scheduler": "tcp://x:1"}, "only --engine dask"),
+        ({"engine": "dask", "scheduler": "tcp://x"}, "no address .missing port.*tcp://HOST:8786"),
+        ({"engine": "dask", "scheduler": "x://y:1"}, "no address .unknown address scheme"),
+        ({"engine": "dask", "scheduler": "x:y"}, "no address"),
         ({"limit": 0}, "--limit 0"),
         ({"requests": 0}, "--requests 0"),
         ({"revisions": "*"}, "--revisions lists those of one Hub repository"),
@@ -404,3 +414,7 @@ def test_a_folder_without_a_finished_sweep_says_so(tmp_path: Path) -> None:
     (tmp_path / "sweep.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(PosprobeError, match="damaged"):
         pp.read_sweep(tmp_path)
+    with pytest.raises(UnknownReference, match=r"holds no sweep\.parquet"):
+        pp.read_sweep(tmp_path / "sweep.parquet")
+    with pytest.raises(UnknownReference, match=r"holds no fingerprints\.jsonl"):
+        pp.nearest("sinusoidal:8x4", sweep=tmp_path / "sweep.parquet")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,34 @@ def test_a_sweep_that_is_killed_goes_on_and_computes_nothing_twice(
     assert without_times(pp.read_sweep(out)) == without_times(
         pp.read_sweep(tmp_path / "undisturbed")
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="signals of other processes are in /proc")
+def test_ctrl_c_reaches_no_worker_that_starts_and_would_tell_of_it(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("\n".join(f"sinusoidal:{n}x8" for n in range(9, 99)))
+    command = [*MAIN, "sweep", "--from", str(tmp_path / "list.txt"), "--only", "norms", "--nulls",
+               "0", "--out", str(tmp_path / "s")]  # fmt: skip
+
+    def blocked() -> list[bool]:
+        """Tell of each worker that there is whether it blocks SIGINT."""
+        found = []
+        for place in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                status = (place / "status").read_text()
+                ours = f"\nPPid:\t{process.pid}\n" in status
+                if ours and b"popen_loky" in (place / "cmdline").read_bytes():
+                    mask = int(status.partition("\nSigBlk:\t")[2].split()[0], 16)
+                    found.append(bool(mask >> signal.SIGINT - 1 & 1))
+        return found
+
+    with started(*command, start_new_session=True) as process:
+        wait_for(lambda: blocked() or process.poll() is not None)
+        assert all(blocked())
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.communicate()[1]
+    assert process.returncode == 128 + signal.SIGINT
+    assert said.endswith("the same command goes on from there.\n")
+    assert "Traceback" not in said
 
 
 #: Read by every Python that starts: one reference ends its worker, another does so once.

@@ -182,7 +182,7 @@ def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigu
         )
     if chosen is None or (len(found) > 1 and not name):
         names = ", ".join(f"{folder}#{each}" for each in found)
-        raise UsageError(f"{refs[0]}: it holds {len(found)} training runs. Choose one: {names}.")
+        raise UsageError(f"{refs[0]}: choose one of its training runs: {names}.")
     return chosen.figure(venue, span.value)
 
 

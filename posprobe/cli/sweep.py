@@ -150,7 +150,9 @@ def sweep(
         )
     if not quiet:
         for failure in failures[:TOLD]:
-            say(f"failed ({failure['exit_code']}): {plain(failure['message'])}")
+            whose, message = plain(failure["reference"]), plain(failure["message"])
+            said = message if message.startswith(whose) else f"{whose}: {message}"
+            say(f"failed ({failure['exit_code']}): {said}")
         if len(failures) > TOLD:
             say(f"... and {len(failures) - TOLD} more in failures.csv")
         place = plain(str(prepared.folder))
@@ -225,6 +227,7 @@ def _progress(*, quiet: bool) -> Iterator[Callable[["Step"], None]]:
 @contextmanager
 def _interruptible(folder: Path) -> Iterator[None]:
     """Let SIGINT and SIGTERM end the sweep at once: what is recorded is whole at any time."""
+    from multiprocessing import active_children
 
     def stop(number: int, _frame: FrameType | None) -> None:
         # The bar hides the cursor.
@@ -233,8 +236,12 @@ def _interruptible(folder: Path) -> Iterator[None]:
             f"{shown}stopped. What is done is recorded in {plain(str(folder))}: the same command "
             "goes on from there."
         )
-        # Workers may be in the midst of anything; they end with their parent.
-        os._exit(128 + number)
+        # Those that work end with their parent, those that wait for work would stay a while.
+        try:
+            for worker in active_children():
+                worker.terminate()
+        finally:
+            os._exit(128 + number)
 
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from html import escape
 from types import MappingProxyType
@@ -29,10 +29,10 @@ def html(
     document: Mapping[str, Any],
     version: str,
     drawings: Mapping[str, str] = MappingProxyType({}),
-    sketches: Mapping[str, str] = MappingProxyType({}),
+    sketch: Callable[[str], str] = lambda _: "",
     cosines: Mapping[str, Any] | None = None,
-) -> str:
-    """Render a page.
+) -> Iterator[str]:
+    """Render a page, piece by piece: a page of many rows is never in memory as a whole.
 
     Parameters
     ----------
@@ -44,13 +44,14 @@ def html(
         Of posprobe, which made the numbers.
     drawings
         SVG text by name.
-    sketches
-        Small drawings of cells by name, made by posprobe itself.
+    sketch
+        Gives the small drawing of a cell by its name, made by posprobe itself, when the page comes
+        to it; empty for none.
     cosines
         The matrices that its script reads; None for none.
 
-    Returns
-    -------
+    Yields
+    ------
     str
         HTML that refers to nothing outside itself but the files beside it.
     """
@@ -58,12 +59,12 @@ def html(
 
     text, digest = script()
     # Neither JSON of ours nor the script holds a `<` that HTML would read.
-    made = _template().render(
+    pieces = _template().generate(
         page=page,
         version=version,
         citation=f"{CITATION} Version {version}.",
         drawings=drawings,
-        sketches={name: Markup(drawn) for name, drawn in sketches.items()},  # noqa: S704
+        sketch=lambda name: Markup(sketch(name)),  # noqa: S704
         shown=SHOWN,
         data=Markup(json_text(document)),  # noqa: S704
         cosines=Markup(json_text(cosines)) if cosines else None,  # noqa: S704
@@ -71,7 +72,7 @@ def html(
         script_hash=digest,
     )
     # A file name need not be valid text.
-    return made.encode("utf-8", "backslashreplace").decode()
+    return (piece.encode("utf-8", "backslashreplace").decode() for piece in pieces)
 
 
 @cache

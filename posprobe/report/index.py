@@ -181,7 +181,6 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
         Column("data", notes=("folder",)),
     )
     caption = "What each says of itself; the name leads to its page."
-    drawn = {bundle["folder"]: _thumbnail(folder / bundle["folder"]) for bundle in bundles}
     page = Page(
         title=folder.resolve().name or "bundles",
         subject=f"{len(bundles)} bundles",
@@ -196,4 +195,10 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
         ),
         provenance=(),
     )
-    return html(page, {"bundles": bundles}, version("posprobe"), sketches=drawn)
+    pieces = html(
+        page,
+        {"bundles": bundles},
+        version("posprobe"),
+        sketch=lambda name: _thumbnail(folder / name),
+    )
+    return "".join(pieces)

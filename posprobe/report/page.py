@@ -89,11 +89,13 @@ def render(
     if "table" in document:
         limit = LARGE_LIMIT if document["table"]["positions"] > LARGE else LIMIT
         packed = cosines(arrays, limit - TEXT - sum(map(len, drawings.values())) - size)
-    return html(
+    drawn = sketches(document, arrays) if "table" in document else {}
+    pieces = html(
         page_of(document),
         document,
         document["environment"]["posprobe"],
         drawings,
-        sketches(document, arrays) if "table" in document else {},
+        lambda name: drawn.get(name, ""),
         packed | {"tiles": MAX_TILES} if packed else None,
     )
+    return "".join(pieces)

@@ -7,7 +7,7 @@ draws, maps and scatters, comes from the numbers that the page carries.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
@@ -72,8 +72,8 @@ class Atlas:
 
     def page(
         self, about: Mapping[str, Any], counts: Mapping[str, int], runs: Sequence[Series] = ()
-    ) -> str:
-        """Return the page as HTML that refers to nothing but the bundles beside it."""
+    ) -> Iterator[str]:
+        """Give the pieces of the page: HTML that refers to nothing but the bundles beside it."""
         numbers, groups, lineages = self._numbers(), self._groups(), self._lineages()
         x, y, share = _map([row.get("thumbnail") for row in self.rows])
         data = {
@@ -88,11 +88,6 @@ class Atlas:
             ]
             + self._lineage_groups(lineages),
             "map": {"x": x, "y": y},
-        }
-        sketches = {
-            str(at): image(row["thumbnail"])
-            for at, row in enumerate(self.rows)
-            if is_thumbnail(row.get("thumbnail"))
         }
         references = counts["references"]
         drawings = {f"series-{k}": run.drawing(f"series-{k}") for k, run in enumerate(runs[:RUNS])}
@@ -118,7 +113,11 @@ class Atlas:
             ),
             provenance=(),
         )  # fmt: skip
-        return html(shown, {"atlas": data}, version("posprobe"), drawings, sketches)
+        return html(shown, {"atlas": data}, version("posprobe"), drawings, self._sketch)
+
+    def _sketch(self, name: str) -> str:
+        text = str(self.rows[int(name)].get("thumbnail"))
+        return image(text) if is_thumbnail(text) else ""
 
     def _notes(self, counts: Mapping[str, int]) -> Iterable[str]:
         if self.total > len(self.rows):
@@ -319,8 +318,7 @@ def _map(
         return nowhere, nowhere, None
     cells = np.empty((len(at), LENGTH))
     for row, k in enumerate(at):
-        cells[row] = levels_of(thumbnails[k])
-    np.nan_to_num(cells, copy=False)
+        cells[row] = np.nan_to_num(levels_of(thumbnails[k]))
     side = int((2 * cells.shape[1]) ** 0.5)
     rows, columns = np.tril_indices(side)
     cells *= np.where(rows == columns, 1.0, 2**0.5)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 from posprobe.errors import PosprobeError, Unreachable, UsageError
@@ -72,6 +74,8 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
     if scheduler is not None and name != "dask":
         raise UsageError(f"--scheduler {scheduler}: only --engine dask has a scheduler.")
     need_extra("joblib", "pyarrow", *(("dask", "distributed") if name == "dask" else ()))
+    if scheduler is not None:
+        _check_address(scheduler)
     import joblib
 
     most = joblib.cpu_count()
@@ -84,6 +88,19 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
     return Engine(engine, min(jobs or most, most), scheduler)
 
 
+def _check_address(scheduler: str) -> None:
+    """Refuse what is no address: Dask's client would be left half made, and waited for."""
+    from distributed.comm.addressing import get_address_host_port
+
+    try:
+        get_address_host_port(scheduler)
+    except ValueError as error:
+        raise UsageError(
+            f"--scheduler {scheduler}: it is no address ({error}). One reads tcp://HOST:8786; "
+            "`dask scheduler` prints it when it starts."
+        ) from error
+
+
 def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterator[dict[str, Any]]:
     """Run tasks and yield what came of each (`posprobe.sweeps.task.run`) as it comes.
 
@@ -94,12 +111,18 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
     UsageError
         If its workers cannot run this version of posprobe.
     """
+    # What is recorded is passed over here, where Ctrl-C is heard at once.
+    first = next(tasks, None)
+    if first is None:
+        return
     with _workers(engine, time_limit) as (work, parallel, alive):
-        feed, idle = _Feed(tasks), 0
+        feed, idle = _Feed(chain((first,), tasks)), 0
         while True:
             again: list[Task] = []
             try:
-                for record in parallel()(feed.calls(work)):
+                with _deaf():
+                    records = parallel()(feed.calls(work))
+                for record in records:
                     task = feed.flying.pop(record["reference"])
                     if record.pop("retry", False):
                         again.append(task)
@@ -141,7 +164,9 @@ def _alone(
 
     for _ in range(tries):
         try:
-            (record,) = parallel()([joblib.delayed(work)(task)])
+            with _deaf():
+                records = parallel()([joblib.delayed(work)(task)])
+            (record,) = records
         except Exception as error:  # noqa: BLE001 - whatever ends a worker
             alive(error)
             reason = type(error).__name__
@@ -210,6 +235,7 @@ def _workers(
     # A task may die, so it is never run in this process: joblib would with a single job.
     alone = {"n_jobs": 2, "pre_dispatch": 1} if engine.jobs == 1 else {"n_jobs": engine.jobs}
     if engine.name == "processes":
+        _start_tracker()
         # Who never got a task ends by being idle.
         with joblib.parallel_config("loky", inner_max_num_threads=1, idle_worker_timeout=60):
             yield _in_process, partial(joblib.Parallel, **common, **alone), _broken
@@ -223,6 +249,31 @@ def _workers(
             alive = partial(_connected, client, engine)
             with joblib.parallel_config("dask", client=client, wait_for_workers_timeout=WORKERS):
                 yield _on_dask, partial(joblib.Parallel, **common), alive
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Keep Ctrl-C from processes that are started meanwhile, and for a moment from this one.
+
+    A terminal sends it to all of them. They end with their parent, but while they start, each would
+    tell of it. What multiprocessing starts with the first of them lifts the block, so it is started
+    before (`_start_tracker`).
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_tracker() -> None:
+    if sys.platform != "win32":
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()
 
 
 def _broken(error: Exception) -> None:
@@ -246,7 +297,11 @@ def _client(engine: Engine) -> Iterator[Any]:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     cluster = None
     if engine.scheduler is None:
-        cluster = LocalCluster(n_workers=engine.jobs, threads_per_worker=1, dashboard_address=None)
+        _start_tracker()
+        with _deaf():
+            cluster = LocalCluster(
+                n_workers=engine.jobs, threads_per_worker=1, dashboard_address=None
+            )
     try:
         try:
             client = Client(cluster or engine.scheduler, timeout=CONNECT, set_as_default=False)

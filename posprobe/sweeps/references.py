@@ -122,7 +122,8 @@ def _csv(text: str, name: str, delimiter: str) -> Iterator[Entry]:
         if REFERENCE not in header:
             raise UsageError(
                 f"{name}: its first line names no column {REFERENCE!r}; it has "
-                f"{', '.join(map(repr, header[:8])) or 'nothing'}. Name the column of references."
+                f"{', '.join(map(repr, header[:8])) or 'nothing'}. Name the column of references, "
+                f"and separate columns by {'tabs' if delimiter == chr(9) else 'commas'}."
             )
         repeated = {part for part in header if header.count(part) > 1 or not part}
         if repeated:
@@ -172,7 +173,10 @@ def _entry(record: Mapping[str, Any], where: str) -> Entry:
         if name == REFERENCE or value is None or value != value:  # NaN says nothing, too
             continue
         if not isinstance(name, str) or not isinstance(value, str | int | float):
-            raise UsageError(f"{where}: {name!r} is a {type(value).__name__}: text or a number.")
+            raise UsageError(
+                f"{where}: {name!r} holds a {type(value).__name__}. A column holds text or "
+                "numbers: write it as one of them, or leave it out."
+            )
         if isinstance(value, int) and abs(value) >= 2**63:
             raise UsageError(f"{where}: {name!r} has more digits than a column of numbers holds.")
         columns[name] = value

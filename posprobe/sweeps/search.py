@@ -183,7 +183,7 @@ def read_fingerprints(
             while line := file.readline(LONGEST):
                 number += 1
                 yield _read_line(line, f"{path}, line {number}")
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
             f"{sweep}: it holds no {FINGERPRINTS}. Run `posprobe sweep … --out {sweep}` to its end."
         ) from error

@@ -216,8 +216,8 @@ class Store:
             with whole_files(*targets) as place:
                 atlas, counts = self._tables(entries, place)
                 (place / ABOUT).write_text(_json({**about, "counts": counts}), encoding="utf-8")
-                page = atlas.page(about, counts, series(place))
-                (place / ATLAS).write_text(page, encoding="utf-8")
+                with (place / ATLAS).open("w", encoding="utf-8") as file:
+                    file.writelines(atlas.page(about, counts, series(place)))
         except OSError as error:
             raise _unwritable(self.folder, error) from error
         return counts
@@ -381,7 +381,7 @@ def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
             return parquet.read_table(path)
         there = set(parquet.read_schema(path).names)
         return parquet.read_table(path, columns=[name for name in names if name in there])
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
             f"{folder}: it holds no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
         ) from error
