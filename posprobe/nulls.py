@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.headline import (
     BLOCKS,
+    MOST_PRODUCTS,
     headline,
     headline_curves,
     products,
@@ -25,7 +26,6 @@ from posprobe.analyses.headline import (
     sinusoid_headline,
     sinusoid_numbers,
 )
-from posprobe.analyses.similarity import MAX_ROWS
 from posprobe.analyses.stationary import Process, fit_process
 from posprobe.arrays import cores
 from posprobe.errors import UsageError
@@ -171,7 +171,7 @@ def bands(
     whole = None
     with stage(f"{table.name}: null models"):
         process = fit_process(values, table.layout)
-        if len(values) <= MAX_ROWS:
+        if len(values) <= MOST_PRODUCTS:
             whole = products(values.astype(np.float32))
         else:  # as precise as what is drawn, in half of the memory
             values = values.astype(np.float32)
@@ -191,7 +191,9 @@ def bands(
 
     beside = small
     workers = max(1, cores.get() - 1) if beside else 1
-    if len(values) > MAX_ROWS:  # it is transforms and sums that take the time: they have no threads
+    if (
+        len(values) > MOST_PRODUCTS
+    ):  # it is transforms and sums that take the time: they have no threads
         workers = max(1, min(cores.get() - 1, AT_A_TIME // values.size))
         beside = 2 * values.size <= AT_A_TIME
     numbers = None if beside else measure()

@@ -71,8 +71,9 @@ NUMBERS = ("neighbour_mean", "far_mean", "translation_invariance", "monotone_fra
 @pytest.fixture
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables of a few dozen rows count as large, with tiles and blocks that fit nothing."""
-    for module in (SIMILARITY, HEADLINE, NULLS):
-        monkeypatch.setattr(module, "MAX_ROWS", 10)
+    monkeypatch.setattr(SIMILARITY, "MAX_ROWS", 10)
+    for module in (HEADLINE, NULLS):
+        monkeypatch.setattr(module, "MOST_PRODUCTS", 10)
     for name in ("SIDE", "TORCH_SIDE"):
         monkeypatch.setattr(TILES, name, 37)
     monkeypatch.setattr(UNITS, "POOLED_SIDE", 24)
