@@ -52,10 +52,10 @@ def measured(path: Path, nulls: int) -> dict[str, float]:
     return {"seconds": seconds, "processors": processors, "mebibytes": usage.ru_maxrss / 1024}
 
 
-def exponent(sizes: list[int], costs: list[float]) -> float:
-    """Fit the power with which a cost grows beyond what the smallest table takes anyway."""
-    more = np.array(costs) - min(costs)
-    kept = more > 0.2 * min(costs)
+def exponent(sizes: list[int], costs: list[float], least: float) -> float:
+    """Fit the power with which a cost grows beyond ``least``, what the smallest table takes."""
+    more = np.array(costs) - least
+    kept = more > 0.2 * least
     if kept.sum() < 2:
         return 0.0
     return float(np.polyfit(np.log(np.array(sizes)[kept]), np.log(more[kept]), 1)[0])
@@ -110,11 +110,17 @@ def main() -> None:
                 if cost["processors"] > given.most_seconds:
                     print("          larger ones are left out")
                     break
-    for axis, rows in found.items():
-        at = [row[axis] for row in rows]
-        times, sizes_ = ([row[cost] for row in rows] for cost in ("processors", "mebibytes"))
-        print(f"with {axis}: time ~ {axis}^{exponent(at, times):.2f}, "
-              f"memory ~ {axis}^{exponent(at, sizes_):.2f}")  # fmt: skip
+    for name, rows, first in (
+        ("n up to the change", [row for row in found["n"] if row["n"] <= CHANGE], found["n"][0]),
+        ("n beyond it", [row for row in found["n"] if row["n"] > CHANGE], found["n"][0]),
+        ("d", found["d"], found["d"][0]),
+    ):
+        at = [row[name[0]] for row in rows]
+        powers = [
+            exponent(at, [row[cost] for row in rows], first[cost])
+            for cost in ("processors", "mebibytes")
+        ]
+        print(f"with {name}: time to the power {powers[0]:.2f}, memory {powers[1]:.2f}")
     given.output.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
     drawn(found, given.output)
 
