@@ -15,9 +15,9 @@ from typing import Any, TextIO, cast
 
 from posprobe.foreign import escaped
 
-#: Of glibc's `mallopt`: which limit is set, and to what. What is freed goes back to the system from
-#: 8 MiB on; and threads share one heap, since each would keep what it frees in its own.
-_LIMITS = {"trim threshold": (-1, 8 << 20), "mmap threshold": (-3, 8 << 20), "heaps": (-8, 1)}
+#: Of glibc's `mallopt`: the thresholds of trimming and of mapping, from which on what is freed goes
+#: back to the system, and the number of heaps: each thread would keep what it frees in its own.
+_LIMITS = ((-1, 8 << 20), (-3, 8 << 20), (-8, 1))
 #: What a command was asked to stop by; its exit code is 128 plus the first.
 received: list[int] = []
 
@@ -32,7 +32,7 @@ def give_memory_back() -> None:
 
     with suppress(OSError, AttributeError):  # other systems have other limits, or none
         mallopt = ctypes.CDLL(None).mallopt
-        for limit, value in _LIMITS.values():
+        for limit, value in _LIMITS:
             mallopt(limit, value)
 
 
