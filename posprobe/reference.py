@@ -52,6 +52,11 @@ def parse_reference(text: str) -> Reference:
             f"{text}: nothing follows {'#' if mark and not table else '@'}. "
             "A reference reads SOURCE[@REVISION][#TABLE], such as openai/whisper-tiny#decoder."
         )
+    if "://" in source:
+        raise UnknownReference(
+            f"{text}: a web address is no reference. Of a model on the Hub give its name alone, as "
+            "NAME or OWNER/NAME; any other file has to be downloaded first."
+        )
     reference = Reference(text, source, revision or None, table or None)
     if reference.is_path or ":" in source:
         if revision:

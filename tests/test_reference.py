@@ -88,6 +88,7 @@ def test_samples_and_formulas_have_no_revision(text: str) -> None:
         ("gpt2\0", "nor a Hub id"), ("ü/ö", "nor a Hub id"), ("a" * 97, "nor a Hub id"),
         ("#decoder", "nor a Hub id"), ("@main", "nor a Hub id"), ("gpt2#a#b", "nor a Hub id"),
         ("x" * 5000, "nor a Hub id"),
+        ("https://hub.example/a/b", "give its name"), ("http://x/a.npy#wpe", "give its name"),
     ],
 )  # fmt: skip
 def test_what_can_be_no_reference_is_refused_before_anything_is_asked(text: str, says: str) -> None:
