@@ -58,9 +58,14 @@ def cosines(arrays: Mapping[str, NDArray[Any]], room: int) -> dict[str, Any] | N
         return None
     n = len(found[0])
     side = n
+    means = found
     while True:
         if side <= MAX_SIDE:
-            packed = [_packed(pooled(matrix, side)[0]) for matrix in found]
+            # Means of whole blocks are those of means of their halves, which are far fewer.
+            whole = n % len(means[0]) == 0 and len(means[0]) % side == 0
+            finer = means if whole else found
+            means = [pooled(matrix, side)[0] for matrix in finer]
+            packed = [_packed(matrix) for matrix in means]
             if sum(map(len, packed)) <= room:
                 break
         if side == 1:
