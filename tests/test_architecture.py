@@ -19,7 +19,7 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE = {
     "arrays", "drawable", "errors", "foreign", "frames", "layouts", "progress", "quantisation",
-    "readers", "reference", "schema", "tables",
+    "readers", "reference", "schema", "second_process", "tables",
 }  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
@@ -33,6 +33,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "frames": {"errors"},
     "layouts": {"errors", "schema"},
     "progress": {"foreign"},
+    "second_process": set(),
     "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": set(),

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from posprobe import second_process
 from posprobe.cli.analyze import analyze
 from posprobe.cli.compare import compare
 from posprobe.cli.extract import extract
@@ -90,6 +91,7 @@ def main() -> None:
     """Run the command line and turn failures into a message and an exit code."""
     # A command is over before garbage could fill memory, and drawing makes a great many objects.
     gc.set_threshold(100_000)
+    second_process.allowed.set(True)
     with streams(), signals():
         try:
             code = _run(sys.argv[1:])

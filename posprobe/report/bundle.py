@@ -36,6 +36,7 @@ from posprobe.report.own import (
 from posprobe.report.page import page_of, render
 from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, stored_drawings
 from posprobe.report.svg import svg_of
+from posprobe.second_process import share
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -246,25 +247,23 @@ def _fill(content: Bundled, folder: Path) -> None:
     with stage("Drawing figures"):
         from posprobe.figures import style
         from posprobe.figures.common import shown_plainly
-    drawings = {}
     # To look through all texts of a figure takes a third of the time that drawing it does.
     escapes = re.search(r"\\[a-z]", text)
     with style(), warnings.catch_warnings():
         # A reader's browser has the letters that the figure's own font lacks.
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
         makers = content.figures()
+        if escapes:
+            makers = {name: partial(shown_plainly, make) for name, make in makers.items()}
         with stage("Drawing figures", len(makers)) as done:
-            for name, make in makers.items():
-                if escapes:
-                    make = partial(shown_plainly, make)
-                drawings[name] = _save_figure(make, name, figures)
-                done(1)
+            share(lambda name: _save_figure(makers[name], name, figures), list(makers), done)
+    drawings = {name: (figures / f"{name}.svg").read_text(encoding="utf-8") for name in makers}
     with stage("Writing the page"):
         page = seal(render(document, drawings, arrays), files_in(folder))
     (folder / PAGE).write_text(page, encoding="utf-8")
 
 
-def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
+def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> None:
     figure = make()
     # Laying out costs as much as drawing, and is the same for both formats. Without any engine, not
     # even one that does nothing, saving does not draw twice.
@@ -274,9 +273,7 @@ def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> str:
     figure.savefig(
         folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
     )
-    drawing = svg_of(figure, name)
-    (folder / f"{name}.svg").write_text(drawing, encoding="utf-8")
-    return drawing
+    (folder / f"{name}.svg").write_text(svg_of(figure, name), encoding="utf-8")
 
 
 def check_place(folder: Path) -> None:
