@@ -75,7 +75,7 @@ def _copied() -> int | None:
     if threading.active_count() > 1 or "torch" in sys.modules:
         return None
     with warnings.catch_warnings(), suppress(OSError):
-        # Later releases of Python warn of any other thread; those that are left wait for BLAS calls.
+        # Later releases of Python warn of any other thread; those of BLAS are idle.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
     return None
