@@ -191,9 +191,7 @@ def bands(
 
     beside = small
     workers = max(1, cores.get() - 1) if beside else 1
-    if (
-        len(values) > MOST_PRODUCTS
-    ):  # it is transforms and sums that take the time: they have no threads
+    if len(values) > MOST_PRODUCTS:  # transforms and sums take the time: they have no threads
         workers = max(1, min(cores.get() - 1, AT_A_TIME // values.size))
         beside = 2 * values.size <= AT_A_TIME
     numbers = None if beside else measure()
