@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
@@ -25,6 +26,8 @@ from posprobe.tables import PositionTable, Source
 #: variance to a percent or so, and few beside those of a long run, in which they would cost more
 #: than all other sums.
 PRODUCTS = 2**15
+#: Columns whose products are formed at a time: half of a large matrix is saved, as it is symmetric.
+BLOCK = 256
 #: Means with flipped signs that stand for the sampling noise, and what a direction must exceed the
 #: largest of them by. With 64 contexts of strongly correlated noise one run in twenty counts one
 #: direction too many.
@@ -60,7 +63,7 @@ class Moments:
         How many contexts, the first ones, have their products in ``gram``.
     first_context, gram
         Of these: ``[d]``, as ``context``, and ``[d, d]``, of the products of a state, less the
-        origin, with itself.
+        origin, with itself: on the diagonal and above, since the rest is the same again.
     eps
         Of the floats in which a batch is added up.
     """
@@ -134,8 +137,9 @@ def moments(states: Array, before: Moments | None = None) -> Moments:
     needed = -(-PRODUCTS // t)
     first = max(0, min(count, needed - (0 if before is None else before.first)))
     if first:
-        flat = xp.reshape(states[:first], (-1, d))
-        gram = xp.astype(xp.matmul(flat.T, flat), wide)
+        gram = _products(xp.reshape(states[:first], (-1, d)), xp)
+        if before is None:  # whatever is added to these sums becomes as wide
+            gram = xp.astype(gram, wide)
     else:
         gram = xp.empty((0, 0), dtype=wide, device=states.device)
     return Moments(
@@ -151,6 +155,16 @@ def moments(states: Array, before: Moments | None = None) -> Moments:
         gram=gram,
         eps=float(xp.finfo(states.dtype).eps),
     )
+
+
+def _products(rows: Array, xp: ModuleType) -> Array:
+    """Multiply ``[n, d]`` with itself: ``[d, d]``, of which blocks below the diagonal stay 0."""
+    d = rows.shape[1]
+    found = xp.zeros((d, d), dtype=rows.dtype, device=rows.device)
+    for begin in range(0, d, BLOCK):
+        block = slice(begin, begin + BLOCK)
+        found[block, begin:] = xp.matmul(rows[:, block].T, rows[:, begin:])
+    return found
 
 
 def flips(start: int, count: int) -> NDArray[np.float64]:
@@ -428,6 +442,7 @@ def _layer(sums: Moments) -> LayerMeans:
     by_context = t * max(context_squares - c * float(away @ away), 0.0)
     inside = float(squares.sum())
     total = inside + by_context
+    gram = np.triu(gram) + np.triu(gram, 1).T
     centred = gram - t / first * np.outer(first_context, first_context)
     square = pos @ pos.T if t < len(origin) else pos.T @ pos
     powers = np.linalg.eigvalsh(square)
