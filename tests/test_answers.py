@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from made_tables import gaussian, rotation, walk, waves
@@ -111,6 +113,28 @@ def test_few_directions_are_fewer_than_smoothness_gives() -> None:
     values = smooth(256, 3, 8.0) @ rotation(32)[:3] + 0.02 * gaussian(256, 32)
     assert verdicts(values)["low_dimensional"] == "yes"
     assert verdicts(smooth(256, 32, 8.0))["low_dimensional"] != "yes"
+
+
+@pytest.mark.parametrize("n", [128, 256, 300, 520])
+def test_rows_that_alternate_use_few_directions_and_are_no_rotation(n: int) -> None:
+    two = gaussian(2, 64, seed=1)
+    found = by_name(two[np.arange(n) % 2] + 0.3 * gaussian(n, 64))
+    assert found["low_dimensional"].answer == "yes"
+    between = float(np.square(two[0] - two[1]).sum() / 4)
+    share = between / (between + 64 * 0.09)
+    assert found["rotations"].answer == "no"
+    said = re.search(
+        r"Even and odd positions differ, which holds (\d+)%", found["rotations"].sentence
+    )
+    assert said is not None
+    assert int(said[1]) / 100 == pytest.approx(share, abs=0.03)
+
+
+def test_smooth_curves_too_short_to_come_back_are_not_said_to_wander() -> None:
+    offset = np.abs(np.subtract.outer(np.arange(64), np.arange(64))) * 5**0.5 / 10
+    root = np.linalg.cholesky((1 + offset + offset**2 / 3) * np.exp(-offset))
+    found = [verdicts(root @ gaussian(64, 32, seed=seed))["stationary"] for seed in range(10)]
+    assert "no" not in found
 
 
 def test_a_curve_that_slows_down_is_not_stationary() -> None:

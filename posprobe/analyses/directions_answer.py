@@ -11,6 +11,7 @@ from posprobe.analyses.stationary import (
     fit_kernel,
     fit_offsets,
     half_length,
+    offset_sums,
     root,
     toeplitz,
 )
@@ -69,8 +70,8 @@ def low_dimensional(shared: View) -> Answer:
 
 def _fewer(shared: View) -> tuple[float, float]:
     """Return the rank among the nulls of how few directions rows take, and the ratio to them."""
-    n, d = shared.points.shape
-    thinned = units(shared.points[:: max(1, -(-n // DRAWN_ROWS))])
+    d = shared.points.shape[1]
+    thinned = units(_thinned(shared.points))
     rows, columns = len(thinned), min(d, DRAWN_ROWS)
     kernel = fit_kernel(thinned)
     found = _participation(thinned) / _expected(kernel, rows, d)
@@ -93,6 +94,21 @@ def _fewer(shared: View) -> tuple[float, float]:
         max(_rank_of_fewer(found, null) for null in drawn),
         max(found / float(np.median(null)) for null in drawn),
     )
+
+
+def _thinned(points: Floats) -> Floats:
+    """Return at most `DRAWN_ROWS` rows, evenly spaced.
+
+    Of rows that alternate every second one would show nothing: those at the distance chosen are no
+    more alike than neighbours, where there is such a distance.
+    """
+    n = len(points)
+    least = max(1, -(-n // DRAWN_ROWS))
+    if least == 1:
+        return points
+    alike = offset_sums(points) / np.arange(n, 0, -1)
+    distance = min(range(least, least + 3), key=lambda step: max(alike[step], alike[1]))
+    return points[::distance]
 
 
 def _directions(shared: View) -> int:

@@ -105,7 +105,7 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
             "No sign of rotations: no period that fits into the table at least twice stands out of "
             "a smooth background; one with less than about "
             f"{_hidden(lines):.0%} of the variance, or a slow one among other "
-            "slow changes, may hide in it."
+            f"slow changes, may hide in it.{_alternating(shared, lines)}"
         )
     else:
         answer = "cannot tell"
@@ -125,6 +125,19 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
 def _hidden(lines: Lines) -> float:
     """Return the share of the variance below which a rotation may well be missed."""
     return max(SEEN * lines.least_share, 0.01)
+
+
+def _alternating(shared: View, lines: Lines) -> str:
+    """Say that even and odd positions differ: nothing goes round with a period of 2."""
+    points = shared.points
+    differ = np.square(points[::2].mean(axis=0) - points[1::2].mean(axis=0)).sum() / 4
+    share = float(differ / np.square(points).sum(axis=1).mean())
+    if share <= _hidden(lines):
+        return ""
+    return (
+        f" Even and odd positions differ, which holds {share:.0%} of the variance and is no "
+        "rotation."
+    )
 
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

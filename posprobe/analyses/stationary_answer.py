@@ -20,6 +20,8 @@ EXACT, EXACT_HERE, EXACT_ROWS = 1e-4, 1e-3, 512
 #: Fewest rows, and largest variance beside that of random walks with its steps, of a table that is
 #: said to stay in bounds.
 ENOUGH, BOUNDED = 16, 0.67
+#: Times as long as its movements are related a table must be before it is said to wander.
+LONG = 16
 #: Words of a table that its steps, with random signs, bring as far.
 WANDERS = "it wanders like a walk"
 #: Words of rows like those of an identity matrix.
@@ -86,7 +88,7 @@ def stationary(shared: View) -> Answer:
             f"{far}, and inner products at one distance vary no more than in random tables of "
             "which that is true."
         )
-    elif p_walk > OPEN and n >= max(8 * block, ENOUGH):
+    elif p_walk > OPEN and n >= max(LONG * block, ENOUGH):
         answer = "no"
         sentence = f"No sign that it stays in bounds: {WANDERS}: {far}."
     elif p_shift <= LEVEL:

@@ -236,11 +236,12 @@ def _beside_rotations(answer: Answer, found: Bridging | None, turning: Answer) -
     widest = int(np.nanargmax(ahead))
     lines = [line["circularity"] for line in turning.value or ()]
     what = plural(noun_of(lines)) if lines else "rotations"
+    gap = found.gaps[widest]
     return replace(
         answer,
         answer="no",
-        sentence=f"No: {what} tell more of it than any smooth curve: across gaps of "
-        f"{found.gaps[widest]} positions, sinusoids predict the missing rows with an R² of "
+        sentence=f"No: {what} tell more of it than any smooth curve: across gaps of {gap} "
+        f"position{'' if gap == 1 else 's'}, sinusoids predict the missing rows with an R² of "
         f"{best[widest]:.2f} (1 is exact), the best smooth curve with {curve[widest]:.2f}.",
         keys=(*answer.keys, "bridging.r2"),
     )
