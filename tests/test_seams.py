@@ -452,7 +452,6 @@ def test_torch_gives_the_same() -> None:
         (gaussian(64, 1), "single column"),
         (np.full((40, 8), 0.1), "all rows are equal"),
         (np.zeros((40, 8)), "all rows are equal"),
-        (patches(6, 6, 8), "grid"),
     ],
 )
 def test_undefined_seams_have_a_reason(table: Floats, why: str) -> None:

@@ -43,7 +43,7 @@ BEHIND = ("seams", "winding", "bridging", "axis_codes")
 COLUMNS = {
     False: tuple(q for q in QUESTIONS if q not in ("rows_and_columns", "axis_rotations")),
     True: (
-        "closed_form", "order", "rows_and_columns", "axis_rotations",
+        "closed_form", "special_rows", "order", "rows_and_columns", "axis_rotations",
         "smooth", "stationary", "low_dimensional",
     ),
 }  # fmt: skip
@@ -261,6 +261,13 @@ def low_rank_field(rng: np.random.Generator, n: int, d: int) -> Floats:
     return np.asarray(surface @ plane.T * np.sqrt(d / 3) + 0.1 * rng.standard_normal((n, d)))
 
 
+def special_field(rng: np.random.Generator, n: int, d: int) -> Floats:
+    """Draw a smooth field with two patches that are four times as long and elsewhere."""
+    values = field_of("rbf", np.sqrt(n) / 5)(rng, n, d)
+    values[rng.choice(n, 2, replace=False)] = 4 * rng.standard_normal((2, d))
+    return values
+
+
 def growing_field(rng: np.random.Generator, n: int, d: int) -> Floats:
     """Draw a smooth field whose norms grow threefold from the first row to the last."""
     side = round(np.sqrt(n))
@@ -413,6 +420,8 @@ FIELDS: Mapping[str, Process] = {
     "low-rank field": Process(
         low_rank_field, S({"order", "low_dimensional"}), BOTH, grid=True
     ),
+    "heavy-tailed noise on a grid": Process(heavy_noise, either=S({"stationary"}), grid=True),
+    "special patches": Process(special_field, S({"order", "special_rows"}), BOTH, grid=True),
     "field with growing norms": Process(growing_field, ORDERED, S({"smooth"}), grid=True),
     "row + column codes": Process(additive, S({"order", "rows_and_columns"}), BOTH, grid=True),
     "random row + column codes": Process(

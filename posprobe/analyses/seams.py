@@ -35,6 +35,11 @@ from posprobe.analyses.outliers import (
 from posprobe.analyses.pace import pace_changes
 from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
+from posprobe.analyses.special_patches import (
+    MIN_PATCHES,
+    MIN_PATCHES_ALONG,
+    odd_patches,
+)
 from posprobe.analyses.special_rows import (
     AWAY,
     NORM_RATIO,
@@ -118,7 +123,8 @@ class Seams(Result):
     reasons
         What changes at each seam, with the numbers.
     special
-        Rows far from every neighbour that they have, or with a norm far from theirs, or zero.
+        Rows far from every neighbour that they have, or with a norm far from theirs, or zero;
+        patches far from those beside them on the grid, or zero.
     cosines
         ``[n - 1]``: centred cosine of rows i and i + 1; NaN where a row is the mean row.
     steps
@@ -128,7 +134,9 @@ class Seams(Result):
     layout, start
         Of the positions.
     undefined
-        Reason why nothing was looked for, or empty.
+        Reason why no seams were looked for, or empty.
+    no_special
+        Reason why no special rows were looked for, or empty.
     """
 
     figures: ClassVar[str] = "seams"
@@ -142,6 +150,7 @@ class Seams(Result):
     layout: Layout
     start: int
     undefined: str = ""
+    no_special: str = ""
 
     def summary(self) -> SeamsBlock:
         """Return seams and special rows as positions (``start`` added), and the thresholds."""
@@ -154,7 +163,7 @@ class Seams(Result):
             "special": [
                 {"row": found.row + self.start, "reason": found.reason} for found in self.special
             ]
-            if looked
+            if not self.no_special
             else None,
             "rule": {
                 "window": WINDOW,
@@ -169,6 +178,8 @@ class Seams(Result):
             "undefined": {},
         }
         block["undefined"] = reasons(block, self.undefined)
+        if self.no_special:
+            block["undefined"]["special"] = self.no_special
         return block
 
 
@@ -200,11 +211,14 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       beside them are from theirs: by `EXCESS`, and by ln(n / `FALSE_ALARM`) deviations.
     - Or where the length of steps changes at once, however rough they are, and a smooth trend over
       the table does not describe it as well (`posprobe.analyses.pace`).
+    - On a grid, where there are no seams, a patch is special that is far from those beside it
+      (`posprobe.analyses.special_patches`), or zero.
 
     Parameters
     ----------
     table
-        ``[n, d]``. Seams are undefined on a grid, below ``2 * MIN_SIDE`` rows and for one column.
+        ``[n, d]``. Seams are undefined on a grid, below ``2 * MIN_SIDE`` rows and for one column;
+        special patches below `MIN_PATCHES` or `MIN_PATCHES_ALONG` on a side.
 
     Raises
     ------
@@ -247,15 +261,19 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         rows=_host(centered),
     )
     why = ""
-    if isinstance(given.layout, Grid):
-        why = "patches lie on a grid: neighbours in the table need not be neighbours there"
-    elif n < 2 * MIN_SIDE:
+    if n < 2 * MIN_SIDE:
         why = f"fewer than {2 * MIN_SIDE} rows"
     elif values.shape[1] < 2:
         why = "a single column has no directions"
     elif not defined.any():
         why = "all rows are equal"
-    found = Found() if why else _find(series)
+    no_special = why
+    if isinstance(given.layout, Grid):
+        why = "patches lie on a grid: neighbours in the table need not be neighbours there"
+        no_special = _no_special_patches(given.layout, equal=not defined.any())
+        found = Found() if no_special else _odd_patches(series, given.layout)
+    else:
+        found = Found() if why else _find(series)
     between = sorted(found.between)
     return Seams(
         between=tuple((left, left + 1) for left in between),
@@ -269,7 +287,27 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         layout=given.layout,
         start=given.start,
         undefined=why,
+        no_special=no_special,
     )
+
+
+def _no_special_patches(grid: Grid, *, equal: bool) -> str:
+    if grid.size < MIN_PATCHES:
+        return f"fewer than {MIN_PATCHES} patches"
+    if min(grid.height, grid.width) < MIN_PATCHES_ALONG:
+        return f"fewer than {MIN_PATCHES_ALONG} patches along a side"
+    return "all patches are equal" if equal else ""
+
+
+def _odd_patches(series: Series, grid: Grid) -> Found:
+    found = Found()
+    for row in np.flatnonzero(series.norms == 0).tolist():
+        found.row(row, "zero: it has no direction")
+    for row, times in odd_patches(series.rows, grid.height, grid.width).items():
+        found.row(
+            row, f"{times:.1f} times as far from its neighbours as patches around it from theirs"
+        )
+    return found
 
 
 def _host(array: Array) -> Floats:

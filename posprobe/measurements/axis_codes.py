@@ -58,9 +58,10 @@ AXIS_CODES = Measurement[TableInputs, AxisCodes](
     reading="The codes are means over rows and over columns. Where the interaction is small, the "
     "table is two short sequences; pairs of components that go round make each close to a "
     "sinusoid of few frequencies.",
-    limits="A dozen points are few: components of any smooth short sequence look like waves.",
+    limits="A dozen points are few: components of any smooth short sequence look like waves. "
+    "Special patches are replaced by the mean of their neighbours.",
     source="Two-way analysis of variance; as sequences of their own, ours.",
-    compute=lambda given: analyses.axis_codes(given.positions),
+    compute=lambda given: analyses.axis_codes(given.kept),
     block=AxisCodesBlock,
     numbers=(
         Number("rows.share", "row code", "share of the variance it holds"),

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.result import Result
 from posprobe.analyses.seams import Seams, seams
+from posprobe.analyses.special_patches import without
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
 from posprobe.formatting import Block, lookup, reasons, show
-from posprobe.layouts import Sequence
+from posprobe.layouts import Grid, Sequence
 from posprobe.page import Picture, Reading, Section, Table, columns
 from posprobe.tables import PositionTable
 
@@ -278,10 +279,21 @@ class TableInputs:
         found = self.result("seams")
         return found if isinstance(found, Seams) else seams(self.positions)
 
+    @property
+    def replaced(self) -> tuple[int, ...]:
+        """Special patches, in whose place the questions have the mean of their neighbours."""
+        if self.all_rows or not isinstance(self.positions.layout, Grid):
+            return ()
+        return tuple(found.row for found in self.seams.special)
+
     @cached_property
     def kept(self) -> Positions:
-        """That stretch."""
+        """That stretch; of patches all, with others in the place of special ones."""
         given, rows = self.positions, self.stretch.rows
+        if isinstance(given.layout, Grid) and self.replaced:
+            height, width = given.layout.height, given.layout.width
+            filled = without(given.values, self.replaced, height, width, given.xp)
+            return replace(given, values=filled)
         if self.stretch.whole:
             return given
         layout = Sequence(self.stretch.stop - self.stretch.first)

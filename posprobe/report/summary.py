@@ -86,6 +86,8 @@ def summary(
         Number of rows of zeros, which are special.
     """
     says = partial(_says, answers)
+    row = "patch" if "rows_and_columns" in answers else "row"
+    rows = "patches" if row == "patch" else "rows"
     breaks = []
     if says("seams"):
         pairs = answers["seams"].value
@@ -94,9 +96,9 @@ def summary(
     if says("special_rows"):
         count = len(answers["special_rows"].value) - zeros
         if count:
-            breaks.append(f"{count} special row{'' if count == 1 else 's'}")
+            breaks.append(f"{count} special {row if count == 1 else rows}")
         if zeros:
-            breaks.append(f"{zeros} row{'' if zeros == 1 else 's'} of zeros")
+            breaks.append(f"{zeros} {row if zeros == 1 else rows} of zeros")
     main = main_clause(answers, codes)
     if not stretch.whole:
         main = f"positions {start + stretch.first} to {start + stretch.stop - 1}: {main}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -93,7 +94,7 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     else:
         measured = inputs.result("winding"), inputs.result("bridging")
         answers = _of_a_line(values, *measured, inputs.seed, dtype)
-    answers |= {"special_rows": _special(found), "seams": _seams(found)}
+    answers |= {"special_rows": _special(found, inputs.replaced), "seams": _seams(found)}
     if isinstance(layout, Grid):
         for name in QUESTIONS:
             answers.setdefault(name, Answer(name, "cannot tell", ON_A_LINE))
@@ -308,27 +309,35 @@ def _with_windings(answer: Answer, codes: AxisCodes | None, lone: str) -> Answer
     return replace(answer, sentence=f"{answer.sentence} {text[0].upper()}{text[1:]}.")
 
 
-def _special(found: Seams) -> Answer:
+def _special(found: Seams, replaced: Sequence[int]) -> Answer:
     keys = ("seams.special",)
-    if found.undefined:
-        text = f"Cannot be told: {found.undefined}."
+    if found.no_special:
+        text = f"Cannot be told: {found.no_special}."
         return Answer("special_rows", "cannot tell", text, keys=keys)
     rows = [row.row + found.start for row in found.special]
+    grid = found.layout if isinstance(found.layout, Grid) else None
     if not rows:
         text = "No: no row is further from its neighbours than the table's own steps make likely."
+        if grid:
+            text = "No: no patch is much further from its neighbours than others from theirs."
         return _unless_few("special_rows", text, found, keys)
+    named = partial(_patches, width=grid.width) if grid else _positions
     zero = [row for row in rows if not found.norms[row - found.start]]
     other = [row for row in found.special if row.row + found.start not in zero]
     parts = []
     if other:
         names = [row.row + found.start for row in other]
         own = "is unlike its" if len(names) == 1 else "are unlike their"
-        first = "" if len(names) == 1 else f"position {names[0]}: "
-        parts.append(f"{_positions(names)} {own} neighbours ({first}{other[0].reason})")
+        first = "" if len(names) == 1 else f"{named(names[:1])}: "
+        parts.append(f"{named(names)} {own} neighbours ({first}{other[0].reason})")
     if zero:
         many = "holds only zeros and has" if len(zero) == 1 else "hold only zeros and have"
-        parts.append(f"{_positions(zero)} {many} no direction")
-    return Answer("special_rows", "yes", f"Yes: {'; '.join(parts)}.", value=rows, keys=keys)
+        parts.append(f"{named(zero)} {many} no direction")
+    text = f"Yes: {'; '.join(parts)}."
+    if replaced:
+        place = "its place" if len(replaced) == 1 else "their place"
+        text += f" The other questions are asked with the mean of the neighbours in {place}."
+    return Answer("special_rows", "yes", text, value=rows, keys=keys)
 
 
 def _unless_few(question: str, no: str, found: Seams, keys: tuple[str, ...]) -> Answer:
@@ -336,8 +345,10 @@ def _unless_few(question: str, no: str, found: Seams, keys: tuple[str, ...]) -> 
     n = len(found.norms)
     if n >= FEWEST_ROWS:
         return Answer(question, "no", no, value=[], keys=keys)
-    seen = {"seams": "no seam is seen", "special_rows": "no row stands out"}[question]
-    text = f"Cannot be told from {n} rows: {seen}, and among so few one may well be missed."
+    noun = "patch" if isinstance(found.layout, Grid) else "row"
+    seen = {"seams": "no seam is seen", "special_rows": f"no {noun} stands out"}[question]
+    many = "patches" if noun == "patch" else "rows"
+    text = f"Cannot be told from {n} {many}: {seen}, and among so few one may well be missed."
     return Answer(question, "cannot tell", text, value=[], keys=keys)
 
 
@@ -349,6 +360,14 @@ def _positions(rows: Sequence[int]) -> str:
         first, last = int(run[0]), int(run[-1])
         names += [f"{first} to {last}"] if len(run) >= RUN else [str(row) for row in run]
     return f"position{'' if len(rows) == 1 else 's'} {listed(names, LISTED)}"
+
+
+def _patches(rows: Sequence[int], *, width: int) -> str:
+    """Name patches by their row and column."""
+    places = [divmod(row, width) for row in rows]
+    if len(places) == 1:
+        return f"the patch in row {places[0][0]} and column {places[0][1]}"
+    return f"the patches {listed([f'({y}, {x})' for y, x in places], LISTED)} (row, column)"
 
 
 def _seams(found: Seams) -> Answer:

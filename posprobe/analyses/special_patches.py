@@ -1,0 +1,115 @@
+"""Patches that do not belong to the patches around them, and a table with others in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+import numpy as np
+
+from posprobe.analyses.outliers import Floats
+from posprobe.arrays import Array
+
+#: Fewest patches, and patches along a side, among which one can be told to be unlike the others.
+MIN_PATCHES, MIN_PATCHES_ALONG = 16, 3
+#: Ratio of a patch's distance from its neighbours to what is usual around it from which it matters.
+FAR = 2.0
+#: The same ratio to the largest of all patches that are not special.
+APART = 1.5
+#: Patches on each side of one that say what is usual there.
+AROUND = 3
+#: Largest share of patches that are special: what more of them have is usual.
+MOST = 1 / 12
+#: Chance that the tail of such ratios leaves so wide a gap, and the quantiles that set the tail.
+GAP_ALARM, TAIL = 1e-3, (0.5, 0.9)
+
+
+def odd_patches(values: Floats, height: int, width: int) -> dict[int, float]:
+    """Find the patches that are far from their neighbours.
+
+    A patch's distance from its neighbours is the lower median of those from the two to four patches
+    beside it, so that one odd neighbour does not count. What matters is its ratio to the median of
+    such distances in the square of `AROUND` patches on each side. Special are the patches above the
+    lowest gap between the largest ratios that is too wide for their distribution: in a tail that
+    falls like a power, the gaps between the largest logarithms are independent and exponential, the
+    k-th of mean ``1 / k`` of the first's (Renyi 1953). It is at least `APART` wide, and what lies
+    above it at least `FAR`.
+
+    Parameters
+    ----------
+    values
+        ``[height * width, d]``, row by row.
+    height, width
+        Of the grid, three or more.
+
+    Returns
+    -------
+    dict
+        By row of the table, how many times the usual distance.
+    """
+    distance = _distance(values.reshape(height, width, -1))
+    usual = _around(distance)
+    equal = np.where(distance > 0, np.inf, 1.0)
+    ratio = np.divide(distance, usual, out=equal, where=usual > 0).ravel()
+    order = np.argsort(-ratio, kind="stable")
+    # Where a patch equals its neighbours, nothing is less than that.
+    logs = np.log(np.maximum(ratio[order], np.finfo(np.float64).tiny))
+    most = max(1, int(MOST * len(ratio)))
+    low, high = np.quantile(logs, TAIL)
+    scale = (high - low) / np.log((1 - TAIL[0]) / (1 - TAIL[1]))
+    with np.errstate(invalid="ignore"):
+        gaps = logs[:most] - logs[1 : most + 1]
+    wide = np.arange(1, most + 1) * gaps > scale * np.log(most / GAP_ALARM)
+    wide &= (gaps > np.log(APART)) & (logs[:most] > np.log(FAR))
+    count = int(np.flatnonzero(wide)[-1]) + 1 if wide.any() else 0
+    return {row: float(ratio[row]) for row in sorted(order[:count].tolist())}
+
+
+def _distance(patches: Floats) -> Floats:
+    """Return each patch's distance from its neighbours: ``[height, width]``."""
+    down = np.linalg.norm(np.diff(patches, axis=0), axis=2)
+    across = np.linalg.norm(np.diff(patches, axis=1), axis=2)
+    each = np.full((*patches.shape[:2], 4), np.inf)
+    each[1:, :, 0], each[:-1, :, 1] = down, down
+    each[:, 1:, 2], each[:, :-1, 3] = across, across
+    each.sort(axis=2)
+    lower = (np.isfinite(each).sum(axis=2) - 1) // 2
+    return np.asarray(np.take_along_axis(each, lower[:, :, None], axis=2)[:, :, 0])
+
+
+def _around(distance: Floats) -> Floats:
+    """Return the median of the values around each, without its own."""
+    side = 2 * AROUND + 1
+    padded = np.pad(distance, AROUND, constant_values=np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (side, side))
+    others = windows.reshape(*distance.shape, side**2).copy()
+    others[:, :, side**2 // 2] = np.nan
+    return np.asarray(np.nanmedian(others, axis=2))
+
+
+def without(values: Array, rows: Sequence[int], height: int, width: int, xp: ModuleType) -> Array:
+    """Put the mean of the neighbours in the place of some patches.
+
+    Parameters
+    ----------
+    values
+        ``[height * width, d]``; NumPy or torch.
+    rows
+        Of the table. Neighbours that are among them do not count, but where all are.
+    height, width
+        Of the grid.
+    xp
+        The values' namespace.
+    """
+    filled = xp.asarray(values, copy=True)
+    for row in rows:
+        beside = _beside(row, height, width)
+        others = [place for place in beside if place not in rows] or beside
+        filled[row] = xp.mean(xp.stack([values[place] for place in others]), axis=0)
+    return filled
+
+
+def _beside(row: int, height: int, width: int) -> list[int]:
+    y, x = divmod(row, width)
+    places = ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1))
+    return [a * width + b for a, b in places if 0 <= a < height and 0 <= b < width]

@@ -1,0 +1,125 @@
+"""Special patches: what is planted on a grid is found, and the questions are asked without it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_tables import gaussian, patches, rotation
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.analyses.seams import seams
+from posprobe.analyses.special_patches import odd_patches, without
+from posprobe.arrays import namespace
+
+Floats = NDArray[np.float64]
+
+
+quick = settings(max_examples=25, deadline=None)
+
+
+def surface(height: int, width: int, d: int, seed: int = 0) -> Floats:
+    """A few slow waves over the grid, each with a direction of its own."""
+    rng = np.random.default_rng(seed)
+    y, x = np.meshgrid(np.arange(height) / height, np.arange(width) / width, indexing="ij")
+    waves = [
+        np.cos(np.pi * (a * y + b * x) + rng.uniform(0, 6)) for a in range(3) for b in range(3)
+    ]
+    return np.asarray(np.stack(waves, -1).reshape(height * width, 9) @ rng.standard_normal((9, d)))
+
+
+def found_in(values: Floats, height: int, width: int) -> list[int]:
+    return sorted(odd_patches(values - values.mean(axis=0), height, width))
+
+
+@quick
+@given(st.integers(0, 10_000), st.sampled_from([1e-5, 0.3, 1e6]))
+def test_a_planted_patch_is_found_wherever_it_is_and_however_the_table_lies(
+    seed: int, scale: float
+) -> None:
+    height, width = 9, 14
+    row = seed % (height * width)
+    values = surface(height, width, 24, seed)
+    values[row] += 6 * values.std() * gaussian(1, 24, seed)[0]
+    assert found_in(values, height, width) == [row]
+    assert found_in(scale * values @ rotation(24, seed), height, width) == [row]
+    grid = values.reshape(height, width, 24)
+    y, x = divmod(row, width)
+    assert found_in(grid[::-1].reshape(-1, 24), height, width) == [(height - 1 - y) * width + x]
+    assert found_in(grid.transpose(1, 0, 2).reshape(-1, 24), width, height) == [x * height + y]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_nothing_is_special_of_noise_of_surfaces_and_of_codes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    heavy = gaussian(196, 32, seed) * rng.standard_t(3, size=(196, 1))
+    growing = surface(14, 14, 32, seed) * np.geomspace(1, 3, 196)[:, None]
+    codes = np.asarray(patches(14, 14, 32, seed))
+    for values in (gaussian(196, 32, seed), surface(14, 14, 32, seed), heavy, growing, codes):
+        assert found_in(values, 14, 14) == []
+
+
+def test_several_patches_and_their_reasons_are_told() -> None:
+    values = surface(14, 14, 32)
+    for row in (0, 75, 76, 190):
+        values[row] += 4 * values.std() * gaussian(1, 32, seed=row)[0]
+    values[100] = 0.0
+    found = seams(pp.table(values, grid=(14, 14)))
+    assert [row.row for row in found.special] == [0, 75, 76, 100, 190]
+    assert "zero" in found.special[3].reason
+    assert [row["row"] for row in found.summary()["special"] or ()] == [0, 75, 76, 100, 190]
+    assert found.summary()["between"] is None
+
+
+def test_the_mean_of_the_neighbours_is_put_in_place() -> None:
+    values = gaussian(12, 5)
+    for array in (values, torch.from_numpy(values)):
+        filled = np.asarray(without(array, [0, 5, 6], 3, 4, namespace(array)))
+        np.testing.assert_allclose(filled[0], (values[1] + values[4]) / 2)
+        np.testing.assert_allclose(filled[5], (values[1] + values[9] + values[4]) / 3)
+        np.testing.assert_allclose(filled[6], (values[2] + values[10] + values[7]) / 3)
+        kept = [row for row in range(12) if row not in (0, 5, 6)]
+        np.testing.assert_array_equal(filled[kept], values[kept])
+    np.testing.assert_array_equal(values, gaussian(12, 5))
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "why"), [(2, 20, "along a side"), (3, 5, "fewer than 16 patches")]
+)
+def test_too_few_patches_have_a_reason(height: int, width: int, why: str) -> None:
+    found = seams(pp.table(gaussian(height * width, 8), grid=(height, width)))
+    assert why in found.no_special
+    assert found.summary()["special"] is None
+    assert why in found.summary()["undefined"]["special"]
+
+
+def test_equal_patches_are_not_special() -> None:
+    found = seams(pp.table(np.ones((36, 8)), grid=(6, 6)))
+    assert "equal" in found.no_special
+    almost = np.ones((36, 8))
+    almost[14] = 2.0
+    assert [row.row for row in seams(pp.table(almost, grid=(6, 6))).special] == [14]
+
+
+def test_one_odd_patch_decides_no_answer_about_the_others() -> None:
+    values = surface(14, 14, 48)
+    spoilt = values.copy()
+    spoilt[75] += 20 * values.std()
+
+    def answers(array: Floats, *, all_rows: bool = False) -> dict[str, dict[str, object]]:
+        found = pp.analyze(pp.table(array, grid=(14, 14)), nulls=0, all_rows=all_rows).verdict
+        assert found is not None
+        return {answer["question"]: answer for answer in found["answers"]}
+
+    clean, kept, whole = answers(values), answers(spoilt), answers(spoilt, all_rows=True)
+    assert kept["special_rows"]["value"] == whole["special_rows"]["value"] == [75]
+    assert "row 5 and column 5" in str(kept["special_rows"]["sentence"])
+    others = [name for name in clean if name != "special_rows"]
+    assert {name: kept[name]["answer"] for name in others} == {
+        name: clean[name]["answer"] for name in others
+    }
+    assert whole["smooth"]["answer"] != "yes"
+    assert clean["smooth"]["answer"] == "yes"
