@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from posprobe import analyses
 from posprobe.analyses import Seams
@@ -11,8 +11,8 @@ from posprobe.formatting import Block, listed
 from posprobe.measurements.base import Drawing, Finding, Measurement, TableInputs, undefined
 from posprobe.page import Table, columns
 
-#: Special rows that the page lists.
-LISTED = 24
+#: Special rows that the page lists, and that a sentence names.
+LISTED, NAMED = 24, 8
 
 
 def _alt(block: Block) -> str:
@@ -24,6 +24,20 @@ def _alt(block: Block) -> str:
     )
 
 
+def named_patches(rows: Sequence[int], width: int) -> str:
+    """Name patches of a grid by their row and column."""
+    places = [divmod(row, width) for row in rows]
+    if len(places) == 1:
+        return f"the patch in row {places[0][0]} and column {places[0][1]}"
+    return f"the patches {listed([f'({y}, {x})' for y, x in places], NAMED)} (row, column)"
+
+
+def _named(rows: Sequence[int], layout: Block) -> str:
+    if layout["type"] == "grid":
+        return named_patches(rows, layout["width"])
+    return f"position{'' if len(rows) == 1 else 's'} {listed([str(row) for row in rows], NAMED)}"
+
+
 def _found(document: Block) -> tuple[Table, ...]:
     block = document["seams"]
     seams = [
@@ -32,7 +46,8 @@ def _found(document: Block) -> tuple[Table, ...]:
             block["between"] or (), block["reasons"] or (), strict=False
         )
     ]
-    special = [(f"position {row['row']}", row["reason"]) for row in (block["special"] or ())]
+    layout = document["table"]["layout"]
+    special = [(_named([row["row"]], layout), row["reason"]) for row in block["special"] or ()]
     rows = (*seams, *special[:LISTED])
     return (Table("Seams and special rows", columns("where", "what"), rows),) if rows else ()
 
@@ -48,12 +63,12 @@ def _findings(document: Block) -> Iterator[Finding]:
             ("seams.between", "seams.reasons"),
         )
     if special := block["special"]:
-        rows = listed([str(row["row"]) for row in special], 8)
-        one = len(special) == 1
+        layout, rows = document["table"]["layout"], [row["row"] for row in special]
+        own = "is unlike its" if len(rows) == 1 else "are unlike their"
+        text = f"{_named(rows, layout)} {own} neighbours"
+        first = "it" if len(rows) == 1 else _named(rows[:1], layout)
         yield Finding(
-            f"{f'Position {rows} is unlike its' if one else f'Positions {rows} are unlike their'} "
-            f"neighbours; {special[0]['row']} is {special[0]['reason']}.",
-            ("seams.special",),
+            f"{text[0].upper()}{text[1:]}; {first} is {special[0]['reason']}.", ("seams.special",)
         )
 
 

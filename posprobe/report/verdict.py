@@ -27,6 +27,7 @@ from posprobe.arrays import Array, to_numpy
 from posprobe.formatting import Block, listed, percent, show
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Finding, TableInputs
+from posprobe.measurements.seams import named_patches
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.report.summary import MOST_PARTS, PAIR_SHARE, main_clause, summary
 
@@ -321,7 +322,7 @@ def _special(found: Seams, replaced: Sequence[int]) -> Answer:
         if grid:
             text = "No: no patch is much further from its neighbours than others from theirs."
         return _unless_few("special_rows", text, found, keys)
-    named = partial(_patches, width=grid.width) if grid else _positions
+    named = partial(named_patches, width=grid.width) if grid else _positions
     zero = [row for row in rows if not found.norms[row - found.start]]
     other = [row for row in found.special if row.row + found.start not in zero]
     parts = []
@@ -360,14 +361,6 @@ def _positions(rows: Sequence[int]) -> str:
         first, last = int(run[0]), int(run[-1])
         names += [f"{first} to {last}"] if len(run) >= RUN else [str(row) for row in run]
     return f"position{'' if len(rows) == 1 else 's'} {listed(names, LISTED)}"
-
-
-def _patches(rows: Sequence[int], *, width: int) -> str:
-    """Name patches by their row and column."""
-    places = [divmod(row, width) for row in rows]
-    if len(places) == 1:
-        return f"the patch in row {places[0][0]} and column {places[0][1]}"
-    return f"the patches {listed([f'({y}, {x})' for y, x in places], LISTED)} (row, column)"
 
 
 def _seams(found: Seams) -> Answer:
