@@ -18,6 +18,9 @@ FAR = 2.0
 APART = 1.5
 #: Patches on each side of one that say what is usual there.
 AROUND = 3
+#: Share of the largest distance below which patches are equal. Where most around one are copies of
+#: each other, as those of some resized tables are, no distance is usual.
+EQUAL = 1e-9
 #: Largest share of patches that are special: what more of them have is usual.
 MOST = 1 / 12
 #: Chance that the tail of such ratios leaves so wide a gap, and the quantiles that set the tail.
@@ -33,7 +36,7 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float]:
     lowest gap between the largest ratios that is too wide for their distribution: in a tail that
     falls like a power, the gaps between the largest logarithms are independent and exponential, the
     k-th of mean ``1 / k`` of the first's (Renyi 1953). It is at least `APART` wide, and what lies
-    above it at least `FAR`.
+    above it at least `FAR`. Where patches are copies of those around them, none is special.
 
     Parameters
     ----------
@@ -49,16 +52,15 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float]:
     """
     distance = _distance(values.reshape(height, width, -1))
     usual = _around(distance)
-    equal = np.where(distance > 0, np.inf, 1.0)
-    ratio = np.divide(distance, usual, out=equal, where=usual > 0).ravel()
+    if (usual <= EQUAL * distance.max()).any():
+        return {}
+    ratio = np.maximum(distance / usual, EQUAL).ravel()
     order = np.argsort(-ratio, kind="stable")
-    # Where a patch equals its neighbours, nothing is less than that.
-    logs = np.log(np.maximum(ratio[order], np.finfo(np.float64).tiny))
+    logs = np.log(ratio[order])
     most = max(1, int(MOST * len(ratio)))
     low, high = np.quantile(logs, TAIL)
     scale = (high - low) / np.log((1 - TAIL[0]) / (1 - TAIL[1]))
-    with np.errstate(invalid="ignore"):
-        gaps = logs[:most] - logs[1 : most + 1]
+    gaps = logs[:most] - logs[1 : most + 1]
     wide = np.arange(1, most + 1) * gaps > scale * np.log(most / GAP_ALARM)
     wide &= (gaps > np.log(APART)) & (logs[:most] > np.log(FAR))
     count = int(np.flatnonzero(wide)[-1]) + 1 if wide.any() else 0

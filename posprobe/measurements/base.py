@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.result import Result
 from posprobe.analyses.seams import Seams, seams
-from posprobe.analyses.special_patches import without
+from posprobe.analyses.special_patches import MOST, without
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
 from posprobe.formatting import Block, lookup, reasons, show
@@ -281,10 +281,14 @@ class TableInputs:
 
     @property
     def replaced(self) -> tuple[int, ...]:
-        """Special patches, in whose place the questions have the mean of their neighbours."""
-        if self.all_rows or not isinstance(self.positions.layout, Grid):
-            return ()
-        return tuple(found.row for found in self.seams.special)
+        """Special patches, in whose place the questions have the mean of their neighbours.
+
+        None where many are: of half a grid of zeros the other half says nothing.
+        """
+        special = tuple(found.row for found in self.seams.special)
+        on_grid = isinstance(self.positions.layout, Grid)
+        few = len(special) <= MOST * len(self.table)
+        return special if on_grid and few and not self.all_rows else ()
 
     @cached_property
     def kept(self) -> Positions:
