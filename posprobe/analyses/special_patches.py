@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from types import ModuleType
 
 import numpy as np
@@ -69,8 +70,9 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float]:
 
 def _distance(patches: Floats) -> Floats:
     """Return each patch's distance from its neighbours: ``[height, width]``."""
-    down = np.linalg.norm(np.diff(patches, axis=0), axis=2)
-    across = np.linalg.norm(np.diff(patches, axis=1), axis=2)
+    # Row by row, since a second copy of a large table would not fit beside it.
+    down = [np.linalg.norm(lower - upper, axis=1) for upper, lower in pairwise(patches)]
+    across = [np.linalg.norm(np.diff(row, axis=0), axis=1) for row in patches]
     each = np.full((*patches.shape[:2], 4), np.inf)
     each[1:, :, 0], each[:-1, :, 1] = down, down
     each[:, 1:, 2], each[:, :-1, 3] = across, across
