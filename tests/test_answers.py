@@ -237,6 +237,18 @@ def test_skill_of_a_rotation_in_noise_is_its_share(noise: float) -> None:
     assert line["skill"] == pytest.approx(1 / (1 + noise), abs=0.05)
 
 
+@pytest.mark.parametrize("width", [64, 768])
+def test_what_a_rotation_predicts_in_a_walk_does_not_depend_on_the_columns(width: int) -> None:
+    steps = walk(512, width, seed=3)
+    steps -= steps.mean(axis=0)
+    planes = waves(512, [3.7, 21.8, 128.0]) @ rotation(width)[:6]
+    values = planes + steps * np.linalg.norm(planes) / np.linalg.norm(steps)
+    fast, middle, _ = by_name(np.asarray(values))["rotations"].value
+    # Over two positions, and over eleven, a walk of that size wanders by little.
+    assert fast["skill"] > 0.9
+    assert middle["skill"] > 0.85
+
+
 def test_a_rotation_that_drifts_keeps_its_skill() -> None:
     t = np.arange(512) / 512
     angle = 2 * np.pi * 64 * (t - 0.05 * t**2)

@@ -24,8 +24,8 @@ from posprobe.analyses.toeplitz import toeplitz_inverse
 ROUNDS = 3
 #: Rows that fast rotations are measured on, in the middle; slow ones on every n-th row.
 ROWS = 512
-#: Least share of noise in the smooth part: below, its matrix cannot be inverted.
-LEAST_NOISE = 1e-4
+#: Least and largest share of noise in the smooth part: below, its matrix cannot be inverted.
+LEAST_NOISE, MOST_NOISE = 1e-4, 0.5
 #: Skill that a rotation has at least: with less it is as good as not there.
 LEAST_SKILL = 0.02
 #: Most slow waves by which a rotation's size and phase change along the table.
@@ -111,7 +111,11 @@ class _Model:
 
 
 def _fit(coordinates: Floats, beyond: Floats, waves: list[Floats], fitted: set[int]) -> _Model:
-    """Fit the smooth part to what some of the waves leave."""
+    """Fit the smooth part to what some of the waves leave.
+
+    What lies beyond the leading directions is noise of the smooth part: the leading directions of
+    any walk are smooth, and without noise such a curve would tell of every wave, too.
+    """
     n = len(coordinates)
     edges = [1, *(1 + np.cumsum([wave.shape[1] for wave in waves])).tolist()]
     places = [[0], *(list(range(first, stop)) for first, stop in pairwise(edges))]
@@ -119,7 +123,10 @@ def _fit(coordinates: Floats, beyond: Floats, waves: list[Floats], fitted: set[i
     basis, _ = np.linalg.qr(columns[:, _chosen(places, fitted)])
     rest = coordinates - basis @ (basis.T @ coordinates)
     kernel = fit_kernel(rest).by_offset(n)
-    first = kernel / (kernel[0] or 1.0) * (1 - LEAST_NOISE)
+    outside = float(np.maximum(beyond, 0.0).sum())
+    share = outside / (outside + float(np.square(rest).sum()) or 1.0)
+    noise = min(max(share, LEAST_NOISE), MOST_NOISE)
+    first = kernel / (kernel[0] or 1.0) * (1 - noise)
     first[0] = 1.0
     inverse = toeplitz_inverse(first)
     weighted = inverse @ columns
