@@ -13,14 +13,23 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TypeVar
 
 _Task = TypeVar("_Task")
 
-#: Whether this process may be copied.
-allowed: ContextVar[bool] = ContextVar("second process", default=False)
+_allowed: ContextVar[bool] = ContextVar("second process", default=False)
+
+
+@contextmanager
+def allowed() -> Iterator[None]:
+    """Let this process be copied meanwhile."""
+    token = _allowed.set(True)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
 
 
 def share(
@@ -69,7 +78,7 @@ def _taken(queue: int) -> Iterator[int]:
 
 def _copied() -> int | None:
     """Copy this process; 0 in the copy, None where there is none."""
-    if not allowed.get() or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
+    if not _allowed.get() or sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2:
         return None
     # PyTorch has threads of its own, which Python does not count.
     if threading.active_count() > 1 or "torch" in sys.modules:

@@ -91,8 +91,7 @@ def main() -> None:
     """Run the command line and turn failures into a message and an exit code."""
     # A command is over before garbage could fill memory, and drawing makes a great many objects.
     gc.set_threshold(100_000)
-    second_process.allowed.set(True)
-    with streams(), signals():
+    with streams(), signals(), second_process.allowed():
         try:
             code = _run(sys.argv[1:])
         except (KeyboardInterrupt, SystemExit):
