@@ -18,11 +18,8 @@ from posprobe.analyses.experiments import (
 )
 from posprobe.analyses.head_logits import HeadsByLayer, head_logits
 from posprobe.analyses.headline import headline, shape_constants
-from posprobe.analyses.mean_decomposition import (
-    MeanDecomposition,
-    mean_decomposition,
-    moments,
-)
+from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
+from posprobe.analyses.moments import moments
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.substitution import (
     Substitute,

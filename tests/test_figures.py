@@ -26,7 +26,8 @@ from matplotlib.text import Text
 import posprobe as pp
 from posprobe import analyses
 from posprobe.analyses import Result
-from posprobe.analyses.mean_decomposition import mean_decomposition, moments
+from posprobe.analyses.mean_decomposition import mean_decomposition
+from posprobe.analyses.moments import moments
 from posprobe.drawable import Drawable
 from posprobe.encodings.sinusoidal import frequencies
 from posprobe.figures import builders, report_figures, style

@@ -30,7 +30,8 @@ from made_models import (
 )
 
 import posprobe as pp
-from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition, moments
+from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
+from posprobe.analyses.moments import moments
 from posprobe.errors import (
     InvalidTable,
     UsageError,
@@ -197,7 +198,7 @@ def test_states_that_no_module_returns_are_taken_at_the_end() -> None:
 def test_products_are_of_the_first_contexts_however_they_are_grouped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("posprobe.analyses.mean_decomposition.PRODUCTS", 5 * LENGTH)
+    monkeypatch.setattr("posprobe.analyses.moments.PRODUCTS", 5 * LENGTH)
     model, contexts = gpt2().double(), tokens(23)
     every, first = states(model, contexts)[1], states(model, contexts[:5])[1]
     expected = plainly(every)

@@ -38,12 +38,8 @@ from posprobe.analyses.attention_by_offset import (
     attention_sums,
 )
 from posprobe.analyses.head_logits import HeadLogits, HeadsByLayer
-from posprobe.analyses.mean_decomposition import (
-    LayerMeans,
-    MeanDecomposition,
-    mean_decomposition,
-    moments,
-)
+from posprobe.analyses.mean_decomposition import LayerMeans, MeanDecomposition, mean_decomposition
+from posprobe.analyses.moments import moments
 from posprobe.analyses.similarity import by_displacement
 from posprobe.errors import InvalidCheckpoint
 from posprobe.figures import report_figures, style

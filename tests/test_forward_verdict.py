@@ -14,7 +14,8 @@ from made_forward import WIDTH, forward_analysis, results_of, states_of, substit
 
 from posprobe.analyses import Result
 from posprobe.analyses.experiments import Change, PermutationEffect, PhaseShift
-from posprobe.analyses.mean_decomposition import mean_decomposition, moments
+from posprobe.analyses.mean_decomposition import mean_decomposition
+from posprobe.analyses.moments import moments
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.substitution import Cost
 from posprobe.formatting import lookup

@@ -102,6 +102,18 @@ def test_axes_of_a_grid_have_periods_of_their_own() -> None:
     assert "The leading period changes with the table, along the rows from 6 to 1" in said(way)
 
 
+def test_special_patches_are_looked_for_and_seams_of_grids_are_not() -> None:
+    values = np.array(pp.sincos2d(8, 9, 16).values, float)
+    values[30] += 9
+    document = compare_ways(pp.table(values, grid=(8, 9)), to=(8, 9)).to_dict()
+    assert document["before"]["special"] == [30]
+    assert document["before"]["seams"] is None
+    assert set(document["before"]["undefined"]) & {"seams", "special"} == {"seams"}
+    few = compare_ways(pp.table(values[:9], grid=(3, 3)), to=(8, 9)).to_dict()
+    assert few["before"]["special"] is None
+    assert few["before"]["undefined"]["special"] == "fewer than 16 patches"
+
+
 def test_copies_and_seams_are_those_that_the_way_makes() -> None:
     table = pp.load(MINILM)
     ways = by_way(compare_ways(table, to=800, ways=("tile", "linear", "repeat-last")).to_dict())

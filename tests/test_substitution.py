@@ -133,6 +133,15 @@ def test_special_rows_are_replaced_by_what_stands_beside_them() -> None:
     assert np.linalg.norm(made[0] - values[1]) < np.linalg.norm(values[0] - values[1]) / 9
 
 
+def test_special_patches_are_replaced_by_the_mean_of_those_beside_them() -> None:
+    values = np.array(pp.sincos2d(8, 9, 16).values, float)
+    values[30] += 9  # in row 3 and column 3
+    made = named(PositionTable(values, Grid(8, 9), "made", Source("a", "a")))["repaired"]
+    np.testing.assert_allclose(made[30], values[[21, 29, 31, 39]].mean(axis=0), atol=1e-12)
+    others = np.arange(72) != 30
+    np.testing.assert_array_equal(made[others], values[others])
+
+
 def test_random_tables_keep_what_they_say_and_the_mean_row() -> None:
     values = np.cumsum(np.random.default_rng(4).normal(size=(200, 3)), axis=0) @ (
         np.random.default_rng(5).normal(size=(3, 10))

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from posprobe.analyses.mean_decomposition import (
-    MeanDecomposition,
-    Moments,
-    is_finite,
-    mean_decomposition,
-    moments,
-)
+from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
+from posprobe.analyses.moments import Moments, is_finite, moments
 from posprobe.arrays import Array
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.forward.models import required

@@ -19,9 +19,10 @@ from posprobe.analyses.predictors import linear
 from posprobe.analyses.pursuit import choose_sinusoids
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.seams import seams
+from posprobe.analyses.special_patches import without
 from posprobe.analyses.stationary import fit_process
 from posprobe.analyses.views import view
-from posprobe.arrays import Array, positions, to_numpy
+from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.encodings.sinusoidal import sincos2d, sinusoidal
 from posprobe.layouts import Grid, Layout
 from posprobe.tables import PositionTable
@@ -84,9 +85,10 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     (`posprobe.analyses.pursuit`); the rotations that stand out of a smooth spectrum
     (`posprobe.analyses.lines`); the sinusoid of its shape, and that of the base that fits best,
     each rotated and scaled to fit (Procrustes: Schönemann 1966); the table smoothed; row code plus
-    column code; the table without its special rows; a draw of each null model (`posprobe.nulls`);
-    the mean row; zeros. Those that a table does not have are left out: a grid has no sinusoids of
-    one axis, a sequence no row code, a table without special rows none to replace.
+    column code; the table without its special rows, or patches; a draw of each null model
+    (`posprobe.nulls`); the mean row; zeros. Those that a table does not have are left out: a grid
+    has no sinusoids of one axis, a sequence no row code, a table without special rows none to
+    replace.
 
     Parameters
     ----------
@@ -119,7 +121,8 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
         *(() if isinstance(given.layout, Grid) else _waves(values, around, mean, seed)),
         *_formulas(around, mean, given.layout),
         *_smoothed(around, mean, given.layout),
-        *(_codes(values, given.layout) if isinstance(given.layout, Grid) else _repaired(values)),
+        *(_codes(values, given.layout) if isinstance(given.layout, Grid) else ()),
+        *_repaired(values, given),
         *_surrogates(around, mean, given.layout, seed),
         mean_row(values),
         Explanation("zeros", "zeros everywhere", np.zeros_like(values), "removed"),
@@ -268,15 +271,19 @@ def _codes(values: Floats, layout: Grid) -> Iterator[Explanation]:
     yield Explanation("codes", "row code plus column code", rows.reshape(values.shape), "codes")
 
 
-def _repaired(values: Floats) -> Iterator[Explanation]:
-    special = [row.row for row in seams(values).special]
-    if special and len(values) - len(special) > 1:
+def _repaired(values: Floats, given: Positions) -> Iterator[Explanation]:
+    special = [row.row for row in seams(given).special]
+    k, grid = len(special), given.layout
+    if not 0 < k < len(values) - 1:
+        return
+    if isinstance(grid, Grid):
+        rows, nouns = without(values, special, grid.height, grid.width, np), ("patch", "patches")
+    else:
+        rows, nouns = values.copy(), ("row", "rows")
         missing = np.isin(np.arange(len(values)), special)
-        rows = values.copy()
         rows[missing] = linear(values, missing)
-        k = len(special)
-        label = f"without its {k} special rows" if k > 1 else "without its special row"
-        yield Explanation("repaired", label, rows, "repaired", k)
+    count = f"{k} special {nouns[1]}" if k > 1 else f"special {nouns[0]}"
+    yield Explanation("repaired", f"without its {count}", rows, "repaired", k)
 
 
 def _surrogates(around: Floats, mean: Floats, layout: Layout, seed: int) -> Iterator[Explanation]:

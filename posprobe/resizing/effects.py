@@ -98,8 +98,9 @@ def effect(
         ``same_place`` and ``same_position``, the mean centred cosine of each row with the old row
         at the nearest relative place, and at its own position; ``copies``, rows that are exactly
         one before them; ``seams`` that the old table has not, as pairs of positions; ``special``
-        rows; ``against``: the mean cosine of rows, the distance ``||A - B|| / ||B||`` and the CKA,
-        which no rotation of a table changes. Undefined numbers are None, with a reason.
+        rows, or patches; ``against``: the mean cosine of rows, the distance ``||A - B|| / ||B||``
+        and the CKA, which no rotation of a table changes. Undefined numbers are None, with a
+        reason.
     """
     values, before = (table.values.astype(np.float64) for table in (made, old))
     undefined: dict[str, str] = {}
@@ -130,11 +131,11 @@ def effect(
         "same_position": _cosine(values[position[1]] - mean, before[position[0]] - mean),
         "copies": len(made) - len({row.tobytes() for row in made.values}),
         "seams": between,
-        "special": None if found.undefined else [row.row + made.start for row in found.special],
+        "special": None if found.no_special else [row.row + made.start for row in found.special],
         "against": None if against is None else _distances(made, against),
         "undefined": {},
     }
-    undefined |= dict.fromkeys(("seams", "special"), found.undefined)
+    undefined |= {"seams": found.undefined, "special": found.no_special}
     zero = "no row differs from the mean row"
     undefined |= dict.fromkeys(("same_place", "same_position"), zero)
     block["undefined"] = {
