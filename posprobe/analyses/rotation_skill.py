@@ -24,7 +24,8 @@ from posprobe.analyses.toeplitz import toeplitz_inverse
 ROUNDS = 3
 #: Rows that fast rotations are measured on, in the middle; slow ones on every n-th row.
 ROWS = 512
-#: Least and largest share of noise in the smooth part: below, its matrix cannot be inverted.
+#: Least and largest share of noise in the smooth part: below, its matrix cannot be inverted; above,
+#: too little of the curve would be left to tell what a rotation tells.
 LEAST_NOISE, MOST_NOISE = 1e-4, 0.5
 #: Skill that a rotation has at least: with less it is as good as not there.
 LEAST_SKILL = 0.02

@@ -30,7 +30,7 @@ def give_memory_back() -> None:
     """
     import ctypes
 
-    with suppress(OSError, AttributeError):  # other systems have other limits, or none
+    with suppress(OSError, AttributeError, TypeError):  # other systems have other limits, or none
         mallopt = ctypes.CDLL(None).mallopt
         for limit, value in _LIMITS:
             mallopt(limit, value)

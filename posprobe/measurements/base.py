@@ -281,9 +281,9 @@ class TableInputs:
 
     @property
     def replaced(self) -> tuple[int, ...]:
-        """Special patches, in whose place the questions have the mean of their neighbours.
+        """Special patches in whose place the questions see the mean of their neighbours.
 
-        None where many are: of half a grid of zeros the other half says nothing.
+        Where many are special none is replaced: of half a grid of zeros the rest says nothing.
         """
         special = tuple(found.row for found in self.seams.special)
         on_grid = isinstance(self.positions.layout, Grid)
@@ -292,7 +292,7 @@ class TableInputs:
 
     @cached_property
     def kept(self) -> Positions:
-        """That stretch; of patches all, with others in the place of special ones."""
+        """That stretch; of a grid all patches, with the `replaced` ones replaced."""
         given, rows = self.positions, self.stretch.rows
         if isinstance(given.layout, Grid) and self.replaced:
             height, width = given.layout.height, given.layout.width
