@@ -26,12 +26,14 @@ MODELS = re.compile(
 )
 #: Modules that analyse and draw whole bundles or large tables, and belong to the slow tier too.
 WHOLE = {
-    "test_answers", "test_atlas", "test_bridging", "test_bundle", "test_bundle_replacement",
-    "test_bundle_writing", "test_cli", "test_cli_figure", "test_comparison", "test_devices",
-    "test_document", "test_environments", "test_extracted_tables", "test_figures",
-    "test_foreign_text", "test_headline", "test_large_tables",
-    "test_notebook_cards", "test_paper_figures", "test_probes", "test_report_page",
-    "test_research_table", "test_scheme_figures", "test_scheme_report", "test_series", "test_sweep",
+    "test_answers", "test_atlas", "test_bridging", "test_bundle", "test_bundle_own_files",
+    "test_bundle_replacement", "test_bundle_writing", "test_cli", "test_cli_errors",
+    "test_cli_figure", "test_cli_processes", "test_comparison", "test_comparison_bundle",
+    "test_comparison_command", "test_devices", "test_document", "test_environments",
+    "test_extracted_tables", "test_figures", "test_foreign_text", "test_headline",
+    "test_large_tables", "test_notebook_cards", "test_paper_figures", "test_probes",
+    "test_report_page", "test_research_table", "test_scheme_figures", "test_scheme_report",
+    "test_series", "test_sweep",
 }  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"

@@ -35,18 +35,18 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return asked
 
 
-@pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> Iterator[Hub]:
-    assert waits == []
+@contextmanager
+def local_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Start a hub and have the client ask it alone; what is read of it is kept in a folder."""
     for name in ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("POSPROBE_CACHE", str(folder / "own"))
     with serve() as started:
         url = f"{started.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr(constants, "ENDPOINT", started.url)
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder / "hub"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(folder / "token"))
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         # Otherwise newer clients ask the Hub for a list of agents first, once per process.
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
@@ -55,6 +55,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[float]) 
             yield started
         finally:
             close_session()
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: list[float]) -> Iterator[Hub]:
+    assert waits == []
+    with local_hub(tmp_path, monkeypatch) as started:
+        yield started
 
 
 def table(rows: int = 1024, dim: int = 768, seed: int = 0) -> NDArray[np.float32]:

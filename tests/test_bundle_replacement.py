@@ -1,4 +1,4 @@
-"""A bundle is replaced whole or not at all, by whoever, killed whenever; and only a bundle is."""
+"""A bundle is replaced whole or not at all, by whoever, killed whenever."""
 
 from __future__ import annotations
 
@@ -15,46 +15,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from made_tables import as_table, walk
+from made_bundles import MEMBERS, tree
+from made_replacements import bundles, child, content, needs_fork, no_exchange, place
 
-import posprobe as pp
 from posprobe.cli import main
-from posprobe.errors import InvalidCheckpoint, OutputError
-from posprobe.report import check_place, read_bundle, render_bundle, write_bundle
+from posprobe.report import check_place, read_bundle, write_bundle
 from posprobe.report import files as moves
 from posprobe.report.own import foreign_in
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+__all__ = ["bundles", "place"]
 
-MEMBERS = {"analysis.json", "arrays.npz", "figures", "report.html"}
+pytestmark = needs_fork
+
 #: Everything that changes a folder, by which moments are counted.
 STEPS = ("mkdir", "rename", "replace", "rmdir", "unlink")
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-        for path in sorted(folder.rglob("*"))
-    }
-
-
-def content(seed: int) -> Any:
-    return pp.analyze(as_table(walk(12, 4, seed)), only=["norms"], nulls=0)
-
-
-@pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
-    """A folder with a bundle, and what another one is made of."""
-    place = tmp_path_factory.mktemp("place")
-    content(0).save(place / "bundle")
-    return place, content(1)
-
-
-@pytest.fixture
-def place(bundles: tuple[Path, Any], tmp_path: Path) -> Path:
-    return Path(shutil.copytree(bundles[0], tmp_path / "place"))
 
 
 # Fault injection: what stops a process at its k-th step, in a process of its own.
@@ -77,26 +52,6 @@ def stop_at(step: int, stop: Callable[[], None]) -> list[int]:
         setattr(os, name, counted(getattr(os, name)))
     moves.exchange = counted(moves.exchange)
     return count
-
-
-def child(job: Callable[[], None]) -> int:
-    """Run a job in a process of its own and return how it ended, as `subprocess` says it."""
-    pid = os.fork()
-    if not pid:
-        code = 70
-        try:
-            sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - until the process ends
-            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            job()
-            code = 0
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 71
-        except BaseException:  # noqa: BLE001 - the parent is told by a code
-            code = 72
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def kill(number: int) -> Callable[[], None]:
@@ -138,10 +93,6 @@ class OneFigure:
 
     def figures(self) -> dict[str, Any]:
         return dict(list(self.given.figures().items())[:1])
-
-
-def no_exchange(*_: object) -> bool:
-    return False
 
 
 @pytest.mark.parametrize("exchanges", [True, False], ids=["exchange", "two renames"])
@@ -307,218 +258,6 @@ def test_a_link_that_poses_as_scratch_is_not_followed(place: Path) -> None:
     link.symlink_to(precious)
     check_place(place / "bundle")
     assert (precious / "thesis").read_text() == "years"
-
-
-# A file of the user, saved while figures are drawn.
-
-
-class Slow:
-    """What is written, while somebody saves a file into the folder."""
-
-    def __init__(self, given: Any, save: Callable[[], object]) -> None:
-        self.to_dict, self.arrays, self.save, self.given = given.to_dict, given.arrays, save, given
-
-    def figures(self) -> dict[str, Any]:
-        self.save()
-        made: dict[str, Any] = self.given.figures()
-        return made
-
-
-@pytest.mark.parametrize("exchanges", [True, False], ids=["exchange", "two renames"])
-@pytest.mark.parametrize("name", ["notes.txt", "figures/notes.txt", "figures/norms.svg"])
-def test_a_file_saved_while_figures_are_drawn_is_not_lost(
-    name: str,
-    exchanges: bool,
-    place: Path,
-    bundles: tuple[Path, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if not exchanges:
-        monkeypatch.setattr(moves, "exchange", no_exchange)
-    before = tree(place)
-    slow = Slow(bundles[1], lambda: (place / "bundle" / name).write_text("mine"))
-    with pytest.raises(OutputError, match=rf"bundle: it holds {name}"):
-        write_bundle(slow, place / "bundle")
-    assert tree(place) == before | {f"bundle/{name}": b"mine"}
-
-
-# A bundle knows its own.
-
-
-def own_figures(folder: Path) -> None:
-    (folder / "figures").mkdir(parents=True)
-    (folder / "figures" / "fig1.pdf").write_bytes(b"mine")
-
-
-def own_page(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "report.html").write_text("<h1>Mine</h1>")
-
-
-def own_document(folder: Path) -> None:
-    folder.mkdir()
-    (folder / "analysis.json").write_text("{}")
-
-
-def own_arrays(folder: Path) -> None:
-    folder.mkdir()
-    np.savez(folder / "arrays.npz", mine=np.ones(3))
-
-
-def added_figure(folder: Path) -> None:
-    content(0).save(folder)
-    (folder / "figures" / "mine.svg").write_text("<svg></svg>")
-
-
-def added_in_a_folder(folder: Path) -> None:
-    content(0).save(folder)
-    (folder / "figures" / "drafts").mkdir()
-    (folder / "figures" / "drafts" / "a").write_text("mine")
-
-
-def changed_drawing(folder: Path) -> None:
-    content(0).save(folder)
-    with (folder / "figures" / "norms.svg").open("a") as file:
-        file.write("<!-- mine -->")
-
-
-def changed_page(folder: Path) -> None:
-    content(0).save(folder)
-    page = folder / "report.html"
-    page.write_text(page.read_text().replace("</h1>", ", my notes</h1>"))
-
-
-def changed_arrays(folder: Path) -> None:
-    content(0).save(folder)
-    with np.load(folder / "arrays.npz") as arrays:
-        np.savez(folder / "arrays.npz", **(dict(arrays) | {"norms": arrays["norms"] + 1}))
-
-
-def linked_page(folder: Path) -> None:
-    content(0).save(folder)
-    (folder / "report.html").rename(folder.parent / "elsewhere.html")
-    (folder / "report.html").symlink_to(folder.parent / "elsewhere.html")
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        own_figures, own_page, own_document, own_arrays, added_figure, added_in_a_folder,
-        changed_drawing, changed_page, changed_arrays, linked_page,
-    ],
-)  # fmt: skip
-def test_what_posprobe_did_not_write_is_refused_before_the_work_and_kept(
-    make: Callable[[Path], None], tmp_path: Path
-) -> None:
-    make(tmp_path / "paper")
-    before = tree(tmp_path)
-    with pytest.raises(OutputError, match=r"paper: it holds .*would be lost.*--out DIR"):
-        check_place(tmp_path / "paper")
-    with pytest.raises(OutputError, match="would be lost"):
-        content(1).save(tmp_path / "paper")
-    assert tree(tmp_path) == before
-
-
-def test_commands_refuse_before_they_read_anything(tmp_path: Path) -> None:
-    own_figures(tmp_path / "paper")
-    before = tree(tmp_path)
-    # The reference does not exist, which would be another code.
-    for command in (["analyze", "./none"], ["compare", "./none", "./none"], ["forward", "./none"]):
-        code = child(lambda command=command: command_line(tmp_path, *command, "--out", "paper"))  # type: ignore[misc]
-        assert code == 2
-    assert tree(tmp_path) == before
-
-
-def command_line(folder: Path, *arguments: str) -> None:
-    os.chdir(folder)
-    sys.argv = ["posprobe", *arguments]
-    main()
-
-
-@pytest.mark.parametrize("make", [added_figure, changed_drawing, changed_arrays])
-def test_report_takes_nothing_of_the_user_over(make: Callable[[Path], None], place: Path) -> None:
-    make(place / "own")
-    foreign = foreign_in(place / "own")
-    assert foreign
-    with suppress(InvalidCheckpoint):  # a drawing that holds more than a drawing
-        render_bundle(place / "own")
-    assert foreign_in(place / "own") == foreign
-
-
-def test_report_does_not_replace_a_page_that_was_changed(tmp_path: Path) -> None:
-    changed_page(tmp_path / "b")
-    before = tree(tmp_path)
-    with pytest.raises(OutputError, match=r"report\.html: .*changed since"):
-        render_bundle(tmp_path / "b")
-    assert tree(tmp_path) == before
-
-
-def test_a_bundle_without_its_page_can_be_replaced_after_report(place: Path) -> None:
-    (place / "bundle" / "report.html").unlink()
-    with pytest.raises(OutputError, match="posprobe report"):
-        check_place(place / "bundle")
-    render_bundle(place / "bundle")
-    check_place(place / "bundle")
-
-
-def test_a_page_is_written_through_no_link(place: Path) -> None:
-    precious = place / "precious.txt"
-    precious.write_text("years")
-    for folder, name in ((place / "bundle", "report.html"), (place, "index.html")):
-        (folder / f".{name}.part").symlink_to(precious)
-        (folder / name).unlink(missing_ok=True)
-        if name == "index.html":
-            child(lambda: command_line(place, "report", "."))
-        else:
-            render_bundle(folder)
-        assert (folder / name).is_file()
-        assert precious.read_text() == "years"
-
-
-def test_a_caption_of_the_user_is_not_replaced(tmp_path: Path) -> None:
-    caption = tmp_path / "fig.caption.txt"
-    caption.write_text("Mine.")
-    made = pp.paper_figure("norms", pp.sinusoidal(12, 4), nulls=0)
-    with pytest.raises(OutputError, match=r"fig\.caption\.txt: posprobe did not write"):
-        made.save(tmp_path / "fig.pdf")
-    code = child(lambda: command_line(tmp_path, "figure", "norms", "./none.npy", "-o", "fig.pdf"))
-    assert code == 2  # before the reference is read
-    assert tree(tmp_path) == {"fig.caption.txt": b"Mine."}
-
-
-def test_a_figure_replaces_its_own_caption_in_every_format(tmp_path: Path) -> None:
-    one = pp.paper_figure("norms", pp.sinusoidal(12, 4), nulls=0)
-    two = pp.paper_figure("norms", pp.sinusoidal(14, 4), nulls=0)
-    for suffix in (".pdf", ".svg", ".png", ".pdf"):
-        beside = one.save(tmp_path / f"fig{suffix}")
-        assert beside.read_text() == one.caption
-    for suffix in (".png", ".pdf", ".svg"):
-        beside = two.save(tmp_path / f"fig{suffix}")
-        assert beside.read_text() == two.caption
-    beside.write_text(two.caption + "edited")
-    with pytest.raises(OutputError, match="changed since"):
-        one.save(tmp_path / "fig.pdf")
-
-
-def test_two_checkpoints_of_one_name_get_folders_of_their_own(tmp_path: Path) -> None:
-    for folder, seed in (("a", 0), ("b", 1)):
-        (tmp_path / folder).mkdir()
-        np.save(tmp_path / folder / "model.npy", walk(12, 4, seed))
-    options = ["--tensor", "model", "--only", "norms", "--nulls", "0", "--quiet"]
-    for folder in ("a", "b", "b"):
-        assert (
-            child(
-                lambda folder=folder: command_line(  # type: ignore[misc]
-                    tmp_path, "analyze", f"{folder}/model.npy", *options
-                )
-            )
-            == 0
-        )
-    made = sorted((tmp_path / "reports").iterdir())
-    assert len(made) == 2
-    assert made[1].name == f"{made[0].name}-2"
-    read = [read_bundle(path)["table"]["source"]["resolved"] for path in made]
-    assert read == [str(tmp_path / folder / "model.npy") for folder in ("a", "b")]
 
 
 @pytest.mark.parametrize("letters", [200, 240, 246, 255])

@@ -38,11 +38,7 @@ def planted_bert(shift: int) -> Any:
     )  # fmt: skip
     model: Any = transformers.BertModel(config)
     _plant(model.embeddings.position_embeddings.weight.data, size)
-    attention = model.encoder.layer[0].attention.self
-    w_q, w_k = plant(shift, size)
-    for linear, weight in ((attention.query, w_q), (attention.key, w_k)):
-        linear.weight.data.zero_()
-        linear.weight.data[:size, :size] = torch.from_numpy(weight.T)
+    _plant_first_head(model.encoder.layer[0].attention.self, shift, size)
     return model
 
 
@@ -54,11 +50,7 @@ def planted_roberta(shift: int) -> Any:
     )  # fmt: skip
     model: Any = transformers.RobertaModel(config)
     _plant(model.embeddings.position_embeddings.weight.data[2:], size)
-    attention = model.encoder.layer[0].attention.self
-    w_q, w_k = plant(shift, size)
-    for linear, weight in ((attention.query, w_q), (attention.key, w_k)):
-        linear.weight.data.zero_()
-        linear.weight.data[:size, :size] = torch.from_numpy(weight.T)
+    _plant_first_head(model.encoder.layer[0].attention.self, shift, size)
     return model
 
 
@@ -75,6 +67,13 @@ def planted_gpt2(shift: int) -> Any:
     fused[:size, :size] = torch.from_numpy(w_q)
     fused[:size, 2 * size : 3 * size] = torch.from_numpy(w_k)
     return model
+
+
+def _plant_first_head(attention: Any, shift: int, size: int) -> None:
+    w_q, w_k = plant(shift, size)
+    for linear, weight in ((attention.query, w_q), (attention.key, w_k)):
+        linear.weight.data.zero_()
+        linear.weight.data[:size, :size] = torch.from_numpy(weight.T)
 
 
 def _plant(table: torch.Tensor, size: int) -> None:

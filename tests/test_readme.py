@@ -13,8 +13,7 @@ import pytest
 import torch
 import transformers
 import typed
-from hub_server import serve
-from huggingface_hub import close_session, constants
+from made_hub import local_hub
 from safetensors.numpy import save, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -57,18 +56,7 @@ def bias(part: str) -> str:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Publish small checkpoints under the names that the README uses."""
-    for name in ("HF_TOKEN", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
-    with serve() as server:
-        url = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-        close_session()
+    with local_hub(tmp_path, monkeypatch) as server:
         server.add("gpt2", gpt2(tmp_path / "gpt2"))
         words = {"embeddings.position_embeddings.weight": TABLE[::-1].copy()}
         server.add("bert-base-uncased", repository(words, model_type="bert"))
@@ -79,7 +67,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
         llama = {"model_type": "llama", "head_dim": 16, "rope_theta": 5e5}
         server.add("meta-llama/Llama-3.1-8B", repository({"lm_head.weight": TABLE}, **llama))
         yield server
-        close_session()
 
 
 @pytest.mark.timeout(1500)  # two dozen processes, on a busy machine too

@@ -69,59 +69,54 @@ def m2m_100(n: int, d: int) -> Floats:
     return np.asarray(module.weights)[2 : n + 2]
 
 
+def in_a_row(values: Floats, formula: str) -> tuple[Floats, Layout, str]:
+    return values, Sequence(len(values)), formula
+
+
 def known_tables() -> dict[str, tuple[Floats, Layout, str]]:
     tables: dict[str, tuple[Floats, Layout, str]] = {
-        name: (np.array(sinusoidal(300, 64, **options)), Sequence(300), name)
+        name: in_a_row(np.array(sinusoidal(300, 64, **options)), name)
         for name, options in ONE_D.items()
     }
     return tables | {
-        "whisper": (whisper(1500, 384), Sequence(1500), "sinusoid, halves, exponents over d/2 - 1"),
-        "distilbert": (
-            distilbert(512, 64),
-            Sequence(512),
-            "sinusoid, interleaved, exponents over d/2",
-        ),
-        "marian": (marian(512, 64), Sequence(512), "sinusoid, halves, exponents over d/2"),
+        "whisper": in_a_row(whisper(1500, 384), "sinusoid, halves, exponents over d/2 - 1"),
+        "distilbert": in_a_row(distilbert(512, 64), "sinusoid, interleaved, exponents over d/2"),
+        "marian": in_a_row(marian(512, 64), "sinusoid, halves, exponents over d/2"),
         "mae": (mae(4, 4), Grid(4, 4), "2-D sin-cos, columns first"),
         "oblong": (np.array(sincos2d(3, 5, 32)), Grid(3, 5), "2-D sin-cos, columns first"),
         "rows first": (rows_first(3, 5), Grid(3, 5), "2-D sin-cos, rows first"),
         "on a grid": (np.array(sinusoidal(15, 32)), Grid(3, 5), next(iter(ONE_D))),
-        "musicgen": (
-            musicgen(300, 64), Sequence(300),
-            "sinusoid, halves, cosines first, exponents over d/2 - 1",
+        "musicgen": in_a_row(
+            musicgen(300, 64), "sinusoid, halves, cosines first, exponents over d/2 - 1"
         ),
-        "fsmt": (
-            fairseq(300, 64, 1), Sequence(300),
-            "sinusoid, halves, exponents over d/2 - 1, from position 2",
+        "fsmt": in_a_row(
+            fairseq(300, 64, 1), "sinusoid, halves, exponents over d/2 - 1, from position 2"
         ),
-        "m2m_100": (
-            m2m_100(300, 64), Sequence(300),
-            "sinusoid, halves, exponents over d/2 - 1, from position 2",
+        "m2m_100": in_a_row(
+            m2m_100(300, 64), "sinusoid, halves, exponents over d/2 - 1, from position 2"
         ),
-        "padding at 3": (
-            fairseq(300, 64, 3), Sequence(300),
-            "sinusoid, halves, exponents over d/2 - 1, from position 4",
+        "padding at 3": in_a_row(
+            fairseq(300, 64, 3), "sinusoid, halves, exponents over d/2 - 1, from position 4"
         ),
         "t2t-vit": (  # its class token has position 0
             videomae(197, 64)[1:], Grid(14, 14),
             "sinusoid, interleaved, exponents over d/2, from position 1",
         ),
-        "patchtst": (
-            patchtst(42, 64), Sequence(42),
-            "sinusoid, interleaved, exponents over d/2, standardised",
+        "patchtst": in_a_row(
+            patchtst(42, 64), "sinusoid, interleaved, exponents over d/2, standardised"
         ),
-        "patchtst after its class token": (
-            patchtst(42, 64, cls=True), Sequence(42),
+        "patchtst after its class token": in_a_row(
+            patchtst(42, 64, cls=True),
             "sinusoid, interleaved, exponents over d/2, standardised, from position 1",
         ),
         "timm": (
             timm(3, 5), Grid(3, 5), "2-D sin-cos, rows first, sines before cosines",
         ),
-        "a grid that nothing names": (
-            mae(4, 4), Sequence(16), "2-D sin-cos, columns first, on a grid of 4 x 4",
+        "a grid that nothing names": in_a_row(
+            mae(4, 4), "2-D sin-cos, columns first, on a grid of 4 x 4"
         ),
-        "a table longer than a block": (
-            whisper(4000, 8), Sequence(4000), "sinusoid, halves, exponents over d/2 - 1",
+        "a table longer than a block": in_a_row(
+            whisper(4000, 8), "sinusoid, halves, exponents over d/2 - 1"
         ),
     }  # fmt: skip
 

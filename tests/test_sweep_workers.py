@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hub_server import Hub, serve
-from huggingface_hub import close_session, constants
+from hub_server import Hub
+from made_hub import local_hub
 from safetensors.numpy import save as to_bytes
 from test_sweep import QUICK, parts, run, save, without_times
 
@@ -210,21 +210,8 @@ def test_workers_that_do_not_start_are_one_clear_error(
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.setenv("POSPROBE_CACHE", str(tmp_path / "own"))
-    with serve() as server:
-        url = f"{server.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
-        monkeypatch.setattr(constants, "ENDPOINT", server.url)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", url)
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
-        close_session()
-        try:
-            yield server
-        finally:
-            close_session()
+    with local_hub(tmp_path, monkeypatch) as server:
+        yield server
 
 
 def publish(hub: Hub, name: str, seed: int = 0, **options: Any) -> Any:

@@ -1,0 +1,205 @@
+"""Bad input is one clear error with its exit code, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from made_checkpoints import PREPARE
+from made_cli import Cli, assert_one_clear_error, cli, left_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["cli"]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "code", "said"),
+    [
+        ("nothing", "./missing.safetensors", 3, "missing.safetensors: no such file"),
+        ("nothing", "a/b/c", 3, "a/b/c: no such file or folder"),
+        ("nothing", "sample:gpt-5", 3, "no sample 'gpt-5'.*Available: all-minilm-l6-v2"),
+        ("nothing", "wavelet:5x5", 3, "no formula is called 'wavelet'.*sinusoidal"),
+        ("nothing", "sinusoidal:5", 2, "takes 2 sizes"),
+        ("nothing", "sinusoidal:5x5", 2, "multiple of 2"),
+        ("nothing", "sinusoidal:0x4", 2, "must be positive"),
+        ("nothing", "sinusoidal:99999999x512", 2, "Choose fewer positions"),
+        ("nothing", "sinusoidal:1x4", 4, "one position"),
+        ("nothing", "sinusoidal:8x4#encoder", 2, "a formula has no"),
+        ("nothing", "nobody/nothing --offline", 3, "nobody/nothing"),
+        ("nothing", "what is this?", 3, "neither a path that exists nor a Hub id"),
+        ("empty file", "model", 4, "model.safetensors"),
+        ("truncated", "model", 4, "model.safetensors"),
+        ("enormous header", "model", 4, "model.safetensors"),
+        ("empty folder", "model", 4, "no weights"),
+        ("list for a config", "model", 4, "config.json: a JSON object was expected"),
+        ("no JSON", "model", 4, "config.json: it is no JSON"),
+        ("NaN", "model", 4, "NaN or infinity, at the positions 3"),
+        ("infinity", "model", 4, "NaN or infinity, at the positions 3"),
+        ("one row", "model", 4, "one position"),
+        ("one dimension", "model --tensor bias", 4, r"bias, shape \[8\].*two dimensions"),
+        ("one dimension", "model --tensor nias", 3, "no tensor nias.*bias"),
+        ("integers", "model", 4, "I8"),
+        ("no positions", "model", 5, "no position table was found"),
+        ("rotary", "model", 4, "how wide a head is"),
+        ("alibi", "model --only pca", 2, "it has no table"),
+        ("alibi", "model --rows 3:9", 2, "--rows 0:N"),
+        ("relative", "model --grid 4x4", 5, "no table of positions.*relative"),
+        ("no positions", "model", 5, "no position table.*--tensor NAME"),
+        ("several", "model", 2, "2 position tables.*model#decoder.*model#encoder"),
+        ("several", "model#third", 3, "no table called 'third'.*model#decoder"),
+        ("malicious", "model", 4, "pytorch_model.bin"),
+        ("malicious legacy", "model", 4, "pytorch_model.bin"),
+    ],
+)
+def test_bad_input_is_one_clear_error_and_leaves_nothing(
+    prepare: str, arguments: str, code: int, said: str, cli: Cli, tmp_path: Path
+) -> None:
+    PREPARE[prepare](tmp_path)
+    before = left_in(tmp_path)
+    words = [arguments] if "?" in arguments else arguments.split()
+    done = cli("analyze", *words, "--quiet")
+    assert_one_clear_error(done, code)
+    assert re.search(said, done.err, re.DOTALL), done.err
+    assert left_in(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("refs", "said"),
+    [
+        (["sinusoidal:16x8"], "at least two tables"),
+        (["sinusoidal"], "sinusoidal"),
+    ],
+)
+def test_tables_that_cannot_be_compared(
+    refs: list[str], said: str, cli: Cli, tmp_path: Path
+) -> None:
+    done = cli("compare", *refs, "--offline", "--quiet")
+    assert done.code in (2, 3)
+    assert_one_clear_error(done, done.code)
+    assert said in done.err
+    assert left_in(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["frobnicate"], "frobnicate"),
+        (["analyze"], "Missing argument"),
+        (["analyze", "sinusoidal:8x4", "extra"], "extra"),
+        (["analyze", "sinusoidal:8x4", "--colour", "red"], "--colour"),
+        (["analyze", "sinusoidal:8x4", "--device", "tpu"], "'tpu' is not one of"),
+        (["extract", "sinusoidal:8x4"], "output"),
+        (["--colour"], "--colour"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_says_where_to_read(
+    arguments: list[str], said: str, cli: Cli, tmp_path: Path
+) -> None:
+    done = cli(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert "posprobe" in done.err
+    assert "-h" in done.err
+    assert left_in(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "pca,tea"], "no analysis is called 'tea'. There are .*pca"),
+        (["--only", ""], "no analysis is called ''"),
+        (["--nulls", "-1"], "--nulls -1: between 0 and"),
+        (["--nulls", "99999999999"], "between 0 and"),
+        (["--only", "grid"], "grid needs positions on a grid; this is a sequence of 8"),
+        (["--tensor", "x"], "a formula has no tensor"),
+        (["--out", "taken"], "taken: it is no folder"),
+        (["--out", "taken/b"], "cannot be written"),
+        (["--out", "full"], "keep.txt"),
+    ],
+)
+def test_an_option_that_cannot_be_followed_changes_nothing(
+    arguments: list[str], said: str, cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "taken").write_text("a file")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "keep.txt").write_text("work")
+    before = left_in(tmp_path)
+    done = cli("analyze", "sinusoidal:8x4", "--quiet", *arguments)
+    assert_one_clear_error(done, 2)
+    assert re.search(said, done.err)
+    assert left_in(tmp_path) == before
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_nothing_at_all_shows_the_help(cli: Cli) -> None:
+    done = cli()
+    assert done.code == 2
+    assert "Usage: posprobe" in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "code"), [(None, 3), ("{", 4), ('{"schema": "posprobe.analysis/1"}', 4)]
+)
+def test_report_of_what_is_no_bundle(
+    content: str | None, code: int, cli: Cli, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "analysis.json").write_text(content)
+    before = left_in(tmp_path)
+    assert_one_clear_error(cli("report", "."), code)
+    assert left_in(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("output", "said"),
+    [
+        ("table.xlsx", "the suffix must be"),
+        ("missing/table.npy", "there is no folder missing"),
+        ("folder.npy", "it is a folder"),
+    ],
+)
+def test_extract_to_where_it_cannot_write(output: str, said: str, cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "folder.npy").mkdir()
+    done = cli("extract", "sinusoidal:8x4", "-o", output)
+    assert_one_clear_error(done, 2)
+    assert said in done.err
+    assert left_in(tmp_path) == {"folder.npy"}
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_debug_adds_the_traceback_and_keeps_the_exit_code(where: str, cli: Cli) -> None:
+    arguments = ["analyze", "./missing.npy"]
+    done = cli(*(["--debug", *arguments] if where == "before" else [*arguments, "--debug"]))
+    assert done.code == 3
+    assert "Traceback (most recent call last)" in done.err
+    assert "UnknownReference" in done.err
+    assert done.err.splitlines()[-1].startswith("posprobe: ./missing.npy: no such file")
+
+
+def test_a_bug_says_that_it_is_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("posprobe.checkpoint_analysis.load", broken)
+    done = cli("analyze", "sinusoidal:8x4")
+    assert done.code == 1
+    assert done.err.startswith("posprobe: a bug: ZeroDivisionError")
+    assert "--debug" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_an_interrupt_ends_quietly(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("posprobe.figures.report_figures", interrupt)
+    done = cli("analyze", "sinusoidal:8x4", "--only", "norms")
+    assert done.code == 130  # as every shell expects
+    assert "Traceback" not in done.err
+    assert left_in(tmp_path) == set()

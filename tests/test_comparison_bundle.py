@@ -1,0 +1,199 @@
+"""A comparison's bundle: published values beside ours, document, arrays and page."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import numpy as np
+import pytest
+from made_comparisons import SCHEMAS, learned, problems, smooth
+from made_tables import as_table, walk
+
+import posprobe as pp
+from posprobe.report import compare, render_bundle, to_json
+from posprobe.report.published import published_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from posprobe.report import Comparison
+    from posprobe.tables import PositionTable
+
+
+# --- published values ---
+
+
+@pytest.fixture(scope="module")
+def with_published() -> Comparison:
+    only = ("pca", "probes", "sinusoid")
+    return compare(pp.sinusoidal(512, 768), smooth_512(), only=only, nulls=1, device="cpu")
+
+
+def smooth_512() -> PositionTable:
+    return as_table(walk(512, 16), name="smooth")
+
+
+def test_a_known_table_has_its_published_values_beside_ours(with_published: Comparison) -> None:
+    document = json.loads(to_json(with_published.to_dict()))
+    assert problems(document) == []
+    known, unknown = document["tables"]
+    assert unknown["published"] == []
+    values = {value["key"]: value for value in known["published"]}
+    assert set(values) == {value.key for value in published_for(pp.sinusoidal(512, 768))}
+    absolute = values["probes.absolute_published.mae"]
+    assert "Wang & Chen 2020" in absolute["citation"]
+    assert absolute["value"] == 0
+    assert absolute["ours"] == known["probes"]["absolute_published"]["mae"] == 0
+    order = values["probes.order_published.error"]
+    assert order["value"] == 0.0508
+    assert abs(order["ours"] - order["value"]) < order["tolerance"]
+    assert {value["matched"] for value in values.values()} == {"formula"}
+    assert {value["differs"] for value in values.values()} == {""}
+
+
+def test_published_values_stand_on_the_page_and_in_the_terminal(
+    with_published: Comparison, tmp_path: Path
+) -> None:
+    from posprobe.cli.show import summary as text
+
+    page = (with_published.save(tmp_path / "b") / "report.html").read_text("utf-8")
+    assert "Published values and ours" in page
+    assert "Wang &amp; Chen 2020" in page
+    assert "0.0508" in page
+    printed = text(with_published.to_dict())
+    assert "0.0508" in printed
+    assert "published" in printed
+    assert "Not the same quantity" not in page
+
+
+# --- the bundle ---
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tables = (
+        pp.load("sample:all-minilm-l6-v2")[:192],
+        pp.sinusoidal(192, 384),
+        as_table(walk(240, 32), name='<b>bold</b> & $x_1$ "quoted"'),
+    )
+    comparison = compare(*tables, nulls=3, device="cpu")
+    return comparison.save(tmp_path_factory.mktemp("comparison") / "bundle")
+
+
+def test_the_bundle_is_complete(bundle: Path) -> None:
+    assert {path.name for path in bundle.iterdir()} == {
+        "analysis.json", "arrays.npz", "figures", "report.html",
+    }  # fmt: skip
+    drawn = {path.name for path in (bundle / "figures").iterdir()}
+    names = ("similarity", "curves", "variance", "distances")
+    assert drawn == {f"{name}.{kind}" for name in names for kind in ("svg", "png")}
+
+
+def test_the_json_follows_the_schema(bundle: Path) -> None:
+    document = json.loads((bundle / "analysis.json").read_text("utf-8"))
+    assert document["schema"] == "posprobe.comparison/1"
+    assert problems(document) == []
+    assert document["length"] == 192
+    assert [entry["table"]["positions"] for entry in document["tables"]] == [192, 192, 240]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document.pop("length"),
+        lambda document: document.update(surprise=1),
+        lambda document: document["pairs"].clear(),
+        lambda document: document["tables"].pop() and document["tables"].pop(),
+        lambda document: document["tables"][0].pop("label"),
+        lambda document: document["tables"][0].update(schema="posprobe.analysis/1"),
+        lambda document: document["tables"][0]["table"].pop("name"),
+        lambda document: document["tables"][0]["pca"].pop("stable_rank"),
+        lambda document: document["pairs"][0].update(procrustes=1.5),
+        lambda document: document["pairs"][0].update(tables=["one"]),
+        lambda document: document["pairs"][0]["nulls"].update(walk={"p5": 1.0}),
+        lambda document: document["pairs"][0].pop("undefined"),
+        lambda document: document["environment"].pop("seed"),
+        lambda document: document["tables"][0]["published"].append({"value": 1}),
+    ],
+)
+def test_the_schema_notices(bundle: Path, change: Any) -> None:
+    document = json.loads((bundle / "analysis.json").read_text("utf-8"))
+    change(document)
+    assert problems(document)
+
+
+def test_the_schemas_are_schemas() -> None:
+    for name in SCHEMAS:
+        text = (files("posprobe.report") / "schema" / f"{name}-1.json").read_text("utf-8")
+        jsonschema.Draft202012Validator.check_schema(json.loads(text))
+
+
+def test_the_arrays_hold_every_table_and_the_distances(bundle: Path) -> None:
+    document = json.loads((bundle / "analysis.json").read_text("utf-8"))
+    with np.load(bundle / "arrays.npz") as arrays:
+        assert arrays["0_values"].shape == (192, 384)
+        assert arrays["2_values"].shape == (240, 32)
+        for index in range(3):
+            rows = document["tables"][index]["table"]["positions"]
+            assert arrays[f"{index}_similarity"].shape == (rows, rows)
+        for i, j, pair in zip((0, 0, 1), (1, 2, 2), document["pairs"], strict=True):
+            assert arrays["cka"][i, j] == arrays["cka"][j, i] == pair["cka"]
+            assert arrays["procrustes"][i, j] == pair["procrustes"]
+
+
+def test_the_page_stands_alone(bundle: Path) -> None:
+    page = (bundle / "report.html").read_text("utf-8")
+    assert len(page.encode()) < 2_000_000
+    assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?\s*(?:https?:)?//""", page)
+    assert page.count("<script>") == 1  # ours, the only one that the page's policy lets run
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", page))
+    assert {address for address in addresses if "w3.org" not in address} == set()
+
+
+def test_the_page_says_what_was_cut_and_shows_every_number(bundle: Path) -> None:
+    page = (bundle / "report.html").read_text("utf-8")
+    assert "taken over the first 192 positions" in page
+    for part in ("CKA of random walks", "Wang &amp; Chen", "between positions 127 and 128"):
+        assert (part in page) == (part != "Wang &amp; Chen")
+    document = json.loads((bundle / "analysis.json").read_text("utf-8"))
+    for pair in document["pairs"]:
+        assert f"{pair['cka']:.3g}" in page
+        assert f"{pair['nulls']['walk']['p5']:.3g} to {pair['nulls']['walk']['p95']:.3g}" in page
+
+
+def test_names_are_escaped_on_the_page(bundle: Path) -> None:
+    page = (bundle / "report.html").read_text("utf-8")
+    assert "<b>bold</b>" not in page
+    assert "&lt;b&gt;bold&lt;/b&gt; &amp; $x_1$" in page
+
+
+def test_a_saved_comparison_is_rendered_again(bundle: Path) -> None:
+    page = bundle / "report.html"
+    before = page.read_text("utf-8")
+    page.unlink()
+    assert render_bundle(bundle) == page
+    assert page.read_text("utf-8") == before
+
+
+def test_a_comparison_is_repeatable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")
+    digests = []
+    for name in ("one", "two"):
+        folder = compare(learned(), smooth(), nulls=2, device="cpu").save(tmp_path / name)
+        parts = [path for path in sorted(folder.rglob("*.*")) if path.suffix != ".npz"]
+        digests.append([(p.name, zlib.crc32(p.read_bytes())) for p in parts])
+    assert digests[0] == digests[1]
+
+
+def test_curve_bands_are_of_the_first_table_s_walks() -> None:
+    only = ("similarity", "spectrum", "pca")
+    one = compare(learned(), smooth(), only=only, nulls=4, device="cpu").curve_bands
+    two = compare(smooth(), learned(), only=only, nulls=4, device="cpu").curve_bands
+    assert set(one) == {"profile", "spectrum", "variance"}
+    assert not np.allclose(one["profile"][0], two["profile"][0])
+    assert compare(learned(), smooth(), only=only, nulls=0, device="cpu").curve_bands == {}
