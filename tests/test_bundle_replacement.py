@@ -20,6 +20,7 @@ from made_bundles import MEMBERS, tree
 from made_replacements import bundles, child, content, needs_fork, no_exchange, place
 
 from posprobe.cli import main
+from posprobe.errors import OutputError
 from posprobe.report import check_place, read_bundle, write_bundle
 from posprobe.report import files as moves
 from posprobe.report.own import foreign_in
@@ -241,6 +242,31 @@ def test_two_writers_at_once_end_with_one_whole_bundle(
         assert [path.name for path in place.iterdir()] == ["bundle"]
         assert foreign_in(place / "bundle") == []
         assert read_bundle(place / "bundle") == new.to_dict()
+
+
+@pytest.mark.parametrize("rounds", [1, 9])
+def test_a_bundle_that_another_process_replaces_meanwhile_is_looked_into_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch, rounds: int
+) -> None:
+    seen: list[Path] = []
+
+    def look(folder: Path) -> list[str]:
+        seen.append(folder)
+        if len(seen) > rounds:
+            return foreign_in(folder)
+        away = folder.rename(folder.with_name("away"))
+        try:
+            return foreign_in(folder)
+        finally:
+            away.rename(folder)
+
+    monkeypatch.setattr("posprobe.report.bundle.foreign_in", look)
+    if rounds == 1:
+        check_place(place / "bundle")
+        return
+    with pytest.raises(OutputError, match="cannot be looked into"):
+        check_place(place / "bundle")
+    assert len(seen) < rounds
 
 
 def test_scratch_of_a_run_that_is_at_work_is_left_alone(place: Path) -> None:

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
     from posprobe.schemes import Scheme
 
+#: How often a folder is looked into that other processes replace meanwhile.
+_LOOKS = 5
+
 
 def bundle_name(table: PositionTable | Scheme | tuple[Scheme, ...]) -> str:
     """Name a bundle so that different tables, tensors, rows and encodings get different folders."""
@@ -296,9 +299,30 @@ def check_place(folder: Path) -> None:
 
 def _refuse_foreign(folder: Path, called: Path | None = None) -> None:
     """Refuse a folder with anything that would be lost; ``called`` is what the user calls it."""
-    if not there(folder):
-        return
-    name = called or folder
+    for left in reversed(range(_LOOKS)):
+        seen = _standing(folder)
+        if seen is None:
+            return
+        try:
+            _refuse_standing(folder, called or folder)
+        except OutputError:
+            # Another process may have put its bundle there meanwhile: then it was neither.
+            if not left or _standing(folder) == seen:
+                raise
+        else:
+            return
+
+
+def _standing(folder: Path) -> tuple[int, int] | None:
+    """Identify what stands at a path; None where nothing does."""
+    try:
+        found = folder.lstat()
+    except (OSError, ValueError):
+        return None
+    return found.st_ino, found.st_ctime_ns
+
+
+def _refuse_standing(folder: Path, name: Path) -> None:
     if folder.is_symlink() or not folder.is_dir():
         raise OutputError(f"{name}: it is no folder. Choose another place with --out DIR.")
     try:
