@@ -13,7 +13,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +26,7 @@ ENVIRONMENT = {key: text for key, text in os.environ.items() if key != "PYTHONDO
 
 
 class Cost(NamedTuple):
-    """Wall time in seconds and peak resident memory in MiB of one process."""
+    """Wall time in seconds and peak resident memory in MiB, of all processes of a command."""
 
     seconds: float
     mebibytes: float
@@ -43,17 +45,39 @@ def build(folder: Path) -> None:
 
 
 def run(command: list[str]) -> Cost:
-    """Run a process to its end and measure it."""
+    """Run a command to its end and measure it."""
     begin = time.perf_counter()
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT
     )
+    held: list[float] = []
+    ended = threading.Event()
+    watch = threading.Thread(target=look, args=(process.pid, ended, held))
+    watch.start()
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - begin
+    ended.set()
+    watch.join()
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{command} ended with {process.returncode}")
-    return Cost(seconds, usage.ru_maxrss / 1024)
+    # A peak may be shorter than the time between two looks.
+    return Cost(seconds, max([usage.ru_maxrss / 1024, *held]))
+
+
+def look(pid: int, ended: threading.Event, held: list[float]) -> None:
+    """Add up now and then, in MiB, what a process and its children hold; what they share once."""
+    while not ended.wait(0.02):
+        with suppress(OSError):  # one may end at any time, and other systems do not tell
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+            texts = [Path(f"/proc/{one}/smaps_rollup").read_text() for one in (pid, *children)]
+            sizes = [
+                line.split()[1]
+                for text in texts
+                for line in text.splitlines()
+                if line[:4] == "Pss:"
+            ]
+            held.append(sum(map(int, sizes)) / 1024)
 
 
 def median(costs: list[Cost]) -> Cost:

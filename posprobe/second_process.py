@@ -42,22 +42,26 @@ def share(
     work
         Does one. What fails in the second process is done again in this one, which then raises.
     tasks
-        Each process takes the next one when it has finished the last; fewer than 2^15.
+        Fewer than 2^15. After the first, each process takes the next one when it is free.
     done
         Is told how many more are done.
     """
+    for task in tasks[:1]:  # what the first loads is then there for both
+        work(task)
+        done(1)
+    rest = tasks[1:]
     queue, end = os.pipe()
-    for number in range(len(tasks)):
+    for number in range(len(rest)):
         os.write(end, number.to_bytes(2, "big"))
     os.close(end)
-    process = _copied() if len(tasks) > 1 else None
+    process = _copied() if len(rest) > 1 else None
     if process == 0:
-        _end_with(work, (tasks[number] for number in _taken(queue)))
-    others = set(range(len(tasks)))
+        _end_with(work, (rest[number] for number in _taken(queue)))
+    others = set(range(len(rest)))
     finished = False
     try:
         for number in _taken(queue):
-            work(tasks[number])
+            work(rest[number])
             others.remove(number)
             done(1)
         finished = True
@@ -66,7 +70,7 @@ def share(
         there = process is not None and _ended(process, at_once=not finished)
     for number in sorted(others):
         if not there:
-            work(tasks[number])
+            work(rest[number])
         done(1)
 
 
