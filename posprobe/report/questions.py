@@ -7,7 +7,7 @@ from collections.abc import Mapping
 #: Questions of a table, in the order of the page, as a reader would ask it.
 QUESTIONS: Mapping[str, str] = {
     "closed_form": "Is it a known formula?",
-    "special_rows": "Are single rows unlike their neighbours?",
+    "special_rows": "Are single positions unlike their neighbours?",
     "seams": "Does it break into parts?",
     "order": "Does the order of positions matter?",
     "rows_and_columns": "Is it a row code plus a column code?",
