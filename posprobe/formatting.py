@@ -36,6 +36,11 @@ def rounded(value: float) -> str:
     return f"{float(f'{value:.3g}'):,g}" if value < 1e6 else f"{value:.3g}"
 
 
+def two_figures(value: float) -> str:
+    """Return a number with two figures and no power of ten: 102 as ``100``, 2.94 as ``2.9``."""
+    return f"{float(f'{value:.2g}'):g}"
+
+
 def percent(share: float) -> str:
     """Return a share in whole per cent; next to nothing is less than one."""
     return f"{share:.0%}" if not 0 < share < 0.005 else "less than 1%"

@@ -32,7 +32,9 @@ def surface(height: int, width: int, d: int, seed: int = 0) -> Floats:
 
 
 def found_in(values: Floats, height: int, width: int) -> list[int]:
-    return sorted(odd_patches(values - values.mean(axis=0), height, width))
+    found = odd_patches(values - values.mean(axis=0), height, width)
+    assert found is not None
+    return sorted(found)
 
 
 def with_odd_patch(height: int, width: int, seed: int) -> tuple[Floats, int]:
@@ -114,6 +116,16 @@ def test_equal_patches_are_not_special() -> None:
     assert "equal" in found.no_special
 
 
+def test_few_patches_among_equal_ones_are_special_and_many_tell_nothing() -> None:
+    values = np.ones((36, 8))
+    values[[0, 21]] = gaussian(2, 8)
+    assert [row.row for row in seams(pp.table(values, grid=(6, 6))).special] == [0, 21]
+    values[:18] = gaussian(18, 8)
+    found = seams(pp.table(values, grid=(6, 6)))
+    assert not found.special
+    assert "many patches are copies" in found.no_special
+
+
 def test_half_a_grid_of_zeros_stays_as_it_is() -> None:
     values = np.concatenate([surface(5, 10, 16), np.zeros((50, 16))])
     found = pp.analyze(pp.table(values, grid=(10, 10)), nulls=0).verdict
@@ -148,4 +160,4 @@ def test_one_odd_patch_decides_no_answer_about_the_others() -> None:
 def test_copies_of_patches_are_not_special(factor: float) -> None:
     place = (np.arange(18) / factor).astype(int)
     copied = gaussian(18 * 18, 8).reshape(18, 18, 8)[np.ix_(place, place)].reshape(-1, 8)
-    assert found_in(copied, 18, 18) == []
+    assert not odd_patches(copied, 18, 18)

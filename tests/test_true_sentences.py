@@ -109,6 +109,48 @@ def test_where_all_other_rows_are_equal_that_is_said() -> None:
     assert "all rows are equal; the table has 1 special row" in told(values)[0]
 
 
+def test_where_all_other_patches_are_equal_that_is_said() -> None:
+    values = np.ones((64, 8))
+    values[20] = 4.0
+    summary, answers = told(values, (8, 8))
+    assert summary == "All other patches are equal; the table has 1 special patch."
+    assert answers["special_rows"]["value"] == [20]
+
+
+@pytest.mark.parametrize("periods", [[9.0, 31.0], [5.0, 11.0, 17.0, 23.0]])
+def test_components_that_mix_rotations_are_told_to_do_so(periods: list[float]) -> None:
+    # Of equal size, so that principal components are any mixture of them.
+    _, answers = told(waves(256, periods, noise=0.1))
+    winding = answers["winding"]
+    assert answers["rotations"]["answer"] == winding["answer"] == "yes"
+    turns = [256 / period for period in periods]
+    assert min(abs(winding["value"]["turns"] / each - 1) for each in turns) < 0.01
+    assert "changes along" not in winding["sentence"]
+    assert "mix the rotations with periods of" in winding["sentence"]
+
+
+def test_what_turns_fast_and_slowly_stays_in_bounds() -> None:
+    values = waves(256, [9.0, 31.0], noise=0.1)
+    answer = stationary(view(values))
+    steps = np.diff(values, axis=0)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(99, 255, 1))
+    walks = np.cumsum(signs * steps, axis=1).var(axis=1).sum(axis=1)
+    assert answer.answer == "yes"
+    # Steps that are related keep their sign together, and get further.
+    assert answer.value["variance_ratio"] < 1.2 * values.var(axis=0).sum() / np.median(walks)
+
+
+def test_lengths_are_written_without_powers_of_ten() -> None:
+    line = np.linspace(-1, 1, 400)[:, None]
+    values = line * gaussian(1, 8) + line**2 * gaussian(1, 8, seed=1)
+    assert "e+" not in told(values)[0]
+
+
+def test_codes_of_nine_patches_are_not_denied() -> None:
+    values = pp.sincos2d(3, 3, 64).values + 0.05 * gaussian(9, 64)
+    assert told(values, (3, 3))[1]["rows_and_columns"]["answer"] != "no"
+
+
 # --- what kind of table ---
 
 

@@ -42,6 +42,8 @@ ONE_CODE = 0.03
 SURELY_MORE = 0.3
 #: Patches on a side below which a separable field that is fitted to codes imitates them.
 SHORT_SIDE = 8
+#: Patches below which random fields have codes of rows and columns too often to deny any.
+FEW_PATCHES = 16
 #: Share of a short code below which a rotation of it would not count, whatever else is there.
 LITTLE = 0.25
 
@@ -121,7 +123,7 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     nulls are the patches permuted, an isotropic field with the fitted kernel, and a separable field
     in noise, whose covariance is that of rows times that of columns.
     """
-    keys = ("grid.row_share", "grid.column_share", "grid.interaction_share")
+    keys = ("axis_codes.rows.share", "axis_codes.columns.share", "axis_codes.interaction_share")
     if few := too_few("rows_and_columns", shared, keys):
         return few
     if min(height, width) < 3 or height * width > MAX_ROWS:
@@ -153,9 +155,10 @@ def rows_and_columns(shared: View, height: int, width: int) -> Answer:
     nearest = max(float(np.median(1 - np.exp(-null[:, 0]))) for null in drawn)
     # No order and no isotropic field explain it: only a separable one does, which may be the codes.
     imitated = min(shape) < SHORT_SIDE and max(ranks[:2]) <= LEVEL
-    answer = verdict_of(p, enough=not imitated)
+    too_small = height * width < FEW_PATCHES
+    answer = verdict_of(p, enough=not (imitated or too_small))
     if answer == "yes" and more > SURELY_MORE:
-        answer = "cannot tell" if imitated or sum(share) > nearest else "no"
+        answer = "cannot tell" if imitated or too_small or sum(share) > nearest else "no"
     told = (
         f"row codes hold {share[0]:.1%} and column codes {share[1]:.1%} of the variance, what is "
         f"left {max(1 - sum(share), 0):.1%}; together, smooth fields without such codes would have "
@@ -225,7 +228,7 @@ def axis_rotations(shared: View, height: int, width: int, form: Answer) -> Answe
     Lines in the spectrum show rotations of many turns; of few turns, a pair of directions that
     goes round more evenly than smooth curves do, in one code or in both together.
     """
-    keys = ("grid.row_share", "grid.column_share")
+    keys = ("axis_codes.rows.share", "axis_codes.columns.share")
     if few := too_few("axis_rotations", shared, keys):
         return few
     if height * width > MAX_ROWS:

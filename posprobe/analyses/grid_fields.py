@@ -25,7 +25,7 @@ from posprobe.analyses.stationary import (
     toeplitz,
 )
 from posprobe.analyses.views import LEVEL, MAX_ROWS, View, units
-from posprobe.formatting import hundredths
+from posprobe.formatting import hundredths, two_figures
 
 #: Draws of each null, and of the one that needs every column.
 DRAWS, WIDE_DRAWS = 99, 49
@@ -193,7 +193,7 @@ def smooth(shared: View, field: Field, keys: tuple[str, ...]) -> Answer:
     length = _half(cells)
     sentence = {
         "yes": f"Yes: it is a smooth surface: {told}; the likeness of patches falls to half of the "
-        f"neighbours' over {length:.2g} patches.",
+        f"neighbours' over {two_figures(length)} patches.",
         "no": f"No: it is no smoother than a rough field: {told}.",
         "cannot tell": f"Cannot be told from {height} x {width} patches: {told}.",
     }[answer]

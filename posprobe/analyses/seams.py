@@ -271,7 +271,10 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     if isinstance(given.layout, Grid):
         why = "patches lie on a grid: neighbours in the table need not be neighbours there"
         no_special = _no_special_patches(given.layout, equal=not defined.any())
-        found = Found() if no_special else _odd_patches(series, given.layout)
+        odd = None if no_special else _odd_patches(series, given.layout)
+        if not no_special and odd is None:
+            no_special = "many patches are copies of those around them, and many are not"
+        found = odd or Found()
     else:
         found = Found() if why else _find(series)
     between = sorted(found.between)
@@ -299,15 +302,16 @@ def _no_special_patches(grid: Grid, *, equal: bool) -> str:
     return "all patches are equal" if equal else ""
 
 
-def _odd_patches(series: Series, grid: Grid) -> Found:
+def _odd_patches(series: Series, grid: Grid) -> Found | None:
+    """Find special patches; None where nothing is usual."""
     found = Found()
     for row in np.flatnonzero(series.norms == 0).tolist():
         found.row(row, "zero: it has no direction")
-    for row, times in odd_patches(series.rows, grid.height, grid.width).items():
-        found.row(
-            row, f"{times:.1f} times as far from its neighbours as patches around it from theirs"
-        )
-    return found
+    odd = odd_patches(series.rows, grid.height, grid.width)
+    for row, times in (odd or {}).items():
+        far = f"{times:.1f} times as far from its neighbours as patches around it from theirs"
+        found.row(row, far if np.isfinite(times) else "the patches around it are equal")
+    return None if odd is None and not found.special else found
 
 
 def _host(array: Array) -> Floats:

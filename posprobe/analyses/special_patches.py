@@ -28,7 +28,7 @@ MOST = 1 / 12
 GAP_ALARM, TAIL = 1e-3, (0.5, 0.9)
 
 
-def odd_patches(values: Floats, height: int, width: int) -> dict[int, float]:
+def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | None:
     """Find the patches that are far from their neighbours.
 
     A patch's distance from its neighbours is the lower median of those from the two to four patches
@@ -37,7 +37,8 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float]:
     lowest gap between the largest ratios that is too wide for their distribution: in a tail that
     falls like a power, the gaps between the largest logarithms are independent and exponential, the
     k-th of mean ``1 / k`` of the first's (Renyi 1953). It is at least `APART` wide, and what lies
-    above it at least `FAR`. Where patches are copies of those around them, none is special.
+    above it at least `FAR`. Where patches are copies of those around them, the few that are not are
+    special.
 
     Parameters
     ----------
@@ -49,12 +50,14 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float]:
     Returns
     -------
     dict
-        By row of the table, how many times the usual distance.
+        By row of the table, how many times the usual distance; infinite where the others are
+        copies. None where so many are copies, and so many are not, that nothing is usual.
     """
     distance = _distance(values.reshape(height, width, -1))
-    usual = _around(distance)
-    if (usual <= EQUAL * distance.max()).any():
-        return {}
+    usual, equal = _around(distance), EQUAL * distance.max()
+    if (usual <= equal).any():
+        odd = np.flatnonzero(distance > equal)
+        return dict.fromkeys(odd.tolist(), np.inf) if len(odd) <= MOST * len(values) else None
     ratio = np.maximum(distance / usual, EQUAL).ravel()
     order = np.argsort(-ratio, kind="stable")
     logs = np.log(ratio[order])

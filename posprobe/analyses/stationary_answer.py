@@ -144,15 +144,21 @@ def _centred_trace(kernel: Kernel, n: int) -> float:
 
 
 def _independent(shared: View) -> int:
-    """Return over how many steps the table must move for its movements to be unrelated."""
-    path, found = shared.signed_walks[0], 1
+    """Return over how many steps the table must move for its movements to be unrelated.
+
+    Movements that are shorter than those over fewer steps do not count: what goes round comes back,
+    and over nearly a whole turn its movements are alike again.
+    """
+    path, found, farthest = shared.signed_walks[0], 1, 0.0
     for stride in (*STRIDES, 64, 128, 256, 512):
         moved = path[stride:] - path[:-stride]
         if len(moved) <= 2 * stride:
             break
         ahead = float(np.vdot(moved[stride:], moved[:-stride]))
-        if ahead > 0.15 * float(np.square(moved).sum()):
+        squares = float(np.square(moved).sum())
+        if ahead > 0.15 * squares and squares >= farthest * len(moved):
             found = 2 * stride
+        farthest = max(farthest, squares / len(moved))
     return found
 
 

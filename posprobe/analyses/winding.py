@@ -9,6 +9,7 @@ whether the period stays the same along the table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypedDict
 
@@ -128,6 +129,28 @@ class WindingPair:
         period = np.full(len(self.frequency), np.nan)
         np.divide(1.0, self.frequency, out=period, where=self.frequency > 1e-9)
         return period
+
+
+def rhythms(pair: WindingPair, periods: Sequence[float]) -> Floats:
+    """Return which share of a pair's variance goes round with each of some periods.
+
+    By least squares with all of them together, in both senses: an ellipse is two circles.
+
+    Parameters
+    ----------
+    pair
+        The two components.
+    periods
+        ``[k]``, positions per turn.
+    """
+    path = pair.radius * np.exp(1j * pair.phase)
+    time = np.arange(len(path))
+    angles = 2 * np.pi * np.outer(time, [sign / p for p in periods for sign in (1, -1)])
+    waves = np.exp(1j * np.concatenate([np.zeros((len(path), 1)), angles], axis=1))
+    found = np.linalg.lstsq(waves, path, rcond=None)[0][1:]
+    variance = float(np.square(np.abs(path - path.mean())).mean())
+    each = np.square(np.abs(found)).reshape(-1, 2).sum(axis=1)
+    return np.asarray(each / max(variance, np.finfo(np.float64).tiny))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -13,7 +13,7 @@ from posprobe.analyses.rotation_answers import noun_of, plural
 from posprobe.analyses.stationary_answer import EQUALLY, WANDERS
 from posprobe.analyses.stretch import Stretch
 from posprobe.analyses.turning import CHANGES
-from posprobe.formatting import hundredths, listed, percent, rounded, show
+from posprobe.formatting import hundredths, listed, percent, rounded, show, two_figures
 
 #: Share of both codes from which pairs that go round are all that there is to say of them.
 HELD = 0.95
@@ -29,6 +29,8 @@ FEW = 0.25
 PAIR_SHARE = 0.05
 #: Most parts that are named.
 MOST_PARTS = 3
+#: Words of a table, or of what is left of it without special patches.
+EQUAL = "all rows are equal"
 
 
 def _rotating_codes(answer: Answer, codes: AxisCodes | None) -> str:
@@ -100,6 +102,8 @@ def summary(
         if zeros:
             breaks.append(f"{zeros} {row if zeros == 1 else rows} of zeros")
     main = main_clause(answers, codes)
+    if breaks and stretch.whole and main == EQUAL:
+        main = f"all other {rows} are equal"
     if not stretch.whole:
         main = f"positions {start + stretch.first} to {start + stretch.stop - 1}: {main}"
     tail = f"; the table has {' and '.join(breaks)}" if breaks else ""
@@ -195,9 +199,8 @@ def _curve(answers: Mapping[str, Answer], says: Callable[[str], bool], wound: st
             return "a straight line: each position is as far along it as its number says"
         if straight is not None:
             return f"a straight line in noise: the line holds {straight:.0%} of the variance"
-        return (
-            f"a smooth curve{wound}: likeness falls to half within {value['length']:.2g} positions"
-        )
+        length = two_figures(value["length"])
+        return f"a smooth curve{wound}: likeness falls to half within {length} positions"
     if answers["smooth"].answer == "no" and _wanders(answers):
         text = "like a random walk: no smoother than random steps added up, and no sign of bounds"
     else:
@@ -221,8 +224,8 @@ def _patches(answers: Mapping[str, Answer], says: Callable[[str], bool]) -> str:
     """Say what kind of surface a table of patches without codes of rows and columns is."""
     held = "; displacement alone decides how alike two are" if says("stationary") else ""
     if says("smooth"):
-        length = answers["smooth"].value["length"]
-        text = f"a smooth surface over the grid: likeness falls to half within {length:.2g} patches"
+        length = two_figures(answers["smooth"].value["length"])
+        text = f"a smooth surface over the grid: likeness falls to half within {length} patches"
         return text + held
     cosine = answers["order"].value
     are = "alike" if cosine >= ALIKE else "hardly alike"

@@ -17,12 +17,12 @@ from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.copies import Copies, copies, returns
 from posprobe.analyses.grid_answers import ask_grid, lone_code
-from posprobe.analyses.rotation_answers import FEW_ROWS, noun_of, plural
+from posprobe.analyses.rotation_answers import FEW_ROWS, ROUND, noun_of, plural
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stationary_answer import EQUALLY
 from posprobe.analyses.stretch import runs
 from posprobe.analyses.turning import CHANGES, winds
-from posprobe.analyses.winding import Winding, winding
+from posprobe.analyses.winding import Winding, WindingPair, rhythms, winding
 from posprobe.arrays import Array, to_numpy
 from posprobe.formatting import Block, listed, percent, show
 from posprobe.layouts import Grid
@@ -53,8 +53,12 @@ AHEAD = 0.2
 MOST_PAIRS = 2
 #: Relative difference of turns up to which what winds is a rotation.
 SAME_TURNS = 0.1
+#: Share of what winds from which a rotation has a part in it.
+MIXED = 0.1
 #: Turns from which what winds shows that order matters, whatever neighbours have in common.
 MANY_TURNS = 3.0
+#: Words of a grid whose special patches have others in their place.
+REPLACED = "The other questions are asked with the mean of the neighbours"
 #: Shortest run of rows that a sentence names by its ends.
 RUN = 3
 
@@ -138,7 +142,8 @@ def _of_a_line(
         answers["smooth"] = _beside_rotations(answers["smooth"], bridging, answers["rotations"])
     if len(values) >= FEW_ROWS:
         answers["rotations"] = _beside_winding(answers["rotations"], answers["winding"])
-    answers["winding"] = _of_a_rotation(answers["winding"], answers["rotations"])
+    pair = winding.pairs[0] if winding.pairs else None
+    answers["winding"] = _of_a_rotation(answers["winding"], answers["rotations"], pair)
     return _agreeing(answers)
 
 
@@ -262,11 +267,16 @@ def _beside_winding(answer: Answer, winding: Answer) -> Answer:
     return replace(answer, answer="no", sentence=text, keys=(*answer.keys, *winding.keys))
 
 
-def _of_a_rotation(answer: Answer, turning: Answer) -> Answer:
-    """Say of what winds as often as a rotation turns that it is that rotation."""
-    if not answer.answer == turning.answer == "yes":
+def _of_a_rotation(answer: Answer, turning: Answer, pair: WindingPair | None) -> Answer:
+    """Say of what winds which rotation it is, or which it mixes."""
+    if pair is None or not answer.answer == turning.answer == "yes":
         return answer
     turns = answer.value["turns"]
+    shares = rhythms(pair, [line["period"] for line in turning.value])
+    order = np.argsort(-shares, kind="stable")
+    mixed = [turning.value[k] for k in order if shares[k] >= MIXED]
+    if len(mixed) > 1 and abs(turns / mixed[0]["turns"] - 1) > SAME_TURNS:
+        return _mixing(answer, mixed)
     same = [line for line in turning.value if abs(turns / line["turns"] - 1) <= SAME_TURNS]
     if not same:
         return answer
@@ -274,6 +284,27 @@ def _of_a_rotation(answer: Answer, turning: Answer) -> Answer:
     told = answer.sentence.partition("; their period")[0].rstrip(".")
     text = f"{told}: they are the rotation with a period of {show(period)} positions."
     return replace(answer, sentence=text, value=answer.value | {"rotation": period})
+
+
+def _mixing(answer: Answer, lines: Sequence[Mapping[str, Any]]) -> Answer:
+    """Say of two components which lines of the spectrum meet in them, the strongest given first."""
+    first, lines = lines[0], sorted(lines, key=lambda line: float(line["period"]))
+    rounds = [line["circularity"] >= ROUND for line in lines]
+    share = answer.value["share"]
+    periods = listed([show(line["period"]) for line in lines])
+    told = f"two components with {share:.0%} of the variance mix"
+    what = plural(noun_of([line["circularity"] for line in lines]))
+    value = answer.value | {"mixed": [line["period"] for line in lines]}
+    if not all(rounds):
+        text = f"Cannot be told: {told} {what} with periods of {periods} positions."
+        return replace(answer, answer="cannot tell", sentence=text, value=value)
+    times = listed([f"{line['turns']:.1f}" for line in lines])
+    text = (
+        f"Yes: {told} the rotations with periods of {periods} positions, which go round {times} "
+        "times, each in a plane of its own."
+    )
+    value |= {"turns": first["turns"], "rotation": first["period"]}
+    return replace(answer, sentence=text, value=value)
 
 
 def _of_weak_codes(answer: Answer, codes: Answer) -> Answer:
@@ -337,7 +368,7 @@ def _special(found: Seams, replaced: Sequence[int]) -> Answer:
     text = f"Yes: {'; '.join(parts)}."
     if replaced:
         place = "its place" if len(replaced) == 1 else "their place"
-        text += f" The other questions are asked with the mean of the neighbours in {place}."
+        text += f" {REPLACED} in {place}."
     return Answer("special_rows", "yes", text, value=rows, keys=keys)
 
 
