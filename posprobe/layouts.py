@@ -102,5 +102,17 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
     return begin, end, Sequence(end - begin)
 
 
+def split_note(whole: Layout, part: Layout) -> tuple[str, ...]:
+    """Return the note of a grid of which parts of rows are left, or none."""
+    if not isinstance(whole, Grid) or isinstance(part, Grid):
+        return ()
+    note = (
+        f"{part.size} patches of a {whole} are no whole rows of it: they are read as a sequence, "
+        f"in which patches below each other are {whole.width} positions apart. A grid stays one "
+        f"where both ends are multiples of {whole.width}"
+    )
+    return (note,)
+
+
 def _slice(rows: slice) -> str:
     return ":".join("" if part is None else str(part) for part in (rows.start, rows.stop))

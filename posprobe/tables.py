@@ -21,7 +21,7 @@ from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.frames import to_frame
-from posprobe.layouts import Grid, Layout, Sequence, cut
+from posprobe.layouts import Grid, Layout, Sequence, cut, split_note
 from posprobe.quantisation import Quantisation, QuantisationBlock
 from posprobe.schema import Natural, limits
 
@@ -320,7 +320,13 @@ class PositionTable(Drawable):
                 "single rows are in table.values."
             )
         begin, end, layout = cut(self.layout, rows, self.name)
-        return replace(self, values=self.values[begin:end], layout=layout, start=self.start + begin)
+        return replace(
+            self,
+            values=self.values[begin:end],
+            layout=layout,
+            start=self.start + begin,
+            notes=(*self.notes, *split_note(self.layout, layout)),
+        )
 
     def __repr__(self) -> str:
         return f"PositionTable({self.name!r}, {self.kind}, {self.layout}, dim={self.dim})"

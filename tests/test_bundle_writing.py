@@ -15,7 +15,7 @@ from made_tables import as_table, walk
 
 import posprobe as pp
 from posprobe.errors import OutputError
-from posprobe.report import write_bundle
+from posprobe.report import check_place, write_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +103,16 @@ def test_a_new_run_replaces_the_old_bundle_completely(tmp_path: Path) -> None:
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     small().save(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == MEMBERS
+
+
+def test_a_disk_of_its_own_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "volume").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "volume")
+    with pytest.raises(OutputError, match=r"Choose a folder in it, such as --out .*volume/bundle"):
+        check_place(tmp_path / "volume")
+    check_place(tmp_path / "volume" / "bundle")
 
 
 def test_the_folder_one_stands_in_is_refused(

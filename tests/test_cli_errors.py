@@ -117,7 +117,7 @@ def test_wrong_usage_says_where_to_read(
         (["--only", "grid"], "grid needs positions on a grid; this is a sequence of 8"),
         (["--tensor", "x"], "a formula has no tensor"),
         (["--out", "taken"], "taken: it is no folder"),
-        (["--out", "taken/b"], "cannot be written"),
+        (["--out", "taken/b"], "taken is no folder"),
         (["--out", "full"], "keep.txt"),
     ],
 )

@@ -338,6 +338,18 @@ def test_a_stated_grid_settles_what_the_checkpoint_does_not_say(
     assert_as_the_model(load(path, tensor="pos_embed", grid=(4, 7)), tiny)
 
 
+@pytest.mark.parametrize(("rows", "partly"), [((7, 21), False), ((0, 10), True)])
+def test_parts_of_the_rows_of_a_grid_are_noted(
+    rows: tuple[int, int], partly: bool, tmp_path: Path
+) -> None:
+    path = save_state_dict(wide_vit(), tmp_path / "model")
+    whole = load(path, grid=(4, 7))
+    for part in (load(path, grid=(4, 7), rows=slice(*rows)), whole[slice(*rows)]):
+        assert isinstance(part.layout, Grid) is not partly
+        said = [note for note in part.notes if "patches below each other are 7 positions" in note]
+        assert bool(said) is partly
+
+
 def test_a_stated_grid_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = save_state_dict(wide_vit(), tmp_path / "model")
     with pytest.raises(InvalidCheckpoint, match="29 rows are not 1 or 0 special tokens"):

@@ -153,6 +153,12 @@ def test_drawings_stand_on_the_page_and_only_where_there_is_a_verdict() -> None:
     assert 'class="sketch"' not in render(document, {}, arrays)
 
 
+def test_patches_of_a_grid_are_not_drawn_as_if_they_stood_in_a_line() -> None:
+    _, found = drawn(pp.sincos2d(8, 8, 32))
+    assert found
+    assert not {"special_rows", "smooth", "stationary"} & set(found)
+
+
 def test_a_document_that_lies_about_its_numbers_puts_no_markup_on_the_page() -> None:
     analysis = pp.analyze(pp.sinusoidal(64, 16), nulls=0)
     document, arrays = analysis.to_dict(), analysis.arrays()

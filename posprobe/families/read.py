@@ -26,7 +26,7 @@ from posprobe.families.formats import translated
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
 from posprobe.families.values import is_long, order_note, read_some, rows_of
-from posprobe.layouts import Grid, cut, describe_layout
+from posprobe.layouts import Grid, cut, describe_layout, split_note
 from posprobe.reference import Reference, parse_reference
 from posprobe.schemes import Scheme
 from posprobe.tables import PositionTable, Source
@@ -294,7 +294,7 @@ def read_table(
         notes = (*notes, f"the values follow a formula: {formula}")
     elif encoding.scheme == "fixed":
         notes = (*notes, "the architecture fills this table from a formula; its values differ")
-    notes = (*notes, *more)
+    notes = (*notes, *more, *split_note(rows.layout, layout))
     return PositionTable(
         positions,
         layout,

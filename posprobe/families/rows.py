@@ -405,7 +405,8 @@ def _misfit(
     return (
         f"{_where(info)}: {rows} rows are not {tokens} special tokens and {expected} of patches"
         + ("" if stated else ", and no image and patch size is configured")
-        + ". State the grid with --grid HEIGHTxWIDTH, or take every row as a sequence with "
+        + f". {'Correct' if stated else 'State'} the grid with --grid HEIGHTxWIDTH, or take every "
+        "row as a sequence with "
         f"--tensor {info.name}."
     )
 

@@ -17,6 +17,8 @@ from posprobe.families.rows import Rows
 WHOLE = 2**22
 #: Numbers of a table up to which it is read column by column as well.
 BY_COLUMNS = 2**26
+#: Fewest rows whose neighbours tell in which order a file was written.
+FEW = 16
 #: Rows whose neighbours are looked at at a time, to hold no second table in double precision.
 _BLOCK = 4096
 
@@ -63,7 +65,7 @@ def order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
     are right, every number is there, and all rows are mixtures.
     """
     rows, dim = values.shape
-    if rows - skip < 3 or values.size > BY_COLUMNS or not np.isfinite(values).all():
+    if rows - skip < FEW or values.size > BY_COLUMNS or not np.isfinite(values).all():
         return ()
     as_stored = _neighbour_cosine(values[skip:])
     by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])

@@ -189,10 +189,11 @@ class Measurement(Generic[I, R]):
             shown |= self.drawn_with(result)
         return report_figures(results, names, shown)
 
-    def empty(self, block: Block) -> bool:
-        """Tell whether nothing in the block is defined, for a reason that it gives."""
+    def empty(self, document: Block) -> bool:
+        """Tell whether nothing in the document's block is defined, for a reason that it gives."""
+        block = document[self.name]
         defined = any(lookup(block, number.key) is not None for number in self.numbers)
-        return bool(block.get("undefined")) and not defined and not self.tables({self.name: block})
+        return bool(block.get("undefined")) and not defined and not self.tables(document)
 
     def section(self, document: Block) -> Section:
         """Lay out the section of a page from a document that has the measurement's block."""

@@ -34,7 +34,9 @@ def _mosaic_caption(results: Mapping[str, Patches]) -> str:
 def needs_grid(given: TableInputs) -> str:
     """Say why a table without a grid has none of this."""
     layout = given.table.layout
-    return "" if isinstance(layout, Grid) else f"positions on a grid; this is a {layout}"
+    if isinstance(layout, Grid):
+        return ""
+    return f"positions on a grid; this is a {layout} (--grid states one)"
 
 
 GRID = Measurement[TableInputs, Patches](

@@ -46,9 +46,8 @@ def _found(document: Block) -> tuple[Table, ...]:
             block["between"] or (), block["reasons"] or (), strict=False
         )
     ]
-    # Patches of a grid, which has no seams, are counted row by row.
-    what = "patch" if block["between"] is None else "position"
-    special = [(f"{what} {row['row']}", row["reason"]) for row in (block["special"] or ())]
+    layout = document["table"]["layout"]
+    special = [(_named([row["row"]], layout), row["reason"]) for row in (block["special"] or ())]
     rows = (*seams, *special[:LISTED])
     return (Table("Seams and special rows", columns("where", "what"), rows),) if rows else ()
 

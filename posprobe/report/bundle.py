@@ -290,11 +290,15 @@ def check_place(folder: Path) -> None:
     folder = expanded(folder)
     recover(folder)
     _refuse_foreign(folder)
+    if folder.is_mount():
+        raise OutputError(
+            f"{folder}: it is a disk of its own, in whose place no other folder can be put. Choose "
+            f"a folder in it, such as --out {folder / 'bundle'}."
+        )
     nearest = next((parent for parent in folder.absolute().parents if there(parent)), Path("/"))
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        raise OutputError(
-            f"{folder}: {nearest} cannot be written to. Choose another place with --out DIR."
-        )
+        why = "cannot be written to" if nearest.is_dir() else "is no folder"
+        raise OutputError(f"{folder}: {nearest} {why}. Choose another place with --out DIR.")
 
 
 def _refuse_foreign(folder: Path, called: Path | None = None) -> None:

@@ -27,6 +27,8 @@ DRAWN: Mapping[str, Callable[[Seen], str]] = {
     "winding": sketch_components.winding,
     "ladder": sketch_components.ladder,
 }
+#: Drawn along the table: patches of a grid that follow each other there need not be neighbours.
+ALONG = ("special_rows", "smooth", "stationary")
 
 
 def sketches(document: Block, arrays: Mapping[str, NDArray[Any]]) -> dict[str, str]:
@@ -63,8 +65,9 @@ def sketches(document: Block, arrays: Mapping[str, NDArray[Any]]) -> dict[str, s
             kept = (kept / (np.abs(kept).max() or 1.0)).astype(np.float32)
             rows = kept - kept.mean(axis=0)
     seen = Seen(document, answers, rows, first, arrays)
+    left_out = ALONG if document["table"]["layout"]["type"] == "grid" else ()
     made = {}
     for name, draw in DRAWN.items():
-        if name in answers and (found := draw(seen)):
+        if name in answers and name not in left_out and (found := draw(seen)):
             made[name] = found
     return made

@@ -10,7 +10,7 @@ from posprobe.formatting import Block, cell, show
 from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
-from posprobe.report.verdict import affirmed
+from posprobe.report.verdict import REPLACED, affirmed
 
 
 def table_page(document: Block) -> Page:
@@ -84,7 +84,7 @@ def _answered(document: Block) -> Page:
     """Lay out the page of a table that has a verdict: the answer first, everything else folded."""
     table, told = document["table"], document["verdict"]
     there = [m for m in TABLE.values() if m.name in document]
-    measured = [m.section(document) for m in there if not m.empty(document[m.name])]
+    measured = [m.section(document) for m in there if not m.empty(document)]
     shown = LEADING[table["layout"]["type"]]
     pictures = {p.name: p for section in measured for p in section.pictures}
     folded = tuple(
@@ -106,6 +106,13 @@ def _answered(document: Block) -> Page:
                 f"without seams and special rows ({why}). `--all-rows` asks them of all rows."
             ),
         )
+    if any(REPLACED in answer["sentence"] for answer in told["answers"]):
+        text = (
+            "Special patches are replaced by the mean of their neighbours in the answers and in "
+            "the section on row and column codes. All other numbers and figures are of the table "
+            "as it is."
+        )
+        said = (*said, text)
     return Page(
         title=table["name"],
         subject="what it has learned about position",
@@ -144,7 +151,7 @@ def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[S
     """Gather the measurements and numbers that such a table does not have, with the reasons."""
     reasons = {
         m.title: tuple(dict.fromkeys(document[m.name]["undefined"].values()))
-        if m.empty(document[m.name])
+        if m.empty(document)
         else m.section(document).notes
         for m in measured
     }
