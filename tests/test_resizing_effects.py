@@ -107,6 +107,11 @@ def test_special_patches_are_looked_for_and_seams_of_grids_are_not() -> None:
     values[30] += 9
     document = compare_ways(pp.table(values, grid=(8, 9)), to=(8, 9)).to_dict()
     assert document["before"]["special"] == [30]
+    larger = by_way(compare_ways(pp.table(values, grid=(8, 9)), to=(16, 18)).to_dict())["bilinear"]
+    count = len(larger["special"])
+    assert count > 1
+    text = f"1 patch of the old table is unlike its neighbours; in the new one {count} are."
+    assert text in said(larger)
     assert document["before"]["seams"] is None
     assert set(document["before"]["undefined"]) & {"seams", "special"} == {"seams"}
     few = compare_ways(pp.table(values[:9], grid=(3, 3)), to=(8, 9)).to_dict()
@@ -283,7 +288,8 @@ def test_a_period_that_another_pair_overtakes_is_told_beside_it() -> None:
         {
             "same_place": 1.0, "same_position": 0.0, "neighbour_cosine": None, "copies": 0,
             "translation_invariance": None, "norm_mean": 1.0, "norm_min": 1.0, "seams": None,
-            "against": None, "turns": {"positions": {"periods": periods, "turns": 2.0}},
+            "against": None, "special": [],
+            "turns": {"positions": {"periods": periods, "turns": 2.0}},
         }
         for periods in ([32.0, 8.0], [8.0])
     ]  # fmt: skip

@@ -146,6 +146,14 @@ def test_lengths_are_written_without_powers_of_ten() -> None:
     assert "e+" not in told(values)[0]
 
 
+def test_special_patches_are_part_of_how_far_a_formula_is() -> None:
+    values = np.array(pp.sincos2d(8, 8, 32).values, float)
+    values[20] *= 5
+    sentence = told(values, (8, 8))[1]["closed_form"]["sentence"]
+    assert "nearly: it is off by" in sentence
+    assert "special patches are part of that" in sentence
+
+
 def test_codes_of_nine_patches_are_not_denied() -> None:
     values = pp.sincos2d(3, 3, 64).values + 0.05 * gaussian(9, 64)
     assert told(values, (3, 3))[1]["rows_and_columns"]["answer"] != "no"

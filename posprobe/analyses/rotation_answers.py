@@ -27,6 +27,8 @@ SAME = 0.99
 ALIKE = 0.9
 #: Relative distance from a formula that rounding explains.
 EXACT = 5e-4
+#: Words of a table that differs from its formula.
+NEARLY = ", nearly: it is off by"
 #: Largest difference of one step of a ladder from the others, in the logarithm of the period.
 UNEVEN = 0.2
 #: Rows below which the frequencies are too few to say that there are no rotations.
@@ -281,7 +283,7 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
         name = f"{near.name}, base {near.base:.6g}"
         times = "" if abs(near.scale - 1) < 0.01 else f", times {near.scale:.3g}"
         rounding = EXACT * (8 if dtype == "BF16" else 1)
-        off = f", nearly: it is off by {near.error:.2%}" if near.error > rounding else ""
+        off = f"{NEARLY} {near.error:.2%}" if near.error > rounding else ""
         text = f"Yes: its values follow a formula: {name}{times}{off}."
         value = {"formula": name, "base": near.base, "scale": near.scale, "error": near.error}
         return Answer("closed_form", "yes", text, value, keys=keys)

@@ -17,7 +17,7 @@ from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.copies import Copies, copies, returns
 from posprobe.analyses.grid_answers import ask_grid, lone_code
-from posprobe.analyses.rotation_answers import FEW_ROWS, ROUND, noun_of, plural
+from posprobe.analyses.rotation_answers import FEW_ROWS, NEARLY, ROUND, noun_of, plural
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stationary_answer import EQUALLY
 from posprobe.analyses.stretch import runs
@@ -100,6 +100,11 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
         measured = inputs.result("winding"), inputs.result("bridging")
         answers = _of_a_line(values, *measured, inputs.seed, dtype)
     answers |= {"special_rows": _special(found, inputs.replaced), "seams": _seams(found)}
+    form = answers["closed_form"]
+    if inputs.replaced and NEARLY in form.sentence:
+        why = "the means in the place of special patches are part of that"
+        text = f"{form.sentence.rstrip('.')}; {why}."
+        answers["closed_form"] = replace(form, sentence=text)
     if isinstance(layout, Grid):
         for name in QUESTIONS:
             answers.setdefault(name, Answer(name, "cannot tell", ON_A_LINE))

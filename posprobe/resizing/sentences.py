@@ -44,6 +44,7 @@ def sentences(
         *_changes(new, before),
         *_copies(new, before, cells),
         *_seams(new),
+        *_special(new, before, cells),
         *_against(new, layout),
         _follows(how, new, old, layout, cells, stretched=stretched),
     )
@@ -164,6 +165,17 @@ def _copies(new: EffectBlock, before: EffectBlock, cells: str) -> tuple[str, ...
 def _seams(new: EffectBlock) -> tuple[str, ...]:
     pairs = [f"{left} and {right}" for left, right in new["seams"] or ()]
     return (f"A seam appears between {listed(pairs)}.",) if pairs else ()
+
+
+def _special(new: EffectBlock, before: EffectBlock, cells: str) -> tuple[str, ...]:
+    was, now = before["special"], new["special"]
+    if not was or now is None:
+        return ()
+    one = len(was) == 1
+    noun = {"patches": "patch", "positions": "position"}[cells] if one else cells
+    own = "is unlike its" if one else "are unlike their"
+    then = f"{len(now)} {'is' if len(now) == 1 else 'are'}" if now else "none is"
+    return (f"{len(was)} {noun} of the old table {own} neighbours; in the new one {then}.",)
 
 
 def _against(new: EffectBlock, layout: Layout) -> tuple[str, ...]:
