@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "its own code": (("mine", "--offline"), 2, "--trust-remote-code"),
     "unknown name": (("gpt2", "--only", "states,magic"), 2, "'magic'"),
     "foreign files": (("gpt2", "--out", "pictures"), 2, "would be lost"),
-    "nowhere to write": (("gpt2", "--out", "long.txt/there"), 2, "cannot be written to"),
+    "nowhere to write": (("gpt2", "--out", "long.txt/there"), 2, "is no folder"),
     "length for images": (("vit", "--length", "9"), 2, "--length is for text"),
     "other shapes": (("lie",), 4, "has the shape [9, 12]"),
     "nothing chosen": (("gpt2", "--only", ""), 2, "states"),
