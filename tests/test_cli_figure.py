@@ -2,61 +2,46 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TypeAlias
 
 import numpy as np
 import pytest
+from made_cli import Cli, cli
 from made_tables import walk
 from safetensors.numpy import save_file
 
-from posprobe.cli import main
 from posprobe.figures.venues import VENUES
 from posprobe.report.paper_kinds import kinds
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = ["cli"]
 
-
-class Cli(Protocol):
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        """Run ``posprobe figure`` and return the exit code, stdout and stderr."""
+Figure: TypeAlias = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def cli(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Iterator[Cli]:
-    logger = logging.getLogger("posprobe")
-    state = logger.handlers[:], logger.level, logger.propagate
-    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    monkeypatch.chdir(tmp_path)
+def figure(cli: Cli) -> Figure:
+    """Run ``posprobe figure`` and return the exit code, stdout and stderr."""
 
     def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["posprobe", "figure", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        printed = capsys.readouterr()
-        code = ended.value.code
-        assert code is None or isinstance(code, int)
-        return code or 0, printed.out, printed.err
+        done = cli("figure", *arguments)
+        return done.code, done.out, done.err
 
-    yield run
-    logger.handlers[:], logger.level, logger.propagate = state
+    return run
 
 
 def names_in(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_figure_is_written_and_its_caption_printed(cli: Cli, tmp_path: Path) -> None:
-    code, out, err = cli("profile", "sinusoidal:64x16", "-o", "f.pdf", "--venue", "icml")
+def test_a_figure_is_written_and_its_caption_printed(figure: Figure, tmp_path: Path) -> None:
+    code, out, err = figure("profile", "sinusoidal:64x16", "-o", "f.pdf", "--venue", "icml")
     assert code == 0, err
     assert names_in(tmp_path) == {"f.pdf", "f.caption.txt"}
     assert out == (tmp_path / "f.caption.txt").read_text(encoding="utf-8")
@@ -68,18 +53,18 @@ def test_a_figure_is_written_and_its_caption_printed(cli: Cli, tmp_path: Path) -
     assert float(box) == pytest.approx(3.25 * 72, abs=0.01)
 
 
-def test_quiet_prints_the_caption_alone(cli: Cli) -> None:
-    code, out, err = cli("norms", "sinusoidal:64x16", "-o", "f.svg", "--quiet")
+def test_quiet_prints_the_caption_alone(figure: Figure) -> None:
+    code, out, err = figure("norms", "sinusoidal:64x16", "-o", "f.svg", "--quiet")
     assert (code, err) == (0, "")
     assert out.startswith("Euclidean norm")
 
 
 def test_several_tables_and_a_formula_that_takes_the_first_ones_shape(
-    cli: Cli, tmp_path: Path
+    figure: Figure, tmp_path: Path
 ) -> None:
     np.save(tmp_path / "walk.npy", walk(50, 8))
     refs = ("walk.npy", "sinusoidal")
-    code, out, err = cli("comparison", *refs, "-o", "f.pdf", "--span", "page", "--nulls", "2")
+    code, out, err = figure("comparison", *refs, "-o", "f.pdf", "--span", "page", "--nulls", "2")
     assert code == 0, err
     assert "sinusoidal:50x8" in out
     assert "2 random walks" in out
@@ -87,35 +72,37 @@ def test_several_tables_and_a_formula_that_takes_the_first_ones_shape(
     assert float(box) / 72 == pytest.approx(16 / 2.54, abs=1e-3)
 
 
-def test_references_are_called_by_their_labels(cli: Cli, tmp_path: Path) -> None:
+def test_references_are_called_by_their_labels(figure: Figure, tmp_path: Path) -> None:
     np.save(tmp_path / "a=b.npy", walk(50, 8))
     refs = ("a=b.npy", "sinusoidal", "rotary:64x8,base=500")
     labels = ("--label", "a=b.npy=Ours = 1", "--label", "sinusoidal=sinusoid")
-    code, out, err = cli("similarity", *refs[:2], *labels, "-o", "f.svg", "--cmap", "grey", "--raw")
+    code, out, err = figure(
+        "similarity", *refs[:2], *labels, "-o", "f.svg", "--cmap", "grey", "--raw"
+    )
     assert code == 0, err
     assert "Ours = 1: learned table" in out
     assert "sinusoid: fixed table" in out
     drawn = (tmp_path / "f.svg").read_text(encoding="utf-8")
     assert ">Ours = 1<" in drawn
-    code, out, err = cli("heads", refs[2], "--label", f"{refs[2]}=RoPE", "-o", "g.svg")
+    code, out, err = figure("heads", refs[2], "--label", f"{refs[2]}=RoPE", "-o", "g.svg")
     assert code == 0, err
     assert "RoPE: " in out
     for wrong in ("b=Ours", "a=b.npy=", "a=b.npy"):
-        code, _, err = cli("similarity", "a=b.npy", "--label", wrong, "-o", "h.svg")
+        code, _, err = figure("similarity", "a=b.npy", "--label", wrong, "-o", "h.svg")
         assert code == 2
         assert "a label reads REF=LABEL" in err
 
 
 @pytest.mark.parametrize(("ref", "said"), [("rotary:256x32", "rotary"), ("alibi:128x4", "4 heads")])
-def test_encodings_without_a_table_are_drawn_as_heads(ref: str, said: str, cli: Cli) -> None:
-    code, out, err = cli("heads", ref, "-o", "f.png", "--rows", "0:64")
+def test_encodings_without_a_table_are_drawn_as_heads(ref: str, said: str, figure: Figure) -> None:
+    code, out, err = figure("heads", ref, "-o", "f.png", "--rows", "0:64")
     assert code == 0, err
     assert said in out
 
 
-def test_tensor_and_rows_are_those_of_the_other_commands(cli: Cli, tmp_path: Path) -> None:
+def test_tensor_and_rows_are_those_of_the_other_commands(figure: Figure, tmp_path: Path) -> None:
     save_file({"odd.name": walk(40, 6).astype(np.float32)}, tmp_path / "model.safetensors")
-    code, out, err = cli(
+    code, out, err = figure(
         "table", "model.safetensors", "--tensor", "odd.name", "--rows", "5:30", "-o", "f.svg"
     )
     assert code == 0, err
@@ -170,9 +157,9 @@ def test_two_runs_in_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_drawn_is_one_clear_error(
-    arguments: list[str], said: str, cli: Cli, tmp_path: Path
+    arguments: list[str], said: str, figure: Figure, tmp_path: Path
 ) -> None:
-    code, out, err = cli(*arguments, "--quiet")
+    code, out, err = figure(*arguments, "--quiet")
     assert (code, out) == (2, "")
     assert err.startswith("posprobe: ")
     assert err.count("\n") == 1
@@ -180,8 +167,8 @@ def test_what_cannot_be_drawn_is_one_clear_error(
     assert names_in(tmp_path) == set()
 
 
-def test_the_request_is_checked_before_anything_is_fetched(cli: Cli) -> None:
-    code, _, err = cli("profile", "no/such-repository", "-o", "f.gif", "--offline")
+def test_the_request_is_checked_before_anything_is_fetched(figure: Figure) -> None:
+    code, _, err = figure("profile", "no/such-repository", "-o", "f.gif", "--offline")
     assert code == 2
     assert ".pdf, .svg or .png" in err
 

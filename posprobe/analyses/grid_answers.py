@@ -42,7 +42,8 @@ ONE_CODE = 0.03
 SURELY_MORE = 0.3
 #: Patches on a side below which a separable field that is fitted to codes imitates them.
 SHORT_SIDE = 8
-#: Patches below which random fields have codes of rows and columns too often to deny any.
+#: Patches below which codes of rows and columns are not denied: planted in 3 x 3 in a little noise,
+#: they would be each time, since smooth fields have as much in codes there.
 FEW_PATCHES = 16
 #: Share of a short code below which a rotation of it would not count, whatever else is there.
 LITTLE = 0.25
