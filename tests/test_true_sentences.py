@@ -20,9 +20,10 @@ from posprobe.analyses.turning import turn_lengths, winds
 from posprobe.analyses.views import view
 from posprobe.arrays import positions
 from posprobe.measurements import TABLE, TableInputs
+from posprobe.report.agreement import without_order
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.summary import main_clause
-from posprobe.report.verdict import _without_order, verdict
+from posprobe.report.verdict import verdict
 
 Floats = NDArray[np.float64]
 
@@ -350,7 +351,7 @@ def test_where_rows_have_no_order_neither_their_distance_nor_their_place_decides
     heavy = gaussian(256, 64) / np.sqrt(np.random.default_rng(2).chisquare(2, (256, 1)) / 2)
     shared = view(heavy)
     assert order(shared).answer == "no"
-    assert _without_order(stationary(shared), order(shared)).answer != "no"
+    assert without_order(stationary(shared), order(shared)).answer != "no"
     answer = told(gaussian(32, 8))[1]["stationary"]
     assert answer["sentence"].startswith("Yes, as their order does not matter")
 
