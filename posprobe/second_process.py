@@ -7,6 +7,8 @@ where there are none: a command says so, while notebooks and other programs do w
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import os
 import signal
 import sys
@@ -67,6 +69,7 @@ def share(
         finished = True
     finally:
         os.close(queue)
+        gc.unfreeze()
         there = process is not None and _ended(process, at_once=not finished)
     for number in sorted(others):
         if not there:
@@ -87,6 +90,10 @@ def _copied() -> int | None:
     # PyTorch has threads of its own, which Python does not count.
     if threading.active_count() > 1 or "torch" in sys.modules:
         return None
+    # A copy shares its memory until either writes to it, as looking for garbage does.
+    gc.freeze()
+    with suppress(OSError, AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
     with warnings.catch_warnings(), suppress(OSError):
         # Later releases of Python warn of any other thread; those of BLAS are idle.
         warnings.simplefilter("ignore", DeprecationWarning)

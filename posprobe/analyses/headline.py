@@ -131,7 +131,8 @@ def shape_constants(layout: Layout, dim: int, blocks: Iterable[str] = BLOCKS) ->
 
 def _span(formula: PositionTable) -> Ladder:
     if not isinstance(formula.layout, Grid):
-        return ladder(len(formula), formula.dim)
+        known = ladder(len(formula), formula.dim)
+        return Ladder(known.basis, known.singular)  # whose matrices [n, n] end with these constants
     centered = formula.values - formula.values.mean(axis=0)
     basis, singular, _ = np.linalg.svd(centered, full_matrices=False)
     return Ladder(basis, singular)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -119,7 +118,7 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
     flat = flat * taper[:, None]
     waves = np.fft.rfft(flat.astype(np.float32), 2 * n, axis=0)
     total = float(np.square(np.abs(waves)).sum(dtype=np.float64)) * whole or 1.0
-    noise = _noise(n, draws, seed)
+    noise = _spectra(np.random.default_rng([seed, n]), n, draws)
     first = seen = _look(points, waves, taper, noise, seed, level, total, [])
     found = list(first.found)
     for _ in range(PASSES - 1):
@@ -318,11 +317,6 @@ def _falling(values: Floats, weight: Floats) -> Floats:
     least = np.minimum.accumulate(means, axis=1)  # over beginnings up to each place
     least[:, np.tril_indices(size, -1)[0], np.tril_indices(size, -1)[1]] = -np.inf
     return np.asarray(least.max(axis=2))
-
-
-@lru_cache(maxsize=4)
-def _noise(n: int, draws: int, seed: int) -> NDArray[np.float32]:
-    return _spectra(np.random.default_rng([seed, n]), n, draws)
 
 
 def _spectra(rng: np.random.Generator, n: int, draws: int) -> NDArray[np.float32]:

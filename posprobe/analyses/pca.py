@@ -97,24 +97,23 @@ class PCA(Result):
         """How the components are computed: ``"randomised"`` gives the leading ones alone."""
         return "exact" if self.decompose is all_svd else "randomised"
 
-    @cached_property
+    @property
     def scores(self) -> NDArray[np.float64]:
         """``[n, k]``: each position along each component, in the table's units."""
-        left, found, _ = self._factors
-        return to_numpy(left * found).astype(np.float64, copy=False) * self._signs
+        return self._decomposed[0]
 
-    @cached_property
+    @property
     def components(self) -> NDArray[np.float64]:
         """``[k, d]``, orthonormal rows; in each, the loading of largest magnitude is positive."""
-        return self._right * self._signs[:, None]
+        return self._decomposed[2]
 
     @cached_property
     def singular_values(self) -> NDArray[np.float64]:
         """``[k]``, falling."""
-        if self.method == "exact" and "_factors" not in self.__dict__:
+        if self.method == "exact" and "_decomposed" not in self.__dict__:
             centered, xp = self._centered
             return _singular_values(centered, xp)
-        return to_numpy(self._factors[1]).astype(np.float64, copy=False)
+        return self._decomposed[1]
 
     @cached_property
     def explained_variance_ratio(self) -> NDArray[np.float64]:
@@ -185,20 +184,17 @@ class PCA(Result):
         return centred(self.values, xp)[0], xp
 
     @cached_property
-    def _factors(self) -> tuple[Array, Array, Array]:
-        """Left vectors ``[n, k]``, singular values ``[k]`` and right vectors ``[k, d]``."""
+    def _decomposed(self) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Scores ``[n, k]``, singular values ``[k]`` and components ``[k, d]``."""
         centered, xp = self._centered
-        return self.decompose(centered, self.count, xp)
-
-    @property
-    def _right(self) -> NDArray[np.float64]:
-        return to_numpy(self._factors[2]).astype(np.float64, copy=False)
-
-    @cached_property
-    def _signs(self) -> NDArray[np.float64]:
-        right = self._right
-        largest = np.argmax(np.abs(right), axis=1)
-        return np.where(right[np.arange(len(right)), largest] < 0, -1.0, 1.0)
+        left, found, right = self.decompose(centered, self.count, xp)
+        scores, components = (
+            to_numpy(part).astype(np.float64, copy=False) for part in (left * found, right)
+        )
+        largest = np.argmax(np.abs(components), axis=1)
+        signs = np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)
+        singular = to_numpy(found).astype(np.float64, copy=False)
+        return scores * signs, singular, components * signs[:, None]
 
     @cached_property
     def _powers(self) -> tuple[NDArray[np.float64], float, float]:
