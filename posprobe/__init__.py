@@ -99,6 +99,7 @@ if TYPE_CHECKING:
         RelativeBias,
         Rotary,
     )
+    from posprobe.sources import Source
     from posprobe.sweeps import (
         Likeness,
         Match,
@@ -110,7 +111,7 @@ if TYPE_CHECKING:
         series,
         sweep,
     )
-    from posprobe.tables import PositionTable, Source, product, table
+    from posprobe.tables import PositionTable, product, table
 
 _HOMES = {
     "Analysis": "report",
@@ -130,7 +131,7 @@ _HOMES = {
     "SchemeAnalysis": "report",
     "Sequence": "layouts",
     "Series": "report",
-    "Source": "tables",
+    "Source": "sources",
     "Sweep": "sweeps",
     "against_sinusoid": "analyses",
     "alibi_slopes": "encodings",

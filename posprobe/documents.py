@@ -14,7 +14,7 @@ from posprobe.analyses.rotation import RotationBlock
 from posprobe.analyses.smoothness import SmoothnessBlock
 from posprobe.layouts import LayoutBlock
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, Text, limits
-from posprobe.tables import SourceBlock
+from posprobe.sources import SourceBlock
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
 Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]

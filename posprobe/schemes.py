@@ -20,7 +20,7 @@ from posprobe.encodings.rotary import rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
-from posprobe.tables import Source
+from posprobe.sources import Source
 
 #: ``bias``: added to the attention logits; ``cosine``: of the vector of a distance with that of
 #: distance zero, where a distance has a vector that meets the query.

@@ -32,7 +32,8 @@ from posprobe.forward.explain import explained, explanations
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model.states import with_numbers
 from posprobe.report.forward import ForwardAnalysis
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

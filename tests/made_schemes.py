@@ -9,7 +9,7 @@ import numpy as np
 from posprobe.encodings import alibi_slopes, t5_buckets
 from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import LinearBias, RelativeBias, Rotary
-from posprobe.tables import Source
+from posprobe.sources import Source
 
 
 def source(tensor: str | None = None) -> Source:

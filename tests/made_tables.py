@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 Floats = NDArray[np.floating[Any]]
 

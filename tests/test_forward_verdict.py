@@ -24,7 +24,8 @@ from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.sentences import with_error
 from posprobe.report.page import page_of
 from posprobe.report.questions import MODEL_QUESTIONS
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 LAYOUTS: list[Layout] = [Sequence(24), Grid(4, 6)]
 

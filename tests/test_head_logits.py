@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from posprobe.analyses.head_logits import head_logits
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Sequence
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

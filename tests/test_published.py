@@ -16,7 +16,8 @@ import posprobe as pp
 from posprobe.layouts import Sequence
 from posprobe.report.analysis import describe
 from posprobe.report.published import PUBLISHED, Published, published_for
-from posprobe.tables import DroppedRow, PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import DroppedRow, PositionTable
 
 GPT2_BYTES = "29c69587e2af826b7c159c38620a32e549a925e6d9a0dc37cb563f377f5be772"
 DOCS = Path(__file__).parent.parent / "docs" / "replication.md"

@@ -38,7 +38,8 @@ from posprobe.report.embed import cosines
 from posprobe.report.index import write_index
 from posprobe.report.page import render
 from posprobe.report.svg import inline
-from posprobe.tables import DroppedRow, PositionTable, PrefixRow, Source
+from posprobe.sources import Source
+from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable

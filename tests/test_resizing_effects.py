@@ -18,7 +18,8 @@ from posprobe.report import render_bundle, to_json
 from posprobe.resizing.comparison import compare, compare_ways
 from posprobe.resizing.rotary import compare_rules
 from posprobe.resizing.sentences import sentences
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from pathlib import Path

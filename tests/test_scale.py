@@ -28,7 +28,8 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.families import load
 from posprobe.families.tokens import RUNS, SAMPLE, TokenSample, _blocks, sample_tokens
 from posprobe.layouts import Grid
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

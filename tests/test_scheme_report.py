@@ -35,7 +35,8 @@ from posprobe.report.scheme_page import SECTIONS, what_it_is
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

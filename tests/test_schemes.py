@@ -24,7 +24,7 @@ from posprobe.errors import (
 from posprobe.families import inspect
 from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, facts
-from posprobe.tables import Source
+from posprobe.sources import Source
 
 SOURCE = Source(reference="made", resolved="made")
 

@@ -36,7 +36,8 @@ from posprobe.forward.explain import explained, explanations
 from posprobe.layouts import Grid, Sequence
 from posprobe.report.page import page_of
 from posprobe.report.terminal import text
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from pathlib import Path

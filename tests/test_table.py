@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.tables import DroppedRow, PositionTable, PrefixRow, Source
+from posprobe.sources import Source
+from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
 SOURCE = Source("it", "/where/it/is", tensor="wpe.weight", shape=(9, 4), dtype="F32")
 quick = settings(max_examples=150, deadline=None, derandomize=True, database=None)

@@ -29,7 +29,8 @@ from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.verdict import verdict
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 Floats: TypeAlias = NDArray[np.float64]
 

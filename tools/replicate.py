@@ -21,7 +21,8 @@ from posprobe.analyses.probes_published import absolute_probe_published, order_p
 from posprobe.layouts import Sequence as Line
 from posprobe.report.published import PUBLISHED, Published, published_for
 from posprobe.samples import samples
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 #: Positions and width of the random walks and of the noise.
 SHAPE = (512, 768)

@@ -19,7 +19,8 @@ from posprobe.arrays import in_parallel, to_numpy
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, LayoutBlock, describe_layout
 from posprobe.schema import Count, Natural, Reasons, Share, limits
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 #: What a direction must exceed the largest of the means with flipped signs by. With 64 contexts of
 #: strongly correlated noise one run in twenty counts one direction too many.

@@ -11,7 +11,8 @@ from posprobe.foreign import plain
 
 if TYPE_CHECKING:
     from posprobe.schemes import Scheme
-    from posprobe.tables import DroppedRow, PositionTable, PrefixRow, Source
+    from posprobe.sources import Source
+    from posprobe.tables import DroppedRow, PositionTable, PrefixRow
 
 #: Encodings of one checkpoint that are printed in full; the page has all.
 SHOWN = 12

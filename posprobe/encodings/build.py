@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from posprobe.errors import UsageError
 from posprobe.layouts import Layout
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 #: Largest table that a formula builds, in numbers: 4 GiB of float64.
 MAX_SIZE = 2**29

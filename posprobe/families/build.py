@@ -16,7 +16,7 @@ from posprobe.families.relative_layout import read_relative
 from posprobe.families.rotary import LinearSpec, RotarySpec
 from posprobe.layouts import Sequence
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import Source
+from posprobe.sources import Source
 
 #: Largest distance that buckets are laid out for.
 MOST_DISTANCES = 2**20

@@ -29,7 +29,8 @@ from posprobe.families.values import is_long, order_note, read_some, rows_of
 from posprobe.layouts import Grid, cut, describe_layout, split_note
 from posprobe.reference import Reference, parse_reference
 from posprobe.schemes import Scheme
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 
 def load(

@@ -20,7 +20,7 @@ from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.relative import Relative
 from posprobe.layouts import Grid, Sequence
 from posprobe.schemes import RelativeBias
-from posprobe.tables import Source
+from posprobe.sources import Source
 
 #: Largest distance, and widest window, that is laid out.
 _MOST, _WIDEST = 2**20, 64

@@ -22,7 +22,8 @@ from posprobe.forward.permute import position_table, restored
 from posprobe.forward.states import final_states, output_of, positions_of
 from posprobe.layouts import Layout, cut
 from posprobe.layouts import Sequence as Line
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     import torch

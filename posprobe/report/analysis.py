@@ -37,7 +37,8 @@ from posprobe.report.saved import Saved
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
 from posprobe.report.verdict import findings, verdict
-from posprobe.tables import PositionTable, describe_source
+from posprobe.sources import describe_source
+from posprobe.tables import PositionTable
 from posprobe.tables import table as as_table
 
 if TYPE_CHECKING:

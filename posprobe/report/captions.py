@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from posprobe.foreign import plain
 from posprobe.layouts import Grid
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import PositionTable, Source
+from posprobe.sources import Source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from posprobe.analyses import Heads, Rotation

@@ -25,7 +25,8 @@ from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import KERNELS
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
-from posprobe.tables import PositionTable, describe_source
+from posprobe.sources import describe_source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

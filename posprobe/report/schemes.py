@@ -24,7 +24,7 @@ from posprobe.report.scheme_page import scheme_page
 from posprobe.report.scheme_verdict import scheme_verdict, told_findings
 from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
-from posprobe.tables import describe_source
+from posprobe.sources import describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

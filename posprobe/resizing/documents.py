@@ -9,7 +9,7 @@ from posprobe.layouts import LayoutBlock
 from posprobe.resizing.effects import EffectBlock
 from posprobe.resizing.losses import RunBlock
 from posprobe.schema import Count, Natural, Reasons, Text, limits
-from posprobe.tables import SourceBlock
+from posprobe.sources import SourceBlock
 
 
 class WayBlock(EffectBlock):

@@ -28,7 +28,7 @@ from posprobe.formatting import rounded, show
 from posprobe.report.analysis import environment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
-from posprobe.tables import describe_source
+from posprobe.sources import describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
