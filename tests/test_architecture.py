@@ -19,7 +19,7 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE = {
     "arrays", "drawable", "errors", "foreign", "frames", "layouts", "progress", "quantisation",
-    "readers", "reference", "schema", "second_process", "tables",
+    "readers", "reference", "schema", "second_process", "sources", "tables",
 }  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
@@ -37,7 +37,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": set(),
-    "tables": {"drawable", "errors", "foreign", "frames", "layouts", "quantisation", "schema"},
+    "sources": {"quantisation", "schema"},
+    "tables": {"drawable", "errors", "foreign", "frames", "layouts", "sources"},
     "arrays": {"errors", "layouts", "progress", "tables"},
     "reference": {"errors", "readers"},
     "settings": {"errors"},
@@ -50,7 +51,7 @@ ALLOWED: Mapping[str, set[str]] = {
     # Answers are sentences, and their numbers are formatted as everywhere.
     "analyses": {*BASE, "encodings", "formatting"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
-    "documents": {"analyses", "layouts", "schema", "tables"},
+    "documents": {"analyses", "layouts", "schema", "sources"},
     "nulls": {*BASE, "analyses", "documents", "encodings"},
     "attention": {*BASE, "encodings"},
     "schemes": {*BASE, "attention", "encodings"},
