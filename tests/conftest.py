@@ -21,7 +21,7 @@ codecs.lookup("cp437")
 #: Modules of tests that import these, or helpers that do, belong to the slow tier as a whole.
 MODELS = re.compile(
     r"^(?:import|from) (?:timm|transformers|onnx|nbclient|registry|tiny_models|made_models"
-    r"|made_forward|made_heads)\b",
+    r"|made_family_checks|made_forward|made_heads)\b",
     re.MULTILINE,
 )
 #: Modules that analyse and draw whole bundles or large tables, and belong to the slow tier too.
@@ -30,10 +30,10 @@ WHOLE = {
     "test_bundle_replacement", "test_bundle_writing", "test_cli", "test_cli_errors",
     "test_cli_figure", "test_cli_processes", "test_comparison", "test_comparison_bundle",
     "test_comparison_command", "test_devices", "test_document", "test_environments",
-    "test_extracted_tables", "test_figures", "test_foreign_text", "test_headline",
-    "test_large_tables", "test_notebook_cards", "test_paper_figures", "test_probes",
-    "test_report_page", "test_research_table", "test_scheme_figures", "test_scheme_report",
-    "test_series", "test_sweep",
+    "test_extracted_tables", "test_figures", "test_figures_of_every_result", "test_foreign_text",
+    "test_headline", "test_large_tables", "test_notebook_cards", "test_paper_figures",
+    "test_probes", "test_report_page", "test_research_table", "test_scheme_figures",
+    "test_scheme_report", "test_series", "test_sweep",
 }  # fmt: skip
 #: What the reason of a skip says where a skip is right in CI too.
 HARDWARE = "CUDA"

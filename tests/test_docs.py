@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
+import cli_docs
 import pytest
 
 import posprobe as pp
@@ -15,9 +15,6 @@ from posprobe.measurements import TABLE
 from posprobe.report import read_bundle
 
 ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT / "tools"))
-
-import cli_docs  # noqa: E402
 
 COMMANDS = {command.callback.__name__ for command in app.registered_commands if command.callback}
 

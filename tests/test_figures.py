@@ -1,4 +1,4 @@
-"""Figures: the numbers behind the marks, the same limits everywhere, and nothing left behind."""
+"""Figures: the numbers behind the marks, and the same limits everywhere."""
 
 from __future__ import annotations
 
@@ -14,75 +14,32 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import numpy as np
 import pytest
-from made_schemes import rotary, window
+from made_figures import ax, pyplot_is_left_alone
 from made_tables import as_table, gaussian, patches, walk, waves
-from matplotlib import pyplot as plt
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.text import Text
 
 import posprobe as pp
-from posprobe import analyses
 from posprobe.analyses import Result
-from posprobe.analyses.mean_decomposition import mean_decomposition
-from posprobe.analyses.moments import moments
 from posprobe.drawable import Drawable
 from posprobe.encodings.sinusoidal import frequencies
 from posprobe.figures import builders, report_figures, style
 from posprobe.figures.common import MAX_CELLS, one_each, pooled
 from posprobe.figures.grid import MAX_TILES, mosaic
 from posprobe.figures.pca import score
-from posprobe.figures.sheet import REPORT, Sheet
+from posprobe.figures.sheet import REPORT
 from posprobe.figures.similarity import heat_map, profile
 from posprobe.figures.spectrum import ladder
-from posprobe.layouts import Grid, Sequence
-from posprobe.measurements import TABLE
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from matplotlib.axes import Axes
 
-    from posprobe.tables import PositionTable
 
-
-@pytest.fixture(autouse=True)
-def pyplot_is_left_alone() -> Iterator[None]:
-    """Hold every drawing to leaving no figure and no setting behind."""
-    plt.switch_backend("Agg")
-    before = dict(mpl.rcParams)
-    yield
-    assert plt.get_fignums() == []
-    assert dict(mpl.rcParams) == before
-
-
-@pytest.fixture
-def ax() -> Axes:
-    return Figure().add_subplot()
-
-
-def with_zero_row() -> PositionTable:
-    values = walk(24, 4)
-    values[5] = 0
-    return as_table(values)
-
-
-TABLES: dict[str, Callable[[], PositionTable]] = {
-    "sequence": lambda: as_table(waves(96, [6.0, 18.0], noise=0.05)),
-    "grid": lambda: patches(8, 10, 12),
-    "constant": lambda: as_table(np.full((16, 3), 0.1)),
-    "constant grid": lambda: as_table(np.full((64, 3), 0.1), Grid(8, 8)),
-    "zeros": lambda: as_table(np.zeros((9, 2))),
-    "zero row": with_zero_row,
-    "two rows": lambda: as_table(gaussian(2, 3)),
-    "one column": lambda: as_table(gaussian(30, 1)),
-    "one row of patches": lambda: as_table(gaussian(9, 4), Grid(1, 9)),
-    "tiny numbers": lambda: as_table(walk(30, 4) * 1e-30),
-    "huge numbers": lambda: as_table(walk(30, 4) * 1e30),
-    "cut": lambda: as_table(walk(60, 4))[20:50],
-}
+#: Fixtures that pytest finds by name.
+__all__ = ["ax", "pyplot_is_left_alone"]
 
 
 def image_of(ax: Axes) -> AxesImage:
@@ -337,128 +294,6 @@ def test_what_is_undefined_is_said_in_words() -> None:
         assert result.undefined in note.get_text()
 
 
-# Every result, every kind of table.
-
-
-@pytest.fixture(scope="module")
-def drawn() -> dict[str, pp.Analysis]:
-    return {
-        name: pp.analyze(made(), nulls=0, device="cpu", tokens=Tokens(made().dim))
-        for name, made in TABLES.items()
-    }
-
-
-class Tokens:
-    """A few embeddings that positions are added to."""
-
-    def __init__(self, width: int) -> None:
-        self.values = gaussian(40, width)
-
-    def summary(self) -> dict[str, Any]:
-        return {}
-
-
-def test_every_result_has_a_drawing(
-    drawn: dict[str, pp.Analysis],
-) -> None:
-    kinds = {
-        kind
-        for kind in vars(analyses).values()
-        if isinstance(kind, type) and issubclass(kind, Result) and kind is not Result
-    }
-    table = drawn["sequence"].table
-    every = pp.analyze(table, only=["all"], nulls=0).results
-    schemes = pp.analyze_schemes(rotary(), window()).results
-    others = (result for results in schemes for result in results.values())
-    scaled = analyses.scale(table, np.ones((3, table.dim)))
-    attending = analyses.head_logits(table, np.eye(table.dim), np.eye(table.dim), heads=1)
-    states = np.random.default_rng(0).normal(size=(2, 3, 5, 8))
-    sums = {layer: moments(batch) for layer, batch in enumerate(states)}
-    inside = (attending, mean_decomposition(sums, layout=Sequence(5)))
-    made = (*drawn["grid"].results.values(), *every.values(), *others, scaled, *inside)
-    examples = {type(result): result for result in made}
-    # Attention has to be measured: its drawing is tested with a running model.
-    assert set(examples) | {analyses.AttentionByOffset} == kinds
-    for result in examples.values():
-        axes = Figure().add_subplot()
-        assert result.plot(axes) is axes
-        assert result.plot(Figure().add_subplot()).has_data()
-
-
-def test_a_result_without_a_drawing_says_so(ax: Axes) -> None:
-    class Strange(Result):
-        """Something new."""
-
-    with pytest.raises(TypeError, match="no drawing for a Strange"):
-        Strange().plot(ax)
-
-
-def test_without_axes_a_new_figure_is_made_for_the_notebook(
-    drawn: dict[str, pp.Analysis],
-) -> None:
-    for result in drawn["grid"].results.values():
-        ax = result.plot()
-        assert plt.get_fignums() == [ax.figure.number]  # type: ignore[union-attr]
-        plt.close(ax.figure)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_every_table_gets_a_picture_without_a_warning(
-    name: str, drawn: dict[str, pp.Analysis]
-) -> None:
-    made = drawn[name].figures()
-    assert {"table", "norms", "similarity", "profile", "scale"} <= set(made)
-    # Equal rows have no variance that components could hold.
-    (variance,) = (one for one in TABLE["pca"].drawings if one.name == "variance")
-    assert ("variance" in made) == (not variance.lacks(drawn[name].results["pca"]))
-    assert ("mosaic" in made) == isinstance(drawn[name].table.layout, Grid)
-    for make in made.values():
-        with style():
-            figure = make()
-            figure.draw_without_rendering()
-        for text in figure.findobj(Text):
-            assert isinstance(text, Text)
-            if text.get_text() and text.get_visible():
-                assert float(text.get_fontsize()) >= 6
-        for image in figure.findobj(AxesImage):
-            assert isinstance(image, AxesImage)
-            if image.cmap.name == "RdBu_r":
-                assert image.get_clim() == (-1, 1)
-            assert image.cmap.name in ("RdBu_r", "PuOr_r", "viridis", "cividis")
-
-
-def test_lines_are_told_apart_without_colour(
-    drawn: dict[str, pp.Analysis],
-) -> None:
-    with_legend = 0
-    for make in drawn["sequence"].figures().values():
-        with style():
-            figure = make()
-        for axes in figure.axes:
-            if axes.get_legend() is None or axes.images:
-                continue
-            with_legend += 1
-            looks = []
-            for line in axes.lines:
-                if not str(line.get_label()).startswith("_"):
-                    dash = line._dash_pattern  # type: ignore[attr-defined]
-                    looks.append((dash, line.get_marker(), line.get_linestyle() == "None"))
-                    gray = np.dot(mpl.colors.to_rgb(line.get_color()), [0.299, 0.587, 0.114])
-                    assert gray < 0.9
-            if all(marker == "None" for _, marker, _ in looks):
-                assert len({str(look) for look in looks}) == len(looks)
-    assert with_legend >= 3
-
-
-def test_only_what_was_analysed_is_drawn() -> None:
-    table = as_table(walk(20, 4))
-    assert set(pp.analyze(table, only=["norms"], nulls=0).figures()) == {"table", "norms"}
-    assert set(pp.analyze(as_table(walk(60, 4)), only=["dct"], nulls=0).figures()) == {
-        "table",
-        "dct",
-    }
-
-
 # Drawings are found by name.
 
 
@@ -510,45 +345,6 @@ def test_no_two_figures_of_one_report_share_a_name() -> None:
     for report in (running, set(drawing) - running - apart, {"relative", "rotary", "alibi"}):
         names = [figure for name in report for figure in drawing[name].FIGURES]
         assert sorted(names) == sorted(set(names))
-
-
-#: A column of a paper and half a slide; reports are drawn above.
-SHEETS = (Sheet(3.03, 9.7), Sheet(2.68, 3.15))
-
-
-@pytest.mark.parametrize("name", ["grid", "constant", "two rows", "one row of patches"])
-def test_every_figure_of_a_table_fits_every_sheet(name: str, drawn: dict[str, pp.Analysis]) -> None:
-    analysis = drawn[name]
-    lacking = {
-        (key, drawing.name)
-        for key, result in analysis.results.items()
-        for drawing in TABLE[key].drawings
-        if drawing.lacks(result)
-    }
-    for key, result in {"table": analysis.table, **analysis.results}.items():
-        builds = [b for figure, b in builders(result).items() if (key, figure) not in lacking]
-        for build, sheet in itertools.product(builds, SHEETS):
-            with style():
-                figure = build(sheet, {"a table": result}, {})
-                figure.draw_without_rendering()
-            width, height = figure.get_size_inches()
-            assert width == sheet.width
-            assert height <= sheet.limit + 1e-9
-
-
-def test_several_tables_share_a_figure() -> None:
-    tables = {"first": as_table(walk(70, 6)), "second": as_table(waves(70, [9.0], noise=0.1))}
-    every = {name: pp.analyze(table, nulls=0) for name, table in tables.items()}
-    several = {"spectrogram": 2, "seams": 2, "norms": 2, "dct": 2, "variance": 1, "profile": 1}
-    for key in every["first"].results:
-        results = {name: analysis.results[key] for name, analysis in every.items()}
-        for figure in set(several) & set(builders(results["first"])):
-            with style():
-                made = builders(results["first"])[figure](REPORT, results, {})
-            panels = [axes for axes in made.axes if axes.get_label() != "<colorbar>"]
-            assert len(panels) == several[figure]
-            if len(panels) == 2:
-                assert [axes.get_title(loc="left") for axes in panels] == list(tables)
 
 
 def test_computing_needs_no_matplotlib() -> None:

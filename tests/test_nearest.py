@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from importlib.resources import files
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import nearest_calibration as made
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -30,10 +30,6 @@ from posprobe.sweeps.fingerprints import (
 )
 from posprobe.sweeps.lineages import Lineages
 from posprobe.sweeps.search import SHIPPED, read_fingerprints
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-import nearest_calibration as made
 
 NAMES = [sample.name for sample in samples()]
 Floats = NDArray[np.float64]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from format_samples import FOLDER, numbers
 from safetensors.numpy import load_file, save_file
 
 import posprobe as pp
@@ -17,10 +17,6 @@ from posprobe.checkpoints import open_local
 from posprobe.errors import AmbiguousTable, InvalidCheckpoint, NoPositionTable, UsageError
 from posprobe.families import inspect
 from posprobe.resizing.checkpoint import write_checkpoint
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
-
-from format_samples import FOLDER, numbers
 
 SAVED = FOLDER / "diffusers"
 
