@@ -130,6 +130,24 @@ def test_components_that_mix_rotations_are_told_to_do_so(periods: list[float]) -
     assert "mix the rotations with periods of" in winding["sentence"]
 
 
+def test_components_that_mix_a_rotation_and_a_wave_are_no_rotation() -> None:
+    time = 2 * np.pi * np.arange(256)
+    points = np.stack([np.cos(time / 64), np.sin(time / 64), np.cos(time / 16)], axis=1)
+    # Of the sine and the other wave, sum and difference are components.
+    mix = np.array([[1.1, 0, 0], [0, 1.025, 0.025], [0, 0.025, 1.025]])
+    mixed = 0
+    for seed in range(4):  # noise decides which of them go round together
+        into = np.linalg.qr(gaussian(16, 3, seed=seed))[0].T
+        winding = told(points @ mix @ into + 0.02 * gaussian(256, 16, seed=seed))[1]["winding"]
+        if winding["answer"] == "yes":
+            assert winding["value"]["turns"] == pytest.approx(256 / 64, abs=0.05)
+        else:
+            mixed += 1
+            assert winding["answer"] == "cannot tell"
+            assert "mix rotations and waves with periods of 16 and 64" in winding["sentence"]
+    assert mixed > 0
+
+
 def test_what_turns_fast_and_slowly_stays_in_bounds() -> None:
     values = waves(256, [9.0, 31.0], noise=0.1)
     answer = stationary(view(values))
