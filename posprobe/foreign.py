@@ -8,7 +8,6 @@ direction makes a name read as another.
 from __future__ import annotations
 
 import re
-import unicodedata
 
 
 def plain(text: str) -> str:
@@ -46,4 +45,6 @@ def escaped(letter: str) -> str:
 
 
 def _seen(letter: str) -> bool:
+    import unicodedata  # few names need its megabyte
+
     return letter.isprintable() or unicodedata.category(letter) in ("Zs", "Cs")

@@ -7,7 +7,6 @@ where there are none: a command says so, while notebooks and other programs do w
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import signal
@@ -90,6 +89,8 @@ def _copied() -> int | None:
     # PyTorch has threads of its own, which Python does not count.
     if threading.active_count() > 1 or "torch" in sys.modules:
         return None
+    import ctypes
+
     # A copy shares its memory until either writes to it, as looking for garbage does.
     gc.freeze()
     with suppress(OSError, AttributeError):  # not every C library has it
