@@ -259,7 +259,13 @@ def _fill(content: Bundled, folder: Path) -> None:
         if escapes:
             makers = {name: partial(shown_plainly, make) for name, make in makers.items()}
         with stage("Drawing figures", len(makers)) as done:
-            share(lambda name: _save_figure(makers[name], name, figures), list(makers), done)
+            # The last are small, and the first to be drawn has no other beside it.
+            names = list(makers)
+            share(
+                lambda name: _save_figure(makers[name], name, figures),
+                [*names[-1:], *names[:-1]],
+                done,
+            )
     drawings = {name: (figures / f"{name}.svg").read_text(encoding="utf-8") for name in makers}
     with stage("Writing the page"):
         page = seal(render(document, drawings, arrays), files_in(folder))
