@@ -16,8 +16,10 @@ from typing import Any, TextIO, cast
 from posprobe.foreign import escaped
 
 #: Of glibc's `mallopt`: the thresholds of trimming and of mapping, from which on what is freed goes
-#: back to the system, and the number of heaps: each thread would keep what it frees in its own.
-_LIMITS = ((-1, 8 << 20), (-3, 8 << 20), (-8, 1))
+#: back to the system, and the number of heaps: each thread would keep what it frees in its own. The
+#: second is as high as can be, since every mapping is filled with zeros anew: transforms of long
+#: tables ask for one thousands of times, which was a seventh of their time.
+_LIMITS = ((-1, 8 << 20), (-3, 32 << 20), (-8, 1))
 #: What a command was asked to stop by; its exit code is 128 plus the first.
 received: list[int] = []
 
