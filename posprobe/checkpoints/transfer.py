@@ -232,8 +232,9 @@ def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeErr
         )
     if code == "RepoNotFound" or status in (401, 404):
         return UnknownReference(
-            f"{where}: the Hub knows no such model, or it is private (status {status}). Check the "
-            f"spelling of OWNER/NAME; for a private model {sign_in}."
+            f"{where}: there is no file or folder of this name here, and the Hub knows no such "
+            f"model, or it is private (status {status}). Check the path, or the spelling of "
+            f"OWNER/NAME; for a private model {sign_in}."
         )
     if status == 403:
         return Unreachable(
