@@ -367,18 +367,19 @@ def _whole(units: Array, there: Array, height: int, width: int, xp: ModuleType) 
     # Rounding must not leave the domain of the arc cosine.
     cosines = xp.clip(xp.matmul(units, units.T), -1.0, 1.0)
     squares = by_displacement(cosines**2, height, width, xp)
-    matrix = to_numpy(cosines).astype(np.float64, copy=True)
+    sums = sums_of_cosines(cosines, there, height, width, xp)
+    matrix = to_numpy(cosines).astype(np.float64, copy=False)  # nothing else needs it any more
     missing = to_numpy(~there)
     matrix[missing, :] = np.nan
     matrix[:, missing] = np.nan
     return (
         matrix,
         1,
-        sums_of_cosines(cosines, there, height, width, xp),
+        sums,
         squares,
         {
             # No cosine with itself is smaller than one with another row.
-            "minimum": float(np.min(matrix, where=~np.isnan(matrix), initial=1.0)),
+            "minimum": float(np.fmin.reduce(matrix, axis=None, initial=1.0)),
             "monotone_fraction": monotone_fraction(matrix, height, width),
         },
     )
