@@ -257,6 +257,28 @@ def test_a_rotation_that_drifts_keeps_its_skill() -> None:
     assert line["skill"] == pytest.approx(0.5, abs=0.05)
 
 
+@pytest.mark.parametrize("swing", [0.0, 0.8])
+def test_a_rotation_whose_period_swings_is_not_said_to_have_a_constant_one(swing: float) -> None:
+    # The period is the same in the first and in the last third: nothing drifts from end to end.
+    t = np.arange(384)
+    turns = t / 6 + swing * np.sin(2 * np.pi * t / 384)
+    wave = np.stack([np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)], axis=1)
+    values = wave @ rotation(32)[:2] + 0.5 * gaussian(384, 32) / np.sqrt(32)
+    found = by_name(values)["rotations"]
+    assert (line := found.value[0])["period"] == pytest.approx(6, rel=0.02)
+    # Least squares with the wave that fits best, the frequency taken from a fine grid.
+    centred = values - values.mean(axis=0)
+    explained = 0.0
+    for frequency in np.arange(1 / 8, 1 / 5, 1 / 3840):
+        waves = np.exp(2j * np.pi * frequency * t)[:, None].view(np.float64).reshape(-1, 2)
+        fit = np.linalg.lstsq(waves, centred, rcond=None)[0]
+        explained = max(explained, 1 - np.square(centred - waves @ fit).sum() / (centred**2).sum())
+    assert line["constant_share"] == pytest.approx(explained, rel=0.05)
+    assert ("of about" in found.sentence) == bool(swing)
+    assert ("a wave of constant period and size holds" in found.sentence) == bool(swing)
+    assert (line["constant_share"] < line["share"] / 2) == bool(swing)
+
+
 def test_the_inverse_of_a_kernel_is_its_inverse() -> None:
     kernel = 3 * np.exp(-np.arange(40) / 7)
     kernel[0] += 0.01

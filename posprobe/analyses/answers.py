@@ -192,12 +192,14 @@ def smooth(shared: View) -> Answer:
         / np.where(spread > 0, spread, np.inf)
     ).max(axis=0)
     p = rank(score[0], score[1:])
-    best = int(np.argmax(cosines[:, 0]))
+    stride = STRIDES[int(np.argmax(cosines[:, 0]))]
+    # The walks have the leading directions alone: what is told is of all.
+    difference = shared.points[stride:] - shared.points[:-stride]
+    size = float(np.square(difference).sum())
+    cosine = float(np.vdot(difference[stride:], difference[:-stride]) / size) if size > 0 else 0.0
     length = half_length(shared.points)
     answer = verdict_of(p, enough=n >= 16)
-    value: dict[str, float] = {
-        "length": length, "cosine": float(cosines[best, 0]), "stride": STRIDES[best]
-    }  # fmt: skip
+    value: dict[str, float] = {"length": length, "cosine": cosine, "stride": stride}
     straight, p_straight = _straight(shared, noise=answer != "yes")
     if straight > (ALL_LINE if answer == "yes" else LINE) and p_straight <= LEVEL:
         value["straight"] = straight
@@ -209,16 +211,15 @@ def smooth(shared: View) -> Answer:
             f"{straight:.0%} of the variance, and what is left shows no order."
         )
         return Answer("smooth", "yes", text, value, 0.0, p_straight, straight, keys)
-    stride = STRIDES[best]
     over = "successive steps" if stride == 1 else f"successive differences over {stride} positions"
-    told = f"{over} have a mean cosine of {hundredths(float(cosines[best, 0]))}, those of a walk 0"
+    told = f"{over} have a mean cosine of {hundredths(cosine)}, those of a walk 0"
     sentence = {
         "yes": f"Yes: it is a smooth curve: {told}; the likeness of rows falls to half of the "
         f"neighbours' over {length:.3g} positions.",
         "no": f"No: it is not smoother than steps added up at random: {told}.",
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]
-    return Answer("smooth", answer, sentence, value, 0.0, p, float(cosines[best, 0]), keys)
+    return Answer("smooth", answer, sentence, value, 0.0, p, cosine, keys)
 
 
 def _straight(shared: View, *, noise: bool) -> tuple[float, float]:

@@ -48,8 +48,9 @@ def low_dimensional(shared: View) -> Answer:
     ninety = _directions(shared)
     are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
     told = (
-        f"{are} nine tenths of the variance; the effective number of directions (participation "
-        f"ratio) is {spread:.3g}, that of independent columns as smooth {expected:.3g}"
+        f"{are} nine tenths of the variance; with all rows given the same length, the effective "
+        f"number of directions (participation ratio) is {spread:.3g}, that of independent columns "
+        f"as smooth {expected:.3g}"
     )
     most = min(n - 1, d)
     value = {"directions": ninety, "participation_ratio": spread, "columns": most}

@@ -326,18 +326,18 @@ def low_dimensional(shared: View, shape: tuple[int, int], keys: tuple[str, ...])
     unit = units(shared.points)  # so that no few long rows decide
     unit = unit - unit.mean(axis=0)
     field = fit_field(unit, shape)
-    spread, gram = _participation(unit)
-    variances = np.cumsum(np.linalg.eigvalsh(gram)[::-1])
+    spread = _participation(unit)[0]
+    variances = np.cumsum(np.linalg.eigvalsh(_participation(shared.points)[1])[::-1])
     held = int(np.searchsorted(variances, 0.9 * variances[-1] * (1 - 1e-6)) + 1)
     drawn = np.array([_participation(field.draw(rng, count))[0] for _ in range(WIDE_DRAWS)])
     expected = float(np.median(drawn))
     p = rank(-spread, -drawn)
     answer = verdict_of(p if spread <= FEWER * expected else 1.0, enough=min(shape) >= LONG_SIDE)
     are = "1 direction holds" if held == 1 else f"{held} directions hold"
-    equal = "1 equal direction" if f"{spread:.3g}" == "1" else f"{spread:.3g} equal directions"
     told = (
-        f"{are} nine tenths of the variance, which is spread as evenly as {equal} would have it; "
-        f"independent columns as smooth would have {expected:.3g}"
+        f"{are} nine tenths of the variance; with all patches given the same length, the effective "
+        f"number of directions (participation ratio) is {spread:.3g}, that of independent columns "
+        f"as smooth {expected:.3g}"
     )
     sentence = {
         "yes": f"Yes: {told}, so they are unusually few.",

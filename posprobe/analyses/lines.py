@@ -58,6 +58,9 @@ SAME_LINE = 1.5
 MORE = 3
 #: Most looks at a spectrum, each without the lines that were found before.
 PASSES = 3
+#: Steps per cycle at which waves of constant period are tried, as far from a rotation's frequency
+#: as this share of it.
+FINE, NEAR = 4, 0.15
 TINY = np.finfo(np.float64).tiny
 
 
@@ -146,6 +149,46 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
         first.needed,
         least,
     )
+
+
+def constant_shares(points: Floats, rotations: Sequence[Rotation]) -> list[float]:
+    """Return what waves of constant period and size explain, one near each rotation.
+
+    A rotation's own share is that of all frequencies over which changes of its period and size
+    spread it: what the wave lacks of it tells how much it changes.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred.
+    rotations
+        Of these points.
+
+    Returns
+    -------
+    list
+        Shares of the variance; those of stronger rotations first, of weaker ones what they add.
+    """
+    n = len(points)
+    spectrum = np.fft.rfft(points.astype(np.float32), FINE * n, axis=0)
+    power = np.square(np.abs(spectrum)).sum(axis=1)
+    cycles = []
+    for rotation in rotations:
+        turns, first, last = (
+            n / period for period in (rotation.period, rotation.first_period, rotation.last_period)
+        )
+        reach = max(1.0, NEAR * turns, abs(first - turns), abs(last - turns))
+        low, high = (round(FINE * (turns + side * reach)) for side in (-1, 1))
+        low = max(low, FINE // 2)
+        cycles.append((low + int(np.argmax(power[low : high + 1]))) / FINE)
+    order = np.argsort([-rotation.share for rotation in rotations], kind="stable")
+    angle = 2 * np.pi * np.outer(np.arange(n) / n, np.array(cycles)[order])
+    waves = np.stack([np.cos(angle), np.sin(angle)], axis=2).reshape(n, -1)
+    basis, _ = np.linalg.qr(waves - waves.mean(axis=0))
+    held = np.square(basis.T @ points).sum(axis=1).reshape(-1, 2).sum(axis=1)
+    shares = np.empty(len(order))
+    shares[order] = held / np.square(points).sum()
+    return shares.tolist()
 
 
 @dataclass(frozen=True, eq=False)

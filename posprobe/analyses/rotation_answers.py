@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from posprobe.analyses.answer import OPEN, Answer, Verdict, rank, too_few, verdi
 from posprobe.analyses.base_fit import fit_base
 from posprobe.analyses.closeness import Cloud, Floats, cka, cloud
 from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
-from posprobe.analyses.lines import Lines
+from posprobe.analyses.lines import Lines, constant_shares
 from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import root, toeplitz
 from posprobe.analyses.views import DRAWS, LEVEL, View
@@ -37,6 +38,8 @@ FEW_ROWS = 48
 DRIFT_LEVEL, LEAST_DRIFT = 0.01, 0.01
 #: Times the share at which a rotation may be seen of that at which it is hardly ever missed.
 SEEN = 3.0
+#: Share of what rotations hold that waves of constant period and size hold at least of steady ones.
+STEADY = 0.75
 #: Circularity (1 for a circle, 0 for a line) from which a line of the spectrum is a rotation.
 ROUND = 0.5
 
@@ -65,9 +68,11 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
             "period": r.period, "turns": n / r.period, "share": r.share, "purity": r.purity,
             "circularity": r.circularity, "first_period": r.first_period,
             "last_period": r.last_period, "drift": r.drift, "drift_p": r.drift_p, "p": r.p,
-            "skill": r.skill,
+            "skill": r.skill, "constant_share": constant,
         }
-        for r in lines.rotations
+        for r, constant in zip(
+            lines.rotations, constant_shares(shared.points, lines.rotations), strict=True
+        )
     ]  # fmt: skip
     share = sum(r.share for r in lines.rotations)
     if lines.rotations:
@@ -82,9 +87,9 @@ def rotations(shared: View, known: Answer | None = None) -> Answer:
         stand = _count([r.circularity for r in lines.rotations])
         sentence = (
             f"Yes: {stand} out of any smooth background, with "
-            f"{_periods([r.period for r in lines.rotations])}{along}, and "
+            f"{told_periods(value)}{along}, and "
             f"{'holds' if count == 1 else 'together hold'} {percent(share)} of the variance"
-            f"{_drifting(lines.rotations)}."
+            f"{_changing(value, _drifting(lines.rotations))}."
         )
     elif known is not None and known.answer == "yes":
         answer = "yes"
@@ -158,6 +163,23 @@ def _drifting(found: Sequence[Rotation]) -> str:
     return f"; from the first third of the table to the last, {listed(said)}"
 
 
+def is_steady(value: Sequence[Mapping[str, Any]]) -> bool:
+    """Tell whether waves of constant period and size hold nearly all that rotations hold."""
+    held, constant = (sum(each[key] for each in value) for key in ("share", "constant_share"))
+    return bool(constant >= STEADY * held)
+
+
+def _changing(value: Sequence[Mapping[str, Any]], drifting: str) -> str:
+    """Say after what drifts what waves of constant period and size would hold, where it is less."""
+    if is_steady(value):
+        return drifting
+    it, waves = "they change", "waves of constant period and size hold"
+    if len(value) == 1:
+        it, waves = "it changes", "a wave of constant period and size holds"
+    lead = f"{drifting};" if drifting else f"; {it} along the table:"
+    return f"{lead} {waves} {percent(sum(each['constant_share'] for each in value))}"
+
+
 def _dense(shared: View) -> str:
     """Say that a sinusoid resembles the table whose rotations are too close to stand out."""
     fit = shared.base
@@ -192,9 +214,11 @@ def _count(circularities: Sequence[float]) -> str:
     return f"{listed(parts)} stand{'s' if len(circularities) == 1 else ''}"
 
 
-def _periods(periods: Sequence[float]) -> str:
-    noun = "a period" if len(periods) == 1 else "periods"
-    return f"{noun} of {listed([show(period) for period in periods])} positions"
+def told_periods(value: Sequence[Mapping[str, Any]]) -> str:
+    """Name the periods of rotations, about what they are where they change."""
+    noun = "a period" if len(value) == 1 else "periods"
+    periods = listed([show(each["period"]) for each in value])
+    return f"{noun} of {'' if is_steady(value) else 'about '}{periods} positions"
 
 
 def ladder(shared: View, known: Answer | None = None) -> Answer:
@@ -319,9 +343,10 @@ def closed_form(shared: View, values: Floats, dtype: str, layout: Layout | None 
             f"{fit.best:.4f})."
         )
         return Answer("closed_form", "yes", text, {"base": fit.base, "cka": fit.best}, keys=keys)
+    first = f"its first {fit.rows} rows" if fit.rows < len(shared) else "it"
     told = "" if fit.best is None else (
-        f"; the sinusoid that resembles it most has a CKA of {hundredths(fit.best)} with it, 1 "
-        "being the same"
+        f"; the sinusoid that resembles {first} most has a CKA of {hundredths(fit.best)} with "
+        f"{'them' if fit.rows < len(shared) else 'it'}, 1 being the same"
     )  # fmt: skip
     return Answer(
         "closed_form",

@@ -46,7 +46,10 @@ def _caption(results: Mapping[str, AxisCodes]) -> str:
     return (
         "Leading principal components of the row code and the column code, the marginal means of "
         f"the position embeddings of patches. They hold {rows:.1%} and {columns_:.1%} of the "
-        f"variance; {result.interaction_share:.1%} is interaction of row and column."
+        f"variance; {result.interaction_share:.1%} is interaction of row and column. Pairs of "
+        "components that go round are drawn in their plane, coloured from the first row or column "
+        "(open circle) to the last (black square), with their turns and their share of the code's "
+        "variance."
     )
 
 

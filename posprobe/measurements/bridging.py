@@ -54,8 +54,12 @@ def _caption(results: Mapping[str, Bridging]) -> str:
         if result.length_scale is not None
         else ""
     )
+    last = result.start + result.stop - 1
+    whose = f"held-out rows of positions {result.start + result.first} to {last}"
+    if result.axes:
+        whose = "held-out entries of the row code and of the column code"
     return (
-        "Share of the variance of held-out rows that is predicted from the rest, by the width of "
+        f"Share of the variance of {whose} that is predicted from the rest, by the width of "
         "the gap: by a straight line across it, by Gaussian processes over position, by a few "
         "sinusoids, by the waves of the sinusoid of this shape and by one linear step."
         f"{fitted} Smooth curves are bridged to about their length scale, rotations far beyond it."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from posprobe import analyses
 from posprobe.analyses import Spectrogram
 from posprobe.analyses.timefreq import SpectrogramBlock
@@ -12,10 +14,13 @@ from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs
 
 def _caption(results: Mapping[str, Spectrogram]) -> str:
     (result,) = results.values()
+    lines = "Circles: the fastest line above red noise."
+    if np.isnan(result.fastest).all():
+        lines = "No segment has a line above red noise."
     return (
         "Power of the position embeddings by position and frequency, summed over dimensions, in "
         f"segments of {result.length} positions, {result.step} apart (each less its line, Hann "
-        "window). Circles: the fastest line above red noise."
+        f"window). {lines}"
     )
 
 

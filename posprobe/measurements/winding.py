@@ -39,10 +39,12 @@ def _caption(results: Mapping[str, Winding]) -> str:
     (result,) = results.values()
     pair = result.pairs[0]
     first, second = (number + 1 for number in pair.components)
+    last = result.start + len(result.scores) - 1
     return (
-        f"Principal components {first} and {second} ({pair.share:.1%} of the variance) go round "
-        f"their centre {pair.turns:.2f} times; coloured by position. The period is that of each "
-        "tenth of the table. Components of a random walk make 0.75 turns, so turns alone prove "
+        f"Principal components {first} and {second} of positions {result.start} to {last} "
+        f"({pair.share:.1%} of their variance) go round their centre {pair.turns:.2f} times; "
+        "coloured by position, from the open circle to the black square. The period is that of "
+        "each tenth of them. Components of a random walk make 0.75 turns, so turns alone prove "
         "nothing below one."
     )
 

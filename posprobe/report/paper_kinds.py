@@ -13,7 +13,7 @@ from posprobe.errors import UsageError
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Drawing, TableMeasurement, compared_numbers
 from posprobe.measurements.similarity import comparison_caption
-from posprobe.nulls import curves
+from posprobe.nulls import curves, null_models
 from posprobe.report import captions
 from posprobe.report.analysis import Analysis, analyze
 from posprobe.report.comparison import distinct
@@ -235,7 +235,9 @@ def _nulls(analysis: Analysis, sheet: Sheet) -> Drawn:
     }
     if not numbers:
         raise UsageError(f"{analysis.table.name}: nulls cannot be drawn: no number is defined.")
-    text = captions.nulls(block["draws"], block["seed"], block["models"])
+    drawn = null_models(analysis.table.layout)
+    models = {name: block["models"][name] for name in drawn}
+    text = captions.nulls(block["draws"], block["seed"], models)
     return FIGURES["nulls"](sheet, {}, {"numbers": numbers}), text
 
 

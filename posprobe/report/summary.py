@@ -9,11 +9,11 @@ from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ALL_LINE, BY_DISTANCE
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.grid_answers import lone_code
-from posprobe.analyses.rotation_answers import noun_of, plural
+from posprobe.analyses.rotation_answers import noun_of, plural, told_periods
 from posprobe.analyses.stationary_answer import EQUALLY, WANDERS
 from posprobe.analyses.stretch import Stretch
 from posprobe.analyses.turning import CHANGES
-from posprobe.formatting import hundredths, listed, percent, rounded, show, two_figures
+from posprobe.formatting import hundredths, listed, percent, rounded, two_figures
 
 #: Share of both codes from which pairs that go round are all that there is to say of them.
 HELD = 0.95
@@ -251,13 +251,11 @@ def _rotations(answer: Answer, ladder: Answer) -> str:
     base = (ladder.value or {}).get("base") if series else None
     if base is not None:
         return f"a geometric series of rotations, like the sinusoid of base {rounded(base)}"
-    periods = [show(rotation["period"]) for rotation in answer.value or ()]
-    if not periods:
+    if not answer.value:
         return "a sum of many rotations"
     noun = noun_of([rotation["circularity"] for rotation in answer.value])
     kind = f"a geometric series of {plural(noun)}" if series else plural(noun)
-    if len(periods) == 1:
+    if len(answer.value) == 1:
         kind = f"a {noun}"
     held = "" if answer.effect is None else f", holding {percent(answer.effect)} of the variance"
-    period = "a period" if len(periods) == 1 else "periods"
-    return f"{kind} with {period} of {listed(periods)} positions{held}"
+    return f"{kind} with {told_periods(answer.value)}{held}"
