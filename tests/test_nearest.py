@@ -288,6 +288,11 @@ def test_the_command_searches_a_sweep(
     assert told.out.startswith("exact copy of digits-vit (sample:digits-vit)\n")
     assert "Apache-2.0" in told.out
     assert "compared with" in told.err
+    # Nothing has rows of that width, and no positions are common.
+    assert run(monkeypatch, "nearest", "sinusoidal:100x30", "--quiet") == 0
+    assert "nothing to compare it with: none of the 24 tables" in capsys.readouterr().out
+    assert run(monkeypatch, "nearest", "sinusoidal:100x48", "--quiet") == 0
+    assert capsys.readouterr().out.startswith("not comparable with digits-vit")
     # What is not there, and what is damaged.
     assert run(monkeypatch, "nearest", asked, "--in", str(tmp_path)) == UnknownReference.exit_code
     with (tmp_path / "s" / "fingerprints.jsonl").open("a") as file:

@@ -730,3 +730,19 @@ def test_grids_of_patches_are_labelled_as_such() -> None:
     axes = made("similarity", "grid").figure.axes[0]
     assert axes.get_xlabel() == axes.get_ylabel() == "patch, row by row"
     assert made("similarity", "sequence").figure.axes[0].get_xlabel() == "position"
+
+
+def test_captions_tell_of_what_is_drawn() -> None:
+    t = np.arange(120.0)
+    ring = np.stack([np.cos(t / 5), np.sin(t / 5)], axis=1) @ gaussian(2, 16)
+    ring[:3] = 40 * gaussian(3, 16)  # special rows: the rest is measured
+    table = as_table(ring + 0.01 * gaussian(120, 16))
+    for kind in ("winding", "bridging"):
+        text = paper_figure(kind, table).caption
+        assert "positions 3 to 119 " in text, kind
+    assert "No segment has a line" in paper_figure("spectrogram", as_table(walk(96, 8))).caption
+    grid = patches(6, 6, 8)
+    bands = paper_figure("nulls", grid, nulls=DRAWS).caption
+    assert "walk" not in bands
+    assert "permuted" in bands
+    assert "of the row code and of the column code" in paper_figure("bridging", grid).caption

@@ -295,7 +295,7 @@ def test_a_period_that_another_pair_overtakes_is_told_beside_it() -> None:
         for periods in ([32.0, 8.0], [8.0])
     ]  # fmt: skip
     for how, other, said in (
-        ("tile", [8.1], "The leading period stays, at 8.1."),
+        ("tile", [8.1], "The leading period stays, at 8.1 (before 8)."),
         ("tile", [32.0, 8.1], "found again in a pair that holds less, 8 before and 8.1 now behind"),
     ):
         made: Any = blocks[0] | {"turns": {"positions": {"periods": other, "turns": 2.0}}}

@@ -168,3 +168,9 @@ def test_a_damaged_safetensors_is_one_clear_error(case: str, tmp_path: Path) -> 
     assert caught.value.exit_code == 4
     with pytest.raises(safetensors.SafetensorError):  # its own package refuses all of them too
         safetensors.numpy.load_file(path)
+
+
+def test_a_file_of_pytorch_under_this_name_is_called_what_it_is(tmp_path: Path) -> None:
+    torch.save({"wpe.weight": torch.zeros(4, 2)}, tmp_path / "model.safetensors")
+    with pytest.raises(InvalidCheckpoint, match=r"begins as a ZIP archive.*Rename it"):
+        open_local(tmp_path / "model.safetensors")

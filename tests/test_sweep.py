@@ -110,8 +110,13 @@ def test_a_folder_stands_for_the_checkpoints_below_it_in_the_order_of_steps(tmp_
     for name in ("b.npy", "a.npy"):
         np.save(tmp_path / "arrays" / name, np.eye(4))
     (tmp_path / "empty").mkdir()
+    # Named alone, a model without weights is a failure; the settings of a pooling are no model.
+    for name, text in (("weightless", '{"model_type": "llama"}'), ("pooling", '{"mean": true}')):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(text)
     found = [Path(entry.reference).name for entry in below(Entry(str(tmp_path), {"x": 1}))]
-    assert found == ["a.npy", "b.npy", "checkpoint-90", "checkpoint-500", "checkpoint-1000"]
+    saved = ["checkpoint-90", "checkpoint-500", "checkpoint-1000"]
+    assert found == ["a.npy", "b.npy", *saved, "weightless"]
     assert below(Entry(str(tmp_path / "empty"))) == [Entry(str(tmp_path / "empty"))]
     assert below(Entry("gpt2")) == [Entry("gpt2")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -222,7 +223,7 @@ def test_the_share_of_a_rotation_counts_the_straight_line_beside_it() -> None:
 
 def test_a_weak_rotation_is_not_the_main_thing() -> None:
     def said(share: float) -> str:
-        line = {"period": 4.1, "circularity": 1.0}
+        line = {"period": 4.1, "circularity": 1.0, "share": share, "constant_share": share}
         answers = {
             "closed_form": Answer("closed_form", "no", "No."),
             "order": Answer("order", "yes", "Yes.", 0.9),
@@ -372,6 +373,10 @@ def test_where_rows_have_no_order_neither_their_distance_nor_their_place_decides
     assert without_order(stationary(shared), order(shared)).answer != "no"
     answer = told(gaussian(32, 8))[1]["stationary"]
     assert answer["sentence"].startswith("Yes, as their order does not matter")
+    bounded = Answer("stationary", "yes", "Yes: it stays in bounds, and distance decides.")
+    unsure = Answer("order", "cannot tell", "Cannot be told.", 0.05)
+    assert "decides" not in without_order(bounded, unsure).sentence
+    assert without_order(bounded, replace(unsure, answer="yes")) == bounded
 
 
 def test_rows_of_an_identity_matrix_lie_equally_far_apart() -> None:
@@ -447,7 +452,7 @@ def test_an_exact_checkerboard_has_answers() -> None:
     board = (-1.0) ** np.add.outer(np.arange(8), np.arange(8)).ravel()
     answers = told(np.outer(board, np.arange(1.0, 9)), (8, 8))[1]
     assert answers["rows_and_columns"]["answer"] == "no"
-    assert "1 equal direction would" in answers["low_dimensional"]["sentence"]
+    assert "(participation ratio) is 1," in answers["low_dimensional"]["sentence"]
     assert "-0%" not in answers["stationary"]["sentence"]
 
 
@@ -464,3 +469,35 @@ def test_order_that_neighbours_do_not_show_is_told_by_what_shows_it() -> None:
     answer = order(view(circle + circle.std() * gaussian(64, circle.shape[1])))
     assert answer.answer == "yes"
     assert "a wave with a period of 4 positions" in answer.sentence
+
+
+def test_differences_are_compared_in_all_columns() -> None:
+    # Far more than the leading directions, in which the question is put to random walks.
+    t = np.arange(200)
+    ways = np.arange(1, 41)
+    values = np.cos(2 * np.pi * np.outer(t, ways) / 400 + ways) + 0.3 * gaussian(200, 40)
+    found = smooth(view(values))
+    stride = found.value["stride"]
+    step = values[stride:] - values[:-stride]
+    exact = (step[stride:] * step[:-stride]).sum() / (step**2).sum()
+    assert found.value["cosine"] == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("grid", [None, (10, 12)])
+def test_directions_are_those_of_the_table_and_not_of_rows_of_equal_length(
+    grid: tuple[int, int] | None,
+) -> None:
+    # The long rows lie in few directions: rows of equal length have more.
+    values = gaussian(120, 24) @ np.diag(0.8 ** np.arange(24))
+    values[::3] *= 4
+    values[::3, 6:] = 0
+    centred = values - values.mean(axis=0)
+    share = np.cumsum(np.linalg.svd(centred, compute_uv=False) ** 2 / np.square(centred).sum())
+    answer = told(values, grid)[1]["low_dimensional"]
+    assert answer["value"]["directions"] == np.argmax(share >= 0.9) + 1
+    assert "with all " in answer["sentence"]
+
+
+def test_the_rows_that_a_sinusoid_was_compared_with_are_named() -> None:
+    assert "resembles its first 512 rows most" in told(walk(600, 64))[1]["closed_form"]["sentence"]
+    assert "resembles it most" in told(walk(500, 64))[1]["closed_form"]["sentence"]

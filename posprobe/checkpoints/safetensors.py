@@ -71,7 +71,13 @@ def parse_header(
             f"{file}: {size} bytes are no safetensors file, which starts with an 8-byte length. "
             "Download it again."
         )
-    length = int.from_bytes(read(0, 8), "little")
+    begun = bytes(read(0, 8))
+    length = int.from_bytes(begun, "little")
+    if begun.startswith(b"PK"):
+        raise InvalidCheckpoint(
+            f"{file}: it is no safetensors file but begins as a ZIP archive, as PyTorch's files "
+            "do. Rename it to what it is: .bin or .pt, .npz or .keras."
+        )
     if length > min(size - 8, MAX_HEADER):
         raise InvalidCheckpoint(
             f"{file}: the header claims {length} bytes in a file of {size}. It is truncated or no "

@@ -9,6 +9,11 @@ from posprobe.cli.process import json_out
 from posprobe.foreign import plain
 from posprobe.progress import stage
 
+#: What is said of a checkpoint that says nothing about position.
+NOTHING = (
+    "no positional encoding found; `posprobe analyze REF --tensor NAME` takes any tensor for one"
+)
+
 
 def inspect(
     ref: Ref,
@@ -26,7 +31,7 @@ def inspect(
     if as_json:
         typer.echo(json_out({"encodings": encodings}), nl=False)
     else:
-        typer.echo("\n".join(_line(item) for item in encodings) or "no positional encoding found")
+        typer.echo("\n".join(_line(item) for item in encodings) or NOTHING)
 
 
 def _parameters(numbers: dict[str, Any]) -> str:
@@ -57,7 +62,8 @@ def _line(item: dict[str, Any]) -> str:
         quantised = f", dequantised from {item['quantisation']}" if item["quantisation"] else ""
         lines.append(f"         {item['format']} file {item['file']}{quantised}")
     if item["positions"]:
-        lines.append(f"         {item['positions']} positions, {item['layout']['type']}")
+        noun = "position" if item["positions"] == 1 else "positions"
+        lines.append(f"         {item['positions']} {noun}, {item['layout']['type']}")
     lines += [
         f"         row {row['row']}: {row.get('token') or row.get('reason')}"
         for row in (*item["dropped_rows"], *item["prefix_rows"])

@@ -58,6 +58,9 @@ def nearest(
     if as_json:
         typer.echo(json_out(found.to_dict()), nl=False)
         return
+    if not found.matches:
+        typer.echo(plain(_nothing(found)))
+        return
     for match in found.matches:
         typer.echo(plain(_line(match)))
         typer.echo(plain(f"  {match.likeness.evidence}"))
@@ -70,10 +73,20 @@ def nearest(
 def _line(match: "Match") -> str:
     called = match.name or match.reference
     where = f" ({match.reference})" if match.reference not in ("", called) else ""
+    if match.likeness.distance is None and not match.likeness.related:
+        return f"not comparable with {called}{where}"
     if match.likeness.relation == "unrelated":
         return f"unrelated to {called}{where}"
     linked = {"exact copy": "exact copy of"}.get(match.likeness.relation, match.likeness.relation)
     return f"{linked} {called}{where}"
+
+
+def _nothing(found: "Nearest") -> str:
+    whose = "that posprobe knows" if found.among is None else f"of {found.among}"
+    return (
+        f"{found.name}: nothing to compare it with: none of the {found.compared} tables {whose} "
+        "has rows of its width. Another sweep is searched with --in FOLDER."
+    )
 
 
 def _compared(found: "Nearest") -> str:

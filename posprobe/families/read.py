@@ -188,7 +188,12 @@ def inspect(
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
         found, form = find_encodings(checkpoint), checkpoint.format or None
         if parsed.table:
-            found = called(checkpoint, found, parsed.table)
+            every, found = found, called(checkpoint, found, parsed.table)
+            if not found and parsed.table not in checkpoint.models:
+                raise UnknownReference(
+                    f"{reference}: it has no encoding called {parsed.table!r}. "
+                    + _listing(every, parsed.source)
+                )
     return [_record(encoding) | {"format": form} for encoding in found]
 
 
@@ -436,15 +441,14 @@ def _by_tensor(checkpoint: Checkpoint, tensor: str, reference: Reference) -> Enc
 
 def _listing(found: tuple[Encoding, ...], source: str) -> str:
     tables = [encoding for encoding in found if encoding.rule is not None]
-    lines = [
-        f"  {source}#{t.name}  ({_shape(t.tensor)})"
-        if t.name
-        else f"  {source}  ({_shape(t.tensor)})"
-        for t in tables
+    named = [
+        f"{source}{f'#{table.name}' if table.name else ''} ({_shape(table.tensor)})"
+        for table in tables
     ]
-    if not lines:
+    if not named:
         return "It holds no position table at all."
-    return "Pick one with #TABLE, or any tensor with --tensor NAME:\n" + "\n".join(lines)
+    are = "is" if len(named) == 1 else "are"
+    return f"There {are} {', '.join(named)}; --tensor NAME takes any tensor for a table."
 
 
 def _shape(info: TensorInfo | None) -> str:

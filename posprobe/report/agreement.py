@@ -57,9 +57,17 @@ def agreeing(answers: dict[str, Answer]) -> dict[str, Answer]:
 
 
 def without_order(bounded: Answer, order: Answer) -> Answer:
-    """Say of rows whose order does not matter that their distance hardly can, nor their places."""
-    if order.answer != "no" or EQUALLY in bounded.sentence:
+    """Say of rows whose order may not matter that their distance hardly can, nor their places."""
+    if order.answer == "yes" or EQUALLY in bounded.sentence:
         return bounded
+    if order.answer == "cannot tell":
+        if bounded.answer != "yes" or order.value is None:
+            return bounded
+        text = (
+            "Yes, whether or not their order matters: inner products at one distance vary no more "
+            "than in random tables of which that is true."
+        )
+        return replace(bounded, sentence=text)
     if bounded.answer == "yes":
         text = "Yes, as their order does not matter: rows at one distance are as unlike as at any."
         return replace(bounded, sentence=text)

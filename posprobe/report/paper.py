@@ -181,7 +181,10 @@ def check_kind(kind: str) -> None:
         If it is not one of `posprobe.report.paper_kinds.kinds`.
     """
     if kind not in kinds():
-        raise UsageError(f"no figure is called {kind!r}. There are {', '.join(kinds())}.")
+        raise UsageError(
+            f"no figure is called {kind!r}. There are {', '.join(kinds())}, and series for the "
+            "folder of a sweep."
+        )
 
 
 def _colours(kind: str, figure: Figure, cmap: str) -> str:

@@ -19,6 +19,10 @@ ALIKE = 1.1
 _PARTLY = " only as far as rows keep their places"
 
 
+#: What is said of a table that tells no positions apart, at any size.
+EQUAL = "No row differs from the mean row, before and after: no model can tell positions by them."
+
+
 def sentences(
     how: str, new: EffectBlock, before: EffectBlock, old: Layout, layout: Layout, *, stretched: bool
 ) -> tuple[str, ...]:
@@ -38,6 +42,8 @@ def sentences(
     if old == layout:
         return ("The table has that size already: nothing changes.", *_against(new, layout))
     cells = "patches" if isinstance(layout, Grid) else "positions"
+    if new["same_place"] is None and new["same_position"] is None:
+        return (EQUAL, *_against(new, layout))
     return (
         _stretched(new, layout) if stretched else _continued(old, layout),
         *_periods(new, before, old, layout, stretched=stretched),
@@ -53,7 +59,7 @@ def sentences(
 def _stretched(new: EffectBlock, layout: Layout) -> str:
     place, position = new["same_place"], new["same_position"]
     if place is None or position is None:
-        return "No row differs from the mean row: there is nothing to keep."
+        return "No row that both tables have differs from the mean row: there is nothing to keep."
     first, second = _keep(place), _keep(position)
     then = {first: "and", "do not keep": "or"}[first] if first == second else f"and {second}"
     counted = ", counted in patches" if isinstance(layout, Grid) else ""
@@ -119,7 +125,8 @@ def _periods(
         lesser = now != found[0]
         kind = "is found again in a pair that holds less" if lesser else leads
         change = {
-            "stays": f"at {rounded(now)}",
+            "stays": f"at {rounded(now)}"
+            + (f" (before {rounded(was)})" if rounded(now) != rounded(was) else ""),
             "changes with the table": f"from {rounded(was)} to {rounded(now)}",
         }.get(kind, f"{rounded(was)} before and {rounded(now)} now")
         if lesser:
@@ -157,9 +164,8 @@ def _copies(new: EffectBlock, before: EffectBlock, cells: str) -> tuple[str, ...
     more = new["copies"] - before["copies"]
     if more <= 0:
         return ()
-    return (
-        f"{more} rows are exact copies of others: the table does not tell these {cells} apart.",
-    )
+    rows = f"{more} more rows" if before["copies"] else f"{more} rows"
+    return (f"{rows} are exact copies of others: the table does not tell these {cells} apart.",)
 
 
 def _seams(new: EffectBlock) -> tuple[str, ...]:

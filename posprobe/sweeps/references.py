@@ -24,6 +24,8 @@ from posprobe.reference import parse_reference
 REFERENCE = "reference"
 #: Longest file of references, in bytes.
 LONGEST_LIST = 2**30
+#: Bytes of a configuration in which its model is looked for.
+LONGEST_CONFIG = 2**20
 #: Files beside a training run's weights that have a checkpoint's suffix and are none.
 _NO_WEIGHTS = re.compile(r"^(training_args|optimizer|scheduler|scaler|rng_state|random_states)")
 #: How the names of revisions count steps.
@@ -210,11 +212,26 @@ def _checkpoints(folder: Path) -> Iterator[Path]:
             if name in WEIGHTS or (name.endswith(SUFFIXES) and not _NO_WEIGHTS.match(name))
         ]
         if not weights:
+            # Named alone it would be a failure that says why: it must not be passed over here.
+            if not folders and "config.json" in files and _states_model(Path(place)):
+                yield Path(place)
             continue
         if len(weights) == 1 or any(known in files for known in WEIGHTS):
             yield Path(place)
         else:
             yield from (Path(place, name) for name in weights)
+
+
+def _states_model(folder: Path) -> bool:
+    """Tell whether a configuration is that of a model, and not of a part such as a pooling."""
+    path = folder / "config.json"
+    try:
+        if not path.is_file():  # a pipe would wait for somebody to write to it
+            return False
+        with path.open("rb") as file:
+            return b'"model_type"' in file.read(LONGEST_CONFIG)
+    except OSError:
+        return False
 
 
 def _natural(path: Path) -> list[list[tuple[int, str]]]:

@@ -30,6 +30,7 @@ from posprobe.report.analysis import DRAWS, check_request
 from posprobe.report.captions import DIGITS
 from posprobe.report.files import expanded, there
 from posprobe.report.index import HEADLINE
+from posprobe.report.questions import QUESTIONS
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
 from posprobe.tables import PositionTable
@@ -237,7 +238,7 @@ def _labels(keys: Sequence[str]) -> list[str]:
         f"{name}.{number.key}": number.label
         for name, measurement in TABLE.items()
         for number in measurement.numbers
-    }
+    } | {f"answers.{question}": text for question, text in QUESTIONS.items()}
     return [known.get(key, key.removeprefix(OWN).replace("_", " ")) for key in keys]
 
 
@@ -246,25 +247,35 @@ def _lines(
 ) -> list[_Printed]:
     lines = []
     for row in found:
-        numbers = tuple((_text(row.get(key)), _ends(row, key, band)) for key in keys)
+        numbers = tuple((_text(key, row.get(key)), _ends(row, key, band)) for key in keys)
         lines.append(_Printed(_name(row), numbers))
         for other in beside:
             part = "sinusoid" if other == "sinusoid" else f"{other}.p50"
             ends = None if other == "sinusoid" else other
-            values = [(row.get(f"{key}.{part}"), _ends(row, key, ends)) for key in keys]
-            if any(value is not None for value, _ in values):
-                shown = tuple((_text(value) if value is not None else "", e) for value, e in values)
+            values = [(key, row.get(f"{key}.{part}"), _ends(row, key, ends)) for key in keys]
+            if any(value is not None for _, value, _ in values):
+                shown = tuple(
+                    (_text(key, value) if value is not None else "", e) for key, value, e in values
+                )
                 lines.append(_Printed(other, shown, beside=True))
     return lines
 
 
-def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else cell(value)
+def _text(key: str, value: Any) -> str:
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return cell(value) if key.startswith(OWN) else _figures(value)  # users' own stay as they are
+
+
+def _figures(value: Any) -> str:
+    """Format a number with all of its three figures, as those below and above it have them."""
+    full = isinstance(value, float) and 5e-4 <= abs(value) < 99.95
+    return cell(value, "#.3g" if full else ".3g")
 
 
 def _ends(row: Row, key: str, band: str | None) -> str:
     ends = [row.get(f"{key}.{band}.{part}") for part in ("p5", "p95")]
-    return "" if None in ends else " to ".join(map(cell, ends))
+    return "" if None in ends else " to ".join(map(_figures, ends))
 
 
 def _name(row: Row) -> str:
@@ -449,7 +460,7 @@ def _csv_cell(value: Any) -> Any:
     """Return a cell that a spreadsheet does not take for a formula."""
     if not isinstance(value, str | list):
         return value
-    text = plain(_text(value))
+    text = plain(" ".join(map(str, value)) if isinstance(value, list) else value)
     return f"'{text}" if re.match(r"[=+@]|-(?![\d.])", text) else text
 
 
