@@ -66,7 +66,7 @@ def _axis_codes(sheet: Sheet, results: Mapping[str, AxisCodes], _: Mapping[str, 
     ]
     wide = not sheet.narrow
     room = legend_height([""] * 4, sheet.width)
-    figure = sheet.figure((2.3 if wide else 4.6) * len(codes) + room)
+    figure = sheet.figure((2.3 if wide else 3.7) * len(codes) + room)
     parts = figure.subfigures(len(codes), 1, squeeze=False)[:, 0]
     for part, (name, axis, code) in zip(parts, codes, strict=True):
         named = f"{name}: " if len(results) > 1 else ""

@@ -79,11 +79,14 @@ def plot(ax: Axes, result: Shift) -> None:
             arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": MUTED, "shrinkA": 0},
         )  # fmt: skip
     ax.set(xlabel="real part", ylabel="imaginary part (labels: periods)", aspect="equal")
-    beyond = int((np.abs(every - slow) > 1.45 * limit).sum())
+    (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
+    within = (every.real >= left) & (every.real <= right)
+    within &= (every.imag >= bottom) & (every.imag <= top)
+    beyond = int((~within).sum())
     ax.set_title(
         f"skill {result.skill:.3g}, rank {result.rank}"
         + (", enlarged around 1" if slow else "")
-        + (f", {beyond} beyond the frame" if beyond else "")
+        + (f"\n{beyond} of the eigenvalues beyond the frame" if beyond else "")
     )
     ax.legend(loc="lower left", handletextpad=0.3, borderaxespad=0)
 

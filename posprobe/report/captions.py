@@ -31,10 +31,11 @@ def caption(*sentences: str) -> str:
 
 def provenance(names: Sequence[str], records: Sequence[PositionTable | Scheme]) -> str:
     """Say of each record what it is, which rows were kept, and where it was read."""
-    return " ".join(
-        f"{name}: {_what(record)}; {_whence(record.source)}."
-        for name, record in zip(names, records, strict=True)
-    )
+    told = []
+    for name, record in zip(names, records, strict=True):
+        whence = _whence(record.source)
+        told.append(f"{name}: {_what(record)}{f'; {whence}' if whence != name else ''}.")
+    return " ".join(told)
 
 
 def _what(record: PositionTable | Scheme) -> str:
