@@ -13,7 +13,9 @@ import posprobe as pp
 from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ask, settle
 from posprobe.analyses.grid_answers import ask_grid
+from posprobe.analyses.lines import constant_shares
 from posprobe.analyses.rotation_answers import closed_form
+from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import half_length
 from posprobe.analyses.toeplitz import toeplitz_inverse
 from posprobe.analyses.views import view
@@ -277,6 +279,19 @@ def test_a_rotation_whose_period_swings_is_not_said_to_have_a_constant_one(swing
     assert ("of about" in found.sentence) == bool(swing)
     assert ("a wave of constant period and size holds" in found.sentence) == bool(swing)
     assert (line["constant_share"] < line["share"] / 2) == bool(swing)
+
+
+def test_waves_of_constant_period_are_told_from_neighbours_and_from_every_second_row() -> None:
+    t = np.arange(400)
+    values, lines, powers = np.zeros((400, 16)), [], (9.0, 1.0, 1.0)
+    for turns, power in zip((40.0, 41.25, 199.25), powers, strict=True):
+        angle = 2 * np.pi * turns * t / 400
+        plane = np.linalg.qr(gaussian(16, 2, seed=int(turns)))[0]
+        values += np.sqrt(power) * np.stack([np.cos(angle), np.sin(angle)], axis=1) @ plane.T
+        period = 400 / turns
+        lines.append(Rotation(period, power / 11, 1.0, 1.0, period, period, 5.0, 0.01))
+    found = constant_shares(values - values.mean(axis=0), lines)
+    np.testing.assert_allclose(found, np.array(powers) / 11, atol=0.01)
 
 
 def test_the_inverse_of_a_kernel_is_its_inverse() -> None:

@@ -9,6 +9,7 @@ in each band of frequencies. Lines at whole numbers of turns are found like any 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -172,15 +173,19 @@ def constant_shares(points: Floats, rotations: Sequence[Rotation]) -> list[float
     n = len(points)
     spectrum = np.fft.rfft(points.astype(np.float32), FINE * n, axis=0)
     power = np.square(np.abs(spectrum)).sum(axis=1)
+    every = [n / rotation.period for rotation in rotations]
     cycles = []
-    for rotation in rotations:
-        turns, first, last = (
-            n / period for period in (rotation.period, rotation.first_period, rotation.last_period)
-        )
-        reach = max(1.0, NEAR * turns, abs(first - turns), abs(last - turns))
-        low, high = (round(FINE * (turns + side * reach)) for side in (-1, 1))
-        low = max(low, FINE // 2)
-        cycles.append((low + int(np.argmax(power[low : high + 1]))) / FINE)
+    for turns, rotation in zip(every, rotations, strict=True):
+        ends = n / rotation.first_period, n / rotation.last_period
+        reach = max(1.0, NEAR * turns, *(abs(end - turns) for end in ends))
+        # No further than half-way to another rotation, and to what is no wave: at every second
+        # row a sine is 0.
+        low, high = max(turns - reach, 0.5), min(turns + reach, n / 2 - 0.5)
+        low = max([low, *((turns + other) / 2 for other in every if other < turns)])
+        high = min([high, *((turns + other) / 2 for other in every if other > turns)])
+        first = math.ceil(FINE * low)
+        tried = np.arange(first, max(math.floor(FINE * high), first) + 1)
+        cycles.append(tried[int(np.argmax(power[tried]))] / FINE)
     order = np.argsort([-rotation.share for rotation in rotations], kind="stable")
     angle = 2 * np.pi * np.outer(np.arange(n) / n, np.array(cycles)[order])
     waves = np.stack([np.cos(angle), np.sin(angle)], axis=2).reshape(n, -1)
