@@ -208,7 +208,7 @@ def test_two_tables_of_an_unknown_architecture_are_told_apart() -> None:
                 assert table.values.tobytes() == alone.tobytes()
                 assert table.family is None
             size = " x ".join(map(str, alone.shape))
-            assert f"{path}#{part}  ({tensor}, {size}, F32)" in str(caught.value)
+            assert f"{path}#{part} ({tensor}, {size}, F32)" in str(caught.value)
 
 
 @pytest.mark.registry
