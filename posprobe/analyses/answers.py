@@ -194,9 +194,7 @@ def smooth(shared: View) -> Answer:
     p = rank(score[0], score[1:])
     stride = STRIDES[int(np.argmax(cosines[:, 0]))]
     # The walks have the leading directions alone: what is told is of all.
-    difference = shared.points[stride:] - shared.points[:-stride]
-    size = float(np.square(difference).sum())
-    cosine = float(np.vdot(difference[stride:], difference[:-stride]) / size) if size > 0 else 0.0
+    cosine = _mean_cosine(shared.points[stride:] - shared.points[:-stride], stride)
     length = half_length(shared.points)
     answer = verdict_of(p, enough=n >= 16)
     value: dict[str, float] = {"length": length, "cosine": cosine, "stride": stride}
@@ -220,6 +218,15 @@ def smooth(shared: View) -> Answer:
         "cannot tell": f"Cannot be told from {n} rows: {told}.",
     }[answer]
     return Answer("smooth", answer, sentence, value, 0.0, p, cosine, keys)
+
+
+def _mean_cosine(rows: Floats, stride: int) -> float:
+    """Return the mean cosine of rows so many places apart; 0 where none has a direction."""
+    sizes = np.linalg.norm(rows, axis=1)
+    sizes = sizes[stride:] * sizes[:-stride]
+    there = sizes > 0
+    inner = np.einsum("ij,ij->i", rows[stride:], rows[:-stride])
+    return float((inner[there] / sizes[there]).mean()) if there.any() else 0.0
 
 
 def _straight(shared: View, *, noise: bool) -> tuple[float, float]:
