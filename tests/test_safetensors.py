@@ -174,3 +174,13 @@ def test_a_file_of_pytorch_under_this_name_is_called_what_it_is(tmp_path: Path) 
     torch.save({"wpe.weight": torch.zeros(4, 2)}, tmp_path / "model.safetensors")
     with pytest.raises(InvalidCheckpoint, match=r"begins as a ZIP archive.*Rename it"):
         open_local(tmp_path / "model.safetensors")
+
+
+def test_a_header_whose_length_begins_as_an_archive_does_is_read(tmp_path: Path) -> None:
+    path, values = tmp_path / "model.safetensors", np.eye(4, dtype=np.float32)
+    for note in range(19_000, 19_280):  # its length is written before it: 19,280 is PK in bytes
+        safetensors.numpy.save_file({"wpe.weight": values}, path, {"note": "x" * note})
+        if path.read_bytes().startswith(b"PK"):
+            break
+    assert path.read_bytes().startswith(b"PK")
+    np.testing.assert_array_equal(load(str(path)).values, values)

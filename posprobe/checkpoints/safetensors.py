@@ -19,6 +19,8 @@ from typing import Any, BinaryIO
 from posprobe.checkpoints.base import FLOATS, Checkpoint, TensorInfo
 from posprobe.errors import InvalidCheckpoint
 
+#: How a ZIP archive begins. Its first two bytes are also those of a header of 19,280 bytes.
+ZIP = b"PK\x03\x04"
 #: The safetensors package refuses longer headers as well.
 MAX_HEADER = 100_000_000
 #: Sizes are counted in unsigned 64-bit integers, and mappings nested no deeper.
@@ -73,12 +75,12 @@ def parse_header(
         )
     begun = bytes(read(0, 8))
     length = int.from_bytes(begun, "little")
-    if begun.startswith(b"PK"):
-        raise InvalidCheckpoint(
-            f"{file}: it is no safetensors file but begins as a ZIP archive, as PyTorch's files "
-            "do. Rename it to what it is: .bin or .pt, .npz or .keras."
-        )
     if length > min(size - 8, MAX_HEADER):
+        if begun.startswith(ZIP):
+            raise InvalidCheckpoint(
+                f"{file}: it is no safetensors file but begins as a ZIP archive, as PyTorch's "
+                "files do. Rename it to what it is: .bin or .pt, .npz or .keras."
+            )
         raise InvalidCheckpoint(
             f"{file}: the header claims {length} bytes in a file of {size}. It is truncated or no "
             "safetensors file: download it again."
