@@ -44,16 +44,8 @@ def low_dimensional(shared: View) -> Answer:
             keys=keys,
         )
     unit_rows = units(shared.points)
-    spread, expected = _participation(unit_rows), _expected(fit_kernel(unit_rows), n, d)
-    ninety = _directions(shared)
-    are = "1 direction holds" if ninety == 1 else f"{ninety} directions hold"
-    told = (
-        f"{are} nine tenths of the variance; with all rows given the same length, the effective "
-        f"number of directions (participation ratio) is {spread:.3g}, that of independent columns "
-        f"as smooth {expected:.3g}"
-    )
-    most = min(n - 1, d)
-    value = {"directions": ninety, "participation_ratio": spread, "columns": most}
+    spread, expected = participation(unit_rows), _expected(fit_kernel(unit_rows), n, d)
+    told, value = told_directions(shared, spread, expected, "rows")
     if half_length(shared.points) > n / STRETCHES:
         # Few independent stretches: any slow curve has few directions.
         text = f"Cannot be told from {n} rows that change so slowly: {told}."
@@ -69,13 +61,37 @@ def low_dimensional(shared: View) -> Answer:
     return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
 
 
+def told_directions(
+    shared: View, spread: float, expected: float, rows: str
+) -> tuple[str, dict[str, float]]:
+    """Say how many directions a table has, as a part of a sentence; and the numbers in it.
+
+    Parameters
+    ----------
+    shared
+        The table.
+    spread, expected
+        `participation` of its rows (or patches: ``rows``) of equal length, and of the null.
+    """
+    n, d = shared.points.shape
+    count = _directions(shared)
+    are = "1 direction holds" if count == 1 else f"{count} directions hold"
+    told = (
+        f"{are} nine tenths of the variance; with all {rows} given the same length, the effective "
+        f"number of directions (participation ratio) is {spread:.3g}, that of independent columns "
+        f"as smooth {expected:.3g}"
+    )
+    value = {"directions": count, "participation_ratio": spread, "columns": min(n - 1, d)}
+    return told, value
+
+
 def _fewer(shared: View) -> tuple[float, float]:
     """Return the rank among the nulls of how few directions rows take, and the ratio to them."""
     d = shared.points.shape[1]
     thinned = units(_thinned(shared.points))
     rows, columns = len(thinned), min(d, DRAWN_ROWS)
     kernel = fit_kernel(thinned)
-    found = _participation(thinned) / _expected(kernel, rows, d)
+    found = participation(thinned) / _expected(kernel, rows, d)
     distance = (np.arange(rows) - np.arange(rows)[:, None]).ravel() + rows - 1
     rng = shared.rng(3)
     factor = root(toeplitz(kernel.by_offset(rows)))
@@ -125,7 +141,8 @@ def _small_gram(points: Floats) -> Floats:
     return points @ points.T if len(points) <= points.shape[1] else points.T @ points
 
 
-def _participation(points: Floats) -> float:
+def participation(points: Floats) -> float:
+    """Return the participation ratio of centred points ``[n, d]``."""
     return _spread(_small_gram(points))
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.answer import OPEN, Answer, Verdict, rank, too_few, verdict_of
 from posprobe.analyses.closeness import Floats
+from posprobe.analyses.directions_answer import participation, told_directions
 from posprobe.analyses.stationary import (
     fit_grid_kernel,
     fit_kernel,
@@ -326,37 +327,18 @@ def low_dimensional(shared: View, shape: tuple[int, int], keys: tuple[str, ...])
     unit = units(shared.points)  # so that no few long rows decide
     unit = unit - unit.mean(axis=0)
     field = fit_field(unit, shape)
-    spread = _participation(unit)[0]
-    variances = np.cumsum(np.linalg.eigvalsh(_participation(shared.points)[1])[::-1])
-    held = int(np.searchsorted(variances, 0.9 * variances[-1] * (1 - 1e-6)) + 1)
-    drawn = np.array([_participation(field.draw(rng, count))[0] for _ in range(WIDE_DRAWS)])
+    spread = participation(unit)
+    fields = (field.draw(rng, count) for _ in range(WIDE_DRAWS))
+    drawn = np.array([participation(points - points.mean(axis=0)) for points in fields])
     expected = float(np.median(drawn))
     p = rank(-spread, -drawn)
     answer = verdict_of(p if spread <= FEWER * expected else 1.0, enough=min(shape) >= LONG_SIDE)
-    are = "1 direction holds" if held == 1 else f"{held} directions hold"
-    told = (
-        f"{are} nine tenths of the variance; with all patches given the same length, the effective "
-        f"number of directions (participation ratio) is {spread:.3g}, that of independent columns "
-        f"as smooth {expected:.3g}"
-    )
+    told, value = told_directions(shared, spread, expected, "patches")
     sentence = {
         "yes": f"Yes: {told}, so they are unusually few.",
         "no": f"No{', hardly' if p <= OPEN else ''} fewer directions than its smoothness gives: "
         f"{told}.",
         "cannot tell": f"Cannot be told from {height} x {width} patches: {told}.",
     }[answer]
-    most = min(height * width - 1, d)
-    value = {"directions": held, "participation_ratio": spread, "columns": most}
     ratio = spread / expected
     return Answer("low_dimensional", answer, sentence, value, expected, p, ratio, keys)
-
-
-def _participation(
-    points: NDArray[np.floating[Any]],
-) -> tuple[float, NDArray[np.floating[Any]]]:
-    """Return the participation ratio, and the smaller of the two Gram matrices."""
-    points = points - points.mean(axis=0)
-    gram = points.T @ points if points.shape[1] <= len(points) else points @ points.T
-    whole = float(np.trace(gram))
-    ratio = whole**2 / max(float(np.square(gram).sum()), np.finfo(np.float64).tiny)
-    return ratio, gram

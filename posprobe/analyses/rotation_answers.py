@@ -163,7 +163,7 @@ def _drifting(found: Sequence[Rotation]) -> str:
     return f"; from the first third of the table to the last, {listed(said)}"
 
 
-def is_steady(value: Sequence[Mapping[str, Any]]) -> bool:
+def _is_steady(value: Sequence[Mapping[str, Any]]) -> bool:
     """Tell whether waves of constant period and size hold nearly all that rotations hold."""
     held, constant = (sum(each[key] for each in value) for key in ("share", "constant_share"))
     return bool(constant >= STEADY * held)
@@ -171,7 +171,7 @@ def is_steady(value: Sequence[Mapping[str, Any]]) -> bool:
 
 def _changing(value: Sequence[Mapping[str, Any]], drifting: str) -> str:
     """Say after what drifts what waves of constant period and size would hold, where it is less."""
-    if is_steady(value):
+    if _is_steady(value):
         return drifting
     it, waves = "they change", "waves of constant period and size hold"
     if len(value) == 1:
@@ -218,7 +218,7 @@ def told_periods(value: Sequence[Mapping[str, Any]]) -> str:
     """Name the periods of rotations, about what they are where they change."""
     noun = "a period" if len(value) == 1 else "periods"
     periods = listed([show(each["period"]) for each in value])
-    return f"{noun} of {'' if is_steady(value) else 'about '}{periods} positions"
+    return f"{noun} of {'' if _is_steady(value) else 'about '}{periods} positions"
 
 
 def ladder(shared: View, known: Answer | None = None) -> Answer:

@@ -188,11 +188,11 @@ def inspect(
         checkpoint = open_reference(parsed, revision=revision, offline=offline)
         found, form = find_encodings(checkpoint), checkpoint.format or None
         if parsed.table:
-            every, found = found, called(checkpoint, found, parsed.table)
+            found = called(checkpoint, found, parsed.table)
             if not found and parsed.table not in checkpoint.models:
                 raise UnknownReference(
-                    f"{reference}: it has no encoding called {parsed.table!r}. "
-                    + _listing(every, parsed.source)
+                    f"{reference}: it has no encoding called {parsed.table!r}. `posprobe inspect "
+                    f"{parsed.source}` lists those that it has."
                 )
     return [_record(encoding) | {"format": form} for encoding in found]
 

@@ -65,7 +65,7 @@ def without_order(bounded: Answer, order: Answer) -> Answer:
             return bounded
         text = (
             "Yes, whether or not their order matters: inner products at one distance vary no more "
-            "than in random tables of which that is true."
+            "than in draws of a stationary process."
         )
         return replace(bounded, sentence=text)
     if bounded.answer == "yes":

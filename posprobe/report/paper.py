@@ -182,8 +182,8 @@ def check_kind(kind: str) -> None:
     """
     if kind not in kinds():
         raise UsageError(
-            f"no figure is called {kind!r}. There are {', '.join(kinds())}, and series for the "
-            "folder of a sweep."
+            f"no figure is called {kind!r}. There are {', '.join(kinds())}; `posprobe figure "
+            "series` draws a training run out of a sweep."
         )
 
 

@@ -17,8 +17,6 @@ KEPT, LOST = 0.9, 0.5
 #: Factor within which a period is kept, or has grown with the table.
 ALIKE = 1.1
 _PARTLY = " only as far as rows keep their places"
-
-
 #: What is said of a table that tells no positions apart, at any size.
 EQUAL = "No row differs from the mean row, before and after: no model can tell positions by them."
 
@@ -42,7 +40,7 @@ def sentences(
     if old == layout:
         return ("The table has that size already: nothing changes.", *_against(new, layout))
     cells = "patches" if isinstance(layout, Grid) else "positions"
-    if new["same_place"] is None and new["same_position"] is None:
+    if before["copies"] == old.size - 1 and new["copies"] == layout.size - 1:
         return (EQUAL, *_against(new, layout))
     return (
         _stretched(new, layout) if stretched else _continued(old, layout),

@@ -314,8 +314,7 @@ def _judged(relation: Relation, distance: float, chance: float, rows: int, where
         said = f"{told}; with columns turned at random it is as small with a chance below 1e-9."
         if distance > FAR:
             said += " So far apart, they may have their start in common and no more."
-        else:
-            said += " Which of them came first it does not tell."
+        said += " A distance does not tell which of them came first."
         return Likeness(relation, distance, rows, chance, said)
     said = f"{told}, which columns turned at random make as small with a chance of {chance:.2g}."
     return Likeness("unrelated", distance, rows, chance, said)

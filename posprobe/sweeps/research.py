@@ -247,7 +247,7 @@ def _lines(
 ) -> list[_Printed]:
     lines = []
     for row in found:
-        numbers = tuple((_text(key, row.get(key)), _ends(row, key, band)) for key in keys)
+        numbers = tuple((_number(key, row.get(key)), _ends(row, key, band)) for key in keys)
         lines.append(_Printed(_name(row), numbers))
         for other in beside:
             part = "sinusoid" if other == "sinusoid" else f"{other}.p50"
@@ -255,27 +255,30 @@ def _lines(
             values = [(key, row.get(f"{key}.{part}"), _ends(row, key, ends)) for key in keys]
             if any(value is not None for _, value, _ in values):
                 shown = tuple(
-                    (_text(key, value) if value is not None else "", e) for key, value, e in values
+                    (_number(key, value) if value is not None else "", e)
+                    for key, value, e in values
                 )
                 lines.append(_Printed(other, shown, beside=True))
     return lines
 
 
-def _text(key: str, value: Any) -> str:
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return cell(value) if key.startswith(OWN) else _figures(value)  # users' own stay as they are
+def _text(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else cell(value)
 
 
-def _figures(value: Any) -> str:
+def _number(key: str, value: Any) -> str:
+    # Users' own numbers stay as they are.
+    return _figures(value) if isinstance(value, float) and not key.startswith(OWN) else _text(value)
+
+
+def _figures(value: float) -> str:
     """Format a number with all of its three figures, as those below and above it have them."""
-    full = isinstance(value, float) and 5e-4 <= abs(value) < 99.95
-    return cell(value, "#.3g" if full else ".3g")
+    return cell(value, "#.3g" if 5e-4 <= abs(value) < 99.95 else ".3g")
 
 
 def _ends(row: Row, key: str, band: str | None) -> str:
     ends = [row.get(f"{key}.{band}.{part}") for part in ("p5", "p95")]
-    return "" if None in ends else " to ".join(map(_figures, ends))
+    return "" if None in ends else " to ".join(_number(key, end) for end in ends)
 
 
 def _name(row: Row) -> str:
@@ -460,7 +463,7 @@ def _csv_cell(value: Any) -> Any:
     """Return a cell that a spreadsheet does not take for a formula."""
     if not isinstance(value, str | list):
         return value
-    text = plain(" ".join(map(str, value)) if isinstance(value, list) else value)
+    text = plain(_text(value))
     return f"'{text}" if re.match(r"[=+@]|-(?![\d.])", text) else text
 
 
