@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,6 @@ from made_models import (
     WORDS,
     bert,
     gpt2,
-    hooks_of,
     in_batches,
     minilm,
     pixels,
@@ -33,7 +30,6 @@ import posprobe as pp
 from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.errors import (
-    InvalidTable,
     UsageError,
 )
 from posprobe.families.weights import load_heads
@@ -336,107 +332,6 @@ def test_memory_does_not_grow_with_the_number_of_contexts() -> None:
     assert len(sizes) == 1
 
 
-class _Memory:
-    """A device on which no more than some contexts fit, as PyTorch reports it."""
-
-    def __init__(self, model: Any, most: int) -> None:
-        self.seen: list[int] = []
-        self.most = most
-        self.hook = model.wte.register_forward_pre_hook(self.look)
-
-    def look(self, _: object, given: tuple[torch.Tensor, ...]) -> None:
-        self.seen.append(len(given[0]))
-        if len(given[0]) > self.most:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-
-
-def test_a_batch_that_does_not_fit_is_halved_and_nothing_is_counted_twice() -> None:
-    model, contexts = gpt2().base_model.double(), tokens(20)
-    expected = decompose(model, [contexts])
-    memory = _Memory(model, 3)
-    found = decompose(model, [contexts[:13], contexts[13:]])
-    memory.hook.remove()
-    # Two runs on one context find where hidden states appear.
-    assert memory.seen == [1, 1, 13, 6, 3, 3, 3, 3, 1, 3, 3, 1]
-    assert found.contexts == 20
-    for number, layer in expected.layers.items():
-        np.testing.assert_allclose(found.layers[number].pos, layer.pos, atol=1e-12)
-
-
-def test_a_context_that_does_not_fit_alone_is_one_clear_error() -> None:
-    model = gpt2().base_model
-    memory = _Memory(model, 0)
-    with pytest.raises(UsageError, match="single context"):
-        decompose(model, [tokens(4)])
-    memory.hook.remove()
-
-
-@pytest.mark.parametrize("build", [timm_vit, vit])
-def test_hooks_are_gone_after_a_run_and_after_an_error(build: Any) -> None:
-    model = build()
-    decompose(model, [pixels(2)])
-    before = hooks_of(model)
-    last = [m for m in model.modules() if isinstance(m, torch.nn.Linear)][-1]
-    handle = last.register_forward_pre_hook(_fail)
-    with pytest.raises(UsageError, match=r"its own code fails \(ArithmeticError: "):
-        decompose(model, [pixels(2)])
-    handle.remove()
-    assert hooks_of(model) == before
-    decompose(model, [pixels(2)])
-
-
-def _fail(*_: object) -> None:
-    raise ArithmeticError
-
-
-def test_ctrl_c_keeps_what_was_added_up_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    model, contexts = gpt2().double(), tokens(12)
-
-    def interrupted() -> Iterator[NDArray[Any]]:
-        yield contexts[:4]
-        yield contexts[4:8]
-        raise KeyboardInterrupt
-
-    with caplog.at_level(logging.WARNING, "posprobe"):
-        found = decompose(model, interrupted())
-    assert found.contexts == 8
-    assert "interrupted" in found.notes[0]
-    assert "8 contexts" in found.notes[0]
-    assert "8 contexts" in caplog.text
-    whole = decompose(model, [contexts[:8]])
-    np.testing.assert_allclose(found.layers[2].pos, whole.layers[2].pos, atol=1e-12)
-    assert whole.notes == ()
-
-
-def test_ctrl_c_before_the_first_context_is_an_interruption() -> None:
-    contexts = [tokens(2)]
-
-    def interrupted() -> Iterator[NDArray[Any]]:
-        if contexts:
-            raise KeyboardInterrupt
-        yield contexts[0]
-
-    with pytest.raises(KeyboardInterrupt):
-        decompose(gpt2(), interrupted())
-
-
-def test_ctrl_c_inside_a_layer_leaves_all_layers_with_the_same_contexts() -> None:
-    model, contexts = bert().double(), tokens(8)
-    calls = iter(range(100))
-
-    def stop(*_: object) -> None:
-        if next(calls) == 4:  # the first two find where states appear
-            raise KeyboardInterrupt
-
-    handle = model.encoder.layer[1].register_forward_hook(stop)
-    found = decompose(model, in_batches(contexts, 2))
-    handle.remove()
-    whole = decompose(model, [contexts[:4]])
-    assert found.contexts == 4
-    for number, layer in whole.layers.items():
-        np.testing.assert_allclose(found.layers[number].pos, layer.pos, atol=1e-12)
-
-
 def test_dropout_is_off_and_the_mode_of_the_model_is_left_as_it_was() -> None:
     model = bert(hidden_dropout_prob=0.5)
     still = decompose(model, [tokens(3)])
@@ -478,60 +373,6 @@ def test_numbers_that_are_not_defined_are_none_with_a_reason() -> None:
     assert np.isnan(
         mean_decomposition({0: moments(np.ones((1, 4, 5)))}, layout=Sequence(4)).layers[0].error
     ).all()
-
-
-@pytest.mark.parametrize(
-    ("batches", "options", "message"),
-    [
-        ([], {}, "no contexts"),
-        ([np.zeros((2, 5))], {}, "integer token ids"),
-        ([np.zeros((0, 5), int)], {}, "at least one"),
-        ([np.full((2, 5), VOCABULARY)], {}, "tokenizer of another model"),
-        ([np.zeros((2, LENGTH + 1), int)], {}, "longer than the 9 positions"),
-        ([np.zeros((2, 5), int), np.zeros((2, 6), int)], {}, "as long as each other"),
-        ([np.zeros((2, 5), int)], {"positions": slice(5, 9)}, "nothing is left"),
-        ([np.zeros((2, 5), int)], {"layers": [3]}, "choose some of 0 to 2"),
-        ([np.zeros((2, 5), int)], {"layers": []}, "choose some of 0 to 2"),
-        ([np.zeros((2, 3, 14, 21))], {}, "does not take such input"),
-    ],
-)
-def test_contexts_that_cannot_be_run_are_one_clear_error(
-    batches: list[NDArray[Any]], options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        decompose(gpt2(), batches, **options)
-
-
-def test_models_without_hidden_states_are_one_clear_error() -> None:
-    with pytest.raises(UsageError, match="no model of transformers"):
-        decompose(torch.nn.Linear(4, 4), [tokens(2)])
-    config = transformers.T5Config(
-        vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2
-    )
-    with pytest.raises(UsageError, match="get_encoder"):
-        decompose(transformers.T5Model(config), [tokens(2)])
-    found = decompose(transformers.T5Model(config).get_encoder(), [tokens(2)])
-    assert list(found.layers) == [0, 1]
-
-
-def test_a_model_whose_own_code_fails_is_one_clear_error() -> None:
-    # transformers builds this Falcon, and cannot run it.
-    config = transformers.FalconConfig(
-        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        new_decoder_architecture=True, parallel_attn=False,
-    )  # fmt: skip
-    model = transformers.FalconModel(config)
-    with pytest.raises(AttributeError):
-        model(torch.zeros(1, 4, dtype=torch.int64))
-    with pytest.raises(UsageError, match=r"FalconModel: its own code fails \(AttributeError: "):
-        decompose(model, [tokens(2)])
-
-
-def test_states_that_overflow_are_one_clear_error() -> None:
-    model = gpt2()
-    model.transformer.wpe.weight.data[3] = np.inf
-    with pytest.raises(InvalidTable, match="overflowed"):
-        decompose(model, [tokens(2)])
 
 
 @pytest.fixture(scope="module")
