@@ -340,15 +340,24 @@ def _title(reference: Reference, encoding: Encoding) -> str:
 
 
 def _also(found: tuple[Encoding, ...], source: str) -> tuple[str, ...]:
-    """Say what else a checkpoint does about position, by scheme."""
+    """Say what else a checkpoint does about position, by scheme, and what could not be read."""
     others: dict[str, list[str]] = {}
+    unread = {}
     for encoding in found:
         if encoding.rule is None and not encoding.problem:
             others.setdefault(encoding.scheme, []).append(encoding.name)
-    return tuple(
-        f"the checkpoint has {scheme} positions too: `posprobe analyze {source}#{names[0]}`"
-        + (f" (and {len(names) - 1} more, which `posprobe inspect` lists)" if names[1:] else "")
-        for scheme, names in others.items()
+        elif encoding.rule is None:
+            unread[encoding.scheme] = encoding.problem
+    return (
+        *(
+            f"the checkpoint has {scheme} positions too: `posprobe analyze {source}#{names[0]}`"
+            + (f" (and {len(names) - 1} more, which `posprobe inspect` lists)" if names[1:] else "")
+            for scheme, names in others.items()
+        ),
+        *(
+            f"the checkpoint has {scheme} positions too, which could not be read: {problem}"
+            for scheme, problem in unread.items()
+        ),
     )
 
 
