@@ -207,7 +207,11 @@ class RotaryBlock(SchemeBlock):
     head_dim: Natural
     rotated: Count
     base: float
-    axes: Literal[1, 2]
+    axes: Literal[1, 2, 3]
+    step: NotRequired[Annotated[float, "Of the coordinate that turns the pairs, per position."]]
+    window: NotRequired[
+        Annotated[Natural | None, "Positions that a query sees where these layers see fewer."]
+    ]
     interleaved: bool
     rule: str
     scaling: dict[str, Any]

@@ -7,7 +7,7 @@ positions that the scheme induces, so that any scheme can stand beside any other
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from posprobe.attention import look_up
 from posprobe.drawable import Drawable
-from posprobe.encodings.rotary import rotary_frequencies, rotary_kernel
+from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
@@ -26,6 +26,8 @@ from posprobe.sources import Source
 #: distance zero, where a distance has a vector that meets the query.
 Quantity: TypeAlias = Literal["bias", "cosine"]
 
+#: Keys of a rotary rule that state the ladder itself and stretch nothing.
+_UNSCALED = ("rope_theta", "partial_rotary_factor")
 #: Largest kernel that is formed, in rows: 4096 rows take 128 MiB per head.
 MAX_KERNEL = 4096
 
@@ -167,6 +169,11 @@ class Rotary(Drawable):
     axes
         1, or 2 for patches: a grid's rows turn one half of the pairs, its columns the other; or 3
         for video.
+    step
+        What one position adds to the coordinate that turns the pairs: 1, or for coordinates that
+        run from -1 to 1 over an image, what a patch is of it (DINOv3).
+    window
+        Positions that a query sees, itself included, where these layers see fewer than all.
     interleaved
         Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
     notes
@@ -198,6 +205,8 @@ class Rotary(Drawable):
     max_positions: int | None = None
     training_length: int | None = None
     axes: int = 1
+    step: float = 1.0
+    window: int | None = None
     interleaved: bool = False
     family: str | None = None
     notes: tuple[str, ...] = ()
@@ -218,8 +227,14 @@ class Rotary(Drawable):
         """Numbers of a head that are rotated along all axes."""
         return 2 * self.axes * len(self.frequencies())
 
+    def seen(self, length: int | None) -> int | None:
+        """Return how many positions of a text of ``length`` a query sees; None for unknown."""
+        return min(filter(None, (self.window, length)), default=None)
+
     def frequencies(self, length: int | None = None) -> NDArray[np.float64]:
         """Return the angle per position of each pair, ``[pairs]`` in radians, fastest first.
+
+        Pairs that stand still at every position are none of them: nothing rotates them.
 
         Parameters
         ----------
@@ -232,8 +247,16 @@ class Rotary(Drawable):
         """Return the factor on cosines and sines that some rules add (YaRN, LongRoPE)."""
         return self._ladder(length)[1]
 
+    def unscaled(self) -> NDArray[np.float64]:
+        """Return the frequencies before any rule stretched them, ``[pairs]``."""
+        # The rule of Gemma 4 says which pairs turn; its factor alone stretches them.
+        kept = {key: value for key, value in self.scaling.items() if key in _UNSCALED}
+        if self.rule == "proportional":
+            kept["rope_type"] = self.rule
+        return replace(self, scaling=kept).frequencies()
+
     def _ladder(self, length: int | None) -> tuple[NDArray[np.float64], float]:
-        return rotary_frequencies(
+        omega, factor = rotary_frequencies(
             self.head_dim // self.axes // 2 * 2 if self.axes > 1 else self.head_dim,
             base=self.base,
             partial=self.partial,
@@ -241,6 +264,10 @@ class Rotary(Drawable):
             max_positions=self.max_positions,
             length=length,
         )
+        omega = omega[omega > 0]
+        if not omega.size:
+            raise UsageError(f"{self.name}: a share of {self.partial} of the head rotates no pair.")
+        return self.step * omega, factor
 
     def curves(self, n: int) -> NDArray[np.float64]:
         """Return the mean rotation by offset, ``[1, 2 n - 1]``, for a sequence of ``n`` positions.
@@ -254,7 +281,7 @@ class Rotary(Drawable):
             If ``n`` is not positive.
         """
         _check(self.name, n)
-        half = (rotary_kernel(self.frequencies(n), np.arange(n)) + self.axes - 1) / self.axes
+        half = rotary_kernel(along_axis(self.frequencies(n), self.axes), np.arange(n))
         return np.concatenate([half[:0:-1], half])[None]
 
     def kernel(self, n: int) -> NDArray[np.float64]:
@@ -372,6 +399,8 @@ def facts(record: Scheme) -> dict[str, Any]:
                 "rotated": record.rotated,
                 "base": record.base,
                 "axes": record.axes,
+                "step": record.step,
+                "window": record.window,
                 "interleaved": record.interleaved,
                 "rule": record.rule,
                 "scaling": dict(record.scaling),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from importlib.resources import files
 from typing import Any
 
@@ -66,6 +67,53 @@ def test_a_rule_for_longer_contexts_is_named() -> None:
     assert plain["rotary_stretched"]["answer"] == "no"
     assert longer["rotary_stretched"]["answer"] == "yes"
     assert "linear" in longer["rotary_stretched"]["sentence"]
+
+
+def test_a_rule_that_changes_nothing_at_the_stated_length_does_not_stretch() -> None:
+    """NTK-aware scaling begins beyond the length that the configuration states."""
+    record = rotary(scaling={"rope_type": "dynamic", "factor": 4.0}, training_length=4096)
+    _, answers = told(record)
+    assert answers["rotary_stretched"]["answer"] == "no"
+    assert "dynamic changes no wavelength up to 4,096" in answers["rotary_stretched"]["sentence"]
+    longer = analyze_schemes(record, length=8192).to_dict()
+    answer = next(a for a in longer["verdict"]["answers"] if a["question"] == "rotary_stretched")
+    assert answer["answer"] == "yes"
+    assert "for 8,192 positions, for more than the 4,096 of training" in answer["sentence"]
+    block = longer["schemes"][0]["rotation"]
+    slowest = 2 * np.pi * 10_000.0 ** (15 / 16)
+    # It slows the slowest pair by as much as the text is longer, times the factor, less the rest.
+    assert block["longest_wavelength"] == pytest.approx((4 * 2 - 3) * slowest)
+    assert block["rescaled"]
+
+
+def test_rules_that_change_and_do_not_are_told_apart() -> None:
+    still = rotary("still", scaling={"rope_type": "linear", "factor": 1.0})
+    slowed = rotary("slowed", scaling={"rope_type": "linear", "factor": 8.0})
+    _, answers = told(still, slowed)
+    sentence = answers["rotary_stretched"]["sentence"]
+    assert answers["rotary_stretched"]["answer"] == "yes"
+    assert "slowed: the rule linear" in sentence
+    assert "still" not in sentence
+
+
+def test_what_was_not_looked_at_is_not_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ladder of one slow pair falls below 0 after a quarter of a turn, if one looks so far."""
+    quarter = 10_000
+    scaling = {"rope_type": "linear", "factor": 2 * quarter / np.pi}
+    module = import_module("posprobe.analyses.rotation")
+    for searched, length, answer in ((8000, 6000, "yes"), (8000, 9000, "cannot tell")):
+        monkeypatch.setattr(module, "SEARCH", searched)
+        record = Rotary(2, "one", source(), max_positions=length, scaling=scaling)
+        summary, answers = told(record)
+        sentence = answers["rotary_positive"]["sentence"]
+        assert answers["rotary_positive"]["answer"] == answer
+        for text in (summary, sentence):
+            assert f"does not fall below 0 within {searched:,} positions" in text
+            assert "never" not in text
+    summary, _ = told(Rotary(2, "one", source(), scaling=scaling))
+    assert "does not fall below 0 within 8,000 positions" in summary
+    monkeypatch.setattr(module, "SEARCH", 2 * quarter)
+    assert f"at distance {quarter + 1:,}" in told(record)[0]
 
 
 def test_attention_under_a_slope_halves_where_the_softmax_says() -> None:

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.result import Result
-from posprobe.encodings.rotary import first_negative, rotary_bound, rotary_kernel, wavelengths
+from posprobe.encodings.rotary import (
+    along_axis,
+    first_negative,
+    rotary_bound,
+    rotary_kernel,
+    wavelengths,
+)
 from posprobe.errors import InvalidTable
 from posprobe.schema import Natural, Reasons, Share
 
 #: Distances beyond which the first negative kernel value is not looked for.
 SEARCH = 2**20
+#: Wavelengths that differ by a smaller share are the same.
+SAME = 1e-9
 #: Points of the decay curves, spread evenly on a logarithmic axis.
 POINTS = 512
 
@@ -25,8 +33,12 @@ class RotationBlock(TypedDict):
     pairs: Natural
     shortest_wavelength: float | None
     longest_wavelength: Annotated[float | None, "Null where a pair does not turn."]
-    training: Annotated[Natural | None, "Positions that the model was trained with."]
-    target: Annotated[Natural | None, "Positions that it promises."]
+    training: Annotated[
+        Natural | None, "Positions that a query saw in training, the window where there is one."
+    ]
+    target: Annotated[
+        Natural | None, "Positions that it sees of the promised length, or the window."
+    ]
     never_turn_training: Annotated[
         Share | None, "Share of the pairs that make no whole turn within the training length."
     ]
@@ -35,6 +47,10 @@ class RotationBlock(TypedDict):
     ]
     first_negative: Annotated[
         Natural | None, "First distance at which the mean rotation is negative."
+    ]
+    searched: NotRequired[Annotated[Natural, "Largest distance at which that was looked for."]]
+    rescaled: NotRequired[
+        Annotated[bool, "Whether a rule changes a wavelength at the promised length."]
     ]
     attention_factor: float
     undefined: Reasons
@@ -58,7 +74,7 @@ class Rotation(Result):
     distance
         ``[k]``, distances of the two curves.
     kernel
-        ``[k]``, mean cosine of the rotation.
+        ``[k]``, mean cosine of the rotation; with several axes, for offsets along one of them.
     bound
         ``[k]``, upper bound on the decay (Su et al. 2021, section 3.4.3).
     first_negative
@@ -68,6 +84,8 @@ class Rotation(Result):
         Largest distance tried.
     attention_factor
         Factor on cosines and sines.
+    axes
+        That share the head.
     """
 
     figures: ClassVar[str] = "rotary"
@@ -84,12 +102,22 @@ class Rotation(Result):
     first_negative: int | None
     searched: int
     attention_factor: float
+    axes: int = 1
+
+    @property
+    def rescaled(self) -> bool:
+        """Whether a rule changes a wavelength, as used at the target length."""
+        return not np.allclose(self.wavelength, self.unscaled, rtol=SAME)
 
     def summary(self) -> RotationBlock:
         """Return the ladder's numbers; wavelengths in positions."""
         undefined = {}
         if self.first_negative is None:
-            undefined["first_negative"] = f"the kernel is not negative up to {self.searched}"
+            undefined["first_negative"] = (
+                f"the kernel is not negative up to {self.searched}"
+                if self.axes == 1
+                else "the pairs of the other axes stand still, so that the mean is never negative"
+            )
         for name in ("training", "target"):
             if getattr(self, name) is None:
                 undefined[f"never_turn_{name}"] = "the configuration states no length"
@@ -102,6 +130,8 @@ class Rotation(Result):
             "never_turn_training": self.never_turn_training,
             "never_turn_target": self.never_turn_target,
             "first_negative": self.first_negative,
+            "searched": self.searched,
+            "rescaled": self.rescaled,
             "attention_factor": self.attention_factor,
             "undefined": undefined,
         }
@@ -114,6 +144,7 @@ def rotation(
     training: int | None = None,
     target: int | None = None,
     attention_factor: float = 1.0,
+    axes: int = 1,
 ) -> Rotation:
     """Measure a rotary ladder.
 
@@ -127,6 +158,8 @@ def rotation(
         Context lengths in positions.
     attention_factor
         For the record.
+    axes
+        That share the head, each with these pairs.
 
     Raises
     ------
@@ -154,6 +187,7 @@ def rotation(
     longest = max(target or 0, training or 0, 4096)
     distance = np.unique(np.round(np.geomspace(1, longest, POINTS)).astype(np.int64))
     distance = np.concatenate([[0], distance])
+    head = along_axis(omega, axes)
     return Rotation(
         wavelength=turns,
         unscaled=before,
@@ -162,11 +196,12 @@ def rotation(
         never_turn_training=float((before > training).mean()) if training else None,
         never_turn_target=float((turns > target).mean()) if target else None,
         distance=distance,
-        kernel=rotary_kernel(omega, distance),
-        bound=rotary_bound(omega, distance),
-        first_negative=first_negative(omega, SEARCH),
+        kernel=rotary_kernel(head, distance),
+        bound=rotary_bound(head, distance),
+        first_negative=first_negative(head, SEARCH),
         searched=SEARCH,
         attention_factor=attention_factor,
+        axes=axes,
     )
 
 

@@ -144,6 +144,25 @@ def wavelengths(inv_freq: ArrayLike) -> Floats:
     return np.divide(2 * np.pi, omega, out=never, where=omega != 0)
 
 
+def along_axis(inv_freq: ArrayLike, axes: int) -> Floats:
+    """Frequencies of all pairs of a head for an offset along one of its axes.
+
+    Parameters
+    ----------
+    inv_freq
+        ``[pairs]`` of an axis, radians per position.
+    axes
+        How many axes share the head, each with as many pairs.
+
+    Returns
+    -------
+    NDArray
+        ``[axes * pairs]``: the pairs of the other axes stand still.
+    """
+    omega = np.asarray(inv_freq, dtype=np.float64)
+    return np.concatenate([omega, np.zeros((axes - 1) * omega.size)])
+
+
 def rotary_kernel(inv_freq: ArrayLike, distance: ArrayLike) -> Floats:
     """Mean of ``cos(m * inv_freq)`` over pairs: the logit of equal unit pairs at distance ``m``.
 
@@ -198,6 +217,9 @@ def first_negative(inv_freq: ArrayLike, limit: int) -> int | None:
     limit
         Largest distance to try.
     """
+    omega = np.asarray(inv_freq, dtype=np.float64)
+    if 2 * np.count_nonzero(omega) <= omega.size:
+        return None  # the half that stands still outweighs the others wherever they point
     begin, step = 1, 64
     while begin <= limit:
         distances = np.arange(begin, min(begin + step, limit + 1))

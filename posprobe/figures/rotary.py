@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.rotation import SAME
 from posprobe.encodings import wavelengths
 from posprobe.figures.common import Builder, plain
 from posprobe.figures.sheet import Sheet
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def plot(ax: Axes, result: Rotation | Rotary) -> None:
     """Draw each pair's wavelength beside the context lengths."""
     if isinstance(result, Rotary):
-        training, target = result.training_length, result.max_positions
-        unscaled = wavelengths(replace(result, scaling={}).frequencies())
-        _ladder(ax, wavelengths(result.frequencies(target)), unscaled, training, target)
+        lengths = map(result.seen, (result.training_length, result.max_positions))
+        used, before = result.frequencies(result.max_positions), result.unscaled()
+        _ladder(ax, wavelengths(used), wavelengths(before), *lengths)
     else:
         _ladder(ax, result.wavelength, result.unscaled, result.training, result.target)
 
@@ -41,7 +41,7 @@ def _ladder(
 ) -> None:
     """Draw each pair's wavelength beside the context lengths; arguments as in `Rotation`."""
     pair = np.arange(len(wavelength))
-    if not np.array_equal(wavelength, unscaled):
+    if not np.allclose(wavelength, unscaled, rtol=SAME):
         before = np.where(np.isfinite(unscaled), unscaled, np.nan)
         ax.plot(pair, before, color=MUTED, linestyle=(0, (1, 1.2)), label="before scaling")
     ax.plot(pair, np.where(np.isfinite(wavelength), wavelength, np.nan), color=BLUE, marker=".",
@@ -88,7 +88,12 @@ def decay(ax: Axes, result: Rotation) -> None:
             f"first negative: {result.first_negative}", (result.first_negative, 0), (-3, -4),
             textcoords="offset points", ha="right", va="top",
         )  # fmt: skip
-    ax.set(xscale="log", xlabel="distance (positions)", ylabel="share of the value at distance 0")
+    along = "" if result.axes == 1 else " along one axis"
+    ax.set(
+        xscale="log",
+        xlabel=f"distance{along} (positions)",
+        ylabel="share of the value at distance 0",
+    )
     ax.set_xlim(1, distance[-1])
     ax.set_ylim(min(-0.3, float(result.kernel.min()) - 0.05), 1.03)
     plain(ax.xaxis)

@@ -157,4 +157,7 @@ def _positions(record: Scheme) -> int:
         if isinstance(record.layout, Grid):
             return record.layout.size
         return min(record.layout.length, KERNEL)
-    return min(record.max_positions or KERNEL, KERNEL)
+    longest = record.max_positions
+    if isinstance(record, Rotary):
+        longest = record.seen(longest)
+    return min(longest or KERNEL, KERNEL)

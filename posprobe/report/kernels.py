@@ -331,7 +331,9 @@ def _positions(record: Record) -> int | None:
             return len(record)
         case RelativeBias():
             return record.layout.size
-        case Rotary() | LinearBias():
+        case Rotary():
+            return record.seen(record.max_positions)
+        case LinearBias():
             return record.max_positions
 
 

@@ -106,7 +106,7 @@ SECTIONS: Mapping[str, SchemeSection] = {
         shows="Queries and keys turn with their position, each pair of numbers at a speed of its "
         "own. Nothing is learned here: the configuration decides.",
         reading="Left: the positions that each pair needs for a full turn. Pairs that need more "
-        "than the context (shaded) never complete one, and beyond the training length they meet "
+        "than the context or the layers' window (shaded) never complete one, and beyond the training length they meet "
         "angles that training never showed. Right: the mean rotation, which a query equal to the "
         "key would see, and the shape of the published bound.",
         limits="Decay with distance is a property of equal queries and keys. Real ones put their "
@@ -140,6 +140,8 @@ ROTARY: tuple[Number, ...] = (
     Number("head_dim", "width of a head", "numbers", "d"),
     Number("rotated", "rotated", "of these numbers", "d"),
     Number("axes", "axes", "2 for patches: rows and columns", "d"),
+    Number("step", "step", "of the coordinate that turns the pairs, per position"),
+    Number("window", "window", "positions that a query sees", "d"),
     Number("rule", "rule", "that stretches the wavelengths"),
     Number("rotation.attention_factor", "attention factor", "on cosines and sines"),
     Number("rotation.pairs", "pairs", "along an axis", "d"),
@@ -152,6 +154,7 @@ ROTARY: tuple[Number, ...] = (
     ),
     Number("rotation.never_turn_target", "never turn, target", "share of pairs, as used"),
     Number("rotation.first_negative", "first negative", "distance, mean rotation", "d"),
+    Number("rotation.searched", "looked for up to", "distance, first negative", "d"),
 )
 
 #: Rows beyond which a table is folded.

@@ -185,20 +185,18 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
             nowhere = np.full(record.heads, np.nan)
             return {"heads": replace(line, half_width=nowhere)}
         case Rotary():
-            target = length or record.max_positions
+            # The rule follows the length of the text, also in layers that see a window of it.
+            text = length or record.max_positions
             measured = rotation(
-                record.frequencies(target),
-                unscaled=_unscaled(record),
-                training=record.training_length,
-                target=target,
-                attention_factor=record.attention_factor(target),
+                record.frequencies(text),
+                unscaled=record.unscaled(),
+                training=record.seen(record.training_length),
+                target=record.seen(text),
+                attention_factor=record.attention_factor(text),
+                axes=record.axes,
             )
             curves = record.curves(_size(record, length))
             return {"rotation": measured, "heads": heads(curves, quantity="cosine")}
-
-
-def _unscaled(record: Rotary) -> NDArray[np.float64]:
-    return replace(record, scaling={}).frequencies()
 
 
 def _size(record: Scheme, length: int | None) -> int:
@@ -206,4 +204,7 @@ def _size(record: Scheme, length: int | None) -> int:
         if isinstance(record.layout, Grid):
             return record.layout.size
         return length or min(record.layout.length, LONGEST)
-    return length or min(record.max_positions or LENGTH, LONGEST)
+    longest = record.max_positions
+    if isinstance(record, Rotary):
+        longest = record.seen(longest)
+    return length or min(longest or LENGTH, LONGEST)

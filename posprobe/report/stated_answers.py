@@ -25,10 +25,22 @@ def rotary(found: Numbered, answers: Mapping[str, Answer]) -> str:
         text += f"rotate{'s' if one else ''} with periods from {_near(block)} to {far}"
         if block["target"] is not None:
             turn = block["pairs"] - round(block["never_turn_target"] * block["pairs"])
-            text += f"; {turn} of {block['pairs']} complete a turn within the context of "
-            text += f"{block['target']:,} positions"
-        parts.append(text + _sign(block))
+            verb = "completes" if turn == 1 else "complete"
+            text += f"; {turn} of {block['pairs']} {verb} a turn within the {_length(scheme)} "
+            text += "positions"
+        parts.append(f"{text}; {_mean(scheme)} {_sign(scheme)}")
     return few(parts)
+
+
+def _length(scheme: Block) -> str:
+    """Name the length that a query sees: the context, or the window of these layers."""
+    target = scheme["rotation"]["target"]
+    return f"{'window' if scheme.get('window') == target else 'context'} of {target:,}"
+
+
+def _mean(scheme: Block) -> str:
+    along = ", along one axis," if scheme["axes"] > 1 else ""
+    return f"the mean rotation{along}"
 
 
 def _near(block: Block) -> str:
@@ -36,14 +48,20 @@ def _near(block: Block) -> str:
     return "infinity" if shortest is None else show_distance(shortest)
 
 
-def _sign(block: Block) -> str:
+def _sign(scheme: Block) -> str:
+    """Say where the mean rotation falls below 0, or how far that was looked for."""
+    block = scheme["rotation"]
     first, target = block["first_negative"], block["target"]
-    if first is None:
-        return "; the mean rotation never falls below 0"
-    text = f"; the mean rotation first falls below 0 at distance {first:,}"
-    if target is None:
-        return text
-    return f"{text}, {'within' if first < target else 'beyond'} that length"
+    if first is not None:
+        place = "within" if target is not None and first < target else "beyond"
+        where = "" if target is None else f", {place} the {_length(scheme)}"
+        return f"first falls below 0 at distance {first:,}{where}"
+    if scheme["axes"] > 1:
+        return "never falls below 0, as the pairs of the other axes stand still"
+    # Bundles of 0.1.0 do not say how far was looked.
+    searched = block.get("searched")
+    far = "" if searched is None else f" within {searched:,} positions"
+    return f"does not fall below 0{far}"
 
 
 def _stated(found: Numbered) -> list[Block]:
@@ -69,7 +87,7 @@ def turns(found: Numbered) -> Iterator[Answer]:
         verb = "complete a turn" if not slow else "never complete a turn"
         parts.append(
             f"{whose(found, scheme)}{count} of {block['pairs']} pairs {verb} within "
-            f"{block['target']:,} positions{need}"
+            f"the {_length(scheme)} positions{need}"
         )
     yield Answer(
         "rotary_turns", "no" if never else "yes", f"{'No' if never else 'Yes'}: {few(parts)}.",
@@ -84,42 +102,68 @@ def positive(found: Numbered) -> Iterator[Answer]:
     if not stated:
         yield Answer("rotary_positive", "cannot tell", NO_LENGTH, keys=keys)
         return
-    parts, inside = [], False
+    parts, inside, unknown = [], False, False
     for scheme in stated:
-        first, target = scheme["rotation"]["first_negative"], scheme["rotation"]["target"]
+        block = scheme["rotation"]
+        first, target = block["first_negative"], block["target"]
         inside |= first is not None and first < target
-        place = (
-            "it never falls below 0"
-            if first is None
-            else f"it first falls below 0 at distance {first:,}, "
-            f"{'within' if first < target else 'beyond'} the context of {target:,}"
-        )
-        parts.append(f"{whose(found, scheme)}{place}")
+        short = scheme["axes"] == 1 and block.get("searched", target) < target
+        unknown |= first is None and short
+        parts.append(f"{whose(found, scheme)}{_mean(scheme)} {_sign(scheme)}")
+    values = [s["rotation"]["first_negative"] for s in stated]
+    told = f"of a query equal to its key, {few(parts)}."
+    if unknown and not inside:
+        text = f"Cannot be told, as no farther was looked: {told}"
+        yield Answer("rotary_positive", "cannot tell", text, values, keys=keys)
+        return
     yield Answer(
         "rotary_positive", "no" if inside else "yes",
-        f"{'No' if inside else 'Yes'}: of a query equal to its key, {few(parts)}.",
-        [s["rotation"]["first_negative"] for s in stated], keys=keys,
+        f"{'No' if inside else 'Yes'}: {told}", values, keys=keys,
     )  # fmt: skip
 
 
 def stretched(found: Numbered) -> Iterator[Answer]:
     """Answer whether a rule for longer contexts changes the wavelengths."""
-    changed = [(n, s) for n, s in found if s["rule"] != "default"]
-    keys = keys_of(found, "rule")
-    if not changed:
+    named = [scheme for _, scheme in found if scheme["rule"] != "default"]
+    # Bundles of 0.1.0 do not say whether a rule that is named changes anything.
+    changed = [scheme for scheme in named if scheme["rotation"].get("rescaled", True)]
+    keys = keys_of(found, "rule", "rotation.rescaled")
+    if not named:
         text = "No: the wavelengths are those of training, by no rule for longer contexts."
         yield Answer("rotary_stretched", "no", text, keys=keys)
         return
-    parts = []
-    for _, scheme in changed:
-        block = scheme["rotation"]
-        was = f", for more than the {block['training']:,} of training" if block["training"] else ""
-        where = f" for {block['target']:,} positions{was}" if block["target"] else ""
-        parts.append(f"{whose(found, scheme)}the rule {scheme['rule']} changes them{where}")
+    parts = [
+        f"{whose(found, scheme)}the rule {scheme['rule']} changes "
+        + (_changed(scheme) if scheme in changed else _unchanged(scheme))
+        for scheme in (changed or named)
+    ]
     yield Answer(
-        "rotary_stretched", "yes", f"Yes: {few(parts)}.",
-        [s["rule"] for _, s in changed], keys=keys,
+        "rotary_stretched", "yes" if changed else "no",
+        f"{'Yes' if changed else 'No'}: {few(parts)}.",
+        [scheme["rule"] for scheme in named], keys=keys,
     )  # fmt: skip
+
+
+def _text(scheme: Block) -> int | None:
+    """Return the length of text that the wavelengths are for, of which a window sees a part."""
+    target: int | None = scheme["rotation"]["target"]
+    promised: int | None = scheme["max_positions"]
+    return promised if scheme.get("window") == target else target
+
+
+def _changed(scheme: Block) -> str:
+    length, training = _text(scheme), scheme["training_length"]
+    if length is None:
+        return "them"
+    more = training is not None and length > training
+    return f"them for {length:,} positions" + (
+        f", for more than the {training:,} of training" if more else ""
+    )
+
+
+def _unchanged(scheme: Block) -> str:
+    length = _text(scheme)
+    return "no wavelength" + ("" if length is None else f" up to {length:,} positions")
 
 
 def _halving(slope: float) -> float:
