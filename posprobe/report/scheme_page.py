@@ -106,8 +106,8 @@ SECTIONS: Mapping[str, SchemeSection] = {
         shows="Queries and keys turn with their position, each pair of numbers at a speed of its "
         "own. Nothing is learned here: the configuration decides.",
         reading="Left: the positions that each pair needs for a full turn. Pairs that need more "
-        "than the context or the layers' window (shaded) never complete one, and beyond the training length they meet "
-        "angles that training never showed. Right: the mean rotation, which a query equal to the "
+        "than the context or the layers' window (shaded) never complete one, and beyond the "
+        "training length they meet angles that training never showed. Right: the mean rotation, which a query equal to the "
         "key would see, and the shape of the published bound.",
         limits="Decay with distance is a property of equal queries and keys. Real ones put their "
         "weight on few pairs and can be made to favour any distance (Barbero et al. 2024), so the "
