@@ -586,10 +586,10 @@ def test_sliding_layers_are_judged_by_their_window(tmp_path: Path) -> None:
         max_position_embeddings=8192,
     )  # fmt: skip
     records = load_schemes(str(tmp_path))
-    lengths = {
-        record.name: record.max_positions for record in records if isinstance(record, Rotary)
-    }
-    assert lengths == {"sliding_attention": 512, "full_attention": 8192}
+    rotations = [record for record in records if isinstance(record, Rotary)]
+    windows = {record.name: record.window for record in rotations}
+    assert windows == {"sliding_attention": 512, "full_attention": None}
+    assert {record.max_positions for record in rotations} == {8192}
 
 
 def test_mpt_states_its_length_in_its_own_way(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def _parameters(numbers: dict[str, Any]) -> str:
         "base": numbers.get("base"),
         "rotated share": numbers["partial"] if numbers.get("partial", 1.0) != 1.0 else None,
         "axes": numbers["axes"] if numbers.get("axes", 1) > 1 else None,
+        "window": numbers.get("window"),
         "rule": scaling.get("rope_type", scaling.get("type")),
         "factor": scaling.get("factor"),
         "trained at": numbers.get("training_length"),

@@ -20,6 +20,8 @@ from posprobe.sources import Source
 
 #: Largest distance that buckets are laid out for.
 MOST_DISTANCES = 2**20
+#: Keys that give some heads, or parts of them, a width of their own.
+_OWN_WIDTHS = {"qk_rope_head_dim", "global_head_dim", "per_layer_config"}
 
 
 def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, reference: str) -> Scheme:
@@ -75,7 +77,7 @@ def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, referenc
 
 def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
     """Refuse a head that is wider than the stored queries, or does not divide them."""
-    if len(parts_of(checkpoint.config)) > 1 or "qk_rope_head_dim" in checkpoint.config:
+    if len(parts_of(checkpoint.config)) > 1 or _OWN_WIDTHS & checkpoint.config.keys():
         return  # whose queries they are cannot be told
     for name in checkpoint.tensors:
         if name.endswith(".q_proj.weight"):

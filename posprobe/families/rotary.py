@@ -6,6 +6,7 @@ The keys have changed over the years: ``rope_parameters`` holds everything today
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from typing import Any
 from posprobe import settings
 from posprobe.encodings import rotary_frequencies
 from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.families.layer_kinds import LayerKind, kind_called, layer_kinds
 from posprobe.families.parts import Part
 
 #: Architectures that rotate although their older configurations name no key of it.
@@ -25,11 +27,12 @@ _ROTATING = {
 #: Of these, the numbers of a pair are neighbours and not half a width apart.
 _INTERLEAVED = {
     "gptj", "codegen", "roformer", "cohere", "cohere2", "glm", "glm4", "ernie4_5", "helium",
-    "llama4_text", "deepseek_v2",
+    "llama4_text", "llama4_vision_model", "deepseek_v2",
 }  # fmt: skip
 #: Parts for images whose rows and columns turn one half of the pairs each.
 _AXIAL = re.compile(
-    r"(?:qwen2(?:_5)?_vl|qwen3_vl)(?:_moe)?_vision|pixtral|dinov3_vit|gemma4_vision"
+    r"(?:qwen2(?:_5)?_vl|qwen3_vl)(?:_moe)?_vision|pixtral|gemma4_vision|llama4_vision_model"
+    r"|dinov3_vit|eomt_dinov3"
 )
 #: timm's architectures that rotate.
 _TIMM = re.compile(
@@ -68,6 +71,8 @@ class RotarySpec:
     max_positions: int | None = None
     training_length: int | None = None
     axes: int = 1
+    step: float = 1.0
+    window: int | None = None
     interleaved: bool = False
     layers: str = ""
     notes: tuple[str, ...] = ()
@@ -126,11 +131,16 @@ def _specs(part: Part) -> Iterator[RotarySpec]:
         raise settings.wrong("rope_parameters", f"{len(nested)} ladders", "one", part.path)
     if nested and not any(key in stated for key in ("rope_type", "type", "rope_theta")):
         for layers, parameters in nested.items():
-            yield _spec(part, parameters, str(layers))
+            yield _spec(part, parameters, str(layers), kind_called(part, str(layers)))
         return
-    yield _spec(part, stated, "global" if _local_base(config) else "")
     if (local := _local_base(config)) is not None:
-        yield _spec(part, {"rope_theta": local}, "local")
+        yield _spec(part, stated, "global", kind_called(part, "full_attention"))
+        yield _spec(part, {"rope_theta": local}, "local", kind_called(part, "local"))
+        return
+    kinds = [kind for kind in layer_kinds(part) if kind.rotates]
+    alike = len({(kind.window, kind.head_dim) for kind in kinds}) == 1
+    for kind in kinds[:1] if alike else kinds:
+        yield _spec(part, stated, "" if alike else kind.name, kind)
 
 
 def _local_base(config: Mapping[str, Any]) -> Any:
@@ -140,7 +150,7 @@ def _local_base(config: Mapping[str, Any]) -> Any:
     return config.get("rope_local_base_freq", config.get("local_rope_theta"))
 
 
-def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
+def _spec(part: Part, stated: Mapping[str, Any], layers: str, kind: LayerKind) -> RotarySpec:
     config = part.config
     named = [settings.text(stated, key, path="rope_parameters") for key in ("rope_type", "type")]
     rule = next(filter(None, named), "default")
@@ -149,44 +159,36 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
     bases = [settings.number(stated, "rope_theta", path="rope_parameters")]
     bases += [settings.number(config, key, path=part.path) for key in _BASES]
     base = next((value for value in bases if value is not None), 10_000.0)
-    head_dim = _head_dim(part)
+    head_dim = _latent(part) or kind.head_dim or _head_dim(part)
     longest = _number(part, _LENGTHS, _LONGEST)
     key = "original_max_position_embeddings"
     original = settings.whole(stated, key, most=_LONGEST, path="rope_parameters")
     original = original or settings.whole(config, key, most=_LONGEST, path=part.path)
-    notes = []
-    window = _window(part) if layers == "local" or "sliding" in layers else None
-    if window is not None:
-        # These layers see no farther, whatever the context of the others is.
-        longest = original = min(window, longest or window)
-        notes.append(f"these layers see {window} positions")
-    sections = settings.wholes(
-        stated, "mrope_section", most=head_dim, longest=4, path="rope_parameters"
-    )
-    if sections:
-        notes.append(
-            f"the pairs turn with time, row and column in sections of {sections}; text moves "
-            "along all three"
-        )
-    off = config.get("no_rope_layers")
-    if isinstance(off, list) and 0 in off:
-        notes.append(f"{off.count(0)} of {len(off)} layers do not rotate (no_rope_layers)")
+    window = kind.window if kind.window and kind.window < (longest or math.inf) else None
     scaling = {} if rule in ("default", "axial", "mrope") else dict(stated)
-    if not scaling and stated.get("factor") not in (None, 1):
-        notes.append("no rule of scaling is named, so that the factor has no effect")
     if scaling and original:
-        scaling.setdefault("original_max_position_embeddings", original)
+        scaling.setdefault(key, original)
+    partial = _partial(part, stated, head_dim)
+    step, grid_notes = _step(part, base, head_dim)
     spec = RotarySpec(
         head_dim=head_dim,
         base=base,
-        partial=_partial(part, stated, head_dim),
+        partial=partial,
         scaling=scaling,
         max_positions=longest,
         training_length=original or longest,
         axes=axes,
+        step=step,
+        window=window,
         interleaved=part.model_type in _INTERLEAVED or bool(config.get("rope_interleave")),
         layers=layers,
-        notes=tuple(notes),
+        notes=(
+            *_layer_notes(part, layers, kind if window else None),
+            *_section_notes(stated, head_dim),
+            *_scaling_notes(part, stated, scaling),
+            *_standing_notes(part, head_dim, partial),
+            *grid_notes,
+        ),
     )
     try:
         rotary_frequencies(
@@ -199,6 +201,84 @@ def _spec(part: Part, stated: Mapping[str, Any], layers: str) -> RotarySpec:
     except UsageError as error:
         raise InvalidCheckpoint(f"the configuration says: {error}") from error
     return spec
+
+
+def _layer_notes(part: Part, layers: str, windowed: LayerKind | None) -> Iterator[str]:
+    """Say how far the layers see, and how many do not rotate."""
+    kinds = layer_kinds(part)
+    still = sum(kind.layers for kind in kinds if not kind.rotates)
+    if windowed:
+        who = "the layers that rotate see" if still else "every layer sees"
+        yield f"{'these layers see' if layers else who} {windowed.sees}"
+    if still:
+        verb = "does" if still == 1 else "do"
+        yield f"{still} of {sum(kind.layers for kind in kinds)} layers {verb} not rotate"
+
+
+def _section_notes(stated: Mapping[str, Any], head_dim: int) -> Iterator[str]:
+    sections = settings.wholes(
+        stated, "mrope_section", most=head_dim, longest=4, path="rope_parameters"
+    )
+    if sections:
+        yield (
+            f"the pairs turn with time, row and column in sections of {sections}; text moves "
+            "along all three"
+        )
+
+
+def _scaling_notes(
+    part: Part, stated: Mapping[str, Any], scaling: Mapping[str, Any]
+) -> Iterator[str]:
+    """Say what a rule of scaling does besides changing wavelengths, or that none is named."""
+    if not scaling and stated.get("factor") not in (None, 1):
+        yield "no rule of scaling is named, so that the factor has no effect"
+    share = settings.number(scaling, "mscale_all_dim", path="rope_parameters")
+    factor = settings.number(scaling, "factor", path="rope_parameters")
+    if _latent(part) and share and factor and factor > 1:
+        # DeepSeek's code multiplies what softmax sees, beside the factor on cosines and sines.
+        logits = (0.1 * share * math.log(factor) + 1) ** 2
+        yield f"all logits are multiplied by {logits:.3g} besides (mscale_all_dim)"
+
+
+def _standing_notes(part: Part, head_dim: int, partial: float) -> Iterator[str]:
+    """Say of how many numbers of a head the numbers shown tell nothing."""
+    key = "qk_nope_head_dim"
+    besides = settings.whole(part.config, key, most=_WIDEST, least=0, path=part.path) or 0
+    width = head_dim + (besides if _latent(part) else 0)
+    rotated = 2 * (int(head_dim * partial) // 2)
+    if 0 < rotated < width:
+        yield (
+            f"{rotated} of the {width} numbers of a head are rotated; the others add to a logit "
+            "what does not depend on position, and take part in no number here"
+        )
+
+
+def _step(part: Part, base: float, head_dim: int) -> tuple[float, tuple[str, ...]]:
+    """Read what a step of one patch adds to the coordinate that turns the pairs, with notes."""
+    if part.model_type == "pixtral":
+        slower = base ** (2 / head_dim)
+        note = (
+            "rows and columns take the pairs of a head in turn: what is shown are those of the "
+            f"rows, and wavelengths along columns are {slower:.3g} times as long"
+        )
+        return 1.0, (note,)
+    if part.model_type not in ("dinov3_vit", "eomt_dinov3"):
+        return 1.0, ()
+    image = settings.pair(part.config, "image_size", most=_WIDEST)
+    patch = settings.pair(part.config, "patch_size", most=_WIDEST)
+    if image is None or patch is None or min(image) < max(patch):
+        raise InvalidCheckpoint(
+            "its coordinates run from -1 to 1 over the image, and the configuration does not say "
+            'how many patches that are. Add "image_size" and "patch_size" to config.json.'
+        )
+    rows, columns = (side // cut for side, cut in zip(image, patch, strict=True))
+    note = (
+        f"coordinates run from -1 to 1 over the image: wavelengths are those of {rows} patches "
+        f"along an axis (image_size {image[0]}), and grow with their number"
+    )
+    if rows != columns:
+        note += f"; those of its {columns} columns are {columns / rows:.3g} times as long"
+    return 4 * math.pi / rows, (note,)
 
 
 def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
@@ -214,22 +294,12 @@ def _partial(part: Part, stated: Mapping[str, Any], head_dim: int) -> float:
     return 1.0
 
 
-def _window(part: Part) -> int | None:
-    """Read how far layers with a window see; -1 and false stand for no window."""
-    for key in ("sliding_window", "local_attention"):
-        if part.config.get(key) not in (None, -1, False):
-            return settings.whole(part.config, key, most=_LONGEST, path=part.path)
-    return None
-
-
 def _latent(part: Part) -> int:
     key = "qk_rope_head_dim"
     return settings.whole(part.config, key, most=_WIDEST, least=0, path=part.path) or 0
 
 
 def _head_dim(part: Part) -> int:
-    if latent := _latent(part):
-        return latent
     stated = _number(part, _WIDTHS, _WIDEST)
     if stated is not None:
         return stated

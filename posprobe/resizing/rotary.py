@@ -186,9 +186,15 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
     Raises
     ------
     UsageError
-        If the training length is not known, the new one not longer, or there are several axes.
+        If the training length is not known, the new one not longer, or there are several axes, or
+        the layers have a window that is shorter.
     """
     training = record.training_length or record.max_positions
+    if record.window is not None and record.window < to:
+        raise UsageError(
+            f"{record.name}: its layers see {record.window} positions of a text of any length, so "
+            "that no rule is needed for a longer one."
+        )
     if record.axes != 1:
         raise UsageError(
             f"{record.name}: it turns along {record.axes} axes of a picture, and rules of scaling "
@@ -209,7 +215,7 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
     scalings = _rules(record, training, to)
     for name, scaling in scalings.items():
         try:
-            ladders[name] = rotary_frequencies(
+            omega, factor = rotary_frequencies(
                 record.head_dim,
                 base=record.base,
                 partial=record.partial,
@@ -217,8 +223,13 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
                 max_positions=record.max_positions if name == "its own" else training,
                 length=to,
             )
+            # Pairs that a rule lets stand still are none.
+            ladders[name] = omega[omega > 0], factor
         except (InvalidCheckpoint, UsageError) as error:
             missing[name] = str(error)
+    if record.rule == "proportional":
+        why = "it has no form for a ladder whose slow pairs stand still (proportional)"
+        missing |= dict.fromkeys(("dynamic", "yarn", "llama3"), why)
     if "longrope" not in ladders:
         missing["longrope"] = (
             "it divides each pair by a factor that was searched for a model, and this "
@@ -231,6 +242,10 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
 def _rules(record: Rotary, training: int, to: int) -> dict[str, Mapping[str, Any]]:
     factor = to / training
     original = {"original_max_position_embeddings": training}
+    if record.rule == "proportional":
+        plain = {**record.scaling, "factor": 1.0}
+        own = {"its own": record.scaling} if record.scaling.get("factor") else {}
+        return {"none": plain, "linear": {**plain, "factor": factor}, **own}
     rules: dict[str, Mapping[str, Any]] = {
         "none": {},
         "linear": {"rope_type": "linear", "factor": factor},

@@ -1,0 +1,163 @@
+"""Kinds of layers of one model: how far each sees, how wide its heads are, and whether it rotates.
+
+Layers with a window meet no distance beyond it, whatever the context of the model is, and layers
+that do not rotate know no position of their own. Newer configurations name the kind of every layer
+under ``layer_types``; older ones state a pattern, or leave it to the code of the model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from posprobe import settings
+from posprobe.families.parts import Part
+
+#: Every how manieth layer sees everything, where the configuration leaves it to the code.
+_PATTERNS: Mapping[str, int] = {
+    "gemma2": 2, "gpt_oss": 2, "cohere2": 4, "exaone4": 4, "gemma3_text": 6,
+}  # fmt: skip
+#: Architectures in which a layer rotates only if it has a window, where any has one.
+_WINDOWED_ROTATE = {"afmoe", "cohere2", "exaone4", "exaone_moe", "flint", "kolibri1"}
+#: Every how manieth layer does not rotate, where the configuration leaves it to the code.
+_STILL: Mapping[str, int] = {"llama4": 4, "llama4_text": 4, "smollm3": 4}
+#: No head is wider, and no window longer; a configuration that says so is damaged.
+_WIDEST, _LONGEST = 2**16, 2**31
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """Layers that rotate alike.
+
+    Parameters
+    ----------
+    name
+        As in ``layer_types``, such as ``sliding_attention``.
+    layers
+        How many there are.
+    window
+        Positions that a query sees on one side, itself included; None for all.
+    sees
+        The same in words; empty for all.
+    head_dim
+        Width of a head where it is that of this kind of layers alone.
+    rotates
+        Whether queries and keys turn.
+    """
+
+    name: str
+    layers: int = 1
+    window: int | None = None
+    sees: str = ""
+    head_dim: int | None = None
+    rotates: bool = True
+
+
+def layer_kinds(part: Part) -> tuple[LayerKind, ...]:
+    """List the kinds of layers of a part, in the order in which they first come.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If what the configuration says of its layers is none of what it can be.
+    """
+    flags = _flags(part)
+    types = _types(part, flags)
+    found: Counter[LayerKind] = Counter()
+    for number, name in enumerate(types):
+        own = _own(part.config, str(number), name)
+        rotates = flags[number] if len(flags) == len(types) else True
+        if part.model_type in _WINDOWED_ROTATE and _window(part, part.config, "sliding")[0]:
+            rotates = "sliding" in name
+        found[_kind(part, name, own, rotates=rotates)] += 1
+    return tuple(
+        LayerKind(kind.name, count, kind.window, kind.sees, kind.head_dim, kind.rotates)
+        for kind, count in found.items()
+    )
+
+
+def kind_called(part: Part, name: str) -> LayerKind:
+    """Return the kind of layers of a name, by the name alone where no layer is called so."""
+    named = (kind for kind in layer_kinds(part) if kind.name == name)
+    return next(named, _kind(part, name, part.config, rotates=True))
+
+
+def _kind(part: Part, name: str, own: Mapping[str, Any], *, rotates: bool) -> LayerKind:
+    window, sees = _window(part, own, name)
+    head_dim = None
+    if "per_layer_config" in part.config:
+        head_dim = settings.whole(own, "head_dim", most=_WIDEST, path=part.path)
+    elif "full" in name:
+        head_dim = settings.whole(own, "global_head_dim", most=_WIDEST, path=part.path)
+    return LayerKind(name, 1, window, sees, head_dim, rotates)
+
+
+def _own(config: Mapping[str, Any], number: str, name: str) -> Mapping[str, Any]:
+    """Return the configuration with what it states of one layer, or of one kind of layers."""
+    stated = config.get("per_layer_config")
+    found = stated.get(number, stated.get(name)) if isinstance(stated, Mapping) else None
+    return {**config, **found} if isinstance(found, Mapping) else config
+
+
+def _window(part: Part, own: Mapping[str, Any], name: str) -> tuple[int | None, str]:
+    """Read how far layers see, -1 and false standing for no window, and say it."""
+    if "chunk" in name:
+        size = settings.whole(own, "attention_chunk_size", most=_LONGEST, path=part.path)
+        return size, f"chunks of {size:,} positions, each by itself" if size else ""
+    if not ("sliding" in name or "local" in name) or own.get("use_sliding_window") is False:
+        return None, ""
+    if own.get("sliding_window") not in (None, -1, False):
+        size = settings.whole(own, "sliding_window", most=_LONGEST, path=part.path)
+        return size, f"{size:,} positions"
+    if own.get("local_attention") not in (None, -1, False):
+        both = settings.whole(own, "local_attention", most=_LONGEST, path=part.path) or 0
+        return both // 2 + 1, f"{both // 2:,} positions to either side"
+    return None, ""
+
+
+def _flags(part: Part) -> list[bool]:
+    """Tell of each layer whether it rotates; empty where all do."""
+    stated = part.config.get("no_rope_layers")
+    if isinstance(stated, list) and stated:
+        return [flag != 0 for flag in stated[: settings.MOST_LAYERS]]
+    usual = _STILL.get(part.model_type or "")
+    if usual is None:
+        return []
+    key = "no_rope_layer_interval"
+    every = settings.whole(part.config, key, most=settings.MOST_LAYERS, path=part.path) or usual
+    return [(number + 1) % every != 0 for number in range(_count(part) or every)]
+
+
+def _types(part: Part, flags: list[bool]) -> list[str]:
+    """Name the kind of every layer; as many as one period where their number is not stated."""
+    config = part.config
+    stated = config.get("layer_types")
+    if stated:
+        if not isinstance(stated, list) or not all(isinstance(name, str) for name in stated):
+            raise settings.wrong("layer_types", stated, "a list of names", part.path)
+        return stated[: settings.MOST_LAYERS]
+    if config.get("attention_chunk_size") and flags:
+        return ["chunked_attention" if rotates else "full_attention" for rotates in flags]
+    full, sliding = "full_attention", "sliding_attention"
+    if _window(part, config, sliding)[0] is None:
+        return [full] * (len(flags) or 1)
+    if config.get("use_sliding_window") and "max_window_layers" in config:
+        first = settings.whole(
+            config, "max_window_layers", most=settings.MOST_LAYERS, least=0, path=part.path
+        )
+        count = _count(part) or 1
+        before = min(first or 0, count)
+        return [full] * before + [sliding] * (count - before)
+    pattern = config.get("sliding_window_pattern", _PATTERNS.get(part.model_type or ""))
+    period = len(pattern) if isinstance(pattern, str) else pattern
+    if type(period) is not int or not 1 <= period <= settings.MOST_LAYERS:
+        return [sliding] * (len(flags) or 1)
+    return [sliding if (number + 1) % period else full for number in range(_count(part) or period)]
+
+
+def _count(part: Part) -> int | None:
+    return settings.whole(
+        part.config, "num_hidden_layers", most=settings.MOST_LAYERS, path=part.path
+    )

@@ -1,0 +1,345 @@
+"""Layers of several kinds: windows, heads of another width, layers without rotation.
+
+What the layers of transformers do is measured: which of them an angle changes, and how far a token
+reaches.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import save_file
+from transformers.models.gemma4.modeling_gemma4 import apply_rotary_pos_emb
+
+from posprobe import load_schemes
+from posprobe.errors import InvalidCheckpoint, UsageError
+from posprobe.report.schemes import analyze_schemes
+from posprobe.resizing.rotary import compare_rules
+from posprobe.schemes import Rotary
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+library: Any = transformers
+LONG, WINDOW = 64, 8
+SIZES: dict[str, Any] = {
+    "vocab_size": 40, "hidden_size": 32, "intermediate_size": 16, "num_attention_heads": 2,
+    "num_key_value_heads": 2, "num_hidden_layers": 4, "max_position_embeddings": LONG,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "attn_implementation": "eager",
+}  # fmt: skip
+CHUNKS = {"attention_chunk_size": WINDOW, "head_dim": 16, "intermediate_size_mlp": 16}
+#: By model, what its configuration states besides, as transformers calls both.
+MODELS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mistral": ("Mistral", {"sliding_window": WINDOW}),
+    "qwen2": ("Qwen2", {"sliding_window": WINDOW}),  # and does not use it
+    "gemma2": ("Gemma2", {"sliding_window": WINDOW, "head_dim": 16}),
+    "cohere2": ("Cohere2", {"sliding_window": WINDOW}),
+    "exaone4": ("Exaone4", {"sliding_window": WINDOW}),
+    "exaone4 without windows": (
+        "Exaone4", {"sliding_window": None, "layer_types": ["full_attention"] * 4},
+    ),
+    "smollm3": ("SmolLM3", {}),
+    "llama4": ("Llama4Text", {**CHUNKS, "num_local_experts": 1}),
+}  # fmt: skip
+
+
+def built(name: str, **others: Any) -> Any:
+    model, settings = MODELS[name]
+    torch.manual_seed(0)
+    config = getattr(library, f"{model}Config")(**SIZES | settings | others)
+    kind = getattr(library, f"{model}Model")
+    return kind._from_config(config, attn_implementation="eager").eval()
+
+
+def records_of(folder: Path) -> list[Rotary]:
+    records = load_schemes(str(folder))
+    assert all(isinstance(record, Rotary) for record in records)
+    return [record for record in records if isinstance(record, Rotary)]
+
+
+def stated(folder: Path, **config: Any) -> list[Rotary]:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file({"lm_head.weight": np.zeros((2, 2), np.float32)}, folder / "model.safetensors")
+    return records_of(folder)
+
+
+def rotating(model: Any) -> list[bool]:
+    """Tell which layers answer to the angles that they are given."""
+    states = torch.randn(1, 6, 32, generator=torch.Generator().manual_seed(1))
+    place = torch.arange(6)[None]
+    found = []
+    for layer in model.layers:
+        outputs = []
+        for positions in (place, 3 * place):
+            angles = model.rotary_emb(states, positions)
+            with torch.no_grad():
+                output = layer.self_attn(
+                    hidden_states=states, position_embeddings=angles, attention_mask=None,
+                    past_key_values=None,
+                )[0]  # fmt: skip
+            outputs.append(output)
+        found.append(not torch.equal(*outputs))
+    return found
+
+
+def seen(model: Any, length: int = 40) -> int:
+    """Count the positions that a query of the only layer sees on one side, itself included."""
+    tokens = torch.full((1, length), 5)
+    changed = tokens.clone()
+    changed[0, 16] = 6  # where a chunk begins
+    with torch.no_grad():
+        states, other = (model(each).last_hidden_state[0] for each in (tokens, changed))
+    moved = torch.nonzero((states != other).any(dim=1))
+    return int(moved.max()) - 16 + 1
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_layers_that_do_not_rotate_are_counted(tmp_path: Path, name: str) -> None:
+    model = built(name)
+    still = rotating(model).count(False)
+    model.save_pretrained(tmp_path)
+    for record in records_of(tmp_path):
+        notes = [note for note in record.notes if "not rotate" in note]
+        verb = "does" if still == 1 else "do"
+        assert notes == ([f"{still} of 4 layers {verb} not rotate"] if still else [])
+
+
+#: By model, the encodings that are found, with the window of each.
+WINDOWS: dict[str, dict[str, int | None]] = {
+    "mistral": {"rotary": WINDOW},
+    "qwen2": {"rotary": None},
+    "gemma2": {"sliding_attention": WINDOW, "full_attention": None},
+    "cohere2": {"rotary": WINDOW},
+    "exaone4": {"rotary": WINDOW},
+    "exaone4 without windows": {"rotary": None},
+    "smollm3": {"rotary": None},
+    "llama4": {"rotary": WINDOW},
+}
+#: What newer versions write into a configuration, and what is on the Hub does not have.
+NEWER = ("layer_types", "no_rope_layers", "sliding_window_pattern")
+
+
+@pytest.mark.parametrize("older", [False, True])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_layers_are_told_apart_by_their_windows(tmp_path: Path, name: str, *, older: bool) -> None:
+    config = built(name).config.to_dict()
+    if older:
+        config = {key: value for key, value in config.items() if key not in NEWER}
+    records = stated(tmp_path / "rotary", **config)
+    assert {record.name: record.window for record in records} == WINDOWS[name]
+    for record in records:
+        assert record.max_positions == LONG
+        assert any("see" in note for note in record.notes) == (record.window is not None)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma2", "cohere2", "exaone4", "llama4"])
+def test_a_window_is_as_wide_as_the_layer_sees(tmp_path: Path, name: str) -> None:
+    kind = "chunked_attention" if name == "llama4" else "sliding_attention"
+    types = {} if name == "mistral" else {"layer_types": [kind]}
+    rope = {"no_rope_layers": [1]} if name == "llama4" else {}
+    model = built(name, num_hidden_layers=1, **types, **rope)
+    model.save_pretrained(tmp_path)
+    (record,) = records_of(tmp_path)
+    assert record.window == seen(model) == WINDOW
+
+
+def test_layers_from_some_depth_on_have_a_window(tmp_path: Path) -> None:
+    shares = {"use_sliding_window": True, "max_window_layers": 3}
+    model = built("qwen2", **shares)
+    assert model.config.layer_types.count("full_attention") == 3
+    for newer in (True, False):
+        config = model.config.to_dict()
+        if not newer:
+            del config["layer_types"]
+        records = stated(tmp_path / str(newer), **config)
+        windows = {record.name: record.window for record in records}
+        assert windows == {"full_attention": None, "sliding_attention": WINDOW}
+
+
+def test_layers_that_see_both_sides_are_judged_by_one(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = library.ModernBertConfig(
+        vocab_size=40, hidden_size=32, intermediate_size=16, num_attention_heads=2,
+        num_hidden_layers=1, local_attention=2 * WINDOW, max_position_embeddings=LONG,
+        layer_types=["sliding_attention"], pad_token_id=0, cls_token_id=1, sep_token_id=2,
+        bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = library.ModernBertModel._from_config(config, attn_implementation="eager").eval()
+    model.save_pretrained(tmp_path)
+    records = {record.name: record for record in records_of(tmp_path)}
+    local = records["sliding_attention"]
+    assert local.window == seen(model) == WINDOW + 1
+    assert local.notes == (f"these layers see {WINDOW} positions to either side",)
+
+
+def test_turns_are_counted_within_the_window(tmp_path: Path) -> None:
+    model = built("mistral")
+    model.save_pretrained(tmp_path)
+    (record,) = records_of(tmp_path)
+    turning = int((2 * np.pi / model.rotary_emb.inv_freq.numpy() <= WINDOW).sum())
+    document = analyze_schemes(record).to_dict()
+    verb = "completes" if turning == 1 else "complete"
+    expected = f"{turning} of 8 {verb} a turn within the window of {WINDOW} positions"
+    assert expected in document["verdict"]["summary"]
+    assert "context" not in document["verdict"]["summary"]
+    block = document["schemes"][0]
+    assert (block["window"], block["rotation"]["target"]) == (WINDOW, WINDOW)
+    with pytest.raises(UsageError, match=f"see {WINDOW} positions"):
+        compare_rules(record, to=2 * LONG)
+
+
+def test_a_window_that_ends_no_layer_early_is_none(tmp_path: Path) -> None:
+    (record,) = stated(tmp_path, **built("mistral", sliding_window=LONG).config.to_dict())
+    assert (record.window, record.notes) == (None, ())
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": None,
+        "original_max_position_embeddings": 16}  # fmt: skip
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 16,
+            "short_factor": [1.0] * 8, "long_factor": [3.0] * 8}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", [YARN, LONGROPE], ids=["yarn", "longrope"])
+def test_a_rule_follows_the_length_of_the_text_and_not_the_window(
+    tmp_path: Path, rule: dict[str, Any]
+) -> None:
+    model = built("mistral", rope_parameters=rule)
+    model.save_pretrained(tmp_path)
+    (record,) = records_of(tmp_path)
+    measured = analyze_schemes(record).results[0]["rotation"]
+    positions = torch.arange(LONG)[None]
+    cos, _ = model.rotary_emb(torch.zeros(1), positions)
+    factor = measured.attention_factor  # type: ignore[attr-defined]
+    omega = 2 * np.pi / measured.wavelength  # type: ignore[attr-defined]
+    expected = factor * np.cos(np.outer(np.arange(LONG), omega))
+    np.testing.assert_allclose(expected, cos[0, :, :8], atol=1e-4)
+
+
+# Heads of another width, and pairs that stand still
+
+
+def gemma4(**others: Any) -> Any:
+    torch.manual_seed(0)
+    config = library.Gemma4TextConfig(
+        **SIZES | {"head_dim": 8, "global_head_dim": 32, "sliding_window": WINDOW,
+                   "vocab_size_per_layer_input": 40, "hidden_size_per_layer_input": 4} | others,
+    )  # fmt: skip
+    return library.Gemma4TextModel(config).eval()
+
+
+@pytest.mark.parametrize("form", ["saved", "as on the Hub"])
+def test_gemma4_has_wider_heads_in_layers_of_full_attention(tmp_path: Path, form: str) -> None:
+    model = gemma4()
+    model.save_pretrained(tmp_path)
+    if form == "as on the Hub":
+        config = json.loads((tmp_path / "config.json").read_text())
+        del config["per_layer_config"]
+        config["global_head_dim"] = 32
+        (tmp_path / "config.json").write_text(json.dumps(config))
+    records = {record.name: record for record in records_of(tmp_path)}
+    for kind, width in (("sliding_attention", 8), ("full_attention", 32)):
+        inv_freq = getattr(model.rotary_emb, f"{kind}_inv_freq").numpy()
+        turning = inv_freq[inv_freq > 0]
+        assert records[kind].head_dim == width == 2 * len(inv_freq)
+        np.testing.assert_allclose(records[kind].frequencies(), turning, rtol=1e-6)
+        assert records[kind].rotated == 2 * len(turning)
+    assert "8 of the 32 numbers of a head are rotated" in records["full_attention"].notes[0]
+    analysis = analyze_schemes(*records.values())
+    pairs = {block["name"]: block["rotation"]["pairs"] for block in analysis.to_dict()["schemes"]}
+    assert pairs == {"sliding_attention": 4, "full_attention": 4}
+    analysis.save(tmp_path / "bundle")
+    assert (tmp_path / "bundle" / "report.html").exists()
+
+
+def test_the_mean_rotation_is_what_pairs_that_turn_give_the_logit(tmp_path: Path) -> None:
+    model = gemma4()
+    model.save_pretrained(tmp_path)
+    record = next(r for r in records_of(tmp_path) if r.name == "full_attention")
+    n = 30
+    cos, sin = model.rotary_emb(torch.zeros(1), torch.arange(n)[None], "full_attention")
+    turning = model.rotary_emb.full_attention_inv_freq > 0
+    rng = np.random.default_rng(0)
+    # Equal queries and keys, whose pairs have unit length where they turn and any elsewhere.
+    phase, length = rng.uniform(0, 2 * np.pi, 16), np.where(turning, 1, rng.uniform(1, 2, 16))
+    vector = np.concatenate([length * np.cos(phase), length * np.sin(phase)])
+    turned = apply_rotary_pos_emb(
+        torch.from_numpy(vector.astype(np.float32)).expand(1, 1, n, 32), cos, sin
+    )
+    logits = (turned[0, 0] @ turned[0, 0, 0]).numpy()
+    content = (length[~turning.numpy()] ** 2).sum()
+    expected = (logits - content) / int(turning.sum())
+    np.testing.assert_allclose(record.curves(n)[0, n - 1 :], expected, atol=1e-5)
+
+
+def test_a_ladder_whose_slow_pairs_stand_still_is_stretched_by_its_factor_alone(
+    tmp_path: Path,
+) -> None:
+    ladder = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.25}
+    sizes = {"head_dim": 32, "max_position_embeddings": LONG}
+    (plain,) = stated(tmp_path / "plain", rope_parameters=ladder, **sizes)
+    (slow,) = stated(tmp_path / "slow", rope_parameters=ladder | {"factor": 4.0}, **sizes)
+    for record, answer in ((plain, "no"), (slow, "yes")):
+        document = analyze_schemes(record).to_dict()
+        told = {each["question"]: each for each in document["verdict"]["answers"]}
+        assert told["rotary_stretched"]["answer"] == answer
+    np.testing.assert_allclose(slow.unscaled(), 1e4 ** (-np.arange(4) / 16))
+    np.testing.assert_allclose(slow.frequencies(), slow.unscaled() / 4)
+    document = compare_rules(plain, to=2 * LONG).to_dict()
+    assert [rule["rule"] for rule in document["rules"]] == ["none", "linear"]
+    assert (document["pairs"], document["rules"][1]["slowed"]) == (4, 4)
+    assert set(document["missing"]) == {"dynamic", "yarn", "llama3", "longrope"}
+
+
+def test_a_head_of_which_nothing_turns_is_refused(tmp_path: Path) -> None:
+    ladder = {"rope_type": "proportional", "rope_theta": 1e4, "partial_rotary_factor": 0.01}
+    with pytest.raises(InvalidCheckpoint, match="rotates no pair"):
+        stated(tmp_path, rope_parameters=ladder, head_dim=32)
+
+
+@pytest.mark.parametrize("version", ["V2", "V3"])
+def test_of_latent_attention_a_part_of_a_head_is_rotated(tmp_path: Path, version: str) -> None:
+    rule = {
+        "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 1.0,
+        "mscale_all_dim": 0.7, "original_max_position_embeddings": 16,
+    }  # fmt: skip
+    torch.manual_seed(0)
+    config = getattr(library, f"Deepseek{version}Config")(
+        **SIZES | {"moe_intermediate_size": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
+                   "n_group": 1, "topk_group": 1, "kv_lora_rank": 8, "q_lora_rank": 8,
+                   "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 16},
+        rope_parameters=rule,
+    )  # fmt: skip
+    model = getattr(library, f"Deepseek{version}Model")(config)
+    model.save_pretrained(tmp_path)
+    (record,) = records_of(tmp_path)
+    attention = model.layers[0].self_attn
+    logits = attention.scaling * attention.qk_head_dim**0.5
+    numbers, factor = (
+        next(note for note in record.notes if word in note) for word in ("numbers", "logits")
+    )
+    assert numbers.startswith(f"8 of the {attention.qk_head_dim} numbers of a head are rotated")
+    assert f"multiplied by {logits:.3g} besides" in factor
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"layer_types": "sliding"}, "layer_types"),
+        ({"layer_types": [1, 2]}, "layer_types"),
+        ({"sliding_window": "wide"}, "sliding_window"),
+        ({"sliding_window": 4, "model_type": "gemma2", "num_hidden_layers": 10**9}, "num_hidden"),
+        ({"per_layer_config": {"0": {"head_dim": -1}}}, "head_dim"),
+        ({"model_type": "dinov3_vit"}, "image_size"),
+    ],
+)
+def test_what_layers_cannot_have_is_one_clear_error(
+    tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidCheckpoint, match=message):
+        stated(tmp_path, rope_theta=1e4, head_dim=8, **config)
