@@ -107,8 +107,8 @@ SECTIONS: Mapping[str, SchemeSection] = {
         "own. Nothing is learned here: the configuration decides.",
         reading="Left: the positions that each pair needs for a full turn. Pairs that need more "
         "than the context or the layers' window (shaded) never complete one, and beyond the "
-        "training length they meet angles that training never showed. Right: the mean rotation, which a query equal to the "
-        "key would see, and the shape of the published bound.",
+        "training length they meet angles that training never showed. Right: the mean rotation, "
+        "which a query equal to the key would see, and the shape of the published bound.",
         limits="Decay with distance is a property of equal queries and keys. Real ones put their "
         "weight on few pairs and can be made to favour any distance (Barbero et al. 2024), so the "
         "curve does not explain why rotary encodings work. The bound is on another quantity, and "
