@@ -38,6 +38,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral": ("Mistral", {"sliding_window": WINDOW}),
     "qwen2": ("Qwen2", {"sliding_window": WINDOW}),  # and does not use it
     "gemma2": ("Gemma2", {"sliding_window": WINDOW, "head_dim": 16}),
+    "gemma3": ("Gemma3Text", {"sliding_window": WINDOW, "head_dim": 16}),
     "cohere2": ("Cohere2", {"sliding_window": WINDOW}),
     "exaone4": ("Exaone4", {"sliding_window": WINDOW}),
     "exaone4 without windows": (
@@ -99,7 +100,7 @@ def seen(model: Any, length: int = 40) -> int:
     return int(moved.max()) - 16 + 1
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "gemma3"])
 def test_layers_that_do_not_rotate_are_counted(tmp_path: Path, name: str) -> None:
     model = built(name)
     still = rotating(model).count(False)
@@ -178,6 +179,34 @@ def test_layers_that_see_both_sides_are_judged_by_one(tmp_path: Path) -> None:
     assert local.notes == (f"these layers see {WINDOW} positions to either side",)
 
 
+def test_the_window_of_gemma3_is_halved_where_attention_looks_both_ways(tmp_path: Path) -> None:
+    model = built(
+        "gemma3", num_hidden_layers=1, layer_types=["sliding_attention"],
+        use_bidirectional_attention=True,
+    )  # fmt: skip
+    model.save_pretrained(tmp_path)
+    records = {record.name: record for record in records_of(tmp_path)}
+    assert records["sliding_attention"].window == seen(model) == WINDOW // 2 + 1
+
+
+def test_layers_whose_theta_is_zero_and_dense_ones_of_a_mixture_are_told_apart(
+    tmp_path: Path,
+) -> None:
+    types = ["full_attention", "sliding_attention"] * 2
+    common: dict[str, Any] = {
+        "head_dim": 8, "rope_theta": 1e4, "sliding_window": WINDOW, "layer_types": types,
+    }  # fmt: skip
+    (glimmer,) = stated(tmp_path / "a", layer_rope_theta=[0, 1e4, 0, 1e4], **common)
+    assert (glimmer.window, glimmer.notes[1]) == (WINDOW, "2 of 4 layers do not rotate")
+    mixture = stated(
+        tmp_path / "b", model_type="cohere2_moe", prefix_dense_sliding_window_pattern=1,
+        mlp_layer_types=["dense", "sparse", "sparse", "sparse"], **common,
+    )  # fmt: skip
+    windows = {record.name: record.window for record in mixture}
+    assert windows == {"full_attention": None, "sliding_attention": WINDOW}
+    assert mixture[0].notes == ("1 of 4 layers does not rotate",)
+
+
 def test_turns_are_counted_within_the_window(tmp_path: Path) -> None:
     model = built("mistral")
     model.save_pretrained(tmp_path)
@@ -235,7 +264,7 @@ def gemma4(**others: Any) -> Any:
 
 @pytest.mark.parametrize("form", ["saved", "as on the Hub"])
 def test_gemma4_has_wider_heads_in_layers_of_full_attention(tmp_path: Path, form: str) -> None:
-    model = gemma4()
+    model = gemma4(num_hidden_layers=12)  # "05" and "11" are told apart from the others
     model.save_pretrained(tmp_path)
     if form == "as on the Hub":
         config = json.loads((tmp_path / "config.json").read_text())

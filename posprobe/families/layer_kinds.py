@@ -7,6 +7,7 @@ under ``layer_types``; older ones state a pattern, or leave it to the code of th
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,13 @@ _PATTERNS: Mapping[str, int] = {
     "gemma2": 2, "gpt_oss": 2, "cohere2": 4, "exaone4": 4, "gemma3_text": 6,
 }  # fmt: skip
 #: Architectures in which a layer rotates only if it has a window, where any has one.
-_WINDOWED_ROTATE = {"afmoe", "cohere2", "exaone4", "exaone_moe", "flint", "kolibri1"}
+_WINDOWED_ROTATE = {
+    "afmoe", "cohere2", "cohere2_moe", "exaone4", "exaone_moe", "flint", "kolibri1",
+}  # fmt: skip
+#: Kinds of layers with a window, as ``layer_types`` and older configurations call them.
+_SLIDING = ("sliding_attention", "hybrid_sliding", "local")
+#: Architectures whose ``sliding_window`` counts the positions to either side, without the query.
+_RADIUS = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
 #: Every how manieth layer does not rotate, where the configuration leaves it to the code.
 _STILL: Mapping[str, int] = {"llama4": 4, "llama4_text": 4, "smollm3": 4}
 #: No head is wider, and no window longer; a configuration that says so is damaged.
@@ -66,11 +73,14 @@ def layer_kinds(part: Part) -> tuple[LayerKind, ...]:
     flags = _flags(part)
     types = _types(part, flags)
     found: Counter[LayerKind] = Counter()
+    windowed = _window(part, part.config, _SLIDING[0])[0] is not None
+    of_layers = _of_layers(part.config)
+    dense = _dense(part.config)
     for number, name in enumerate(types):
-        own = _own(part.config, str(number), name)
+        own = of_layers.get(number, part.config)
         rotates = flags[number] if len(flags) == len(types) else True
-        if part.model_type in _WINDOWED_ROTATE and _window(part, part.config, "sliding")[0]:
-            rotates = "sliding" in name
+        if part.model_type in _WINDOWED_ROTATE and windowed:
+            rotates = name in _SLIDING or number in dense
         found[_kind(part, name, own, rotates=rotates)] += 1
     return tuple(
         LayerKind(kind.name, count, kind.window, kind.sees, kind.head_dim, kind.rotates)
@@ -94,11 +104,24 @@ def _kind(part: Part, name: str, own: Mapping[str, Any], *, rotates: bool) -> La
     return LayerKind(name, 1, window, sees, head_dim, rotates)
 
 
-def _own(config: Mapping[str, Any], number: str, name: str) -> Mapping[str, Any]:
-    """Return the configuration with what it states of one layer, or of one kind of layers."""
+def _of_layers(config: Mapping[str, Any]) -> Mapping[int, Mapping[str, Any]]:
+    """Return the configuration of each layer of which ``per_layer_config`` states something."""
     stated = config.get("per_layer_config")
-    found = stated.get(number, stated.get(name)) if isinstance(stated, Mapping) else None
-    return {**config, **found} if isinstance(found, Mapping) else config
+    if not isinstance(stated, Mapping):
+        return {}
+    return {
+        int(number): {**config, **found}  # the numbers have as many digits as the largest
+        for number, found in stated.items()
+        if isinstance(found, Mapping) and re.fullmatch(r"[0-9]{1,5}", str(number))
+    }
+
+
+def _dense(config: Mapping[str, Any]) -> set[int]:
+    """Return the layers of Cohere 2's mixture that rotate though they see everything."""
+    types, pattern = config.get("mlp_layer_types"), "prefix_dense_sliding_window_pattern"
+    if not isinstance(types, list) or config.get(pattern) != 1:
+        return set()
+    return {number for number, name in enumerate(types) if name == "dense"}
 
 
 def _window(part: Part, own: Mapping[str, Any], name: str) -> tuple[int | None, str]:
@@ -106,20 +129,24 @@ def _window(part: Part, own: Mapping[str, Any], name: str) -> tuple[int | None, 
     if "chunk" in name:
         size = settings.whole(own, "attention_chunk_size", most=_LONGEST, path=part.path)
         return size, f"chunks of {size:,} positions, each by itself" if size else ""
-    if not ("sliding" in name or "local" in name) or own.get("use_sliding_window") is False:
+    if name not in _SLIDING or own.get("use_sliding_window") is False:
         return None, ""
-    if own.get("sliding_window") not in (None, -1, False):
-        size = settings.whole(own, "sliding_window", most=_LONGEST, path=part.path)
-        return size, f"{size:,} positions"
-    if own.get("local_attention") not in (None, -1, False):
-        both = settings.whole(own, "local_attention", most=_LONGEST, path=part.path) or 0
-        return both // 2 + 1, f"{both // 2:,} positions to either side"
-    return None, ""
+    keys = ("sliding_window", "local_attention", "attention_window_size")
+    key = next((key for key in keys if own.get(key) not in (None, -1, False)), None)
+    if key is None:
+        return None, ""
+    size = settings.whole(own, key, most=_LONGEST, path=part.path) or 0
+    if part.model_type in _RADIUS:
+        return size + 1, f"{size:,} positions to either side"
+    # Gemma 3's code halves the window where attention looks both ways.
+    if key == "local_attention" or own.get("use_bidirectional_attention") in (True, "all"):
+        return size // 2 + 1, f"{size // 2:,} positions to either side"
+    return size, f"{size:,} positions"
 
 
 def _flags(part: Part) -> list[bool]:
     """Tell of each layer whether it rotates; empty where all do."""
-    stated = part.config.get("no_rope_layers")
+    stated = part.config.get("no_rope_layers") or part.config.get("layer_rope_theta")
     if isinstance(stated, list) and stated:
         return [flag != 0 for flag in stated[: settings.MOST_LAYERS]]
     usual = _STILL.get(part.model_type or "")
@@ -140,7 +167,7 @@ def _types(part: Part, flags: list[bool]) -> list[str]:
         return stated[: settings.MOST_LAYERS]
     if config.get("attention_chunk_size") and flags:
         return ["chunked_attention" if rotates else "full_attention" for rotates in flags]
-    full, sliding = "full_attention", "sliding_attention"
+    full, sliding = "full_attention", _SLIDING[0]
     if _window(part, config, sliding)[0] is None:
         return [full] * (len(flags) or 1)
     if config.get("use_sliding_window") and "max_window_layers" in config:

@@ -208,7 +208,7 @@ def _layer_notes(part: Part, layers: str, windowed: LayerKind | None) -> Iterato
     kinds = layer_kinds(part)
     still = sum(kind.layers for kind in kinds if not kind.rotates)
     if windowed:
-        who = "the layers that rotate see" if still else "every layer sees"
+        who = "the layers that rotate see" if still else "every layer of attention sees"
         yield f"{'these layers see' if layers else who} {windowed.sees}"
     if still:
         verb = "does" if still == 1 else "do"
