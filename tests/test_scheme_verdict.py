@@ -142,6 +142,86 @@ def test_learned_order_is_told_from_noise() -> None:
     assert "favour" not in plain
 
 
+@pytest.mark.parametrize("kind", ["line", "grid", "vectors"])
+def test_random_values_favour_no_place(kind: str) -> None:
+    """Of random values the greatest lies somewhere, which is nobody's preference."""
+    said = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        if kind == "grid":
+            record = RelativeBias(rng.standard_normal((12, 13, 13)), Grid(7, 7), "r", source("a"))
+        else:
+            record = noise(12, 60, seed, quantity="bias" if kind == "line" else "cosine")
+        _, answers = told(record)
+        name = "cosine_near" if kind == "vectors" else "bias_near"
+        said.append(answers[name])
+        if kind == "line":
+            assert (answers["bias_sides"]["answer"] == "cannot tell") == (
+                answers[name]["value"] is None
+            )
+    known = [answer for answer in said if answer["value"] is not None]
+    assert len(known) <= 3  # two in a hundred pass the test of order
+    assert all("without order" in a["sentence"] for a in said if a["value"] is None)
+
+
+def test_heads_without_order_are_no_part_of_a_preference() -> None:
+    """Of 12 heads, 4 fall from a planted peak, 4 rise, 2 are noise and 2 have one value."""
+    offsets = np.abs(np.arange(-59, 60))
+    rng = np.random.default_rng(5)
+    noisy = rng.standard_normal((2, 119))
+    falls, rises = np.exp(-offsets / 5.0), 1 - np.exp(-offsets / 20.0)
+    values = np.stack([*[falls] * 4, *[rises] * 4, *noisy, *np.ones((2, 119))])
+    values[:8] += 0.01 * rng.standard_normal((8, 119))
+    document = analyze_schemes(RelativeBias(values, Sequence(60), "m", source("a"))).to_dict()
+    (scheme,) = document["schemes"]
+    assert scheme["smoothness"]["structured"] == 8
+    assert scheme["heads"]["near"][-2:] == [None, None]
+    answers = {a["question"]: a for a in document["verdict"]["answers"]}
+    assert answers["bias_near"]["value"] == {"near": 4, "far": 4}
+    assert answers["bias_near"]["answer"] == "no"  # 4 and the 2 that are noise are not most
+    assert "4 of 8 heads that have an order of distances" in answers["bias_near"]["sentence"]
+    assert sum(answers["bias_sides"]["value"].values()) == 8
+
+
+def test_a_table_of_equal_vectors_beyond_the_first_is_not_near_by_its_own_cosine() -> None:
+    """The cosine of a vector with itself is 1; what grows with distance does not favour near."""
+    far = np.linspace(-0.5, 0.5, 60) ** 3
+    values = np.concatenate([far[:0:-1], [1.0], far[1:]])[None]
+    records = [
+        RelativeBias(values, Sequence(60), f"layer {k}", source("a"), quantity="cosine")
+        for k in range(4)
+    ]
+    _, answers = told(*records)
+    assert answers["cosine_smooth"]["answer"] == "yes"
+    assert answers["cosine_near"]["answer"] == "no"
+    assert answers["cosine_near"]["value"] == {"near": 0, "far": 4}
+
+
+def test_equal_values_on_both_sides_prefer_neither() -> None:
+    distance = np.abs(np.arange(-39, 40))
+    values = np.exp(-((distance - 4.0) ** 2) / 20)[None].repeat(5, axis=0)
+    _, answers = told(RelativeBias(values, Sequence(40), "two peaks", source("a")))
+    assert answers["bias_sides"]["value"] == {"before": 0, "after": 0, "same": 5}
+    assert answers["bias_sides"]["answer"] == "no"
+
+
+def test_a_straight_line_favours_near_positions_and_has_no_half_width() -> None:
+    """Half of the fall of a straight line says how many positions were looked at."""
+    offsets = np.abs(np.arange(-199, 200))
+    rng = np.random.default_rng(0)
+    values = -offsets * np.linspace(0.01, 0.1, 8)[:, None]
+    values = values * (1 + 0.01 * rng.standard_normal(values.shape))
+    record = RelativeBias(values, Sequence(200), "lines", source("a"))
+    document = analyze_schemes(record).to_dict()
+    (scheme,) = document["schemes"]
+    assert scheme["heads"]["half_width"] == [None] * 8
+    assert "straight" in scheme["heads"]["undefined"]["half_width"]
+    answers = {a["question"]: a for a in document["verdict"]["answers"]}
+    assert answers["bias_near"]["answer"] == "yes"
+    assert answers["bias_near"]["value"] == {"near": 8, "far": 0}
+    assert "half of the fall" not in answers["bias_near"]["sentence"]
+
+
 @pytest.mark.parametrize("shift", [-3, 0, 2])
 def test_the_side_of_the_query_that_heads_prefer_is_counted(shift: int) -> None:
     offsets = np.arange(-39, 40)

@@ -14,6 +14,9 @@ from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout, LayoutBlock, Sequence, describe_layout
 from posprobe.schema import TWO, Reasons, Share, Size
 
+#: Share of a curve's variance from which a straight line tells all of it.
+STRAIGHT = 0.97
+
 
 class HeadsBlock(TypedDict):
     """What each head prefers by distance."""
@@ -34,6 +37,11 @@ class HeadsBlock(TypedDict):
     peak: Annotated[
         list[int | Annotated[list[int], TWO]],
         "Per head: offset of the largest value, key minus query; rows first.",
+    ]
+    near: Annotated[
+        list[bool | None],
+        "Per head: whether the largest value, of cosines that beyond distance 0, lies within a "
+        "quarter of the positions.",
     ]
     monotone_fraction: Annotated[
         list[Share | None],
@@ -64,12 +72,17 @@ class Heads(Result):
     half_width
         ``[heads]``, positions: the smallest distance at which the curve, averaged over directions,
         has fallen half way from its largest value to its mean beyond a quarter of the positions.
-        NaN where the largest value lies as far out itself.
+        NaN where the largest value lies as far out itself, and for a straight line, which has no
+        level: its half width would say how many positions were looked at.
     asymmetry
         ``[heads]``, 0 to 1: share of the curve's variance in its odd part. NaN where causal or
         constant.
     peak
-        ``[heads, 1 or 2]``: the offset with the largest value.
+        ``[heads, 1 or 2]``: the offset with the largest value; of equal ones the nearest.
+    near
+        ``[heads]``: 1 where the largest value lies within a quarter of the positions (on a grid of
+        its shorter side), else 0; of cosines the largest beyond distance 0, where every one is 1.
+        NaN for a constant curve.
     monotone_fraction
         ``[heads]``: of the steps away from distance 0 at which the curve changes, the share that
         fall. NaN for a constant curve.
@@ -85,6 +98,7 @@ class Heads(Result):
     half_width: NDArray[np.float64]
     asymmetry: NDArray[np.float64]
     peak: NDArray[np.int64]
+    near: NDArray[np.float64]
     monotone_fraction: NDArray[np.float64]
 
     def summary(self) -> HeadsBlock:
@@ -97,7 +111,11 @@ class Heads(Result):
         elif np.isnan(self.asymmetry).any():
             undefined["asymmetry"] = "a head's curve is constant"
         if np.isnan(self.half_width).any():
-            undefined["half_width"] = "a head's curve does not fall to a level"
+            undefined["half_width"] = (
+                "a head's curve does not fall to a level, or falls in a straight line to the end"
+            )
+        if np.isnan(self.near).any():
+            undefined["near"] = "a head's curve is constant"
         if np.isnan(self.monotone_fraction).any():
             undefined["monotone_fraction"] = "a head's curve is constant"
         return {
@@ -108,6 +126,7 @@ class Heads(Result):
             "half_width": numbers(self.half_width),
             "asymmetry": numbers(self.asymmetry),
             "peak": [row if len(row) > 1 else row[0] for row in self.peak.tolist()],
+            "near": [None if np.isnan(near) else bool(near) for near in self.near],
             "monotone_fraction": numbers(self.monotone_fraction),
             "undefined": undefined,
         }
@@ -170,6 +189,7 @@ def heads(
         half_width=_half_width(values, layout, causal=causal),
         asymmetry=np.full(size, np.nan) if causal else _asymmetry(values),
         peak=_peak(flat, seen.shape[1:], spans),
+        near=_near(flat, seen.shape[1:], spans, cosine=quantity == "cosine"),
         monotone_fraction=_monotone(values, layout, causal=causal),
     )
 
@@ -224,9 +244,16 @@ def _half_width(
     for head, line in enumerate(curve):
         peak, level = int(np.argmax(line)), line[quarter:].mean()
         below = np.flatnonzero(line[peak:] <= (line[peak] + level) / 2)
-        if peak < quarter and line[peak] > level and below.size:
+        if peak < quarter and line[peak] > level and below.size and not _straight(line):
             found[head] = peak + below[0]
     return found
+
+
+def _straight(line: NDArray[np.float64]) -> bool:
+    distance = np.arange(len(line)) - (len(line) - 1) / 2
+    centred = line - line.mean()
+    explained = (distance @ centred) ** 2 / (distance @ distance)
+    return bool(explained >= STRAIGHT * (centred @ centred))
 
 
 def _asymmetry(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -244,15 +271,31 @@ def _peak(
     flat: NDArray[np.float64], seen: tuple[int, ...], spans: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """Offset of the largest value; of equal ones, the nearest to distance 0."""
-    offsets = np.stack(
-        np.meshgrid(
-            *(np.arange(s) - span // 2 for s, span in zip(seen, spans, strict=True)), indexing="ij"
-        ),
-        axis=-1,
-    ).reshape(-1, len(spans))
+    offsets = _offsets(seen, spans)
     nearest = np.argsort(np.abs(offsets).sum(axis=1), kind="stable")
     best = nearest[np.argmax(flat[:, nearest], axis=1)]
     return np.asarray(offsets[best], dtype=np.int64)
+
+
+def _near(
+    flat: NDArray[np.float64], seen: tuple[int, ...], spans: tuple[int, ...], *, cosine: bool
+) -> NDArray[np.float64]:
+    distance = np.abs(_offsets(seen, spans)).max(axis=1)
+    quarter = -(-(min(spans) + 1) // 8)
+    # With itself every vector has a cosine of 1.
+    counted = distance > 0 if cosine else distance >= 0
+    inside = counted & (distance < (max(quarter, 2) if cosine else quarter))
+    found = np.full(len(flat), np.nan)
+    for head, values in enumerate(flat):
+        if np.ptp(values) > centring_error(np.abs(values).max(), 1):
+            found[head] = values[inside].max(initial=-np.inf) >= values[counted].max()
+    return found
+
+
+def _offsets(seen: tuple[int, ...], spans: tuple[int, ...]) -> NDArray[np.int64]:
+    """Offsets of the values that are seen, ``[values, axes]``."""
+    axes = (np.arange(s) - span // 2 for s, span in zip(seen, spans, strict=True))
+    return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(spans))
 
 
 def _monotone(values: NDArray[np.float64], layout: Layout, *, causal: bool) -> NDArray[np.float64]:

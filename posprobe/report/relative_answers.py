@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from posprobe.analyses.answer import Answer, verdict_of
-from posprobe.formatting import between
+from posprobe.analyses.answer import Answer, Verdict, verdict_of
+from posprobe.formatting import Block, between, listed
 from posprobe.report.numbered import Numbered, keys_of
 
 #: Share of heads without structure that lie above 95 % of permutations.
 CHANCE = 0.05
+EQUAL = "Cannot be told: every distance has the same value."
 
 
 def structured(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
@@ -18,7 +19,7 @@ def structured(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
 
     def ask(found: Numbered) -> Iterator[Answer]:
         name = f"{kind}_smooth"
-        learned = [(n, s) for n, s in found if not s["computed"]]
+        learned = _learned(found)
         keys = keys_of(learned or found, "smoothness.structured")
         if not learned:
             text = (
@@ -27,14 +28,11 @@ def structured(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
             )
             yield Answer(name, "cannot tell", text, keys=keys)
             return
-        count = sum(s["smoothness"]["structured"] for _, s in learned)
-        total = sum(len(s["smoothness"]["correlation"]) for _, s in learned)
-        known = sum(c is not None for _, s in learned for c in s["smoothness"]["correlation"])
+        count, known, p = _alike(learned)
         if not known:
-            text = "Cannot be told: every distance has the same value."
-            yield Answer(name, "cannot tell", text, keys=keys)
+            yield Answer(name, "cannot tell", EQUAL, keys=keys)
             return
-        p = _binomial(count, known)
+        total = sum(len(s["smoothness"]["correlation"]) for _, s in learned)
         answer = verdict_of(p)
         unit = _unit(kind, total)
         what = "have neighbouring distances more alike than 95 % of permutations"
@@ -45,6 +43,43 @@ def structured(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
         )
 
     return ask
+
+
+def _learned(found: Numbered) -> Numbered:
+    return [(n, s) for n, s in found if not s["computed"]]
+
+
+def _alike(learned: Numbered) -> tuple[int, int, float]:
+    """Count the heads above 95 % of permutations and all that vary; how likely so many are."""
+    count = sum(s["smoothness"]["structured"] for _, s in learned)
+    known = sum(c is not None for _, s in learned for c in s["smoothness"]["correlation"])
+    return count, known, _binomial(count, known) if known else 1.0
+
+
+def _ordered(found: Numbered) -> list[tuple[Block, int]]:
+    """List the heads that have an order of distances, if more have one than chance makes."""
+    more_than_chance = verdict_of(_alike(_learned(found))[2]) == "yes"
+    return [
+        (scheme, head)
+        for _, scheme in found
+        for head, near in enumerate(scheme["heads"]["near"])
+        if near is not None and (scheme["computed"] or (more_than_chance and _smooth(scheme, head)))
+    ]
+
+
+def _smooth(scheme: Block, head: int) -> bool:
+    correlation = scheme["smoothness"]["correlation"][head]
+    return correlation is not None and correlation > scheme["smoothness"]["p95"][head]
+
+
+def _no_preference(found: Numbered) -> str:
+    """Say why no preference can be told."""
+    if all(near is None for _, s in found for near in s["heads"]["near"]):
+        return EQUAL
+    return (
+        "Cannot be told: distances have no more order than chance makes, and of values without "
+        "order the greatest lies somewhere as well."
+    )
 
 
 def _unit(kind: str, count: int) -> str:
@@ -64,61 +99,71 @@ def near_keys(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
     """Ask whether heads favour near positions."""
 
     def ask(found: Numbered) -> Iterator[Answer]:
-        name, keys = f"{kind}_near", keys_of(found, "heads.half_width")
-        half = [w for _, s in found for w in s["heads"]["half_width"]]
-        flat = [m is None for _, s in found for m in s["heads"]["monotone_fraction"]]
-        widths = [w for w, still in zip(half, flat, strict=True) if not still]
-        if not widths:
-            text = "Cannot be told: every distance has the same value."
-            yield Answer(name, "cannot tell", text, keys=keys)
+        name = f"{kind}_near"
+        keys = keys_of(found, "heads.near", "heads.half_width", "smoothness.structured")
+        ordered = _ordered(found)
+        if not ordered:
+            yield Answer(name, "cannot tell", _no_preference(found), keys=keys)
             return
-        near = [w for w in widths if w is not None]
-        far = len(widths) - len(near)
-        unit = _unit(kind, len(widths))
-        reach = f", and half of the fall is done within {between(near)} positions" if near else ""
-        told = f"{len(near)} of {len(widths)} {unit} favour{'s' if len(near) == 1 else ''} near "
-        told += f"positions{reach}"
+        near = [(s, head) for s, head in ordered if s["heads"]["near"][head]]
+        far = len(ordered) - len(near)
+        widths = [w for s, head in near if (w := s["heads"]["half_width"][head]) is not None]
+        total = sum(s["head_count"] for _, s in found)
+        # Heads without order are not known to favour anything; heads of one value favour nothing.
+        open_ = sum(n is not None for _, s in found for n in s["heads"]["near"]) - len(ordered)
+        answer: Verdict = "cannot tell"
+        if len(near) > total / 2:
+            answer = "yes"
+        elif len(near) + open_ <= total / 2:
+            answer = "no"
+        each = _unit(kind, len(ordered))
+        order = "" if len(ordered) == total else " that have an order of distances"
+        verb = "favours" if len(near) == 1 else "favour"
+        told = f"{len(near)} of {len(ordered)} {each}{order} {verb} near positions"
+        if widths:
+            whose = "" if len(widths) == len(near) else f" in {len(widths)} of them"
+            told += f", and half of the fall is done within {between(widths)} positions{whose}"
         if far:
             told += f"; {far} favour{'s' if far == 1 else ''} those beyond a quarter of the length"
-        most = len(near) > len(widths) / 2
-        yield Answer(
-            name, "yes" if most else "no", f"{'Yes' if most else 'No'}: {told}.",
-            {"near": len(near), "far": far}, keys=keys,
-        )  # fmt: skip
+        if open_:
+            told += f"; {open_} of all {total} show no order"
+        begin = {"yes": "Yes", "no": "No", "cannot tell": "Cannot be told of most"}[answer]
+        value = {"near": len(near), "far": far}
+        yield Answer(name, answer, f"{begin}: {told}.", value, keys=keys)
 
     return ask
 
 
 def sides(found: Numbered) -> Iterator[Answer]:
     """Ask whether heads prefer one side of the query."""
-    keys = keys_of(found, "heads.peak")
     line = [(n, s) for n, s in found if s["layout"]["type"] == "sequence"]
     if not line:
         return  # a displacement has more than two sides
     both = [(n, s) for n, s in line if not s["causal"]]
     if not both:
         text = "Cannot be told: later keys are hidden."
-        yield Answer("bias_sides", "cannot tell", text, keys=keys)
+        yield Answer("bias_sides", "cannot tell", text, keys=keys_of(found, "heads.peak"))
         return
-    peaks = [
-        peak
-        for _, s in both
-        for peak, still in zip(s["heads"]["peak"], s["heads"]["monotone_fraction"], strict=True)
-        if still is not None
-    ]
-    if not peaks:
-        text = "Cannot be told: every distance has the same value."
-        yield Answer("bias_sides", "cannot tell", text, keys=keys)
+    keys = keys_of(both, "heads.peak", "smoothness.structured")
+    ordered = _ordered(both)
+    if not ordered:
+        yield Answer("bias_sides", "cannot tell", _no_preference(both), keys=keys)
         return
+    # Where both sides are the same, the greatest value is on either.
+    peaks = [s["heads"]["peak"][h] if s["heads"]["asymmetry"][h] else 0 for s, h in ordered]
     before, after = sum(peak < 0 for peak in peaks), sum(peak > 0 for peak in peaks)
     own = len(peaks) - before - after
     some = bool(before or after)
-    where = " that see both sides" if len(both) < len(found) else ""
+    whose = ["see both sides"] if len(both) < len(found) else []
+    if len(ordered) < sum(s["head_count"] for _, s in both):
+        whose.append("have an order of distances")
+    where = f" that {listed(whose)}" if whose else ""
     told = f"of {len(peaks)} {_unit('bias', len(peaks))}{where}, the greatest bias is at an "
-    told += f"earlier key in {before}, at a later one in {after} and at the query itself in {own}"
+    told += f"earlier key in {before}, at a later one in {after}"
+    told += f" and at the query itself, or on both sides alike, in {own}"
     yield Answer(
         "bias_sides", "yes" if some else "no", f"{'Yes' if some else 'No'}: {told}.",
-        {"before": before, "after": after, "same": own}, keys=keys_of(both, "heads.peak"),
+        {"before": before, "after": after, "same": own}, keys=keys,
     )  # fmt: skip
 
 
@@ -162,8 +207,7 @@ def learned(kind: str) -> Callable[[Numbered, Mapping[str, Answer]], str]:
         else:
             parts.append(f"{what} {learned}")
         near = answers[f"{kind}_near"]
-        # Of what has no structure, a preference is noise.
-        if near.value and smooth.answer != "no":
+        if near.value:
             one = near.value["near"] == 1
             text = f"{near.value['near']} favour{'s' if one else ''} near positions"
             if near.value["far"]:

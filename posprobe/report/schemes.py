@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import Result
@@ -180,10 +179,7 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
                 "smoothness": smoothness(record.values, seed=seed),
             }
         case LinearBias():
-            line = heads(record.curves(_size(record, length)), causal=record.causal)
-            # A straight line has no level to fall half way to.
-            nowhere = np.full(record.heads, np.nan)
-            return {"heads": replace(line, half_width=nowhere)}
+            return {"heads": heads(record.curves(_size(record, length)), causal=record.causal)}
         case Rotary():
             # The rule follows the length of the text, also in layers that see a window of it.
             text = length or record.max_positions
