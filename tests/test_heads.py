@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.ndimage import gaussian_filter1d
 
 from posprobe.analyses import heads, rotation, smoothness
 from posprobe.encodings import alibi_slopes, rotary_frequencies
@@ -159,6 +160,36 @@ def test_mirrored_halves_count_once() -> None:
     whole = np.concatenate([half[:, :, :0:-1], half], axis=2)
     assert smoothness(whole).entries == 36
     np.testing.assert_allclose(smoothness(whole).correlation, smoothness(quarter).correlation)
+
+
+def by_row_and_column(rng: np.random.Generator, side: int, scale: float) -> Any:
+    """Cosines with the middle of vectors by row and of vectors by column, as SAM's are laid out."""
+    lines = []
+    for _ in range(2):
+        vectors = gaussian_filter1d(rng.normal(size=(2 * side - 1, 32)), scale, axis=0)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        lines.append(vectors @ vectors[side - 1])
+    return (lines[0][:, None] + lines[1]) / 2
+
+
+@pytest.mark.parametrize("side", [7, 14])
+def test_a_sum_of_random_rows_and_columns_is_noise(side: int) -> None:
+    """A row has one summand in common whatever was learned, so that whole rows are permuted."""
+    rng = np.random.default_rng(9)
+    noise = np.stack([by_row_and_column(rng, side, 1e-3) for _ in range(200)])
+    smooth = np.stack([by_row_and_column(rng, side, 2.0) for _ in range(20)])
+    # 200 tables: four standard deviations of a 5 % rate are 6.2 %.
+    assert smoothness(noise).structured.mean() < 0.112
+    assert smoothness(smooth).structured.all()
+
+
+def test_only_sums_are_permuted_by_lines() -> None:
+    """One entry that breaks the sum makes all entries exchangeable; the bar of a sum is higher."""
+    rng = np.random.default_rng(10)
+    whole = rng.normal(size=13)[:, None] + rng.normal(size=13)
+    broken = whole.copy()
+    broken[0, 0] += 1e-6
+    assert smoothness(whole[None]).p95[0] > 2 * smoothness(broken[None]).p95[0]
 
 
 def test_on_a_window_neighbours_are_up_and_down_as_well() -> None:

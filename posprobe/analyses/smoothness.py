@@ -82,7 +82,8 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
     values
         ``[heads, 2 r + 1]`` by offset or ``[heads, 2 h - 1, 2 w - 1]`` by displacement.
         Neighbouring offsets that all heads treat alike (one bucket) count once, and so do the
-        halves of what is the same before and after.
+        halves of what is the same before and after. Where values by displacement are a function of
+        the row plus one of the column, whole rows and columns are permuted, which keeps the sum.
     seed
         Of the permutations.
 
@@ -109,13 +110,11 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
 
     array = _distinct(array)
     heads, rows, columns = array.shape
+    permute = _lines_permuted if rows > 1 and _is_sum(array) else _permuted
     # Ranks, since one outlier, such as the bias to oneself, rules the variance of a smooth curve.
     array = rankdata(array.reshape(heads, -1), axis=1).reshape(array.shape)
     rng = np.random.default_rng(seed)
-    flat = array.reshape(heads, -1)
-    draws = np.stack(
-        [_moran(rng.permuted(flat, axis=1).reshape(array.shape)) for _ in range(PERMUTATIONS)]
-    )
+    draws = np.stack([_moran(permute(array, rng)) for _ in range(PERMUTATIONS)])
     found = _moran(array)
     p95 = np.full(heads, np.nan)
     defined = ~np.isnan(found)
@@ -132,6 +131,25 @@ def _distinct(array: NDArray[np.float64]) -> NDArray[np.float64]:
         return array
     changes = (np.diff(array, axis=1) != 0).any(axis=0)
     return array[:, None, np.flatnonzero(np.concatenate([[True], changes]))]
+
+
+def _is_sum(array: NDArray[np.float64]) -> bool:
+    """Tell whether values are a function of the row plus one of the column: SAM, ViTDet, BoTNet."""
+    mixed = np.diff(np.diff(array, axis=1), axis=2)
+    return bool(np.abs(mixed).max(initial=0.0) <= centring_error(np.abs(array).max(), 1))
+
+
+def _permuted(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    return np.asarray(rng.permuted(array.reshape(len(array), -1), axis=1).reshape(array.shape))
+
+
+def _lines_permuted(array: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Permute whole rows and whole columns: values of one line are alike in any order."""
+    heads, rows, columns = array.shape
+    down = rng.permuted(np.tile(np.arange(rows), (heads, 1)), axis=1)
+    right = rng.permuted(np.tile(np.arange(columns), (heads, 1)), axis=1)
+    places = np.arange(heads)[:, None, None], down[:, :, None], right[:, None, :]
+    return np.asarray(array[places])
 
 
 def _moran(array: NDArray[np.float64]) -> NDArray[np.float64]:
