@@ -195,7 +195,11 @@ class RelativeBlock(SchemeBlock):
     quantity: Literal["bias", "cosine"]
     causal: bool
     computed: bool
-    reach: Annotated[Count | None, "Largest distance that has a value of its own; null on a grid."]
+    reach: Annotated[
+        Count | None,
+        "Smallest distance from which all farther ones share a value; null where none within the "
+        "length do, and on a grid.",
+    ]
     special: Annotated[list[str], "Special tokens that have biases of their own."]
     smoothness: SmoothnessBlock
 

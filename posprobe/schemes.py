@@ -417,7 +417,14 @@ def facts(record: Scheme) -> dict[str, Any]:
 
 
 def _reach(record: RelativeBias) -> int | None:
-    return record.values.shape[1] // 2 if isinstance(record.layout, Sequence) else None
+    """Return the smallest distance from which all farther ones share a value, if any do."""
+    if not isinstance(record.layout, Sequence):
+        return None
+    middle = record.values.shape[1] // 2
+    sides = [record.values[:, middle::-1], record.values[:, middle:]]
+    changes = (np.diff(sides[:1] if record.causal else sides, axis=2) != 0).any(axis=(0, 1))
+    last = int(np.flatnonzero(changes).max(initial=-1)) + 1
+    return last if last < record.layout.length - 1 else None
 
 
 def _check(name: str, n: int, layout: Layout | None = None) -> None:

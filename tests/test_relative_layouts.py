@@ -18,6 +18,8 @@ from safetensors.numpy import save_file
 
 from posprobe import RelativeBias, load_schemes
 from posprobe.errors import InvalidCheckpoint
+from posprobe.layouts import Sequence
+from posprobe.schemes import facts
 
 
 def read(folder: Path, tensors: dict[str, Any], **config: Any) -> RelativeBias:
@@ -80,6 +82,21 @@ def test_speecht5(tmp_path: Path) -> None:
     record = read(tmp_path, {"encoder.embed_positions.pe_k.weight": table})
     vectors = encoding(torch.zeros(1, 40, 8)).detach().numpy()
     np.testing.assert_allclose(record.kernel(40)[0], cosines(vectors, table[16]), atol=1e-6)
+    ends = [  # of earlier and of later keys, the last distance at which the vector changes
+        np.flatnonzero((np.diff(side, axis=0) != 0).any(axis=1)).max() + 1
+        for side in (vectors[-1, ::-1], vectors[0])
+    ]
+    assert facts(record)["reach"] == max(ends) == 16
+
+
+def test_a_table_that_ends_with_the_models_positions_clips_nothing(tmp_path: Path) -> None:
+    name = "encoder.layer.0.attention.self.distance_embedding.weight"
+    record = read(
+        tmp_path, {name: random(2 * 12 - 1, 4)}, model_type="bert", max_position_embeddings=12,
+        position_embedding_type="relative_key",
+    )  # fmt: skip
+    assert record.layout == Sequence(12)
+    assert facts(record)["reach"] is None
 
 
 def test_wav2vec2_bert(tmp_path: Path) -> None:

@@ -81,6 +81,44 @@ def test_t5_with_other_buckets(tmp_path: Path) -> None:
     np.testing.assert_array_equal(record.kernel(99), numbers(attention.compute_bias(99, 99)[0]))
 
 
+@pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (16, 40), (8, 20)])
+def test_the_reach_of_buckets_is_where_the_last_of_them_begins(
+    tmp_path: Path, buckets: int, farthest: int
+) -> None:
+    """As the library assigns them, distance by distance."""
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    config = transformers.T5Config(
+        d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2, vocab_size=30,
+        relative_attention_num_buckets=buckets, relative_attention_max_distance=farthest,
+    )  # fmt: skip
+    model: Any = transformers.T5Model(config)
+    bucket: Any = T5Attention._relative_position_bucket
+    for record in relative(saved(model, tmp_path)):
+        far = bucket(
+            -torch.arange(500), bidirectional=not record.causal, num_buckets=buckets,
+            max_distance=farthest,
+        ).tolist()  # fmt: skip
+        first = far.index(far[-1])
+        assert first < farthest
+        assert facts(record)["reach"] == first
+
+
+def test_the_reach_of_clipped_vectors_is_their_number_unless_equal_earlier() -> None:
+    values = np.random.default_rng(0).standard_normal((2, 41))
+    for length, reach in ((22, 20), (500, 20), (21, None), (10, None)):
+        record = RelativeBias(values, Sequence(length), "r", SOURCE)
+        assert facts(record)["reach"] == reach  # of 21 positions none is farther apart than 20
+    equal = values.copy()
+    equal[:, :8], equal[:, 33:] = equal[:, :1], equal[:, -1:]  # offsets from -20 to -13, 13 to 20
+    assert facts(RelativeBias(equal, Sequence(500), "r", SOURCE))["reach"] == 13
+    hidden = values.copy()
+    hidden[:, :8] = hidden[:, :1]
+    for causal, reach in ((True, 13), (False, 20)):
+        record = RelativeBias(hidden, Sequence(500), "r", SOURCE, causal=causal)
+        assert facts(record)["reach"] == reach
+
+
 def test_mpnet_has_a_table_and_a_bias(tmp_path: Path) -> None:
     config = transformers.MPNetConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,

@@ -161,7 +161,7 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     # Their absolute tables, which the number counts, begin with two rows that no position selects.
     reserved = 2 if part.model_type in ("mpnet", "layoutlmv3") else 0
     length = max(longest - reserved, 1)
-    notes = (f"{buckets} buckets up to a distance of {reach}",)
+    notes = (f"{buckets} buckets, laid out for a largest distance of {reach}",)
     return make(values=table[index].T, layout=Sequence(length), causal=causal, notes=notes)
 
 
@@ -326,6 +326,8 @@ def _distances(
     table = table.reshape(-1, table.shape[-1])
     left = part.config.get("left_max_position_embeddings")
     notes: tuple[str, ...] = ()
+    # BERT's table ends with the model's positions; of others, offsets beyond the table occur.
+    beyond = 0 if "distance_embedding" in where and left is None else 1
     if type(left) is int and 0 <= left < len(table) and "distance_embedding" in where:
         flip = False  # wav2vec2-BERT counts key minus query, from -left to right
         reach = max(left, len(table) - left - 1)
@@ -339,13 +341,13 @@ def _distances(
     elif len(table) % 2 == 0:
         table = np.concatenate([table, table[-1:]])
     if "bias_values" in where:
-        return make(values=table.T, layout=Sequence(len(table) // 2 + 1))
+        return make(values=table.T, layout=Sequence(len(table) // 2 + 1 + beyond))
     cosines = _cosines(table[::-1] if flip else table)
     if not cosines.any():
         raise InvalidCheckpoint(f"{where}: the vector of distance 0 is zero: nothing to compare.")
     return make(
         values=cosines[None],
-        layout=Sequence(len(table) // 2 + 1),
+        layout=Sequence(len(table) // 2 + 1 + beyond),
         quantity="cosine",
         notes=(*notes, "cosines with the vector of distance 0"),
     )

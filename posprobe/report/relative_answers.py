@@ -177,7 +177,7 @@ def limited(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
         keys = keys_of(line, "reach")
         reaches = [s["reach"] for _, s in line if s["reach"] is not None]
         if not reaches:
-            text = "No: every distance within the length has a value of its own."
+            text = "No: values go on changing to the last distance within the length."
             yield Answer(f"{kind}_limit", "no", text, keys=keys)
             return
         text = f"Yes: distances beyond {between(reaches)} share the value of that distance."
