@@ -195,6 +195,7 @@ class RelativeBlock(SchemeBlock):
     quantity: Literal["bias", "cosine"]
     causal: bool
     computed: bool
+    unit: NotRequired[Annotated[Text, "What distances count."]]
     reach: Annotated[
         Count | None,
         "Smallest distance from which all farther ones share a value; null where none within the "

@@ -54,6 +54,9 @@ class RelativeBias(Drawable):
     computed
         Whether the values follow from a smooth function (Swin v2's network, a formula), so that
         smoothness says nothing of training.
+    unit
+        What distances count: ``positions``, or where the biases are of places on a page, a share of
+        its width or height (LayoutLM, UDOP).
     special
         Biases to and from special tokens by name, ``[heads]`` each (BEiT).
     notes
@@ -84,6 +87,7 @@ class RelativeBias(Drawable):
     quantity: Quantity = "bias"
     causal: bool = False
     computed: bool = False
+    unit: str = "positions"
     special: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
@@ -390,6 +394,7 @@ def facts(record: Scheme) -> dict[str, Any]:
                 "quantity": record.quantity,
                 "causal": record.causal,
                 "computed": record.computed,
+                "unit": record.unit,
                 "reach": _reach(record),
                 "special": sorted(record.special),
             }

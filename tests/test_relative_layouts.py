@@ -16,7 +16,7 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
-from posprobe import RelativeBias, load_schemes
+from posprobe import RelativeBias, analyze_schemes, load_schemes
 from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Sequence
 from posprobe.schemes import facts
@@ -70,6 +70,73 @@ def test_layoutlmv3(tmp_path: Path) -> None:
     record = read(tmp_path, {"encoder.rel_pos_bias.weight": weight}, num_attention_heads=4)
     expected = encoder._cal_1d_pos_emb(torch.arange(50)[None])[0].detach().numpy()
     np.testing.assert_array_equal(record.kernel(50), expected)
+
+
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_layoutlmv3_counts_thousandths_of_the_page(tmp_path: Path, axis: str) -> None:
+    from transformers.models.layoutlmv3 import modeling_layoutlmv3
+
+    config = transformers.LayoutLMv3Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
+        visual_embed=False, vocab_size=9,
+    )  # fmt: skip
+    make: Any = modeling_layoutlmv3.LayoutLMv3Encoder
+    encoder = make(config)
+    weight = random(4, 64)
+    for name in "xy":
+        bias = getattr(encoder, f"rel_pos_{name}_bias")
+        bias.weight.data = torch.tensor(weight if name == axis else np.zeros_like(weight))
+    record = read(
+        tmp_path, {f"encoder.rel_pos_{axis}_bias.weight": weight}, num_attention_heads=4
+    )  # fmt: skip
+    boxes = torch.zeros(1, 1001, 4, dtype=torch.long)
+    boxes[0, :, 0 if axis == "x" else 3] = torch.arange(1001)
+    np.testing.assert_array_equal(
+        record.kernel(1001), encoder._cal_2d_pos_emb(boxes)[0].detach().numpy()
+    )
+    assert record.layout == Sequence(1001)
+    assert record.unit == f"thousandths of the page's {'width' if axis == 'x' else 'height'}"
+
+
+def test_udop_has_biases_of_places_on_the_page(tmp_path: Path) -> None:
+    """As the library computes them of boxes that lie at every hundredth of the page."""
+    config = transformers.UdopConfig(
+        d_model=16, d_kv=4, d_ff=16, num_layers=1, num_decoder_layers=1, num_heads=4, vocab_size=30
+    )
+    model: Any = transformers.UdopForConditionalGeneration(config)
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
+    model.save_pretrained(tmp_path)
+    records = [r for r in load_schemes(str(tmp_path)) if isinstance(r, RelativeBias)]
+    page = [r for r in records if "page" in r.unit]
+    assert len(records) == 4  # of the decoder's, the one that it uses
+    assert [r.unit.split()[-1] for r in page] == ["width", "height"]
+    assert [r.unit for r in records if r not in page] == ["positions"] * 2
+    biases = model.encoder.relative_bias.biases[1:]
+    at = torch.arange(101) / 100
+    offsets = torch.arange(101)[None] - torch.arange(101)[:, None]
+    for record, bias, corners in zip(page, biases, ([0, 2], [1, 3]), strict=True):
+        boxes = torch.full((1, 101, 4), 0.5)
+        boxes[0, :, corners] = at[:, None]
+        expected = bias(torch.ones(1, 101), boxes)[0].detach().numpy()
+        # Single precision makes 4.9999 hundredths of some five, which the library cuts off to four.
+        whole = (bias.get_relative_position(at[None])[0] == offsets).numpy()
+        assert whole.mean() > 0.7
+        assert set(offsets[whole].tolist()) == set(range(-100, 101))
+        np.testing.assert_array_equal(record.kernel(101)[:, whole], expected[:, whole])
+        assert any("not tokens" in note for note in record.notes)
+    document = analyze_schemes(*records).to_dict()
+    limit = next(a for a in document["verdict"]["answers"] if a["question"] == "bias_limit")
+    for unit in ("positions", "hundredths of the page's width", "hundredths of the page's height"):
+        assert unit in limit["sentence"]
+
+
+def test_udop_says_which_bias_it_does_not_know(tmp_path: Path) -> None:
+    name = "encoder.relative_bias.biases.1.relative_attention_bias.weight"
+    for stated in ([{"type": "1d"}], [{"type": "1d"}, {"type": "diagonal"}], ["1d", "vertical"]):
+        with pytest.raises(InvalidCheckpoint, match="relative_bias_args"):
+            read(tmp_path, {name: random(32, 4)}, model_type="udop", relative_bias_args=stated)
 
 
 def test_speecht5(tmp_path: Path) -> None:

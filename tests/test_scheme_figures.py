@@ -114,6 +114,15 @@ def test_many_heads_become_stripes_that_hold_each_curve_less_its_mean() -> None:
     assert -low == high > 0
 
 
+def test_offsets_on_a_page_are_not_called_positions() -> None:
+    page = buckets(2, 101, name="page", unit="hundredths of the page's width")
+    (figure,) = (f for name, f in drawn(page).items() if name == "curves")
+    assert figure.get_supxlabel() == ("offset (key minus query, hundredths of the page's width)")
+    both = drawn(buckets(2), page, buckets(2, name="other"))["stripes"]
+    label = " ".join(panels(both)[0].get_xlabel().split())
+    assert "positions or hundredths of the page's width" in label
+
+
 def test_stripes_of_too_many_heads_skip_some_and_say_so() -> None:
     layers = [buckets(heads=24, n=20, name=f"block.{k}", seed=k) for k in range(20)]
     (ax,) = panels(drawn(*layers)["stripes"])

@@ -65,6 +65,8 @@ class Heads(Result):
         ``"bias"`` for logits, ``"cosine"`` for similarities.
     causal
         Whether later keys are hidden; their offsets are left out of every number.
+    unit
+        What offsets count.
     window
         ``[heads]``, positions: the effective number of keys that the middle query (the last one
         where causal) attends to by the bias alone, ``exp`` of the entropy of its softmax. NaN for
@@ -100,6 +102,7 @@ class Heads(Result):
     peak: NDArray[np.int64]
     near: NDArray[np.float64]
     monotone_fraction: NDArray[np.float64]
+    unit: str = "positions"
 
     def summary(self) -> HeadsBlock:
         """Return the numbers per head."""
@@ -137,6 +140,7 @@ def heads(
     *,
     quantity: Literal["bias", "cosine"] = "bias",
     causal: bool = False,
+    unit: str = "positions",
 ) -> Heads:
     """Measure per-head curves over offsets.
 
@@ -145,7 +149,7 @@ def heads(
     curves
         ``[heads, 2 n - 1]`` or ``[heads, 2 h - 1, 2 w - 1]``, distance 0 in the middle, as
         ``curves(n)`` of an encoding returns them.
-    quantity, causal
+    quantity, causal, unit
         See `Heads`.
 
     Raises
@@ -191,6 +195,7 @@ def heads(
         peak=_peak(flat, seen.shape[1:], spans),
         near=_near(flat, seen.shape[1:], spans, cosine=quantity == "cosine"),
         monotone_fraction=_monotone(values, layout, causal=causal),
+        unit=unit,
     )
 
 

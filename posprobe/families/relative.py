@@ -110,6 +110,10 @@ RULES: tuple[RelativeRule, ...] = (
 )
 
 
+#: What UDOP's decoder stores and does not use: its layers have a bias of their own.
+UNUSED = "decoder.relative_bias."
+
+
 @dataclass(frozen=True)
 class Relative:
     """One relative encoding: its rule and its tensors, in the order of the rule."""
@@ -132,7 +136,7 @@ def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
         plain = dotted(name)
         for rule in by_ending.get(plain.rpartition(".")[2], ()):
             first = rule.tensors[0]
-            if not f".{plain}".endswith(f".{first}"):
+            if not f".{plain}".endswith(f".{first}") or UNUSED in plain:
                 continue
             module = plain.removesuffix(first)
             names = [name, *(module + other for other in rule.tensors[1:])]

@@ -24,6 +24,8 @@ from posprobe.sources import Source
 
 #: Largest distance, and widest window, that is laid out.
 _MOST, _WIDEST = 2**20, 64
+#: Kinds of UDOP's biases, in the order of its default configuration.
+UDOP = ("1d", "horizontal", "vertical")
 FloatArray: TypeAlias = NDArray[np.float64]
 #: Makes a record of values and layout; name and source are filled in.
 Make: TypeAlias = Callable[..., RelativeBias]
@@ -117,6 +119,12 @@ def _laid_out(make: Make, found: Relative, part: Part, arrays: list[FloatArray])
 
 def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> RelativeBias:
     config, ending = part.config, found.rule.tensors[0]
+    listed = _listed_bias(found, config)
+    # A share of the page in the place of tokens: which side of it, and how many parts it has.
+    side = {"horizontal": "width", "vertical": "height"}.get(str(listed.get("type")), "")
+    parts = _whole(listed, "scaling_factor", 100)
+    if ending in ("rel_pos_x_bias.weight", "rel_pos_y_bias.weight"):
+        side, parts = "width" if "_x_" in ending else "height", 1000
     where = f"{found.tensors[0].file}: tensor {found.tensors[0].name}, shape {list(table.shape)}"
     if table.ndim != 2:
         raise InvalidCheckpoint(f"{where}: [buckets, heads] is expected.")
@@ -132,6 +140,10 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
         table = table[: _whole(config, "position_bias_num_buckets", 512)]
         keys = ("position_bias_num_buckets", "position_bias_max_distance")
         defaults = (512, 2048)
+    elif listed:
+        config = listed
+        keys = ("relative_attention_num_buckets", "max_distance")
+        defaults = (32, 100 if side else 128)
     elif ending == "rel_attn_embed.weight":
         keys, defaults = ("num_buckets", "max_bucket_distance"), (320, 800)
     else:
@@ -144,6 +156,7 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
             f"{where}: the configuration says {keys[0]} = {buckets}. One of them is not this "
             "checkpoint's: mend config.json."
         )
+    config = part.config
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
         raise InvalidCheckpoint(
@@ -160,9 +173,32 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     longest = _whole(config, "max_position_embeddings", _whole(config, "n_positions", 4 * reach))
     # Their absolute tables, which the number counts, begin with two rows that no position selects.
     reserved = 2 if part.model_type in ("mpnet", "layoutlmv3") else 0
-    length = max(longest - reserved, 1)
-    notes = (f"{buckets} buckets, laid out for a largest distance of {reach}",)
-    return make(values=table[index].T, layout=Sequence(length), causal=causal, notes=notes)
+    length = parts + 1 if side else max(longest - reserved, 1)
+    notes: tuple[str, ...] = (f"{buckets} buckets, laid out for a largest distance of {reach}",)
+    unit = "positions"
+    if side:
+        share = {100: "hundredths", 1000: "thousandths"}.get(parts, f"1/{parts}")
+        unit = f"{share} of the page's {side}"
+        notes = (*notes, f"distances are between places on the page, in {unit}, not tokens")
+    return make(
+        values=table[index].T, layout=Sequence(length), causal=causal, unit=unit, notes=notes
+    )
+
+
+def _listed_bias(found: Relative, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what UDOP's configuration says of a bias that stands in a list; else nothing."""
+    place = re.search(r"relative_bias\.biases\.([0-9]{1,2})\.", found.tensors[0].name)
+    if place is None:
+        return {}
+    stated = config.get("relative_bias_args")
+    every = stated if isinstance(stated, list) else [{"type": kind} for kind in UDOP]
+    one = every[int(place[1])] if int(place[1]) < len(every) else None
+    if not isinstance(one, dict) or one.get("type") not in UDOP:
+        raise InvalidCheckpoint(
+            f"{found.tensors[0].file}: tensor {found.tensors[0].name}: relative_bias_args in "
+            f"config.json does not say what bias {place[1]} is: one of {', '.join(UDOP)}. Mend it."
+        )
+    return one
 
 
 def _whole(config: Mapping[str, Any], key: str, default: int) -> int:

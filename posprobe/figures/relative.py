@@ -48,6 +48,7 @@ class _Values:
     layout: Layout
     quantity: str
     causal: bool
+    unit: str
 
 
 _Heads: TypeAlias = "Heads | _Values"
@@ -59,7 +60,7 @@ def plot(ax: Axes, result: Heads | RelativeBias) -> None:
     if isinstance(result, RelativeBias):
         n = min(result.layout.size, MAX_KERNEL)
         layout = result.layout if isinstance(result.layout, Grid) else Line(n)
-        drawn = _Values(result.curves(n), layout, result.quantity, result.causal)
+        drawn = _Values(result.curves(n), layout, result.quantity, result.causal, result.unit)
     else:
         drawn = result
     (_tiles_of if isinstance(drawn.layout, Grid) else _curves_of)(ax, drawn)
@@ -118,13 +119,18 @@ def _panels(figure: Figure, heads: Heads) -> None:
     _offset_axis(axes[0, 0], heads)
     for ax in axes.flat:
         ax.set_xlabel("")
-    figure.supxlabel("offset (key minus query, positions)")
+    figure.supxlabel(_offset_label(heads))
     figure.supylabel(QUANTITY[heads.quantity])
+
+
+def _offset_label(*drawn: _Heads) -> str:
+    units = " or ".join(dict.fromkeys(heads.unit for heads in drawn))
+    return f"offset (key minus query, {units})"
 
 
 def _offset_axis(ax: Axes, heads: _Heads) -> None:
     reach = heads.layout.size - 1
-    ax.set_xlabel("offset (key minus query, positions)")
+    ax.set_xlabel(_offset_label(heads))
     margin = 0.02 * reach or 1.0
     if reach > LOGARITHMIC:
         ax.set_xscale("symlog", linthresh=LINEAR, linscale=1, base=2)
@@ -309,6 +315,7 @@ def _stripes_of(ax: Axes, layers: Mapping[str, Heads]) -> None:
     ax.tick_params(axis="y", length=0)
     ax.set_ylim(total, 0)
     _offset_axis(ax, max(layers.values(), key=lambda heads: heads.layout.size))
+    ax.set_xlabel(fill(_offset_label(*layers.values()), 80))
     ax.set_xlim(0.5 - n, stop - n + 0.5)
     ax.set_ylabel("head" + (f" (one in {every} is drawn)" if every > 1 else ""))
     ax.spines[:].set_visible(False)

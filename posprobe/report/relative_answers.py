@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from posprobe.analyses.answer import Answer, Verdict, verdict_of
 from posprobe.formatting import Block, between, listed
@@ -11,6 +11,7 @@ from posprobe.report.numbered import Numbered, keys_of
 
 #: Share of heads without structure that lie above 95 % of permutations.
 CHANCE = 0.05
+POSITIONS = "positions"
 EQUAL = "Cannot be told: every distance has the same value."
 
 
@@ -95,6 +96,18 @@ def _binomial(count: int, total: int) -> float:
     )
 
 
+def _unit_of(scheme: Block) -> str:
+    return str(scheme.get("unit", POSITIONS))
+
+
+def _measured(distances: Sequence[tuple[Block, float]]) -> str:
+    """Write distances with what they count, each unit by itself."""
+    units: dict[str, list[float]] = {}
+    for scheme, distance in distances:
+        units.setdefault(_unit_of(scheme), []).append(distance)
+    return listed([f"{between(each)} {unit}" for unit, each in units.items()])
+
+
 def near_keys(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
     """Ask whether heads favour near positions."""
 
@@ -107,7 +120,7 @@ def near_keys(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
             return
         near = [(s, head) for s, head in ordered if s["heads"]["near"][head]]
         far = len(ordered) - len(near)
-        widths = [w for s, head in near if (w := s["heads"]["half_width"][head]) is not None]
+        widths = [(s, w) for s, head in near if (w := s["heads"]["half_width"][head]) is not None]
         total = sum(s["head_count"] for _, s in found)
         # Heads without order are not known to favour anything; heads of one value favour nothing.
         open_ = sum(n is not None for _, s in found for n in s["heads"]["near"]) - len(ordered)
@@ -122,7 +135,7 @@ def near_keys(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
         told = f"{len(near)} of {len(ordered)} {each}{order} {verb} near positions"
         if widths:
             whose = "" if len(widths) == len(near) else f" in {len(widths)} of them"
-            told += f", and half of the fall is done within {between(widths)} positions{whose}"
+            told += f", and half of the fall is done within {_measured(widths)}{whose}"
         if far:
             told += f"; {far} favour{'s' if far == 1 else ''} those beyond a quarter of the length"
         if open_:
@@ -136,9 +149,11 @@ def near_keys(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
 
 def sides(found: Numbered) -> Iterator[Answer]:
     """Ask whether heads prefer one side of the query."""
-    line = [(n, s) for n, s in found if s["layout"]["type"] == "sequence"]
+    line = [
+        (n, s) for n, s in found if s["layout"]["type"] == "sequence" and _unit_of(s) == POSITIONS
+    ]
     if not line:
-        return  # a displacement has more than two sides
+        return  # a displacement has more than two sides, and a place on a page is not earlier
     both = [(n, s) for n, s in line if not s["causal"]]
     if not both:
         text = "Cannot be told: later keys are hidden."
@@ -175,13 +190,13 @@ def limited(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
         if not line:
             return
         keys = keys_of(line, "reach")
-        reaches = [s["reach"] for _, s in line if s["reach"] is not None]
+        reaches = [(s, s["reach"]) for _, s in line if s["reach"] is not None]
         if not reaches:
             text = "No: values go on changing to the last distance within the length."
             yield Answer(f"{kind}_limit", "no", text, keys=keys)
             return
-        text = f"Yes: distances beyond {between(reaches)} share the value of that distance."
-        yield Answer(f"{kind}_limit", "yes", text, reaches, keys=keys)
+        text = f"Yes: distances beyond {_measured(reaches)} share the value of that distance."
+        yield Answer(f"{kind}_limit", "yes", text, [reach for _, reach in reaches], keys=keys)
 
     return ask
 
@@ -215,7 +230,8 @@ def learned(kind: str) -> Callable[[Numbered, Mapping[str, Answer]], str]:
             parts.append(text)
         limit = answers.get(f"{kind}_limit")
         if limit is not None and limit.value:
-            parts.append(f"distances beyond {between(limit.value)} share one value")
+            reaches = [(s, s["reach"]) for _, s in found if s["reach"] is not None]
+            parts.append(f"distances beyond {_measured(reaches)} share one value")
         return "; ".join(parts)
 
     return summarise

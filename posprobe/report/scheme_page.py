@@ -324,7 +324,8 @@ def _overview(schemes: Sequence[Block]) -> Table:
         for scheme in schemes
     )
     return Table(
-        "Each encoding; windows and half widths in positions, smallest to largest over heads; "
+        f"Each encoding; windows and half widths in {_units(schemes)}, smallest to largest over "
+        "heads; "
         "smooth heads are those whose neighbouring distances correlate more than 95 % of "
         "permutations.",
         columns("encoding", "=heads", "=window", "=half width", "=smooth heads"),
@@ -373,11 +374,15 @@ def _heads(schemes: Sequence[Block]) -> Table:
         *columns("=head", *(f"={label}" for label, _ in shown)),
     )
     return Table(
-        f"Every head ({len(rows)}); distances in positions.",
+        f"Every head ({len(rows)}); distances in {_units(schemes)}.",
         headings,
         rows,
         folded=len(rows) > FOLDED,
     )
+
+
+def _units(schemes: Sequence[Block]) -> str:
+    return " or ".join(dict.fromkeys(scheme.get("unit", "positions") for scheme in schemes))
 
 
 def _entry(value: object) -> str:

@@ -175,7 +175,9 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
         case RelativeBias():
             curves = record.curves(_size(record, length))
             return {
-                "heads": heads(curves, quantity=record.quantity, causal=record.causal),
+                "heads": heads(
+                    curves, quantity=record.quantity, causal=record.causal, unit=record.unit
+                ),
                 "smoothness": smoothness(record.values, seed=seed),
             }
         case LinearBias():
