@@ -113,6 +113,34 @@ def test_a_table_that_the_model_ignores_is_not_offered(tmp_path: Path) -> None:
         load(str(tmp_path))
 
 
+@pytest.mark.parametrize("scheme", ["relative_key", "relative_key_query"])
+def test_a_table_is_read_where_the_library_ignores_that_positions_should_be_relative(
+    scheme: str, tmp_path: Path
+) -> None:
+    """What transformers 4 saved holds a vector per distance; version 5 builds and adds a table."""
+    make: Any = transformers.BertConfig
+    config = make(position_embedding_type=scheme, max_position_embeddings=24, vocab_size=9, **SMALL)
+    model: Any = transformers.BertModel(config)
+    model.eval()
+    model.save_pretrained(tmp_path)
+    rows = model.embeddings.position_embeddings.weight
+    table = load(str(tmp_path))
+    np.testing.assert_array_equal(table.values, rows.detach().numpy())
+    assert any(scheme in note and "ignores" in note for note in table.notes)
+    ids = torch.arange(8)[None]
+    with torch.no_grad():
+        before = model(ids).last_hidden_state
+        rows[:] = rows.flip(0)
+        assert (model(ids).last_hidden_state - before).abs().max() > 1e-3  # it is used
+
+    state = dict(model.state_dict())
+    vectors = torch.randn(47, 8)
+    state["encoder.layer.0.attention.self.distance_embedding.weight"] = vectors
+    save_file(state, tmp_path / "model.safetensors")
+    with pytest.raises(NoPositionTable, match="relative"):
+        load(str(tmp_path))
+
+
 # --- damaged values ---
 
 

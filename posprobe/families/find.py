@@ -218,9 +218,28 @@ def _table(
     if len(info.shape) < 2 or info.dtype in ("BOOL", "I64", "I32", "I16"):
         return None
     part = part_for(info.name, parts)
+    scheme = part.config.get("position_embedding_type", "absolute")
+    if scheme == "absolute":
+        return _read_as(checkpoint, info, parts, part, known)
     # BERT-like models keep an unused table when they use relative or rotary positions.
-    if part.config.get("position_embedding_type", "absolute") != "absolute":
+    if scheme not in ("relative_key", "relative_key_query") or any(
+        "distance_embedding" in name and part_for(name, parts) == part
+        for name in checkpoint.tensors
+    ):
         return None
+    found = _read_as(checkpoint, info, parts, part, known)
+    if found is None or found.rows is None:
+        return found
+    note = (
+        f"the configuration says position_embedding_type = {scheme}, and there is no "
+        "distance_embedding: transformers 5 ignores the setting and adds this table"
+    )
+    return replace(found, rows=replace(found.rows, notes=(note, *found.rows.notes)))
+
+
+def _read_as(
+    checkpoint: Checkpoint, info: TensorInfo, parts: tuple[Part, ...], part: Part, known: _Known
+) -> Encoding | None:
     rules = known.rules(info.name)
     if part.is_vision:
         rules = [pair for pair in rules if pair[1].grid] or rules
