@@ -424,6 +424,27 @@ def test_the_numbers_are_those_of_the_mean_head() -> None:
     assert found["made"]["asymmetry"] == pytest.approx(0, abs=1e-12)
 
 
+def test_the_most_alike_encodings_are_told_of_first() -> None:
+    """Two that are the same up to their unit come last, after four that are not alike."""
+    offsets = np.abs(np.arange(-59, 60))
+    curves = {
+        "falls": -offsets, "rises": offsets**2.0, "wave": np.cos(offsets),
+        "wave again": 3 * np.cos(offsets) + 1,
+        "flat": np.ones(119),
+    }  # fmt: skip
+    records = [
+        RelativeBias(np.asarray(curve, float)[None], Sequence(60), name, source())
+        for name, curve in curves.items()
+    ]
+    text = compare_kernels(*records).to_dict()["verdict"]["summary"]
+    first, second = text.split(". ")[:2]
+    assert first.startswith(
+        "The curves of wave and wave again over distance have a correlation of 1"
+    )
+    assert "falls and rises" not in f"{first} {second}"  # they are the least alike of all
+    assert "The other 3 pairs are no more alike" in text
+
+
 def test_a_causal_encoding_is_compared_by_its_past() -> None:
     causal = buckets(2, 64, causal=True)
     found = compare_kernels(causal, linear(2))

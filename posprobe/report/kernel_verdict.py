@@ -22,7 +22,7 @@ DECIDES, LEAVES = 0.99, 0.9
 SIDED = 0.01
 #: Ratio of two half widths from which they differ.
 WIDER = 1.25
-#: Most pairs that are told of.
+#: Most pairs that are told of, the most alike first.
 PAIRS = 3
 
 
@@ -50,7 +50,14 @@ def kernel_verdict(
         for record in records
     ]
     told = shared(labels, [{"answers": each} for each in answers], KERNEL_QUESTIONS)
-    said = [_pair(pair, walk) for pair in pairs[:PAIRS] if pair["correlation"] is not None]
+    known = [pair for pair in pairs if pair["correlation"] is not None]
+    known.sort(key=lambda pair: -pair["correlation"])
+    said = [_pair(pair, walk) for pair in known[:PAIRS]]
+    if len(known) > PAIRS:
+        others = len(known) - PAIRS
+        said.append(
+            f"the other {'pair is' if others == 1 else f'{others} pairs are'} no more alike"
+        )
     widths = {
         str(record["label"]): float(record["half_width"])
         for record in records
