@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from posprobe.attention import look_up
 from posprobe.drawable import Drawable
+from posprobe.encodings.build import whole
 from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
@@ -127,9 +128,9 @@ class RelativeBias(Drawable):
         Raises
         ------
         UsageError
-            If ``n`` is not positive, or not the size of the grid.
+            If ``n`` is no positive whole number, or not the size of the grid.
         """
-        _check(self.name, n, self.layout)
+        n = _checked(self.name, n, self.layout)
         if isinstance(self.layout, Grid):
             return self.values
         reach = self.values.shape[1] // 2
@@ -141,9 +142,9 @@ class RelativeBias(Drawable):
         Raises
         ------
         UsageError
-            If ``n`` is not positive, too large, or not the size of the grid.
+            If ``n`` is no positive whole number, too large, or not the size of the grid.
         """
-        return _kernel(self, n, self.layout if isinstance(self.layout, Grid) else Grid(1, n))
+        return _kernel(self, n)
 
     def _repr_html_(self) -> str:
         return _card(self)
@@ -282,9 +283,9 @@ class Rotary(Drawable):
         Raises
         ------
         UsageError
-            If ``n`` is not positive.
+            If ``n`` is no positive whole number.
         """
-        _check(self.name, n)
+        n = _checked(self.name, n)
         half = rotary_kernel(along_axis(self.frequencies(n), self.axes), np.arange(n))
         return np.concatenate([half[:0:-1], half])[None]
 
@@ -294,9 +295,9 @@ class Rotary(Drawable):
         Raises
         ------
         UsageError
-            If ``n`` is not positive or too large.
+            If ``n`` is no positive whole number or too large.
         """
-        return _kernel(self, n, Grid(1, n))
+        return _kernel(self, n)
 
     def _repr_html_(self) -> str:
         return _card(self)
@@ -361,9 +362,9 @@ class LinearBias(Drawable):
         Raises
         ------
         UsageError
-            If ``n`` is not positive.
+            If ``n`` is no positive whole number.
         """
-        _check(self.name, n)
+        n = _checked(self.name, n)
         return -self.slopes[:, None] * np.abs(np.arange(1 - n, n))
 
     def kernel(self, n: int) -> NDArray[np.float64]:
@@ -372,9 +373,9 @@ class LinearBias(Drawable):
         Raises
         ------
         UsageError
-            If ``n`` is not positive or too large.
+            If ``n`` is no positive whole number or too large.
         """
-        return _kernel(self, n, Grid(1, n))
+        return _kernel(self, n)
 
     def _repr_html_(self) -> str:
         return _card(self)
@@ -432,15 +433,20 @@ def _reach(record: RelativeBias) -> int | None:
     return last if last < record.layout.length - 1 else None
 
 
-def _check(name: str, n: int, layout: Layout | None = None) -> None:
+def _checked(name: str, n: int, layout: Layout | None = None) -> int:
+    n = whole(f"{name}: the number of positions", n)
     if n < 1:
         raise UsageError(f"{name}: {n} positions: choose at least one.")
     if isinstance(layout, Grid) and n != layout.size:
         raise UsageError(f"{name}: its positions are a {layout}: n is {layout.size}, not {n}.")
+    return n
 
 
-def _kernel(record: Scheme, n: int, grid: Grid) -> NDArray[np.float64]:
+def _kernel(record: Scheme, n: int) -> NDArray[np.float64]:
     """Spread the values by displacement over all pairs of positions."""
+    layout = record.layout if isinstance(record, RelativeBias) else None
+    n = _checked(record.name, n, layout)
+    grid = layout if isinstance(layout, Grid) else Grid(1, n)
     if n > MAX_KERNEL:
         raise UsageError(
             f"{record.name}: a kernel of {n} positions has {n * n} numbers per head; up to "

@@ -362,7 +362,8 @@ def product(
     Raises
     ------
     UsageError
-        If one is a grid already, the widths differ where they are added, or the grid is too large.
+        If ``how`` is another word, one is no table or a grid already, the widths differ where they
+        are added, or the grid is too large.
 
     Examples
     --------
@@ -375,6 +376,14 @@ def product(
     """
     import numpy as np
 
+    if how not in ("add", "concatenate"):
+        raise UsageError(f'product: how={how!r}: choose "add" or "concatenate".')
+    for axis in (rows, columns):
+        if not isinstance(axis, PositionTable):
+            raise UsageError(
+                f"product: {type(axis).__name__} is no table. posprobe.load reads one, and "
+                "posprobe.table makes one of an array."
+            )
     where = f"{rows.name} by {columns.name}"
     if isinstance(rows.layout, Grid) or isinstance(columns.layout, Grid):
         raise UsageError(f"{where}: the tables of two axes are sequences; one of these is a grid.")

@@ -497,6 +497,45 @@ def test_what_has_no_common_positions_is_refused(
         compare_kernels(*records, length=length)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ((), "posprobe.load_schemes"),
+        ((as_table(walk(9, 4)),), "posprobe.analyze"),
+        (("t5:512x32",), r"load_schemes\('t5:512x32'\)"),
+        ((np.zeros((3, 5)),), "posprobe.table"),
+        (([rotary()],), "one by one"),
+        ((None,), "NoneType is no encoding"),
+    ],
+)
+def test_what_is_no_encoding_is_refused_with_what_to_pass(
+    given: tuple[Any, ...], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        analyze_schemes(*given)
+    if given and not isinstance(given[0], PositionTable):
+        with pytest.raises(UsageError, match=said):
+            compare_kernels(linear(), *given)
+
+
+@pytest.mark.parametrize("length", ["9", 9.0, 8.5, float("nan"), True, [9]])
+def test_a_length_that_is_no_whole_number_is_refused(length: Any) -> None:
+    with pytest.raises(UsageError, match="no whole number"):
+        analyze_schemes(linear(), length=length)
+    with pytest.raises(UsageError, match="no whole number"):
+        compare_kernels(linear(), rotary(), length=length)
+
+
+def test_one_encoding_twice_and_labels_that_are_no_texts_are_refused() -> None:
+    one = linear()
+    with pytest.raises(UsageError, match="alibi is there twice"):
+        compare_kernels(rotary(), one, one)
+    wrong: Any
+    for wrong in ([1, 2], "ab", ["a", ""], ["a"]):
+        with pytest.raises(UsageError, match="2 encodings need"):
+            compare_kernels(rotary(), one, labels=wrong)
+
+
 def test_a_zero_row_is_refused_with_its_reason() -> None:
     values = gaussian(20, 3)
     values[4] = 0

@@ -119,6 +119,42 @@ def test_the_reach_of_clipped_vectors_is_their_number_unless_equal_earlier() -> 
         assert facts(record)["reach"] == reach
 
 
+@pytest.mark.parametrize("n", ["5", 5.0, 5.5, float("nan"), None, True, [5], np.arange(2)])
+@pytest.mark.parametrize("reference", ["alibi:32x4", "t5:64x32", "rotary:64x8"])
+def test_a_number_of_positions_that_is_no_whole_number_is_refused(reference: str, n: Any) -> None:
+    (record,) = load_schemes(reference)
+    for of in (record.curves, record.kernel):
+        with pytest.raises(UsageError, match=f"{reference}.*no whole number"):
+            of(n)
+    counted: Any = np.int64(5)
+    np.testing.assert_array_equal(record.kernel(counted), record.kernel(5))
+
+
+@pytest.mark.parametrize("heads", [0, -1, 2.5, 4.0, "4", None, True, 10**12])
+def test_slopes_of_no_number_of_heads_are_refused(heads: Any) -> None:
+    with pytest.raises(UsageError, match=r"alibi: .*(positive|whole number|fewer)"):
+        alibi_slopes(heads)
+    counted: Any = np.int64(12)
+    np.testing.assert_array_equal(alibi_slopes(counted), alibi_slopes(12))
+
+
+@pytest.mark.parametrize("bias_max", [0, -1.0, "8", None, float("inf"), True])
+def test_slopes_of_no_exponent_are_refused(bias_max: Any) -> None:
+    with pytest.raises(UsageError, match="greatest exponent"):
+        alibi_slopes(8, bias_max=bias_max)
+
+
+def test_products_of_what_is_no_table_or_by_another_word_are_refused() -> None:
+    axis = load("sinusoidal:4x8")
+    wrong: Any
+    for wrong in (axis.values, "sinusoidal:4x8", None, load_schemes("alibi:32x4")[0]):
+        with pytest.raises(UsageError, match=r"no table\. .*posprobe\.table"):
+            product(axis, wrong, how="add")
+    for wrong in ("sum", "", None):
+        with pytest.raises(UsageError, match='"add" or "concatenate"'):
+            product(axis, axis, how=wrong)
+
+
 def test_mpnet_has_a_table_and_a_bias(tmp_path: Path) -> None:
     config = transformers.MPNetConfig(
         hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.encodings.build import whole
 from posprobe.errors import UsageError
+
+#: Most heads that slopes are computed for.
+MOST_HEADS = 2**16
 
 
 def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
@@ -34,7 +39,8 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     Raises
     ------
     UsageError
-        If there is no head or ``bias_max`` is no positive finite number.
+        If the number of heads is none from 1 to 65,536, or ``bias_max`` is no positive finite
+        number.
 
     Examples
     --------
@@ -42,11 +48,16 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     >>> pp.alibi_slopes(8).tolist()
     [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]
     """
-    if heads < 1 or not (math.isfinite(bias_max) and bias_max > 0):
+    heads = whole("alibi: the number of heads", heads)
+    exponent: object = bias_max
+    is_number = isinstance(exponent, Real) and not isinstance(exponent, bool)
+    if not is_number or heads < 1 or not (math.isfinite(bias_max) and bias_max > 0):
         raise UsageError(
-            f"alibi: {heads} heads, greatest exponent {bias_max}: both must be positive. "
+            f"alibi: {heads} heads, greatest exponent {bias_max!r}: both must be positive numbers. "
             "The paper's exponent is 8."
         )
+    if heads > MOST_HEADS:
+        raise UsageError(f"alibi: {heads} heads are more than {MOST_HEADS}. Choose fewer.")
     lower = 1 << (heads.bit_length() - 1)
     exact = np.arange(1, lower + 1) / lower
     between = np.arange(1, 2 * lower, 2) / (2 * lower)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import reprlib
+from operator import index
+from typing import Any, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +31,24 @@ def canonical(name: str, *sizes: int, **options: float | bool | None) -> str:
         if value is not None and value is not False
     ]
     return ",".join([f"{name}:{'x'.join(map(str, sizes))}", *words])
+
+
+def whole(what: str, value: object) -> int:
+    """Return a whole number that a caller gave, also NumPy's; true and false are none.
+
+    Raises
+    ------
+    UsageError
+        If it is anything else.
+    """
+    if not isinstance(value, SupportsIndex) or isinstance(value, bool | np.bool_):
+        raise UsageError(f"{what}: {reprlib.repr(value)} is no whole number. Pass an int.")
+    try:
+        return index(value)
+    except TypeError as error:  # an array of several numbers
+        raise UsageError(
+            f"{what}: {type(value).__name__} is no whole number. Pass an int."
+        ) from error
 
 
 def check_sizes(reference: str, rows: int, dim: int, *, multiple: int = 1) -> None:

@@ -270,12 +270,15 @@ def relabelled(records: Sequence[_Record], labels: Sequence[str] | None) -> tupl
     Raises
     ------
     UsageError
-        If there are more or fewer labels than records, or one of them is empty.
+        If there are more or fewer labels than records, or one of them is empty or no text.
     """
     if labels is None:
         return tuple(records)
-    if len(labels) != len(records) or not all(labels):
-        raise UsageError(f"{len(records)} encodings need as many labels, none of them empty.")
+    sound = not isinstance(labels, str) and all(isinstance(each, str) and each for each in labels)
+    if not sound or len(labels) != len(records):
+        raise UsageError(
+            f"{len(records)} encodings need a list of as many labels, texts that are not empty."
+        )
     return tuple(replace(r, name=label) for r, label in zip(records, labels, strict=True))
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from posprobe.analyses import similarity
 from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.result import reasons
+from posprobe.encodings.build import whole
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, describe_layout
 from posprobe.layouts import Sequence as Line
@@ -23,6 +24,7 @@ from posprobe.report.kernel_page import kernel_page
 from posprobe.report.kernel_verdict import kernel_verdict
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
+from posprobe.report.schemes import check_record
 from posprobe.report.stored import KERNELS
 from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import describe_source
@@ -208,8 +210,9 @@ def compare_kernels(
     Raises
     ------
     UsageError
-        If there are fewer than two records or not as many labels, they have no length in common,
-        or the length is below three or longer than a table.
+        If there are fewer than two records, one is there twice or is no encoding, there are not as
+        many labels, they have no length in common, or the length is no whole number, below three
+        or longer than a table.
     InvalidTable
         If a table has a zero row, whose cosines are undefined.
 
@@ -225,6 +228,11 @@ def compare_kernels(
     """
     if len(records) < 2:
         raise UsageError("a comparison needs at least two encodings.")
+    for k, record in enumerate(records):
+        check_record(record)
+        if any(record is other for other in records[:k]):
+            raise UsageError(f"{record.name} is there twice. Pass each encoding once.")
+    length = None if length is None else whole("the length", length)
     records = relabelled(records, labels)
     layout = _common(records, length)
     with stage("Measuring encodings", len(records)) as done:

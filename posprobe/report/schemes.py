@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from posprobe.analyses import Result
 from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.rotation import Rotation, rotation
 from posprobe.analyses.smoothness import smoothness
+from posprobe.encodings.build import whole
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid
 from posprobe.progress import stage
@@ -24,6 +26,7 @@ from posprobe.report.scheme_verdict import scheme_verdict, told_findings
 from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
 from posprobe.sources import describe_source
+from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -145,7 +148,8 @@ def analyze_schemes(
     Raises
     ------
     UsageError
-        If there is no record, or the length is not positive.
+        If there is no record or one is no encoding without a table, or the length is no whole
+        number from 2 to 131,072.
 
     Examples
     --------
@@ -155,7 +159,15 @@ def analyze_schemes(
     ['heads', 'rotation']
     """
     if not records:
-        raise UsageError("there is no encoding to analyse.")
+        raise UsageError(
+            "there is no encoding to analyse. Pass those that posprobe.load_schemes returns."
+        )
+    given: tuple[object, ...] = records
+    for each in given:
+        check_record(each)
+        if isinstance(each, PositionTable):
+            raise UsageError(f"{each.name} is a table: analyse it with posprobe.analyze.")
+    length = None if length is None else whole("the length", length)
     if length is not None and length > FARTHEST:
         raise UsageError(f"{length} positions are more than the {FARTHEST} that are looked at.")
     if length is not None and length < 2:
@@ -168,6 +180,29 @@ def analyze_schemes(
             results.append(_measure(record, length, seed))
             done(1)
     return SchemeAnalysis(tuple(records), tuple(results), environment("cpu", seed, command))
+
+
+def check_record(record: object) -> None:
+    """Refuse what is no encoding, and say what to pass instead.
+
+    Raises
+    ------
+    UsageError
+        If it is neither a table nor an encoding without one.
+    """
+    if isinstance(record, PositionTable | Scheme):
+        return
+    if isinstance(record, str | PathLike):
+        raise UsageError(
+            f"{str(record)!r} is a reference, not an encoding: read it with "
+            f"posprobe.load_schemes({str(record)!r}), or a table with posprobe.load."
+        )
+    instead = "Pass what posprobe.load_schemes or posprobe.load returns"
+    if isinstance(record, list | tuple):
+        instead += ", several of them one by one: *records, not records"
+    elif hasattr(record, "shape"):
+        instead += ", or make a table of an array with posprobe.table"
+    raise UsageError(f"{type(record).__name__} is no encoding of positions. {instead}.")
 
 
 def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]:
