@@ -181,6 +181,12 @@ def test_heads_without_order_are_no_part_of_a_preference() -> None:
     assert answers["bias_near"]["answer"] == "no"  # 4 and the 2 that are noise are not most
     assert "4 of 8 heads that have an order of distances" in answers["bias_near"]["sentence"]
     assert sum(answers["bias_sides"]["value"].values()) == 8
+    (table,) = (
+        table for section in page_of(document).sections for table in section.tables
+        if table.caption.startswith("Every head")
+    )  # fmt: skip
+    at = [column.label for column in table.columns].index("peak")
+    assert [table.rows[head][at] for head in (0, 10, 11)] == ["0", "–", "–"]
 
 
 def test_a_table_of_equal_vectors_beyond_the_first_is_not_near_by_its_own_cosine() -> None:

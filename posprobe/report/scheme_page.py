@@ -344,10 +344,10 @@ def _heads(schemes: Sequence[Block]) -> Table:
                 ("window", "window"),
                 ("half width", "half_width"),
                 ("asymmetry", "asymmetry"),
-                ("peak", "peak"),
                 ("falling", "monotone_fraction"),
             )
         ),
+        ("peak", [_peaks(scheme["heads"]) for scheme in schemes]),
         *(
             (label, [lookup(scheme, f"smoothness.{key}") for scheme in schemes])
             for label, key in (("correlation", "correlation"), ("95 % of chance", "p95"))
@@ -379,6 +379,14 @@ def _heads(schemes: Sequence[Block]) -> Table:
         rows,
         folded=len(rows) > FOLDED,
     )
+
+
+def _peaks(heads: Block) -> list[object]:
+    """Return the offset of each head's largest value; None where all values are equal."""
+    return [
+        None if near is None else peak
+        for peak, near in zip(heads["peak"], heads.get("near", heads["peak"]), strict=True)
+    ]
 
 
 def _units(schemes: Sequence[Block]) -> str:
