@@ -94,6 +94,32 @@ def test_one_context_tells_nothing_of_positions() -> None:
     assert summary == "Nothing that was measured gives a clear answer."
 
 
+@pytest.mark.parametrize("contexts", [1, 12])
+def test_of_states_that_are_all_equal_nothing_is_left(contexts: int) -> None:
+    states = states_of(Sequence(24), contexts, signal=2.0)
+    flat = moments(np.full_like(states, 0.25))
+    found = mean_decomposition({0: moments(states), 3: flat}, layout=Sequence(24))
+    summary, answers = told("states", found)
+    assert answers["kept"]["answer"] == "no"
+    assert "at layer 3, the last looked at, are equal" in answers["kept"]["sentence"]
+    assert "account for" not in summary
+    other = mean_decomposition({0: flat, 3: moments(states)}, layout=Sequence(24))
+    assert told("states", other)[1]["kept"]["answer"] == ("yes" if contexts > 1 else "cannot tell")
+
+
+def test_states_that_differ_between_contexts_alone_hold_no_positions() -> None:
+    by_context = np.random.default_rng(0).normal(size=(12, 1, WIDTH))
+    states = np.broadcast_to(by_context, (12, 24, WIDTH))
+    found = mean_decomposition({0: moments(states)}, layout=Sequence(24))
+    assert found.layers[0].shares is not None
+    assert told("states", found)[1]["kept"]["answer"] == "no"
+
+
+def test_a_single_position_has_none_to_differ_from() -> None:
+    found = mean_decomposition({0: moments(states_of(Sequence(1), 12))}, layout=Sequence(1))
+    assert told("states", found)[1]["kept"]["answer"] == "cannot tell"
+
+
 def test_noise_is_rarely_taken_for_positions() -> None:
     def one(seed: int) -> str:
         states = states_of(Sequence(24), 12, signal=0.0, seed=seed)
@@ -130,7 +156,7 @@ def test_where_a_text_begins_matters_only_beyond_rounding() -> None:
     assert told("shift", shifted(0.0, 0.3))[1]["absolute"]["answer"] == "yes"
     summary, answers = told("shift", shifted(0.0, 1e-6))
     assert answers["absolute"]["answer"] == "no"
-    assert "only distances count" in summary.lower()
+    assert summary.startswith("Where the text begins makes no difference")
     assert told("shift", shifted(0.0))[1]["absolute"]["answer"] == "cannot tell"
 
 

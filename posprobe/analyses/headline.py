@@ -381,6 +381,8 @@ def _power(table: Floats, shared: ShapeConstants) -> NDArray[np.float64]:
         by_column = grid_power(table, shared.layout, np)
         return np.asarray(by_column.sum(axis=1, dtype=np.float64))
     n = len(table)
+    if n == 1:  # through one point every line goes
+        return np.zeros(1)
     rest = without_line(table, np)
     largest = float(np.abs(table).max())
     if np.abs(rest).max() <= centring_error(largest, 1, float(np.finfo(rest.dtype).eps)):

@@ -86,11 +86,16 @@ def _states(document: Block) -> Iterator[Answer]:
     layers = block["layers"]
     known = [(place, layer) for place, layer in enumerate(layers) if layer["shares"]]
     name = "kept"
-    if block["contexts"] == 1 or not known:
+    if not layers[-1]["shares"]:
+        yield _wiped_out(block, known)
+        return
+    if block["contexts"] == 1:
         why = "from one context what positions add cannot be told from what its content adds"
-        if block["contexts"] > 1:
-            why = "hidden states do not vary"
         yield _made(name, "cannot tell", why, None, ("states.contexts",))
+        return
+    if _positions(block["layout"]) == 1:
+        why = "there is one position, and no other that it could differ from"
+        yield _made(name, "cannot tell", why, None, ("states.layout",))
         return
     (first, start), (last, end) = known[0], known[-1]
     keys = tuple(
@@ -109,14 +114,37 @@ def _states(document: Block) -> Iterator[Answer]:
     chance = None if noise is None else noise * share
     told = at + ("" if chance is None else f"; sampling noise alone gives {percent(chance)}")
     answer: Verdict = "cannot tell"
-    if rank == 0:
+    if rank is None:
+        answer = "no"
+        told += ", which is rounding"
+    elif rank == 0:
         answer = "no"
         told += ", and no direction of what they add stands above it"
-    elif rank and noise is not None and noise <= NOISY:
+    elif noise is not None and noise <= NOISY:
         answer = "yes"
     else:
         told += ": take more contexts"
     yield _made(name, answer, f"{told} ({counted(block['contexts'])})", value, keys, chance)
+
+
+def _wiped_out(block: Block, known: list[tuple[int, Block]]) -> Answer:
+    """Answer for a model whose last hidden states are all equal: nothing is left of positions."""
+    last = len(block["layers"]) - 1
+    told = f"all hidden states at layer {block['layers'][last]['layer']}, the last looked at, are "
+    told += "equal, so that nothing of positions is left"
+    keys = [f"states.layers.{last}.shares"]
+    if known and block["contexts"] > 1:
+        place, layer = known[0]
+        told += f"; at layer {layer['layer']} they account for "
+        told += f"{percent(layer['shares']['position'])} of the variance"
+        keys.insert(0, f"states.layers.{place}.shares.position")
+    return _made("kept", "no", f"{told} ({counted(block['contexts'])})", None, tuple(keys))
+
+
+def _positions(layout: Block) -> int:
+    if layout["type"] == "sequence":
+        return int(layout["length"])
+    return int(layout["height"]) * int(layout["width"])
 
 
 def _subspaces(document: Block) -> Iterator[Answer]:
@@ -230,7 +258,7 @@ def _shift(document: Block) -> Iterator[Answer]:
     told = f"counting positions from {shift} changes the last hidden states by {show(most)} times "
     told += "their norm"
     if most < least:
-        told += ", which is rounding: only distances count"
+        told += ", which is rounding: where a text begins makes no difference"
     yield _made("absolute", "yes" if most >= least else "no", told, most, keys, least)
 
 
@@ -340,10 +368,11 @@ def _summary(document: Block, answers: Mapping[str, Answer]) -> str:
     parts = []
     if says("kept", "yes"):
         value = answers["kept"].value
+        first, last = value["layers"]
+        also = "" if first == last else f" and for {percent(value['last'])} at layer {last}"
         parts.append(
             f"positions account for {percent(value['first'])} of the variance of the hidden states "
-            f"at layer {value['layers'][0]} and for {percent(value['last'])} at layer "
-            f"{value['layers'][1]}"
+            f"at layer {first}{also}"
         )
     elif says("kept", "no"):
         parts.append("positions leave no trace above sampling noise in the last hidden states")
@@ -359,7 +388,7 @@ def _summary(document: Block, answers: Mapping[str, Answer]) -> str:
     if says("absolute", "yes"):
         parts.append("where the text begins matters, not distances alone")
     elif says("absolute", "no"):
-        parts.append("only distances count, not where the text begins")
+        parts.append("where the text begins makes no difference")
     if says("apart", "yes"):
         parts.append("position directions are kept apart from those of tokens")
     if says("heads", "yes"):

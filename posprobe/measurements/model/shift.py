@@ -40,7 +40,8 @@ def _by_shift(document: Block) -> tuple[Table, ...]:
 def _findings(document: Block) -> Iterator[Finding]:
     block = document["shift"]
     change, last = block["change"], block["shifts"][-1]
-    only = "that is rounding: only distances count" if max(change) < rounding(document) else ""
+    still = max(change) < rounding(document)
+    only = "that is rounding: where a text begins makes no difference" if still else ""
     yield Finding(
         f"Counting positions from {last} changes the last hidden states by {show(change[-1])} "
         f"times their norm{f'; {only}' if only else ''}.",

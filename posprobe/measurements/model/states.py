@@ -210,6 +210,14 @@ def _findings(document: Block) -> Iterator[Finding]:
                 for key in ("shares.position", "noise_share")
             ),
         )
+    flat = [place for place, layer in enumerate(layers) if not layer["shares"]]
+    if flat:
+        named = listed([str(layers[place]["layer"]) for place in flat])
+        yield Finding(
+            f"At {len(flat)} of {len(layers)} layers ({named}) all hidden states are equal, so "
+            "that nothing of positions is left there.",
+            tuple(f"states.layers.{place}.shares" for place in flat),
+        )
     norms = [(layer["relative_norm"], place) for place, layer in clear if layer["relative_norm"]]
     if len(norms) > 1:
         (most, top), (least, bottom) = max(norms), min(norms)
