@@ -44,15 +44,19 @@ def large(layers: int = 32, heads: int = 32, n: int = 512) -> ForwardAnalysis:
         return LayerMeans(pos[0], pos - pos.mean(axis=0), pos / 9, 2.0, 7, 0.01, 0.4, shares)
 
     attention = {
-        number: LayerAttention(curves(), peaks(), share(), np.zeros(heads), share(), share(), 0.5)
-        for number in range(layers)
-    }
-    logits = {
-        number: HeadLogits(
-            curves(), share(), share(), peaks(), share(), share(), layout, causal=True
+        number: LayerAttention(
+            curves(), peaks(), np.full(heads, fill_value=True), share(), np.zeros(heads), share(),
+            share(), 0.5,
         )
         for number in range(layers)
-    }
+    }  # fmt: skip
+    logits = {
+        number: HeadLogits(
+            curves(), share(), share(), peaks(), np.full(heads, fill_value=True), share(), share(),
+            layout, causal=True,
+        )
+        for number in range(layers)
+    }  # fmt: skip
     results = {
         "states": MeanDecomposition(
             {k: means() for k in range(layers + 1)}, 64, layout, 0, "large"

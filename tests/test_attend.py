@@ -32,7 +32,7 @@ from posprobe.analyses.attention_by_offset import (
     locality,
     symmetry,
 )
-from posprobe.analyses.head_logits import head_logits
+from posprobe.analyses.head_logits import NO_PEAK, head_logits
 from posprobe.errors import (
     UsageError,
 )
@@ -152,6 +152,45 @@ def test_uniform_causal_attention_is_what_a_preference_is_measured_against() -> 
     found = attention_by_offset({0: sums}, layout=Sequence(n))
     assert found.causal
     assert found.layers[0].peak.tolist() == [[-3]]
+
+
+def kinds_of_indifference() -> dict[str, Any]:
+    n = 16
+    past = np.tri(n) / np.arange(1, n + 1)[:, None]
+    first = np.zeros((n, n))
+    first[:, 0] = 1
+    special = np.full((n + 1, n + 1), 0.1 / n)
+    special[:, 0] = 0.9
+    return {
+        "even": (np.full((n, n), 1 / n), Sequence(n)),
+        "even of what came before": (past, Sequence(n)),
+        "even, in half precision": (torch.from_numpy(past).bfloat16(), Sequence(n)),
+        "even on a grid": (np.full((n, n), 1 / n), Grid(4, 4)),
+        "the first position": (first, Sequence(n)),
+        "a special token": (special, Grid(4, 4)),
+        "a single position": (np.ones((1, 1)), Sequence(1)),
+    }
+
+
+@pytest.mark.parametrize("kind", kinds_of_indifference())
+def test_a_head_that_looks_at_no_offset_more_than_evenly_prefers_none(kind: str) -> None:
+    matrix, layout = kinds_of_indifference()[kind]
+    sums = {0: attention_sums(matrix[None, None], layout)}
+    sums = {0: sums[0] + sums[0]}
+    block = attention_by_offset(sums, layout=layout).summary()
+    (layer,) = block["layers"]
+    assert (layer["peak"], layer["peak_name"], layer["without_peak"]) == ([None], [NO_PEAK], 1)
+    assert "peak" in block["undefined"]
+
+
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_what_a_mask_hides_is_no_offset_that_heads_prefer(n: int) -> None:
+    logits = np.random.default_rng(n).normal(size=(40, n, n))
+    weights = np.where(np.tri(n, dtype=bool), np.exp(logits), 0)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    sums = attention_sums(weights[None], Sequence(n))
+    layer = attention_by_offset({0: sums}, layout=Sequence(n)).layers[0]
+    assert (layer.peak <= 0).all()
 
 
 def test_a_tiny_asymmetry_is_tiny() -> None:

@@ -25,6 +25,7 @@ from made_forward import (
     heads_of,
     results_of,
     states_of,
+    table_of,
 )
 from made_forward_reports import LAYOUTS, large
 
@@ -33,6 +34,7 @@ from posprobe.analyses.attention_by_offset import (
     attention_by_offset,
     attention_sums,
 )
+from posprobe.analyses.head_logits import HeadsByLayer, head_logits
 from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.analyses.similarity import by_displacement
@@ -288,6 +290,33 @@ def test_heads_that_all_look_back_one_are_counted() -> None:
     found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
     made = forward_analysis(layout, results={"attention": found})
     assert said(made, "all 3 heads prefer previous token")
+
+
+def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
+    layout = Sequence(9)
+    back = np.eye(9, k=-1)
+    back[0, 0] = 1
+    weights = np.stack([back, np.full((9, 9), 1 / 9), back])[None]
+    found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
+    made = forward_analysis(layout, results={"attention": found})
+    assert said(made, "2 heads prefer previous token; 1 of 3 prefer no offset")
+    even = attention_by_offset({5: attention_sums(weights[:, 1:2], layout)}, layout=layout)
+    made = forward_analysis(layout, results={"attention": even})
+    assert said(made, "no head of 1 prefers an offset")
+
+
+def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(tmp_path: Path) -> None:
+    table, zero = table_of(Sequence(24)), np.zeros((WIDTH, HEADS * 4))
+    found = HeadsByLayer({0: head_logits(table, zero, zero, heads=HEADS, causal=True)})
+    made = forward_analysis(Sequence(24), results={"heads": found})
+    document = made.to_dict()
+    assert problems(document) == []
+    (answer,) = document["verdict"]["answers"]
+    assert answer["answer"] == "no"
+    assert answer["sentence"].endswith(f"no head of {HEADS} prefers an offset.")
+    assert "same token" not in json.dumps(document["heads"])
+    made.save(tmp_path / "made")
+    assert [p.stem for p in (tmp_path / "made/figures").glob("*peaks*")] == []
 
 
 @pytest.mark.parametrize(

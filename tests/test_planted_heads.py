@@ -14,7 +14,7 @@ import torch
 import transformers
 from made_heads import measured, saved
 
-from posprobe.analyses.head_logits import peak_name
+from posprobe.analyses.head_logits import NO_PEAK, head_logits, peak_name
 from posprobe.families.weights import load_heads
 from posprobe.forward import measure_heads
 from posprobe.layouts import Grid, Sequence
@@ -96,8 +96,19 @@ def test_a_planted_head_is_reported_at_its_offset(
     assert found.uniform[0] < 0.3
     # A head without weights prefers nothing: its attention is uniform everywhere.
     assert np.isnan(found.offset_share[1])
-    assert found.attention[1] == pytest.approx(found.uniform[1])
+    assert found.names[1] == NO_PEAK
+    assert np.isnan(found.attention[1])
     assert np.nanmax(np.abs(found.curves[1])) == 0
+
+
+def test_a_head_that_looks_at_one_key_from_everywhere_prefers_no_offset() -> None:
+    rows = np.eye(8)
+    # A bias of the queries meets the key of row 5 alone.
+    found = head_logits(rows, np.zeros((8, 4)), 9 * rows[:, [5, 5, 5, 5]], np.ones(4), heads=1)
+    assert found.key_share[0] == 1
+    block = found.summary()
+    assert (block["peak"], block["peak_name"], block["without_peak"]) == ([None], [NO_PEAK], 1)
+    assert block["attention"] == [None]
 
 
 def planted_image_model(kind: str, shift: int) -> Any:

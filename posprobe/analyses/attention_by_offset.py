@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.head_logits import nearest_peak, peak_name
+from posprobe.analyses.head_logits import nearest_peak, peak_names, peak_numbers
 from posprobe.analyses.result import Result, numbers
 from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.similarity import by_displacement
@@ -37,7 +37,11 @@ class LayerAttention:
     peak
         ``[heads, 1 or 2]``: offset at which the mean is farthest above that of uniform attention,
         among those that at least half of the positions have. Uniform causal attention by itself
-        pays most to the same token.
+        pays most to the same token. 0 where ``has_peak`` is not.
+    has_peak
+        ``[heads]``: whether a head prefers an offset. It does not where none of these is above
+        uniform attention by more than rounding: where attention is even, and where it goes to what
+        is no offset, such as the first position or CLS.
     first
         ``[heads]``: mean attention that the other positions pay to the first; NaN on a grid.
     special
@@ -56,6 +60,7 @@ class LayerAttention:
 
     curves: NDArray[np.float64]
     peak: NDArray[np.int64]
+    has_peak: NDArray[np.bool_]
     first: NDArray[np.float64]
     special: NDArray[np.float64]
     locality: NDArray[np.float64]
@@ -68,10 +73,12 @@ class LayerAttentionBlock(TypedDict):
 
     layer: Count
     peak: Annotated[
-        list[int | Annotated[list[int], TWO]],
-        "The offset, key minus query, with the largest mean; rows and columns on a grid.",
+        list[int | Annotated[list[int], TWO] | None],
+        "The offset, key minus query, at which the mean is farthest above uniform attention; rows "
+        "and columns on a grid; null where it is so at none.",
     ]
-    peak_name: Annotated[list[str], "The same in words."]
+    peak_name: Annotated[list[str], "The same in words; none where there is none."]
+    without_peak: Annotated[Count, "How many heads prefer no offset."]
     first: list[float | None]
     special: list[float | None]
     locality: list[float | None]
@@ -144,8 +151,9 @@ class AttentionByOffset(Result):
             "layers": [
                 {
                     "layer": number,
-                    "peak": [row if len(row) > 1 else row[0] for row in layer.peak.tolist()],
-                    "peak_name": [peak_name(row, self.layout) for row in layer.peak.tolist()],
+                    "peak": peak_numbers(layer.peak, layer.has_peak),
+                    "peak_name": peak_names(layer.peak, layer.has_peak, self.layout),
+                    "without_peak": int((~layer.has_peak).sum()),
                     "first": numbers(layer.first),
                     "special": numbers(layer.special),
                     "locality": numbers(layer.locality),
@@ -158,9 +166,12 @@ class AttentionByOffset(Result):
         }
 
     def _undefined(self) -> dict[str, str]:
-        if isinstance(self.layout, Grid):
-            return dict.fromkeys(("first", "locality", "symmetry"), "patches are not on a line")
         why = {}
+        if not all(layer.has_peak.all() for layer in self.layers.values()):
+            why["peak"] = "a head prefers no offset"
+        if isinstance(self.layout, Grid):
+            lacking = ("first", "locality", "symmetry")
+            return why | dict.fromkeys(lacking, "patches are not on a line")
         if any(np.isnan(layer.symmetry).any() for layer in self.layers.values()):
             why["symmetry"] = "a head attends to nothing on either side"
         if any(layer.translation_invariance is None for layer in self.layers.values()):
@@ -174,10 +185,12 @@ class AttentionSums:
 
     ``curves`` is ``[heads, 2 h - 1, 2 w - 1]``, of the pairs at each offset; ``mean`` ``[n, n]``,
     averaged over heads; ``first``, ``special``, ``locality``, ``symmetry`` and ``symmetric`` (the
-    number of contexts in which that is defined) are ``[heads]``.
+    number of contexts in which that is defined) are ``[heads]``; ``rounding`` is the relative
+    error of a weight.
     """
 
     contexts: int
+    rounding: float
     curves: NDArray[np.float64]
     mean: Array
     first: Array
@@ -215,6 +228,7 @@ def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
             f"m at least {n}."
         )
     xp = namespace(weights)
+    eps = float(xp.finfo(weights.dtype).eps)
     on_mps = getattr(weights.device, "type", "") == "mps"
     wide = xp.float32 if on_mps else xp.float64
     if weights.dtype != wide:
@@ -232,6 +246,7 @@ def attention_sums(weights: Array, layout: Layout) -> AttentionSums:
     kept = xp.asarray(_keys(layout), dtype=total.dtype, device=weights.device)
     return AttentionSums(
         weights.shape[0],
+        weights.shape[0] * eps,
         by_displacement(total * kept, height, width, xp),
         *(
             xp.astype(part, wide)
@@ -348,15 +363,21 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     count = np.rint(by_displacement(_keys(layout), height, width, np))
     curves = np.full(sums.curves.shape, np.nan)
     np.divide(sums.curves, sums.contexts * count, out=curves, where=count > 0)
-    uniform = np.full((n, n), 1 / n)
+    uniform, seen = np.full((n, n), 1 / n), np.ones((n, n))
     if not grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < HIDDEN:
-        uniform = np.tri(n) / np.arange(1, n + 1)[:, None]
+        uniform, seen = np.tri(n) / np.arange(1, n + 1)[:, None], np.tri(n)
     level = np.divide(
         by_displacement(uniform * _keys(layout), height, width, np), np.maximum(count, 1)
     )
-    # Attention is float32: differences of its rounding are no preference.
-    peaks = np.array([nearest_peak(np.round(curve - level, 7), count, n) for curve in curves])
-    peaks = peaks - [height - 1, width - 1]
+    # Attention is float32, or less: differences of its rounding are no preference.
+    above = np.round(curves - level, 7)
+    shown = by_displacement(seen * _keys(layout), height, width, np)
+    places = [nearest_peak(each, shown, n) for each in above]
+    has_peak = np.array([
+        each[place] > sums.rounding / sums.contexts * level[place]
+        for each, place in zip(above, places, strict=True)
+    ])  # fmt: skip
+    peaks = (np.array(places) - [height - 1, width - 1]) * has_peak[:, None]
     unknown = np.full(len(curves), np.nan)
     mean, first, special, near, even, symmetric = (
         to_numpy(part).astype(np.float64)
@@ -368,6 +389,7 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     return LayerAttention(
         curves=curves if grid else curves[:, 0],
         peak=peaks if grid else peaks[:, 1:],
+        has_peak=has_peak,
         first=unknown if grid or n < 2 else first / sums.contexts,
         special=special / sums.contexts,
         locality=unknown if grid else near / sums.contexts,

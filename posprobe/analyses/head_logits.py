@@ -26,6 +26,8 @@ from posprobe.tables import PositionTable
 
 #: Largest number of positions whose n x n logits are formed, one head at a time.
 MAX_POSITIONS = 16_384
+#: Name of the peak of a head that prefers no offset.
+NO_PEAK = "none"
 
 
 class HeadLogitsBlock(TypedDict):
@@ -35,10 +37,12 @@ class HeadLogitsBlock(TypedDict):
     layout: LayoutBlock
     causal: bool
     peak: Annotated[
-        list[int | Annotated[list[int], TWO]],
-        "The offset, key minus query, with the largest mean; rows and columns on a grid.",
+        list[int | Annotated[list[int], TWO] | None],
+        "The offset, key minus query, with the largest mean; rows and columns on a grid; null "
+        "where all have the same.",
     ]
-    peak_name: Annotated[list[str], "The same in words."]
+    peak_name: Annotated[list[str], "The same in words; none where there is none."]
+    without_peak: Annotated[Count, "How many heads prefer no offset."]
     attention: list[float | None]
     uniform: list[float | None]
     offset_share: list[float | None]
@@ -57,6 +61,7 @@ class HeadsByLayerBlock(TypedDict):
 
     heads: Natural
     peaks: Annotated[dict[str, Natural], "How many heads prefer which offset, in words."]
+    without_peak: Annotated[Count, "How many heads prefer no offset."]
     layers: Annotated[list[LayerHeadsBlock], limits(minItems=1)]
     notes: list[Text]
 
@@ -83,12 +88,16 @@ class HeadLogits(Result):
         every query; NaN where all keys are alike.
     peak
         ``[heads, 1 or 2]``: offset of the largest mean interaction among those that at least half
-        of the positions have. -1 attends to the previous token, 1 to the next.
+        of the positions have. -1 attends to the previous token, 1 to the next. 0 where
+        ``has_peak`` is not.
+    has_peak
+        ``[heads]``: whether a head prefers an offset. It does not where all these means are equal,
+        but for rounding.
     attention
-        ``[heads]``: mean attention at that offset, the softmax of the whole logits over the
-        positions.
+        ``[heads]``: mean attention at the peak, the softmax of the whole logits over the positions;
+        NaN without one.
     uniform
-        ``[heads]``: what equal logits would give there.
+        ``[heads]``: what equal logits would give there; NaN without a peak.
     layout
         Of the positions.
     causal
@@ -101,6 +110,7 @@ class HeadLogits(Result):
     offset_share: NDArray[np.float64]
     key_share: NDArray[np.float64]
     peak: NDArray[np.int64]
+    has_peak: NDArray[np.bool_]
     attention: NDArray[np.float64]
     uniform: NDArray[np.float64]
     layout: Layout
@@ -108,8 +118,8 @@ class HeadLogits(Result):
 
     @property
     def names(self) -> list[str]:
-        """The peaks in words, head by head."""
-        return [peak_name(row, self.layout) for row in self.peak.tolist()]
+        """The peaks in words, head by head; `NO_PEAK` where a head has none."""
+        return peak_names(self.peak, self.has_peak, self.layout)
 
     def summary(self) -> HeadLogitsBlock:
         """Return the numbers per head."""
@@ -118,14 +128,17 @@ class HeadLogits(Result):
             undefined["offset_share"] = "a head's logits do not depend on query and key together"
         if np.isnan(self.key_share).any():
             undefined["key_share"] = "a head's logits are the same for all keys"
+        if not self.has_peak.all():
+            undefined |= dict.fromkeys(("peak", "attention", "uniform"), "a head prefers no offset")
         return {
             "heads": len(self.peak),
             "layout": describe_layout(self.layout),
             "causal": self.causal,
-            "peak": [row if len(row) > 1 else row[0] for row in self.peak.tolist()],
+            "peak": peak_numbers(self.peak, self.has_peak),
             "peak_name": self.names,
-            "attention": self.attention.tolist(),
-            "uniform": self.uniform.tolist(),
+            "without_peak": int((~self.has_peak).sum()),
+            "attention": numbers(self.attention),
+            "uniform": numbers(self.uniform),
             "offset_share": numbers(self.offset_share),
             "key_share": numbers(self.key_share),
             "undefined": undefined,
@@ -152,9 +165,11 @@ class HeadsByLayer(Result):
     def summary(self) -> HeadsByLayerBlock:
         """Return the numbers per layer and head, and how many heads have each peak."""
         names = Counter(name for found in self.layers.values() for name in found.names)
+        heads, without = names.total(), names.pop(NO_PEAK, 0)
         return {
-            "heads": names.total(),
+            "heads": heads,
             "peaks": dict(names.most_common()),
+            "without_peak": without,
             "layers": [{"layer": number, **f.summary()} for number, f in self.layers.items()],
             "notes": list(self.notes),
         }
@@ -182,6 +197,24 @@ def peak_name(offset: Sequence[int], layout: Layout) -> str:
     if abs(down) > 1 or abs(right) > 1:
         return f"same column, {rows}" if down else f"same row, {columns}"
     return rows or columns or "same patch"
+
+
+def peak_names(peak: NDArray[np.int64], has_peak: NDArray[np.bool_], layout: Layout) -> list[str]:
+    """Say in words what each head prefers; `NO_PEAK` where it prefers nothing."""
+    return [
+        peak_name(row, layout) if known else NO_PEAK
+        for row, known in zip(peak.tolist(), has_peak.tolist(), strict=True)
+    ]
+
+
+def peak_numbers(
+    peak: NDArray[np.int64], has_peak: NDArray[np.bool_]
+) -> list[int | list[int] | None]:
+    """Return each head's peak as it stands in JSON: a number, two on a grid, or None."""
+    return [
+        None if not known else row if len(row) > 1 else row[0]
+        for row, known in zip(peak.tolist(), has_peak.tolist(), strict=True)
+    ]
 
 
 def _steps(count: int, unit: str, back: str, forth: str) -> str:
@@ -258,12 +291,15 @@ def head_logits(
         )
         for cut in (slice(h * columns, (h + 1) * columns) for h in range(heads))
     ]
-    curves, offset_share, key_share, peak, attention, uniform = zip(*measured, strict=True)
+    curves, offset_share, key_share, peak, has_peak, attention, uniform = zip(
+        *measured, strict=True
+    )
     return HeadLogits(
         curves=np.stack(curves),
         offset_share=np.array(offset_share),
         key_share=np.array(key_share),
         peak=np.stack(peak),
+        has_peak=np.array(has_peak),
         attention=np.array(attention),
         uniform=np.array(uniform),
         layout=given.layout,
@@ -344,7 +380,7 @@ def _beside(array: Array, like: Array) -> Array:
 
 def _measure(
     logits: Array, layout: Layout, *, causal: bool
-) -> tuple[NDArray[np.float64], float, float, NDArray[np.int64], float, float]:
+) -> tuple[NDArray[np.float64], float, float, NDArray[np.int64], bool, float, float]:
     """Return one head's curve, shares, peak, attention there and what is uniform there."""
     xp = namespace(logits)
     n = logits.shape[0]
@@ -373,13 +409,22 @@ def _measure(
     weights = weights / xp.sum(weights, axis=1, keepdims=True)
     flat = seen / xp.sum(seen, axis=1, keepdims=True)
     place = nearest_peak(mean, count, n)
+    common = mean[count >= n / 2]
+    has_peak = bool(np.ptp(common) > rounding)
+    paid, even = (
+        float((by_displacement(part, height, width, xp) / np.maximum(count, 1))[place])
+        if has_peak
+        else math.nan
+        for part in (weights, flat)
+    )
     return (
         mean if grid else mean[0],
         float(explained / spread) if spread > tiny else math.nan,
         alike / (alike + across) if alike + across > tiny else math.nan,
-        np.array([place[0] - height + 1, place[1] - width + 1])[0 if grid else 1 :],
-        float((by_displacement(weights, height, width, xp) / np.maximum(count, 1))[place]),
-        float((by_displacement(flat, height, width, xp) / np.maximum(count, 1))[place]),
+        np.array([place[0] - height + 1, place[1] - width + 1])[0 if grid else 1 :] * has_peak,
+        has_peak,
+        paid,
+        even,
     )
 
 

@@ -51,12 +51,12 @@ def _levelled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _peak_histogram(ax: Axes, layers: Mapping[int, HeadLogits]) -> None:
-    """Count heads by the offset that they prefer, beside what an even choice would give.
+    """Count heads by the offset that they prefer, if any, beside what an even choice would give.
 
     -1 is the previous token, 1 the next; on a grid the counts stand at rows and columns.
     """
     first = next(iter(layers.values()))
-    peaks = np.concatenate([found.peak for found in layers.values()])
+    peaks = np.concatenate([found.peak[found.has_peak] for found in layers.values()])
     if isinstance(first.layout, Grid):
         _peak_map(ax, peaks, first.layout)
         return

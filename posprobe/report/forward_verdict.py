@@ -40,6 +40,7 @@ FEW, SURE = 10, 2.0
 #: Cost below which taking positions away costs nothing to speak of: nats, or a share of the norm of
 #: the states. 0.01 nats are 1 % of the perplexity.
 SMALL = 0.01
+_ONE_POSITION = "there is one position, and no other that it could"
 #: Steps in which sentences write a share.
 _WRITTEN = 1e-3
 _BEGIN: Mapping[Verdict, str] = {"yes": "Yes", "no": "No", "cannot tell": "Cannot be told"}
@@ -94,7 +95,7 @@ def _states(document: Block) -> Iterator[Answer]:
         yield _made(name, "cannot tell", why, None, ("states.contexts",))
         return
     if _positions(block["layout"]) == 1:
-        why = "there is one position, and no other that it could differ from"
+        why = f"{_ONE_POSITION} differ from"
         yield _made(name, "cannot tell", why, None, ("states.layout",))
         return
     (first, start), (last, end) = known[0], known[-1]
@@ -152,7 +153,8 @@ def _subspaces(document: Block) -> Iterator[Answer]:
     block, keys = document["subspaces"], ("subspaces.variance",)
     share = block["variance"]
     if share["value"] is None:
-        yield _made("apart", "cannot tell", "tokens do not vary", None, keys)
+        why = block["undefined"]["variance"]
+        yield _made("apart", "cannot tell", why, None, keys)
         return
     value, expected = share["value"], share["expected"]
     low, high = share["band"]
@@ -181,19 +183,23 @@ def _heads(document: Block) -> Iterator[Answer]:
     total, sharpest = 0, 0.0
     for layer in layers:
         for name, paid in zip(layer["peak_name"], layer["attention"], strict=True):
-            total += paid is not None
+            total += 1
             sharpest = max(sharpest, paid or 0.0)
             if (paid or 0.0) > MOST:
                 found[name] += 1
     keys = tuple(f"heads.layers.{place}.attention" for place in range(len(layers)))
-    if not total:
-        yield _made("heads", "cannot tell", "no head has logits of positions", None, keys)
+    if _positions(layers[0]["layout"]) == 1:
+        yield _made("heads", "cannot tell", f"{_ONE_POSITION} look at", None, keys)
         return
     count = found.total()
     direct = " along the direct path" if len(layers) > 1 else ""
     if not count:
-        told = f"with positions as its only input{direct}, no head of {total} pays more than "
-        told += f"{percent(sharpest, 0)} of its attention at one offset"
+        told = f"with positions as its only input{direct}, no head of {total} "
+        told += (
+            f"pays more than {percent(sharpest, 0)} of its attention at one offset"
+            if sharpest
+            else "prefers an offset"
+        )
     else:
         where = listed([f"{name} ({number})" for name, number in found.most_common(3)])
         more = " most often" if len(found) > 3 else ""

@@ -110,7 +110,8 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
     "uniform attention; grey is never met. Of text the first token is left out as a key, since "
     "many heads pay it much wherever they are: see the second figure. Locality is 1 for attention "
     "to oneself, and weighs a key by 2 to the minus distance. Symmetry is 1 where either side gets "
-    "the same. Invariance is the share of variance that the offset explains. Heads count from 0.",
+    "the same. Invariance is the share of variance that the offset explains. A head prefers no "
+    "offset where none gets more than uniform attention would give it. Heads count from 0.",
     limits=FOLLOWS + "A head that follows content can look local where content repeats; a mean "
     "hides heads that attend to different offsets in turn. Attention is not the flow of "
     "information: much of it goes to tokens where it does nothing.",

@@ -13,6 +13,7 @@ from posprobe.measurements.model.sentences import (
     frequent_offsets,
     note_sentences,
     percent,
+    percent_with_error,
     preferred,
     preferred_table,
 )
@@ -28,12 +29,12 @@ def _sharpest(block: Block) -> Table:
         for layer in block["layers"]
         for head in range(layer["heads"])
     ]
-    heads.sort(key=lambda entry: -entry[0])
+    heads.sort(key=lambda entry: -(entry[0] or 0.0))
     rows = tuple(
         (
-            f"{layer['layer']}.{head}", layer["peak_name"][head], percent(attention),
-            percent(layer['uniform'][head]), cell(layer["offset_share"][head]),
-            cell(layer["key_share"][head]),
+            f"{layer['layer']}.{head}", layer["peak_name"][head],
+            percent_with_error(attention, None), percent_with_error(layer["uniform"][head], None),
+            cell(layer["offset_share"][head]), cell(layer["key_share"][head]),
         )
         for attention, layer, head in heads[:LISTED]
     )  # fmt: skip
@@ -60,9 +61,11 @@ def _findings(document: Block) -> Iterator[Finding]:
     )
     place, head = max(
         ((p, h) for p, layer in enumerate(layers) for h in range(layer["heads"])),
-        key=lambda pair: layers[pair[0]]["attention"][pair[1]],
+        key=lambda pair: layers[pair[0]]["attention"][pair[1]] or 0.0,
     )
     layer = layers[place]
+    if layer["attention"][head] is None:
+        return
     if layer["attention"][head] > 2 * layer["uniform"][head]:
         paid, even = percent(layer["attention"][head], 0), percent(layer["uniform"][head])
         yield Finding(
@@ -71,6 +74,11 @@ def _findings(document: Block) -> Iterator[Finding]:
             f"{layer['peak_name'][head]} (equal logits: {even}).",
             (f"heads.layers.{place}.attention", f"heads.layers.{place}.uniform"),
         )
+
+
+def _no_peaks(result: HeadsByLayer) -> str:
+    some = any(layer.has_peak.any() for layer in result.layers.values())
+    return "" if some else "no head prefers an offset"
 
 
 HEADS = ModelMeasurement[HeadsByLayer](
@@ -83,7 +91,8 @@ HEADS = ModelMeasurement[HeadsByLayer](
     "of a head is what the softmax of these logits alone would pay at the offset that it prefers, "
     "to be compared with what equal logits would pay there. Offset share says how much of the "
     "interaction depends on the offset alone, key share how much of the logits is the same for "
-    "every query. Heads count from 0.",
+    "every query. A head whose logits are the same at every offset prefers none. Heads count from "
+    "0.",
     limits="Attention to content. Above layer 0 positions reach a head through the layers below as "
     "well, which are left out here.",
     source="Wennberg & Henter 2021 (TISA); Ke et al. 2021 (TUPE), equation 6.",
@@ -93,7 +102,11 @@ HEADS = ModelMeasurement[HeadsByLayer](
     block=HeadsByLayerBlock,
     drawings=(
         Drawing("heads", lambda b: f"Logits of every head by offset. {frequent_offsets(b)}"),
-        Drawing("peaks", lambda b: f"How many heads prefer each offset. {frequent_offsets(b)}"),
+        Drawing(
+            "peaks",
+            lambda b: f"How many heads prefer each offset. {frequent_offsets(b)}",
+            lacks=_no_peaks,
+        ),
     ),
     arrays=lambda result: {
         f"{number}_logits": heads.curves for number, heads in result.layers.items()

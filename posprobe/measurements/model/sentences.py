@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from posprobe.analyses.head_logits import NO_PEAK
 from posprobe.formatting import Block, between, lookup, show
 from posprobe.page import Table, columns
 
@@ -61,8 +62,12 @@ def note_sentences(block: Block) -> tuple[str, ...]:
 def frequent_offsets(block: Block) -> str:
     """Say which offsets the heads of all layers prefer most often."""
     names = Counter(name for layer in block["layers"] for name in layer["peak_name"])
+    without = names.pop(NO_PEAK, 0)
+    if not names:
+        return "No head prefers an offset."
     common = ", ".join(f"{name} ({count})" for name, count in names.most_common(5))
-    return f"Most frequent preferred offsets, with the number of heads: {common}."
+    also = f"; no offset ({without})" if without else ""
+    return f"Most frequent preferred offsets, with the number of heads: {common}{also}."
 
 
 def preferred(block: Block, where: Block) -> str:
@@ -75,15 +80,21 @@ def preferred(block: Block, where: Block) -> str:
     where
         With the ``layout`` and whether heads are ``causal``.
     """
-    names = [name for layer in block["layers"] for name in layer["peak_name"]]
+    every = [name for layer in block["layers"] for name in layer["peak_name"]]
+    names = [name for name in every if name != NO_PEAK]
+    if not names:
+        return f"no head of {len(every)} prefers an offset"
+    without = len(every) - len(names)
+    tail = f"; {without} of {len(every)} prefer no offset" if without else ""
     common = Counter(names).most_common(3)
     shown = [f"{name} ({count})" for name, count in common if count > 1] or [common[0][0]]
     if len(names) == common[0][1]:
-        return f"all {len(names)} heads prefer {common[0][0]}"
+        all_ = "" if without else "all "
+        return f"{all_}{len(names)} heads prefer {common[0][0]}{tail}"
     chance = show(len(names) * even_choice(where), ".2g")
     return (
         f"the offsets that {len(names)} heads prefer most often are {'; '.join(shown)}, where an "
-        f"even choice would give each {chance}"
+        f"even choice would give each {chance}{tail}"
     )
 
 
