@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
+from itertools import permutations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +32,7 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.forward import blank_images, load_model, permutation_effect, phase_shift
+from posprobe.forward.permute import _order
 from posprobe.forward.streaming import context_length
 from posprobe.layouts import Grid
 
@@ -75,6 +78,28 @@ def test_permutations_do_not_depend_on_how_contexts_are_grouped(device: str) -> 
     )
     assert one.with_positions.tokens == pytest.approx(other.with_positions.tokens, rel=1e-9)
     assert one.without_positions.tokens < 1e-9
+
+
+def test_every_permutation_moves_something_and_all_of_these_are_drawn() -> None:
+    orders = [tuple(_order([0, k], 3).tolist()) for k in range(1000)]
+    counts = Counter(orders)
+    assert set(counts) == set(permutations(range(3))) - {(0, 1, 2)}
+    # Each has 200, with a standard deviation of 13.
+    assert all(150 < count < 250 for count in counts.values())
+    assert _order([0, 0], 1).tolist() == [0]
+
+
+def test_order_matters_in_contexts_of_two_tokens_as_well() -> None:
+    contexts = np.array([[3, 8], [1, 2], [5, 0], [9, 4]])
+    for seed in range(3):
+        found = permutation_effect(bert().double(), [contexts], seed=seed)
+        assert found.with_positions.tokens > 0.1
+
+
+@pytest.mark.parametrize("contexts", [np.full((3, 5), 7), np.arange(4)[:, None]])
+def test_contexts_that_no_permutation_changes_say_nothing(contexts: NDArray[np.int64]) -> None:
+    with pytest.raises(UsageError, match=r"permuting changes nothing\. Use longer contexts"):
+        permutation_effect(bert(), [contexts])
 
 
 def test_permutations_that_cannot_be_measured_are_one_clear_error() -> None:

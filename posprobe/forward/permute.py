@@ -51,15 +51,16 @@ def permutation_effect(
         ``[contexts]``: the right class of each, for models with a head that classifies
         (``load_model(..., head=True)``).
     seed
-        Of the permutations, one for each context.
+        Of the permutations, one for each context, all equally likely but for that which moves
+        nothing.
     name
         Of the model, for messages.
 
     Raises
     ------
     UsageError
-        If the model has no table of its own or several, or labels do not fit, or as for
-        `decompose`.
+        If the model has no table of its own or several, labels do not fit, no permutation changes
+        a context, since all its tokens are the same or there is one, or as for `decompose`.
 
     Examples
     --------
@@ -91,6 +92,11 @@ def permutation_effect(
 
     _, sums, notes = stream(model, batches, measure, title)
     contexts = sums[0].contexts
+    if not sums[0].moved:
+        raise UsageError(
+            f"{title}: every context is one token, or patch, alone or repeated, so that permuting "
+            "changes nothing. Use longer contexts, or others."
+        )
     if known is not None and len(known) != contexts and not notes:
         raise UsageError(f"{title}: {len(known)} labels for {contexts} contexts.")
     with_positions, without_positions = (
@@ -128,6 +134,7 @@ class _Sums:
     """Squared norms of outputs and of their changes, and right answers."""
 
     contexts: int
+    moved: int  # contexts that permuting changes
     tokens: NDArray[np.float64]
     special: NDArray[np.float64]
     right: NDArray[np.float64]
@@ -135,6 +142,7 @@ class _Sums:
     def __add__(self, other: _Sums) -> _Sums:
         return _Sums(
             self.contexts + other.contexts,
+            self.moved + other.moved,
             self.tokens + other.tokens,
             self.special + other.special,
             self.right + other.right,
@@ -152,12 +160,7 @@ def _measure(
     before = final_states(model, batch)
     layout = positions_of(model, batch, before.shape[1])
     # A permutation belongs to its context, however contexts are grouped.
-    orders = np.stack(
-        [
-            np.random.default_rng([seed, done + row]).permutation(layout.size)
-            for row in range(len(batch))
-        ]
-    )
+    orders = np.stack([_order([seed, done + row], layout.size) for row in range(len(batch))])
     moved = _permuted(batch, layout if isinstance(layout, Grid) else None, orders)
     after = final_states(model, moved)
     first = before.shape[1] - layout.size
@@ -169,10 +172,20 @@ def _measure(
         right = np.array([_right(model, given, labels, title) for given in (batch, moved)])
     return _Sums(
         len(batch),
+        int((moved != batch).flatten(1).any(dim=1).sum()),
         squared_norms(expected, after[:, first:]),
         squared_norms(before[:, :first], after[:, :first]),
         right,
     )
+
+
+def _order(seed: list[int], size: int) -> NDArray[np.int64]:
+    """Draw one of all permutations that move something; the only one of a single place."""
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(size)
+    while size > 1 and (order == np.arange(size)).all():
+        order = rng.permutation(size)
+    return order
 
 
 def _change(sums: _Sums, *, classified: bool) -> Change:
