@@ -224,6 +224,8 @@ def test_a_bundle_without_a_verdict_shows_its_findings() -> None:
         (0.001, 0.002, "no"),
         # Without its positions the model is better: it loses nothing.
         (-0.5, 0.1, "no"),
+        (-0.4, 0.15, "no"),
+        (-0.4, 0.3, "cannot tell"),
         (0.0, None, "cannot tell"),
         (None, None, "cannot tell"),
     ],
@@ -239,7 +241,9 @@ def test_that_a_table_is_not_needed_takes_evidence(
     summary, answers = told("substitution", found)
     assert answers["needed"]["answer"] == answer
     assert answers["needed"]["keys"] == [f"substitution.substitutes.{place}.loss"]
-    assert ("loses less than 0.01 nats" in summary) == (answer == "no")
+    gain = cost == -0.5
+    assert ("loses less than 0.01 nats" in summary) == (answer == "no" and not gain)
+    assert ("does better without its positions" in summary) == gain
 
 
 @pytest.mark.parametrize(("worth", "answer"), [(1e-6, "no"), (0.005, "no"), (1.0, "yes")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from made_models import (
 )
 
 import posprobe as pp
-from posprobe.analyses.substitution import costs, early
+from posprobe.analyses.substitution import Early, costs, early
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures import builders
 from posprobe.figures.sheet import REPORT
@@ -646,6 +647,48 @@ def test_sentences_name_the_shares_and_say_when_there_are_none() -> None:
     told = said(result=rotations)
     assert "Without any rotation (model.rotary_emb.inv_freq)" in told
     assert "of what rotations are worth to the outputs" in told
+
+
+def test_a_model_that_does_better_without_its_table_is_said_to_where_that_is_certain() -> None:
+    # Each token predicts itself, and the table is noise beside it.
+    model = gpt2()
+    for block in model.transformer.h:
+        for part in (block.attn.c_proj, block.mlp.c_proj):
+            part.weight.data.zero_()
+    noise = np.random.default_rng(0).normal(size=(LENGTH, WIDTH))
+    model.transformer.wpe.weight.data[:] = torch.from_numpy(3 * noise)
+    contexts = np.repeat(np.arange(12)[:, None], LENGTH, axis=1)
+    found = pp.substitution_effect(model, [contexts])
+    cost = found["mean"].costs["loss"]
+    assert cost.value is not None
+    assert cost.error is not None
+    assert cost.value < -3 * cost.error
+    told = said(result=found)
+    assert "the model does better so, by 3 standard errors or more" in told
+    assert "less than 3" not in told
+    # Of two contexts the difference is the same, and cannot be told.
+    few = pp.substitution_effect(gpt2(), [tokens(2, seed=0)])
+    value, error = few["mean"].costs["loss"].value, few["mean"].costs["loss"].error
+    assert value is not None
+    assert error is not None
+    assert abs(value) < 3 * error
+    assert "no difference can be told, since that is less than 3 standard" in said(result=few)
+
+
+def test_shares_below_0_and_costs_of_the_first_positions_say_what_they_mean() -> None:
+    made = substitution_of(Sequence(48))
+    worse = tuple(
+        replace(each, costs={**each.costs, "loss": replace(each.costs["loss"], kept=-0.2)})
+        if each.kind in ("components", "null") else each
+        for each in made.substitutes
+    )  # fmt: skip
+    told = said(result=replace(made, substitutes=worse))
+    assert told.count("(below 0: worse than taking them away)") == 2
+    assert "below 0" not in said(result=made).split("Random tables")[0]
+    for share, better in ((-0.1, "they"), (1.3, "all later ones together"), (0.4, None)):
+        told = said(result=replace(made, early=Early(16, share, 1 / 3)))
+        assert ("do better without" in told) == (better is not None)
+        assert better is None or f"({better} do better without)" in told
 
 
 def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:

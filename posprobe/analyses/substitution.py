@@ -121,6 +121,11 @@ class Cost:
     kept: float | None
     kept_error: float | None
 
+    @property
+    def is_gain(self) -> bool:
+        """Whether the model does better with the substitute, by `CERTAIN` standard errors."""
+        return is_gain(self.value, self.error)
+
     def summary(self) -> CostBlock:
         """Return the numbers."""
         return {
@@ -355,6 +360,11 @@ def costs(
         Cost(*(float(one) if np.isfinite(one) else None for one in each))
         for each in zip(value, error, kept, kept_error, strict=True)
     ]
+
+
+def is_gain(value: float | None, error: float | None) -> bool:
+    """Tell whether a cost is below 0 by `CERTAIN` standard errors or more; not of one context."""
+    return value is not None and error is not None and value < 0 and -value >= CERTAIN * error
 
 
 def mean_and_error(values: Floats) -> tuple[float | None, float | None]:

@@ -433,7 +433,12 @@ def _reasons(
     elif main[removed].error is None:
         found["kept"] = "a single context has no spread to tell that from chance by"
     elif main[removed].kept is None:
-        found["kept"] = f"that is less than {CERTAIN:.0f} standard errors, or the model's rounding"
+        found["kept"] = (
+            f"the model does better so, by {CERTAIN:.0f} standard errors or more"
+            if main[removed].is_gain
+            else "no difference can be told, since that is less than "
+            f"{CERTAIN:.0f} standard errors, or the model's rounding"
+        )
     if any(cost.value is None for cost in main):
         found["value"] = "null where outputs are not finite"
     if ready.head:

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from posprobe.analyses.answer import Answer, Verdict
 from posprobe.analyses.mean_decomposition import NOISY
+from posprobe.analyses.substitution import is_gain
 from posprobe.formatting import Block, listed, show
 from posprobe.measurements.model.sentences import (
     ENOUGH,
+    below,
     counted,
     kept,
     percent,
@@ -309,7 +311,9 @@ def _substitution(document: Block) -> Iterator[Answer]:
     elif cost["kept"] is None:
         # That no loss was seen is no evidence that there is none: few contexts see nothing.
         answer, why = "cannot tell", block["undefined"]["kept"]
-        if cost["error"] is not None and cost["value"] is not None:
+        if is_gain(cost["value"], cost["error"]):
+            answer = "no"
+        elif cost["error"] is not None and cost["value"] is not None:
             most = cost["value"] + SURE * cost["error"]
             answer = "no" if most < SMALL else "cannot tell"
             than = f"{SURE:.0f} standard errors more would be"
@@ -337,6 +341,13 @@ def _small(block: Block) -> str:
     return f"{show(SMALL)} {'times their norm' if of_norm else 'nats'}"
 
 
+def _gains(block: Block) -> bool:
+    """Tell whether a model does better without positions, certainly and by more than `SMALL`."""
+    main, removed = block["measure"], block["removed"]
+    cost = next(each for each in block["substitutes"] if each["name"] == removed)[main]
+    return is_gain(cost["value"], cost["error"]) and cost["value"] < -SMALL
+
+
 def _sufficient(block: Block, name: str, some: list[int], keys: tuple[str, ...]) -> Answer:
     """Ask whether one of some substitutes keeps `ENOUGH` of what the table is worth."""
     main = block["measure"]
@@ -350,6 +361,7 @@ def _sufficient(block: Block, name: str, some: list[int], keys: tuple[str, ...])
     if name == "few":
         told = f"{best['label']} {'keeps' if best['size'] == 1 else 'keep'} {kept(best[main])} of "
         told += f"{worth(block)}{of}"
+    told += below([best[main]["kept"]])
     return _made(name, answer, told, best[main]["kept"], keys, ENOUGH)
 
 
@@ -408,6 +420,8 @@ def _summary(document: Block, answers: Mapping[str, Answer]) -> str:
         parts.append(answers["few"].sentence.removeprefix(f"{_BEGIN['yes']}: ").rstrip("."))
     elif says("needed", "yes"):
         parts.append("the model loses something when its positions are taken away")
+    elif says("needed", "no") and _gains(document["substitution"]):
+        parts.append("the model does better without its positions")
     elif says("needed", "no"):
         less = _small(document["substitution"]).replace("their", "the states'")
         parts.append(f"without its positions the model loses less than {less}")

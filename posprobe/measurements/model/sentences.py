@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from posprobe.analyses.head_logits import NO_PEAK
@@ -155,6 +155,11 @@ def percent_with_error(value: float | None, error: float | None) -> str:
 def kept(cost: Block) -> str:
     """Write how much of what a table is worth something keeps, with its standard error."""
     return percent_with_error(cost["kept"], cost["kept_error"])
+
+
+def below(values: Iterable[float]) -> str:
+    """Say what a share of what positions are worth means that is below 0, where one is."""
+    return " (below 0: worse than taking them away)" if any(v < 0 for v in values) else ""
 
 
 #: What counts as taking positions away, and what is worth something, by what is replaced.

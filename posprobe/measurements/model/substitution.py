@@ -11,6 +11,7 @@ from posprobe.formatting import Block, cell, listed
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.measurements.model.sentences import (
+    below,
     kept,
     percent,
     percent_with_error,
@@ -166,7 +167,7 @@ def _findings(document: Block) -> Iterator[Finding]:
             plural = "keeps" if found["size"] == 1 else "keep"
             yield Finding(
                 f"Its {found['label']} {plural} {kept(found[main])} of "
-                f"{worth(block)}{_variance(found)}.",
+                f"{worth(block)}{below([found[main]['kept']])}{_variance(found)}.",
                 keys(name),
             )
     smooth = smallest(block, "smoothed", largest=True)
@@ -184,10 +185,8 @@ def _findings(document: Block) -> Iterator[Finding]:
         if each["kind"] == "null" and each[main]["kept"] is not None
     ]  # fmt: skip
     if random:
-        worse = any(each[main]["kept"] < 0 for each in random)
-        below = " (below 0: worse than the mean row)" if worse else ""
         yield Finding(
-            f"Random tables in its place, one of each, keep: {_each(random, main)}{below}.",
+            f"Random tables in its place, one of each, keep: {_each(random, main)}.",
             keys(*(each["name"] for each in random)),
         )
     parts = [
@@ -196,23 +195,29 @@ def _findings(document: Block) -> Iterator[Finding]:
     ]  # fmt: skip
     if parts:
         least = min(parts, key=lambda each: float(each[main]["kept"]))
-        yield Finding(
-            f"Of {len(parts)} parts taken away alone, one costs most: {least['label']}, "
-            f"{kept(least[main])} of {worth(block)} is kept.",
-            keys(least["name"]),
-        )
+        said = f"one costs most: {least['label']}, {kept(least[main])} of {worth(block)} is kept"
+        said += below([least[main]["kept"]])
+        if least[main]["kept"] >= 1:
+            said = f"none costs anything of {worth(block)}"
+        yield Finding(f"Of {len(parts)} parts taken away alone, {said}.", keys(least["name"]))
     if block["distances"] is not None:
         yield from _moved(block, places)
     if part := block["early"]:
+        better = ""
+        if part["cost"] < 0 or part["cost"] > 1:
+            who = "they" if part["cost"] < 0 else "all later ones together"
+            better = f" ({who} do better without)"
         yield Finding(
             f"The first {part['positions']} positions have {percent(part['cost'], 0)} of that "
-            f"cost of taking positions away, and are {percent(part['of'], 0)} of what is counted.",
+            f"cost of taking positions away{better}, and are {percent(part['of'], 0)} of what is "
+            "counted.",
             ("substitution.early",),
         )
 
 
 def _each(some: list[Block], main: str) -> str:
-    return "; ".join(f"{each['label']}, {kept(each[main])}" for each in some)
+    said = "; ".join(f"{each['label']}, {kept(each[main])}" for each in some)
+    return said + below(each[main]["kept"] for each in some)
 
 
 def _variance(found: Block) -> str:
