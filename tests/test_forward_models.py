@@ -43,6 +43,7 @@ from posprobe.forward import (
     random_tokens,
     text_windows,
 )
+from posprobe.forward.states import final_states
 from posprobe.layouts import Grid, Sequence
 
 
@@ -204,6 +205,8 @@ def test_a_part_of_a_model_is_run_by_its_name(tmp_path: Path) -> None:
         decompose(load_model(str(tmp_path / "t5")), [tokens(2)])
     found = decompose(load_model(f"{tmp_path / 't5'}#encoder"), [tokens(2)])
     assert list(found.layers) == [0, 1, 2]
+    with pytest.raises(UsageError, match="It has #encoder, #decoder"):
+        load_model(f"{tmp_path / 't5'}#text")
     sizes = {
         "hidden_size": WIDTH, "num_hidden_layers": 2, "num_attention_heads": 3,
         "intermediate_size": 16,
@@ -217,6 +220,25 @@ def test_a_part_of_a_model_is_run_by_its_name(tmp_path: Path) -> None:
     assert decompose(vision, random_images((3, 14, 14), 2)).layout == Grid(2, 2)
     text = load_model(f"{tmp_path / 'clip'}#text")
     assert decompose(text, [tokens(2)]).layout == Sequence(LENGTH)
+
+
+@pytest.mark.parametrize("name", ["T5", "MT5", "UMT5", "LongT5"])
+def test_an_encoder_that_was_saved_alone_is_run(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=VOCABULARY, d_model=8, d_kv=4, d_ff=8, num_layers=2, num_heads=2,
+        local_radius=20,
+    )  # fmt: skip
+    whole = getattr(transformers, f"{name}EncoderModel")(config).train(mode=False)
+    whole.save_pretrained(tmp_path)
+    given = tokens(3)
+    with torch.no_grad():
+        expected = whole(torch.from_numpy(given)).last_hidden_state
+        for reference in (str(tmp_path), f"{tmp_path}#encoder"):
+            for head in (False, True):
+                model = load_model(reference, device="cpu", head=head)
+                assert torch.equal(final_states(model, torch.from_numpy(given)), expected)
+    assert list(decompose(load_model(str(tmp_path), device="cpu"), [given]).layers) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,14 @@ def model_class(transformers: Any, config: Any) -> Any:
     return found if concrete and isinstance(config, takes) else None
 
 
+def is_encoder_alone(named: Any) -> bool:
+    """Tell whether a class is the encoder of a model that has a decoder as well, saved without it.
+
+    By its configuration the library's Auto class would build both.
+    """
+    return named is not None and named.__name__.endswith("EncoderModel")
+
+
 @contextmanager
 def unattended(*, kernels: bool = True, config: Mapping[str, Any] | None = None) -> Iterator[None]:
     """Keep transformers from asking on standard input whether to run a checkpoint's code.

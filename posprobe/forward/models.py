@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +22,7 @@ from posprobe.errors import (
 from posprobe.families.runnable import model_source
 from posprobe.forward.building import (
     check_sizes,
+    is_encoder_alone,
     model_class,
     refuse_inflated,
     refuse_lost,
@@ -31,7 +31,7 @@ from posprobe.forward.building import (
     without_weights,
 )
 from posprobe.forward.failing import is_out_of_memory
-from posprobe.forward.states import image_shape, is_timm
+from posprobe.forward.states import PARTS, image_shape, is_timm, parts_of
 from posprobe.progress import aside, importing, stage
 from posprobe.reference import parse_reference
 
@@ -114,8 +114,8 @@ def load_model(
     there = find_devices(device)
     place = there[0] if device == "auto" else device
     parsed = parse_reference(reference)
-    if parsed.table and parsed.table not in _PARTS:
-        raise UsageError(f"{reference}: the parts of a model are {', '.join(_PARTS)}.")
+    if parsed.table and parsed.table not in PARTS:
+        raise UsageError(f"{reference}: the parts of a model are {', '.join(PARTS)}.")
     source = model_source(parsed)
     if dtype not in get_args(Precision):
         raise UsageError(f"dtype={dtype!r}: it is one of {', '.join(get_args(Precision))}.")
@@ -164,13 +164,6 @@ def load_model(
     return model.requires_grad_(requires_grad=False).train(mode=False)
 
 
-#: Parts of a model that can be run by themselves, and how transformers reaches them.
-_PARTS: Mapping[str, str] = {
-    "encoder": "get_encoder", "decoder": "get_decoder", "text": "text_model",
-    "vision": "vision_model",
-}  # fmt: skip
-
-
 @contextmanager
 def _loading(source: str) -> Iterator[None]:
     """Show that weights are read; those of the Hub are downloaded under bars of the libraries."""
@@ -194,7 +187,7 @@ def _checked(
 
 
 def _part(model: Any, name: str, reference: str) -> Any:
-    parts = _parts(model)
+    parts = parts_of(model)
     if name not in parts:
         known = ", ".join(f"#{other}" for other in parts) or f"none: leave out #{name}"
         raise UsageError(
@@ -202,18 +195,6 @@ def _part(model: Any, name: str, reference: str) -> Any:
             f"has {known}."
         )
     return parts[name]
-
-
-def _parts(model: Any) -> dict[str, Any]:
-    """Return the parts of a model that take tokens or pixels, by name."""
-    found = {}
-    for name, attribute in _PARTS.items():
-        part = getattr(model, attribute, None)
-        part = part() if attribute.startswith("get_") and part is not None else part
-        takes = () if part is None else inspect.signature(part.forward).parameters
-        if part is not model and {"input_ids", "pixel_values"} & set(takes):
-            found[name] = part
-    return found
 
 
 def required(package: str) -> Any:
@@ -425,7 +406,9 @@ def _transformers(
             check_sizes(stated, source)
             with unattended(kernels=options["trust_remote_code"], config=stated):
                 config = transformers.AutoConfig.from_pretrained(source, **options)
-                named = model_class(transformers, config) if head else None
+                named = model_class(transformers, config)
+                if not head and not is_encoder_alone(named):
+                    named = None
                 # Code of a checkpoint may be of any kind.
                 if type(config).__module__.startswith("transformers."):
                     empty = without_weights(transformers, named, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("posprobe")
 
+
+#: Parts of a model that can be run by themselves, and how transformers reaches them.
+PARTS: Mapping[str, str] = {
+    "encoder": "get_encoder", "decoder": "get_decoder", "text": "text_model",
+    "vision": "vision_model",
+}  # fmt: skip
 
 #: What a model of transformers computes at each layer and can be asked to return.
 Kind: TypeAlias = Literal["hidden_states", "attentions"]
@@ -322,6 +329,18 @@ def body_of(model: Any) -> Any:
     return model if whole else getattr(model, "base_model", model)
 
 
+def parts_of(model: Any) -> dict[str, Any]:
+    """Return the parts of a model that take tokens or pixels by themselves, by name."""
+    found = {}
+    for name, attribute in PARTS.items():
+        part = getattr(model, attribute, None)
+        part = part() if attribute.startswith("get_") and part is not None else part
+        takes = () if part is None else inspect.signature(part.forward).parameters
+        if part is not model and {"input_ids", "pixel_values"} & set(takes):
+            found[name] = part
+    return found
+
+
 def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
     """Run a model without its head for a task.
 
@@ -340,10 +359,12 @@ def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
         )
     body = body_of(model)
     if hasattr(body, "encoder") and hasattr(body, "decoder"):
-        raise UsageError(
-            f"{name}: it has an encoder and a decoder. Name one of them: REF#encoder or "
-            "REF#decoder; in Python model.get_encoder()."
+        parts = parts_of(body)
+        ways = " or ".join(f"REF#{part} (in Python model.{PARTS[part]}())" for part in parts)
+        known = (
+            f"Name one of them: {ways}." if ways else "Neither takes tokens or pixels by itself."
         )
+        raise UsageError(f"{name}: it has an encoder and a decoder. {known}")
     if hasattr(body.config, "use_cache"):
         options["use_cache"] = False
     with running(model):
