@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +28,14 @@ from posprobe.errors import (
     UsageError,
 )
 from posprobe.forward import (
+    attend,
+    blank_images,
     decompose,
+    permutation_effect,
+    phase_shift,
+    substitution_effect,
 )
+from posprobe.forward.loss import token_losses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -183,8 +189,44 @@ def test_a_model_whose_own_code_fails_is_one_clear_error() -> None:
         decompose(model, [tokens(2)])
 
 
-def test_states_that_overflow_are_one_clear_error() -> None:
-    model = gpt2()
-    model.transformer.wpe.weight.data[3] = np.inf
-    with pytest.raises(InvalidTable, match="overflowed"):
-        decompose(model, [tokens(2)])
+def runs() -> dict[str, Callable[[Any, Any], object]]:
+    return {
+        "hidden states": decompose,
+        "attention": attend,
+        "permutation": permutation_effect,
+        "shift": lambda model, given: phase_shift(model, given, shifts=(1,)),
+        "substitution": substitution_effect,
+        "loss": lambda model, given: token_losses(
+            model, given, mask_token=None, seed=0, name="made"
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", runs())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_numbers_that_overflow_are_told_with_their_context_and_what_to_do(
+    name: str, dtype: str
+) -> None:
+    model = gpt2().to(getattr(torch, dtype))
+    contexts = tokens(4, LENGTH - 1) % 30
+    contexts[2, 4] = 35
+    # What this token alone becomes overflows.
+    model.transformer.wte.register_forward_hook(
+        lambda _, given, found: found.masked_fill((given[0] == 35)[..., None], np.inf)
+    )
+    # Of a batch of two the context is the third of all.
+    with pytest.raises(InvalidTable, match=r"hold NaN or infinity in context 3\. It o") as told:
+        runs()[name](model, in_batches(contexts, 2))
+    assert ("--dtype float32" in str(told.value)) == (dtype == "bfloat16")
+    if name in ("hidden states", "attention"):
+        assert "at layer" in str(told.value)
+    model.transformer.wpe.weight.data[2] = np.nan
+    with pytest.raises(InvalidTable, match="checkpoint is damaged"):
+        runs()[name](model, in_batches(contexts, 2))
+
+
+def test_images_whose_states_overflow_are_one_clear_error() -> None:
+    model = vit()
+    model.layers[1].mlp.fc2.bias.data[:] = np.inf
+    with pytest.raises(InvalidTable, match="at layer 2 hold NaN or infinity in context 1"):
+        blank_images(model)

@@ -14,7 +14,8 @@ from posprobe.analyses.attention_by_offset import (
     attention_sums,
 )
 from posprobe.arrays import Array
-from posprobe.errors import UsageError
+from posprobe.errors import InvalidTable, UsageError
+from posprobe.forward.failing import refuse_overflow
 from posprobe.forward.states import HookPoint, find_hook_points, is_timm, positions_of, visit
 from posprobe.forward.streaming import stream
 from posprobe.layouts import Layout
@@ -51,6 +52,8 @@ def attend(
     ------
     UsageError
         If the model shows no attention, a layer has none, or as for `decompose`.
+    InvalidTable
+        If attention is not finite.
 
     Examples
     --------
@@ -67,7 +70,7 @@ def attend(
     numbers: list[int] = []
 
     def measure(
-        batch: torch.Tensor, _: Mapping[int, AttentionSums]
+        batch: torch.Tensor, sums: Mapping[int, AttentionSums]
     ) -> tuple[Layout, dict[int, AttentionSums]]:
         if not points:
             points.append(find_hook_points(model, batch, "attentions"))
@@ -82,7 +85,12 @@ def attend(
                 raise UsageError(f"{title}: its attention is not from every token to every token.")
             layout = positions_of(model, batch, weights.shape[-1])
             layouts[:] = [layout]
-            found[number] = attention_sums(weights, layout)
+            try:
+                found[number] = attention_sums(weights, layout)
+            except InvalidTable:
+                done = next(iter(sums.values())).contexts if sums else 0
+                refuse_overflow(model, weights, f"the attention at layer {number}", title, done)
+                raise
 
         if not numbers:
             numbers[:] = _numbers(model, points[0])

@@ -12,6 +12,7 @@ from posprobe.analyses.closeness import cka
 from posprobe.analyses.experiments import BlankImages, Pattern
 from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable, UsageError
+from posprobe.forward.failing import refuse_overflow
 from posprobe.forward.models import evaluation_mode, required
 from posprobe.forward.permute import position_table
 from posprobe.forward.states import find_hook_points, image_shape, positions_of, visit
@@ -41,6 +42,8 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
     ------
     UsageError
         If the model takes no images, or has no table of its own or several.
+    InvalidTable
+        If hidden states are not finite.
 
     Examples
     --------
@@ -65,6 +68,7 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
         states: dict[int, NDArray[np.float64]] = {}
 
         def look(number: int, state: torch.Tensor) -> None:
+            refuse_overflow(model, state, f"the hidden states at layer {number}", title)
             states[number] = state.cpu().double().numpy()
 
         visit(model, batch, find_hook_points(model, batch, "hidden_states"), "hidden_states", look)

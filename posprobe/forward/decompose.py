@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
 from posprobe.analyses.moments import Moments, is_finite, moments
 from posprobe.arrays import Array
-from posprobe.errors import InvalidTable, UsageError
+from posprobe.errors import UsageError
+from posprobe.forward.failing import overflowed, refuse_overflow
 from posprobe.forward.models import required
 from posprobe.forward.states import HookPoint, find_hook_points, positions_of, visit
 from posprobe.forward.streaming import stream
@@ -72,6 +73,10 @@ def decompose(
     title = name or type(model).__name__
     points: list[Sequence[HookPoint]] = []
 
+    def refuse(number: int, state: torch.Tensor, done: int) -> None:
+        if layers is None or number in layers:
+            refuse_overflow(model, state, f"the hidden states at layer {number}", title, done)
+
     def measure(
         batch: torch.Tensor, sums: Mapping[int, Moments]
     ) -> tuple[tuple[Layout, int], dict[int, Moments]]:
@@ -100,10 +105,9 @@ def decompose(
         # One question for all layers, since a GPU has to be waited for.
         flags = [is_finite(sums).to(batch.device) for sums in found.values()]
         if not bool(required("torch").stack(flags).all()):
-            raise InvalidTable(
-                f"{title}: hidden states hold NaN or infinity: its weights do, or the "
-                "model overflowed. Run it in float32."
-            )
+            done = next(iter(sums.values())).contexts if sums else 0
+            visit(model, batch, points[0], "hidden_states", lambda n, part: refuse(n, part, done))
+            raise overflowed(model, "sums of the hidden states", title, done)
         return views[0], found
 
     (layout, start), sums, notes = stream(model, batches, measure, title)

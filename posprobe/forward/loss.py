@@ -10,7 +10,8 @@ import numpy as np
 
 from posprobe.analyses.closeness import Floats
 from posprobe.arrays import Array
-from posprobe.errors import InvalidTable, UsageError
+from posprobe.errors import UsageError
+from posprobe.forward.failing import refuse_overflow
 from posprobe.forward.models import required
 from posprobe.forward.shift import predicted, prediction
 from posprobe.forward.streaming import stream
@@ -74,7 +75,7 @@ def token_losses(
         batch: torch.Tensor, sums: Mapping[int, TokenLosses]
     ) -> tuple[None, dict[int, TokenLosses]]:
         nonlocal task
-        task = task or predicted(model, batch)
+        task = task or predicted(model, batch, name)
         done = sums[0].contexts if sums else 0
         given, wanted = prediction(task, batch, mask_token, seed, done)
         logits = None if wanted is None else outputs_of(model, given)
@@ -83,17 +84,14 @@ def token_losses(
                 f"{name}: {type(model).__name__} predicts no tokens of a text, so that it has no "
                 "loss. Leave out --text."
             )
-        found = TokenLosses(task, _losses(logits, wanted), (wanted != -100).cpu().numpy() * 1.0)
+        losses = _losses(logits, wanted)
+        refuse_overflow(model, required("torch").as_tensor(losses), "the losses", name, done)
+        found = TokenLosses(task, losses, (wanted != -100).cpu().numpy() * 1.0)
         return None, {0: found}
 
     _, sums, notes = stream(model, batches, measure, name)
     if notes:
         raise KeyboardInterrupt  # models are compared on the same contexts only
-    if not np.isfinite(sums[0].losses).all():
-        raise InvalidTable(
-            f"{name}: losses are not finite, since its outputs overflow. Mend the checkpoint, or "
-            "leave out --text."
-        )
     return sums[0]
 
 

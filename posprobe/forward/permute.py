@@ -15,7 +15,7 @@ from posprobe.analyses.experiments import Change, PermutationEffect
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.families.find import is_named_position
-from posprobe.forward.failing import running
+from posprobe.forward.failing import LAST, refuse_overflow, running
 from posprobe.forward.models import required
 from posprobe.forward.states import final_states, positions_of, squared_norms
 from posprobe.forward.streaming import stream
@@ -61,6 +61,8 @@ def permutation_effect(
     UsageError
         If the model has no table of its own or several, labels do not fit, no permutation changes
         a context, since all its tokens are the same or there is one, or as for `decompose`.
+    InvalidTable
+        If the last hidden states are not finite.
 
     Examples
     --------
@@ -163,6 +165,8 @@ def _measure(
     orders = np.stack([_order([seed, done + row], layout.size) for row in range(len(batch))])
     moved = _permuted(batch, layout if isinstance(layout, Grid) else None, orders)
     after = final_states(model, moved)
+    for states in (before, after):
+        refuse_overflow(model, states, LAST, title, done)
     first = before.shape[1] - layout.size
     expected = before[:, first:].gather(
         1, _on(batch, orders)[:, :, None].to(before.device).expand(-1, -1, before.shape[2])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.experiments import PhaseShift
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
+from posprobe.forward.failing import LAST, refuse_overflow
 from posprobe.forward.models import required
 from posprobe.forward.states import body_of, final_states, output_of, squared_norms
 from posprobe.forward.streaming import context_length, first_position, stream
@@ -62,6 +63,8 @@ def phase_shift(
     ------
     UsageError
         If the model takes no positions, contexts leave no room for a shift, or as for `decompose`.
+    InvalidTable
+        If the last hidden states, or losses, are not finite.
 
     Examples
     --------
@@ -95,14 +98,18 @@ def phase_shift(
             raise UsageError(f"{title}: positions of patches are not shifted, only those of text.")
         if not chosen:
             chosen.append(_shifts(model, batch.shape[1], shifts, title))
-            tasks.append(predicted(model, batch))
+            tasks.append(predicted(model, batch, title))
             _check_start(model, batch, title)
         done = sums[0].contexts if sums else 0
         given, wanted = prediction(tasks[0], batch, mask_token, seed, done)
         found: dict[int, _Sums] = {}
         still = None
         for shift in chosen[0].tolist():
-            state, loss = _run(model, given, wanted, shift)
+            state, losses = _run(model, given, wanted, shift)
+            refuse_overflow(model, state, f"{LAST} at shift {shift}", title, done)
+            refuse_overflow(model, losses, f"the losses at shift {shift}", title, done)
+            count = 0 if wanted is None else int((wanted != -100).sum())
+            loss = np.array([float(losses.double().sum()), float(count)])
             still = state if still is None else still
             found[shift] = _Sums(len(batch), squared_norms(still, state), loss)
         return None, found
@@ -157,7 +164,7 @@ def _shifts(model: Any, length: int, shifts: Sequence[int] | None, title: str) -
     return found.astype(np.int64)
 
 
-def predicted(model: Any, batch: torch.Tensor) -> str:
+def predicted(model: Any, batch: torch.Tensor, title: str) -> str:
     """Say what a model with a language-modelling head predicts; empty for another."""
     name = type(model).__name__
     if name.endswith("ForMaskedLM"):
@@ -170,6 +177,7 @@ def predicted(model: Any, batch: torch.Tensor) -> str:
     if bool((other == batch[:1]).all()):
         other[:, -1] = (other[:, -1] + 1) % model.config.vocab_size
     one, two = (final_states(model, given)[:, :-1] for given in (batch[:1], other))
+    refuse_overflow(model, one, LAST, title)
     before, change = squared_norms(one, two)
     rounding = 8 * required("torch").finfo(one.dtype).eps
     return "next token" if change <= rounding**2 * before else ""
@@ -178,6 +186,7 @@ def predicted(model: Any, batch: torch.Tensor) -> str:
 def _check_start(model: Any, batch: torch.Tensor, title: str) -> None:
     """Refuse a model whose own positions are not those that shift 0 gives it."""
     own = final_states(model, batch[:1])
+    refuse_overflow(model, own, LAST, title)
     given, _ = _run(model, batch[:1], None, 0)
     before, change = squared_norms(own, given)
     if change > 1e-3 * before:
@@ -214,7 +223,8 @@ def prediction(
 
 def _run(
     model: Any, batch: torch.Tensor, wanted: torch.Tensor | None, shift: int
-) -> tuple[torch.Tensor, NDArray[np.float64]]:
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the last hidden states, and ``[b, t]`` the losses: 0 where nothing is predicted."""
     pt = required("torch")
     start = first_position(model) + shift
     places = pt.arange(start, start + batch.shape[1], device=batch.device).expand(len(batch), -1)
@@ -231,9 +241,9 @@ def _run(
         handle.remove()
     state = kept[0].last_hidden_state
     if wanted is None:
-        return state, np.zeros(2)
+        return state, pt.zeros(batch.shape)
     logits = output.logits.float()
     losses = pt.nn.functional.cross_entropy(
-        logits.flatten(0, 1), wanted.to(logits.device).flatten(), reduction="sum"
+        logits.flatten(0, 1), wanted.to(logits.device).flatten(), reduction="none"
     )
-    return state, np.array([float(losses), float((wanted != -100).sum())])
+    return state, losses.reshape(batch.shape).cpu()

@@ -23,11 +23,11 @@ from posprobe.analyses.substitution import (
     mean_and_error,
 )
 from posprobe.arrays import Array
-from posprobe.errors import InvalidTable, UsageError
+from posprobe.errors import UsageError
 from posprobe.forward.attend import step_by_step
 from posprobe.forward.distance import Distances, added_up, find_distances
 from posprobe.forward.explain import explained
-from posprobe.forward.failing import running
+from posprobe.forward.failing import LAST, refuse_overflow, running
 from posprobe.forward.models import load_model, required
 from posprobe.forward.shift import predicted, prediction
 from posprobe.forward.states import body_of, final_states, is_timm
@@ -131,7 +131,7 @@ def substitution_effect(
                 seed=seed,
                 title=title,
             )
-            ready.append(_prepared(model, batch, target, random=random, hidden=hidden))
+            ready.append(_prepared(model, batch, target, title, random=random, hidden=hidden))
         done = sums[0].contexts if sums else 0
         return None, {0: _run(model, batch, ready[0], mask_token, seed, done)}
 
@@ -155,6 +155,7 @@ class _Ready:
     rounding: float
     distances: Distances | None
     hidden: str  # why there are none
+    title: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +191,11 @@ class _Sums:
 
 
 def _prepared(
-    model: Any, batch: torch.Tensor, target: Target, *, random: bool, hidden: str
+    model: Any, batch: torch.Tensor, target: Target, title: str, *, random: bool, hidden: str
 ) -> _Ready:
     """Find out what is to be looked at."""
     head = outputs_of(model, batch[:1]) is not None
-    task = "" if random or batch.ndim != 2 or not head else predicted(model, batch)
+    task = "" if random or batch.ndim != 2 or not head else predicted(model, batch, title)
     eps = float(required("torch").finfo(next(model.parameters()).dtype).eps)
     distances = None
     if not hidden:
@@ -202,7 +203,7 @@ def _prepared(
             distances = find_distances(model, batch)
         except UsageError as error:
             hidden = str(error)
-    return _Ready(target, head, random, task, 8 * eps, distances, hidden)
+    return _Ready(target, head, random, task, 8 * eps, distances, hidden, title)
 
 
 def outputs_of(model: Any, batch: torch.Tensor) -> torch.Tensor | None:
@@ -241,6 +242,9 @@ def _run(
     given, wanted = prediction(ready.task, batch, mask_token, seed, done)
     before = _looked_at(model, given, head=ready.head)
     weights, losses = _unchanged(before, wanted, head=ready.head)
+    for numbers in (weights, losses):
+        part = required("torch").as_tensor(numbers)
+        refuse_overflow(model, part, "the outputs" if ready.head else LAST, ready.title, done)
     costs: list[dict[Measure, Floats]] = []
     cka = np.full((len(target.substitutes), len(batch)), np.nan)
     attention: list[Floats] = []
@@ -268,18 +272,16 @@ def _looked_at(model: Any, batch: torch.Tensor, *, head: bool) -> torch.Tensor:
 def _unchanged(
     before: torch.Tensor, wanted: torch.Tensor | None, *, head: bool
 ) -> tuple[Floats, Floats]:
-    """Return ``[b, t]`` what each position counts, and its loss: 0 where there is none."""
+    """Return ``[b, t]`` what each position counts, and its loss: 0 where there is none.
+
+    Where outputs are not finite one of both is not.
+    """
     if not head:
         squares = _squared(before)
-        if not np.isfinite(squares).all():
-            raise InvalidTable(
-                "hidden states hold NaN or infinity: the model overflowed. Run it in float32."
-            )
         return squares, np.zeros_like(squares)
     found = _answers(before, before, wanted)
-    if not all(np.isfinite(part).all() for part in found.values()):
-        raise InvalidTable("outputs hold NaN: the model overflowed. Run it in float32.")
     counted = np.ones(before.shape[:2]) if wanted is None else _host(wanted != -100)
+    counted = np.where(np.isfinite(found["divergence"]), counted, np.nan)
     return counted, found.get("loss", np.zeros_like(counted))
 
 
