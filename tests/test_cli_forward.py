@@ -123,6 +123,37 @@ def test_a_text_is_read_by_the_model_s_own_tokenizer(cli: Any, tmp_path: Path) -
     assert all(loss > 0 for loss in document["shift"]["loss"])
 
 
+def test_the_same_context_again_and_again_is_one_context(cli: Any, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "gpt2", tokenizer=True)
+    (tmp_path / "text.txt").write_text("w3 " * 200)
+    code, out, err = cli(folder, "--text", "text.txt", "--json", "--only", "states,substitution")
+    assert code == 0, err
+    document = json.loads(out)
+    assert document["contexts"]["kind"] == "windows of text.txt, which are all the same"
+    assert document["contexts"]["used"] == 1
+    answers = {each["question"]: each["answer"] for each in document["verdict"]["answers"]}
+    assert answers == {"kept": "cannot tell", "needed": "cannot tell"}
+
+
+def test_what_a_text_and_pictures_do_not_fit_is_said_before_weights_are_read(
+    cli: Any, tmp_path: Path
+) -> None:
+    folder = saved(tmp_path / "gpt2", tokenizer=True)
+    gpt2(vocab_size=30).save_pretrained(folder)
+    (tmp_path / "text.txt").write_text(" ".join(f"w{k % 40}" for k in range(200)))
+    (folder / "model.safetensors").unlink()
+    code, _, err = cli(folder, "--text", "text.txt")
+    assert (code, "ids run from 0 to 39 and the model knows 30" in err) == (2, True), err
+    images = tmp_path / "vit"
+    vit().save_pretrained(images)
+    transformers.ViTImageProcessor(size={"height": 21, "width": 21}).save_pretrained(images)
+    (images / "model.safetensors").unlink()
+    (tmp_path / "pictures").mkdir()
+    Image.new("RGB", (20, 20)).save(tmp_path / "pictures/0.png")
+    code, _, err = cli(images, "--images", "pictures")
+    assert (code, "become 21 x 21 pixels, and it takes 14 x 21" in err) == (2, True), err
+
+
 REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no tokenizer": (("gpt2", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
     "no words": (("bert", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),

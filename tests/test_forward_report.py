@@ -299,7 +299,7 @@ def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     weights = np.stack([back, np.full((9, 9), 1 / 9), back])[None]
     found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
     made = forward_analysis(layout, results={"attention": found})
-    assert said(made, "2 heads prefer previous token; 1 of 3 prefer no offset")
+    assert said(made, "2 heads prefer previous token; 1 of 3 prefers no offset")
     even = attention_by_offset({5: attention_sums(weights[:, 1:2], layout)}, layout=layout)
     made = forward_analysis(layout, results={"attention": even})
     assert said(made, "no head of 1 prefers an offset")

@@ -115,9 +115,23 @@ def test_states_that_differ_between_contexts_alone_hold_no_positions() -> None:
     assert told("states", found)[1]["kept"]["answer"] == "no"
 
 
-def test_a_single_position_has_none_to_differ_from() -> None:
-    found = mean_decomposition({0: moments(states_of(Sequence(1), 12))}, layout=Sequence(1))
+@pytest.mark.parametrize("contexts", [1, 12])
+def test_a_single_position_has_none_to_differ_from(contexts: int) -> None:
+    found = mean_decomposition({0: moments(states_of(Sequence(1), contexts))}, layout=Sequence(1))
     assert told("states", found)[1]["kept"]["answer"] == "cannot tell"
+    made = forward_analysis(results={"states": found}).to_dict()
+    assert not any("sampling noise" in finding["text"] for finding in made["findings"])
+
+
+def test_that_noise_hides_nothing_takes_contexts() -> None:
+    def kept(contexts: int) -> str:
+        states = states_of(Sequence(40), contexts, signal=0.0, seed=3)
+        found = mean_decomposition({0: moments(states)}, layout=Sequence(40))
+        assert found.layers[0].rank == 0
+        return str(told("states", found)[1]["kept"]["answer"])
+
+    # Of c contexts noise has one part in c of the variance.
+    assert [kept(contexts) for contexts in (2, 10, 40)] == ["cannot tell", "cannot tell", "no"]
 
 
 def test_noise_is_rarely_taken_for_positions() -> None:

@@ -619,6 +619,13 @@ def test_what_cannot_be_taken_away_is_one_clear_error() -> None:
         pp.substitution_effect(llama(), [tokens(2)[:, :1]])
 
 
+def test_a_single_position_is_its_own_mean_and_is_refused() -> None:
+    with pytest.raises(UsageError, match="the mean row itself"):
+        pp.substitution_effect(gpt2(), [tokens(4, 1)])
+    with pytest.raises(UsageError, match="the mean row itself"):
+        pp.substitution_effect(gpt2(), [tokens(4)], rows=slice(3, 4))
+
+
 def test_tables_of_another_shape_are_one_clear_error() -> None:
     with pytest.raises(UsageError, match="shape"):
         pp.substitution_effect(gpt2(), [tokens(2)], tables={"short": np.ones((3, WIDTH))})

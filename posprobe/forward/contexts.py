@@ -138,7 +138,9 @@ def text_windows(
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UnknownReference(f"{path}: the text cannot be read ({error}).") from error
+        raise UnknownReference(
+            f"{path}: the text cannot be read ({error}). Name a text in UTF-8."
+        ) from error
     ids = np.array(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], np.int64)
     windows = len(ids) // length
     if windows == 0:
@@ -220,7 +222,13 @@ def _ordinary(config: Any) -> NDArray[np.int64]:
         for token in (value if isinstance(value, list | tuple) else [value])
         if isinstance(token, int)
     }
-    return np.array([token for token in range(config.vocab_size) if token not in special])
+    ordinary = np.array([token for token in range(config.vocab_size) if token not in special])
+    if not ordinary.size:
+        raise UsageError(
+            f"{type(config).__name__}: all {config.vocab_size} tokens of its vocabulary are "
+            "special, so that none can be drawn. Use a text: --text."
+        )
+    return ordinary
 
 
 def _sizes(count: int, batch_size: int) -> Iterator[int]:

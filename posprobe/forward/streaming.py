@@ -6,6 +6,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.families.find import is_named_position
@@ -115,19 +118,26 @@ def _as_batch(given: Array, device: torch.device, model: Any) -> torch.Tensor:
             "floating-point pixels [b, channels, h, w] are expected, at least one of them."
         )
     if ids:
-        _check_ids(batch, model)
+        check_ids(batch, model)
         return batch.to(device=device, dtype=pt.int64)
     return batch.to(device=device, dtype=next(model.parameters()).dtype)
 
 
-def _check_ids(batch: torch.Tensor, model: Any) -> None:
-    """Refuse what would index outside a table: on a GPU that is no error but the end of the run."""
+def check_ids(batch: torch.Tensor | NDArray[np.int64], model: Any) -> None:
+    """Refuse what would index outside a table: on a GPU that is no error but the end of the run.
+
+    Raises
+    ------
+    UsageError
+        If token ids are outside the vocabulary, or contexts longer than the positions.
+    """
     config = getattr(model, "config", None)
     vocabulary = getattr(config, "vocab_size", None)
     if vocabulary and (int(batch.min()) < 0 or int(batch.max()) >= vocabulary):
         raise UsageError(
-            f"token ids run from {int(batch.min())} to {int(batch.max())} and the model knows "
-            f"{vocabulary}: they were made by the tokenizer of another model."
+            f"{type(model).__name__}: token ids run from {int(batch.min())} to {int(batch.max())} "
+            f"and the model knows {vocabulary}: they were made by the tokenizer of another model. "
+            "Use its own."
         )
     longest = context_length(model)
     if longest and batch.shape[1] > longest:

@@ -130,6 +130,11 @@ def find_target(
     if rows is not None:
         start, stop, layout = cut(layout, rows, title)
         places = places[start:stop]
+    if layout.size == 1:
+        raise UsageError(
+            f"{title}: one position is replaced, and its row is the mean row itself. Use longer "
+            "contexts, or more positions (--rows)."
+        )
     values = table.detach().reshape(-1, table.shape[-1])[places].cpu().double().numpy()
     own = PositionTable(values, layout, title, Source(title, title), start=start)
     made = [*explanations(own, seed=seed)] if explain else [itself(values), mean_row(values)]

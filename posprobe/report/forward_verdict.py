@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Share of a head's, or a layer's, attention that is most of it.
 MOST = 0.5
+#: Share of the variance up to which sampling noise hides nothing to speak of.
+HIDES_LITTLE = 0.05
 #: Share of the tokens' variance in random subspaces from which no other directions are left.
 ALL = 0.99
 #: Most components that are few, and standard errors by which a share must be above, or below, what
@@ -89,16 +91,16 @@ def _states(document: Block) -> Iterator[Answer]:
     layers = block["layers"]
     known = [(place, layer) for place, layer in enumerate(layers) if layer["shares"]]
     name = "kept"
+    if _positions(block["layout"]) == 1:
+        why = f"{_ONE_POSITION} differ from"
+        yield _made(name, "cannot tell", why, None, ("states.layout",))
+        return
     if not layers[-1]["shares"]:
         yield _wiped_out(block, known)
         return
     if block["contexts"] == 1:
         why = "from one context what positions add cannot be told from what its content adds"
         yield _made(name, "cannot tell", why, None, ("states.contexts",))
-        return
-    if _positions(block["layout"]) == 1:
-        why = f"{_ONE_POSITION} differ from"
-        yield _made(name, "cannot tell", why, None, ("states.layout",))
         return
     (first, start), (last, end) = known[0], known[-1]
     keys = tuple(
@@ -121,8 +123,10 @@ def _states(document: Block) -> Iterator[Answer]:
         answer = "no"
         told += ", which is rounding"
     elif rank == 0:
-        answer = "no"
+        # Little noise hides little: that nothing is seen is no evidence where there is much.
+        answer = "no" if chance is not None and chance <= HIDES_LITTLE else "cannot tell"
         told += ", and no direction of what they add stands above it"
+        told += "" if answer == "no" else ": take more contexts"
     elif noise is not None and noise <= NOISY:
         answer = "yes"
     else:

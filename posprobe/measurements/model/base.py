@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from posprobe.arrays import Array
 from posprobe.errors import UsageError
 from posprobe.forward.decompose import check_layers
 from posprobe.forward.states import image_shape, is_timm
-from posprobe.forward.streaming import context_length
+from posprobe.forward.streaming import check_ids, context_length
 from posprobe.layouts import Sequence as Line
 from posprobe.layouts import cut
 from posprobe.measurements.base import Measurement
@@ -134,6 +135,14 @@ def read_material(
     if given.images and shape:
         prepare = forward.load_preparation(reference, model, revision=revision, offline=offline)
         first = next(forward.image_files(given.images, prepare, count=1))
+        # Models that can stretch their table to other sizes do so on request alone.
+        stretch = inspect.signature(model.forward).parameters.get("interpolate_pos_encoding")
+        if stretch and not stretch.default and first.shape[2:] != shape[1:]:
+            made, takes = (f"{high} x {wide}" for high, wide in (first.shape[2:], shape[1:]))
+            raise UsageError(
+                f"{reference}: beside the model stands how pictures become {made} pixels, and it "
+                f"takes {takes}. Mend preprocessor_config.json, or leave out --images."
+            )
         if first.shape[1] != shape[0]:
             raise UsageError(
                 f"{reference}: beside the model stands how pictures get {first.shape[1]} channels, "
@@ -155,7 +164,13 @@ def read_material(
         reference, trust_remote_code=trust_remote_code, revision=revision, offline=offline
     )
     cut = forward.text_windows(given.text, tokenizer, length, count=given.count)
-    return Material(f"windows of {given.text}", length, tokenizer, np.concatenate(list(cut)))
+    windows = np.concatenate(list(cut))
+    check_ids(windows, model)
+    kind = f"windows of {given.text}"
+    if len(windows) > 1 and (windows == windows[0]).all():
+        # The same context again and again is one context: there is no spread to take errors from.
+        kind, windows = f"{kind}, which are all the same", windows[:1]
+    return Material(kind, length, tokenizer, windows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,12 +85,14 @@ def preferred(block: Block, where: Block) -> str:
     if not names:
         return f"no head of {len(every)} prefers an offset"
     without = len(every) - len(names)
-    tail = f"; {without} of {len(every)} prefer no offset" if without else ""
+    prefer = "prefers" if without == 1 else "prefer"
+    tail = f"; {without} of {len(every)} {prefer} no offset" if without else ""
     common = Counter(names).most_common(3)
     shown = [f"{name} ({count})" for name, count in common if count > 1] or [common[0][0]]
     if len(names) == common[0][1]:
         all_ = "" if without else "all "
-        return f"{all_}{len(names)} heads prefer {common[0][0]}{tail}"
+        heads = "1 head prefers" if len(names) == 1 else f"{all_}{len(names)} heads prefer"
+        return f"{heads} {common[0][0]}{tail}"
     chance = show(len(names) * even_choice(where), ".2g")
     return (
         f"the offsets that {len(names)} heads prefer most often are {'; '.join(shown)}, where an "

@@ -236,7 +236,7 @@ def _findings(document: Block) -> Iterator[Finding]:
             "are above sampling noise; with more contexts weaker ones can be.",
             tuple(f"states.layers.{place}.rank" for _, place in ranks),
         )
-    noisy = [place for place, layer in known if _is_noisy(layer)]
+    noisy = [place for place, layer in known if layer["noise_share"] and _is_noisy(layer)]
     if noisy:
         named = listed([str(layers[place]["layer"]) for place in noisy])
         yield Finding(

@@ -27,8 +27,9 @@ def _heads(document: Block) -> tuple[Table, ...]:
 
 def _findings(document: Block) -> Iterator[Finding]:
     block = document["words"]
+    tokens = "one token" if block["contexts"] == 1 else f"{block['contexts']} single tokens, each"
     yield Finding(
-        f"On {block['contexts']} single tokens, each repeated, so that positions alone differ, "
+        f"On {tokens} repeated, so that positions alone differ, "
         f"{preferred(block, block)} (layer {block['layers'][0]['layer']}).",
         ("words.layers.0.peak",),
     )
