@@ -315,6 +315,7 @@ def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(tmp_pa
     assert answer["answer"] == "no"
     assert answer["sentence"].endswith(f"no head of {HEADS} prefers an offset.")
     assert "same token" not in json.dumps(document["heads"])
+    assert not said(made, "change smoothly")
     made.save(tmp_path / "made")
     assert [p.stem for p in (tmp_path / "made/figures").glob("*peaks*")] == []
 

@@ -698,6 +698,19 @@ def test_shares_below_0_and_costs_of_the_first_positions_say_what_they_mean() ->
         assert better is None or f"({better} do better without)" in told
 
 
+@pytest.mark.parametrize("build", [gpt2, vit])
+def test_a_table_of_equal_rows_is_drawn_and_said_to_make_no_difference(build: Any) -> None:
+    model = build()
+    table = dict(model.named_parameters())[
+        "transformer.wpe.weight" if build is gpt2 else "embeddings.position_embeddings"
+    ]
+    table.data.zero_()
+    contexts = tokens(6) if build is gpt2 else pixels(6)
+    found = pp.substitution_effect(model, [contexts], random=True)
+    assert builders(found)["substitution"](REPORT, {"made": found}, {}).axes
+    assert "no difference can be told" in said(result=found)
+
+
 def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:
     model: Any = gpt2()
     model.save_pretrained(tmp_path / "gpt2")

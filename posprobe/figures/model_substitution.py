@@ -78,7 +78,8 @@ def plot(ax: Axes, found: SubstitutionEffect) -> None:
         ax.minorticks_off()
     ax.set_xlabel(_SIZES[found.scheme])
     ax.set_ylabel(_axis(found))
-    ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0))
+    if curves or known.size:  # a constant table has no parts, and no random table like it
+        ax.legend(loc="lower left", bbox_to_anchor=(-0.02, 1.0))
 
 
 def _others(ax: Axes, found: SubstitutionEffect, letters: int) -> None:

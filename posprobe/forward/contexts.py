@@ -38,6 +38,11 @@ def random_tokens(
     NDArray
         ``[b, length]``.
 
+    Raises
+    ------
+    UsageError
+        If fewer than two tokens of the vocabulary are not special.
+
     Examples
     --------
     This needs the extra `models`:
@@ -49,6 +54,11 @@ def random_tokens(
     [(8, 16), (2, 16)]
     """
     allowed = _ordinary(config)
+    if len(allowed) == 1:
+        raise UsageError(
+            f"{type(config).__name__}: one token of its vocabulary is not special, so that random "
+            "contexts are all the same. Use a text: --text."
+        )
     rng = np.random.default_rng(seed)
     for size in _sizes(count, batch_size):
         yield allowed[rng.integers(0, len(allowed), (size, length))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posprobe import forward
-from posprobe.analyses.head_logits import HeadsByLayer, HeadsByLayerBlock
+from posprobe.analyses.head_logits import NO_PEAK, HeadsByLayer, HeadsByLayerBlock
 from posprobe.formatting import Block, cell
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement
@@ -54,9 +54,13 @@ def _findings(document: Block) -> Iterator[Finding]:
     block = document["heads"]
     layers = block["layers"]
     direct = " (above layer 0 along the direct path alone)" if len(layers) > 1 else ""
+    some = any(name != NO_PEAK for layer in layers for name in layer["peak_name"])
+    smooth = (
+        " Positions that change smoothly make neighbouring offsets alike, so that a near one is no "
+        "surprise by itself."
+    )
     yield Finding(
-        f"By weights alone{direct}, {preferred(block, layers[0])}. Positions that change smoothly "
-        "make neighbouring offsets alike, so that a near one is no surprise by itself.",
+        f"By weights alone{direct}, {preferred(block, layers[0])}.{smooth if some else ''}",
         tuple(f"heads.layers.{place}.peak" for place in range(len(layers))),
     )
     place, head = max(

@@ -123,9 +123,12 @@ def _moved(block: Block, places: dict[str, int]) -> Iterator[Finding]:
         said = "Attention by distance stays, within standard errors, when positions are taken away"
     else:
         name = _distances(block)[at]
+        cells = _cells(block)
+        if name == "1":
+            cells = cells.removesuffix("es" if cells == "patches" else "s")
         far = "" if name != "0" else ", which is their own place,"
         said = (
-            f"Attention changes most at a distance of {name} {_cells(block)}{far} when positions "
+            f"Attention changes most at a distance of {name} {cells}{far} when positions "
             f"are taken away: from {percent_with_error(one['value'], one['error'])} of it to "
             f"{percent_with_error(two['value'], two['error'])}, in the mean over heads and layers"
         )
