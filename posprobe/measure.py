@@ -199,6 +199,9 @@ def _measured(
         if stopped:
             missing[name] = INTERRUPTED
             continue
+        if lacking := MODEL[name].needs(inputs):
+            missing[name] = f"it needs {lacking}"
+            continue
         try:
             with stage(MODEL[name].title):
                 results[name] = MODEL[name].compute(inputs)

@@ -154,6 +154,15 @@ def test_what_a_text_and_pictures_do_not_fit_is_said_before_weights_are_read(
     assert (code, "become 21 x 21 pixels, and it takes 14 x 21" in err) == (2, True), err
 
 
+def test_what_a_model_cannot_have_is_missing_for_that_reason(cli: Any, tmp_path: Path) -> None:
+    vit().save_pretrained(tmp_path / "vit")
+    options = ("--only", "words,shift,states", "--contexts", 4, "--nulls", 0)
+    code, out, err = cli(tmp_path / "vit", *options, "--json")
+    assert code == 0, err
+    missing = json.loads(out)["missing"]
+    assert missing == dict.fromkeys(("words", "shift"), "it needs a model that takes text")
+
+
 REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no tokenizer": (("gpt2", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
     "no words": (("bert", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
