@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidTable, MissingExtra, UsageError
 from posprobe.layouts import Layout, Sequence
 from posprobe.progress import importing
+from posprobe.real_numbers import real_numbers
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
     Raises
     ------
     InvalidTable
-        If the values are not two-dimensional, finite and at least one row and one column.
+        If the values are not two-dimensional, real, finite and at least one row and one column.
     MissingExtra
         If a GPU is asked for and PyTorch is not installed.
     UsageError
@@ -106,7 +107,7 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
             f"posprobe.load({str(table)!r})."
         )
     array: Array = table.values if isinstance(table, PositionTable) else table
-    array = array.detach() if _is_torch(array) else np.asarray(array)
+    array = real_numbers(array, "the table")
     if array.ndim != 2 or 0 in array.shape:
         raise InvalidTable(
             f"an array of shape {list(array.shape)} is no table of positions: [n, d] is expected, "

@@ -13,6 +13,7 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.frames import to_frame
 from posprobe.layouts import Grid, Layout, Sequence, cut, split_note
+from posprobe.real_numbers import INTEGERS, real_numbers
 from posprobe.sources import Source
 
 if TYPE_CHECKING:
@@ -109,17 +110,16 @@ class PositionTable(Drawable):
     def __post_init__(self) -> None:
         import numpy as np
 
-        values = np.asarray(self.values)
+        values = np.asarray(real_numbers(self.values, self.name))
         where = f"{self.name}: table of shape {list(values.shape)}, dtype {values.dtype}"
         if values.ndim != 2:
             raise InvalidTable(
                 f"{where}: a position table has two dimensions, positions and width. "
                 "Pick another tensor with --tensor NAME; `posprobe inspect` lists them."
             )
-        if not np.issubdtype(values.dtype, np.floating):
+        if values.dtype.kind != "f":
             raise InvalidTable(
-                f"{where}: a position table holds floating-point numbers. An integer tensor is an "
-                "index buffer or a quantised weight: analyse the checkpoint in its float format."
+                f"{where}: a position table holds floating-point numbers. {INTEGERS}"
             )
         if values.shape[0] == 0 or values.shape[1] == 0:
             raise InvalidTable(f"{where}: it is empty. Check the rows that --rows keeps.")
@@ -274,7 +274,8 @@ def table(
     values
         ``[n, d]`` floats: an array, a torch parameter or tensor on any device, or nested lists; a
         leading axis of length 1, as image models store it, is dropped. A `PositionTable` is
-        returned as it is.
+        returned as it is. Complex, masked and quantised numbers, of which a part would be lost, are
+        refused.
     grid
         Height and width, where the rows are patches, row by row; a line of positions otherwise.
         Rows of special tokens must be cut off before.
@@ -307,18 +308,10 @@ def table(
             f"posprobe.load({str(values)!r})."
         )
     stored = str(getattr(values, "dtype", "")).removeprefix("torch.")
-    if hasattr(values, "detach"):  # a torch tensor; NumPy has no bfloat16
-        values = values.detach().cpu()
-        values = (values.float() if stored == "bfloat16" else values).numpy()
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError) as error:
-        raise InvalidTable(f"{name}: {type(values).__name__} is no array of numbers.") from error
-    if array.dtype == object or array.ndim == 0:
-        raise InvalidTable(
-            f"{name}: {type(values).__name__} is no array of numbers. Pass the parameter itself, "
-            "such as model.wpe.weight."
-        )
+    array = real_numbers(values, name)
+    if hasattr(array, "detach"):  # a torch tensor; NumPy has no bfloat16
+        array = array.cpu()
+        array = (array.float() if stored == "bfloat16" else array).numpy()
     shape = array.shape
     if array.ndim == 3 and shape[0] == 1:
         array = array[0]
@@ -326,14 +319,14 @@ def table(
         array = array.astype(np.float64)
     return PositionTable(
         values=array,
-        layout=Grid(*grid) if grid else Sequence(len(array)),
+        layout=Grid(*grid) if grid else Sequence(len(array) if array.ndim else 0),
         name=name,
         kind=kind,
         source=Source(
             reference=name,
             resolved="made in memory",
             shape=shape,
-            dtype=DTYPES.get(stored or array.dtype.name),
+            dtype=DTYPES.get(stored, DTYPES.get(array.dtype.name)),
             sha256=sha256(array.tobytes()).hexdigest(),
         ),
     )

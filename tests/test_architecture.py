@@ -19,7 +19,7 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE = {
     "arrays", "drawable", "errors", "foreign", "frames", "layouts", "progress", "quantisation",
-    "readers", "reference", "schema", "second_process", "sources", "tables",
+    "readers", "real_numbers", "reference", "schema", "second_process", "sources", "tables",
 }  # fmt: skip
 
 #: What each layer may import of the others; what is missing here may not exist.
@@ -38,8 +38,11 @@ ALLOWED: Mapping[str, set[str]] = {
     # It names its readers, and whoever opens a file imports them.
     "readers": set(),
     "sources": {"quantisation", "schema"},
-    "tables": {"drawable", "errors", "foreign", "frames", "layouts", "sources"},
-    "arrays": {"errors", "layouts", "progress", "tables"},
+    "real_numbers": {"errors"},
+    "tables": {
+        "drawable", "errors", "foreign", "frames", "layouts", "real_numbers", "sources",
+    },
+    "arrays": {"errors", "layouts", "progress", "real_numbers", "tables"},
     "reference": {"errors", "readers"},
     "settings": {"errors"},
     "samples": {"errors"},

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
+import ml_dtypes
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
@@ -97,6 +98,74 @@ def test_a_reference_is_told_to_be_loaded_first(use: Any, reference: Any) -> Non
 def test_what_is_no_table_is_refused_in_words(given: Any) -> None:
     with pytest.raises(InvalidTable, match=r"^table: "):
         pp.table(given)
+
+
+COMPLEX = VALUES + 1j * VALUES[::-1]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (COMPLEX, r"complex128.*x\.real"),
+        (COMPLEX.tolist(), r"complex128.*x\.real"),
+        (torch.from_numpy(COMPLEX).conj(), r"complex128.*x\.real"),
+        (np.ma.masked_greater(VALUES, 1), "masked out.*filled"),
+        (list(np.ma.masked_greater(VALUES, 1)), "masked out.*filled"),
+        (VALUES > 0, "bool.*mask"),
+        ((VALUES > 0).tolist(), "bool.*mask"),
+        (torch.from_numpy(VALUES) > 0, "bool.*mask"),
+        (VALUES.astype(str), r"dtype <U\d+.*text"),
+        ([["1", "2"], ["3", "4"]], "dtype <U1.*text"),
+        (VALUES.astype(object), "dtype object"),
+        ([[1.0, 2.0], [3.0]], "rows of as many numbers each"),
+        (np.zeros((4, 2), "M8[s]"), "datetime64"),
+        (np.zeros((4, 2), [("x", "f4")]), "dtype.*'x'"),
+        (torch.from_numpy(VALUES).to_sparse(), r"sparse_coo.*to_dense"),
+        (torch.from_numpy(VALUES).to(torch.float8_e4m3fn), "float8_e4m3fn.*scale"),
+        (VALUES.astype(ml_dtypes.float8_e5m2), "float8_e5m2.*scale"),
+        (torch.empty(4, 2, device="meta"), "no values"),
+    ],
+    ids=[
+        "complex", "lists of complex", "conjugate", "masked", "masked rows", "bool",
+        "lists of bool", "tensor of bool", "text", "lists of text", "objects", "ragged", "dates",
+        "structured", "sparse", "float8", "float8 of NumPy", "meta",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("use", [pp.table, pp.pca], ids=["table", "pca"])
+def test_what_would_lose_a_part_is_refused_and_says_what_to_do(
+    use: Any, given: Any, says: str
+) -> None:
+    with pytest.raises(InvalidTable, match=says):
+        use(given)
+
+
+def test_rows_of_any_length_are_refused() -> None:
+    with pytest.warns(UserWarning, match="prototype"):
+        rows = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    for use in (pp.table, pp.pca):
+        with pytest.raises(InvalidTable, match="nested"):
+            use(rows)
+
+
+def test_a_quantised_tensor_is_refused_and_its_numbers_are_taken() -> None:
+    with pytest.warns(UserWarning, match="deprecated"):
+        stored = torch.quantize_per_tensor(torch.from_numpy(VALUES).float(), 0.1, 0, torch.qint8)
+    for use in (pp.table, pp.pca):
+        with pytest.raises(InvalidTable, match=r"qint8: it is quantised. Pass x\.dequantize"):
+            use(stored)
+    tenths = np.asarray(pp.table(stored.dequantize())) * 10
+    np.testing.assert_allclose(tenths, np.round(tenths), atol=1e-4)
+
+
+def test_nothing_is_lost_of_what_is_stored_in_other_ways() -> None:
+    numbers = torch.from_numpy(COMPLEX)
+    np.testing.assert_array_equal(np.asarray(pp.table(numbers.conj().imag)), -COMPLEX.imag)
+    np.testing.assert_array_equal(np.asarray(pp.table(np.ma.masked_array(VALUES))), VALUES)
+    for kind, name in ((ml_dtypes.bfloat16, "BF16"), (">f4", "F32")):
+        stored = VALUES.astype(kind)
+        table = pp.table(stored)
+        assert table.source.dtype == name
+        np.testing.assert_array_equal(np.asarray(table), stored.astype(np.float32))
 
 
 def test_a_table_is_a_data_frame_of_either_library(monkeypatch: pytest.MonkeyPatch) -> None:

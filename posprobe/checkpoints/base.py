@@ -144,7 +144,7 @@ class Checkpoint:
         Raises
         ------
         InvalidTable
-            If the tensor holds integers.
+            If the tensor holds anything but floats.
         InvalidCheckpoint
             If fewer bytes are there than the header promises.
         """
@@ -228,8 +228,9 @@ class Checkpoint:
         if info.dtype not in FLOATS:
             raise InvalidTable(
                 f"{info.file}: tensor {name}, shape {list(info.shape)}, is stored as {info.dtype}: "
-                "integers, and quantised numbers whose scale the file does not state, are not "
-                "analysed. Use the checkpoint in its original F32, F16 or BF16 format."
+                "integers, complex numbers, text, and quantised numbers whose scale the file does "
+                "not state, are not analysed. Use the checkpoint in its original F32, F16 or BF16 "
+                "format."
             )
         return info
 
