@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 import posprobe as pp
@@ -47,6 +48,40 @@ def test_damaged_text_is_refused_with_the_place(tmp_path: Path, text: str, says:
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(InvalidCheckpoint, match=says):
         pp.load(str(path))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "could not convert"),
+        ({"index": False}, "first line counts the columns, 0 to 3, as a heading"),
+        ({"header": False}, "first column counts the lines, 0 to 8, as an index"),
+    ],
+    ids=["both", "heading", "index"],
+)
+def test_the_labels_of_a_data_frame_are_no_numbers_of_a_table(
+    tmp_path: Path, options: dict[str, bool], says: str
+) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 4)))
+    frame.to_csv(tmp_path / "frame.csv", **options)
+    with pytest.raises(InvalidCheckpoint, match=rf"frame\.csv: .*{says}.*header=False"):
+        pp.load(str(tmp_path / "frame.csv"))
+    frame.to_csv(tmp_path / "frame.csv", header=False, index=False)
+    table = pp.load(str(tmp_path / "frame.csv"))
+    np.testing.assert_array_equal(np.asarray(table), frame.to_numpy())
+    frame[2:].to_csv(tmp_path / "frame.csv", header=False)
+    with pytest.raises(InvalidCheckpoint, match="counts the lines, 2 to 8"):
+        pp.load(str(tmp_path / "frame.csv"))
+
+
+@pytest.mark.parametrize(
+    "formula", ["counting:9x4", "counting:9x1", "binary:9x4", "sinusoidal:9x2"]
+)
+def test_formulas_that_count_are_no_labels(tmp_path: Path, formula: str) -> None:
+    table = pp.load(formula)
+    write_table(table, tmp_path / "formula.csv")
+    read = np.asarray(pp.load(str(tmp_path / "formula.csv"), tensor="values"))
+    np.testing.assert_array_equal(read, np.asarray(table))
 
 
 def test_numbers_that_are_none_are_refused(tmp_path: Path) -> None:
