@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import gc
 import json
+import re
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,8 +133,27 @@ def test_steps_are_read_off_names(name: str, step: int | None) -> None:
 
 
 def test_the_first_of_equal_references_stays_in_its_place() -> None:
-    entries = [Entry("a", {"x": 1}), Entry("b"), Entry("a", {"x": 2})]
+    entries = [Entry("a", {"x": 1}), Entry("b"), Entry("a", {"x": 1})]
     assert once(entries) == [Entry("a", {"x": 1}), Entry("b")]
+
+
+def test_one_reference_with_two_sets_of_columns_is_refused_with_both_places(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "list.csv"
+    path.write_text("reference,group,size\nc,a,1\nd,a,1\nc,b,1\n")
+    both = r"list\.csv, line 2 and .*list\.csv, line 4: both are 'c', and .* differ: 'group'\."
+    with pytest.raises(UsageError, match=both):
+        once(read_file(path))
+    monkeypatch.setattr(sys, "argv", ["posprobe", "sweep", "--from", str(path)])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert re.search(both, capsys.readouterr().err)
+    assert [place.name for place in tmp_path.iterdir()] == ["list.csv"]
+    with pytest.raises(UsageError, match=r"reference 1 and record 2: both are 'sinusoidal:8x4'"):
+        pp.sweep(["sinusoidal:8x4", {"reference": "sinusoidal:8x4", "group": "a"}])
 
 
 # What is recorded.

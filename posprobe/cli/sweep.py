@@ -32,6 +32,7 @@ from posprobe.foreign import plain
 
 if TYPE_CHECKING:
     from posprobe.sweeps.many import Step, Sweep
+    from posprobe.sweeps.references import Entry
 
 #: Failures that are told at the end; the file has all.
 TOLD = 5
@@ -163,7 +164,7 @@ def sweep(
         raise typer.Exit(failures[0]["exit_code"])
 
 
-def _given(refs: list[str], source: Path | None) -> list[str | dict[str, object]]:
+def _given(refs: list[str], source: Path | None) -> "list[str | Entry]":
     """Read the list, if there is one, and join it with the arguments."""
     from posprobe.sweeps.references import read_file, read_list
 
@@ -175,7 +176,7 @@ def _given(refs: list[str], source: Path | None) -> list[str | dict[str, object]
         raise UsageError("--from -: nothing is piped in. Pipe a list of references in.")
     else:
         entries = read_list(sys.stdin.buffer.read(), "standard input")
-    return [*refs, *({**entry.columns, "reference": entry.reference} for entry in entries)]
+    return [*refs, *entries]
 
 
 def _some(count: int, what: str) -> str:

@@ -234,7 +234,9 @@ def _need(library: str) -> None:
 
 
 def sweep(
-    references: str | os.PathLike[str] | Iterable[str | os.PathLike[str] | Mapping[str, Any]],
+    references: str
+    | os.PathLike[str]
+    | Iterable[str | os.PathLike[str] | Mapping[str, Any] | Entry],
     *,
     out: str | os.PathLike[str] | None = None,
     revisions: str | None = None,
@@ -262,7 +264,8 @@ def sweep(
     ----------
     references
         Whatever `posprobe.load` takes; folders stand for all checkpoints below them; mappings have
-        a ``reference``, and their other items are columns of the result.
+        a ``reference``, and their other items are columns of the result. One that is given twice
+        is analysed once.
     out
         Folder of the results; None is a temporary one that goes with the sweep.
     revisions
@@ -295,7 +298,8 @@ def sweep(
     Raises
     ------
     UsageError
-        If there is nothing to sweep, or an option cannot mean anything.
+        If there is nothing to sweep, a reference is given twice with other columns, or an option
+        cannot mean anything.
     MissingExtra
         If the extra is not installed.
 

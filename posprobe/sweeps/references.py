@@ -37,14 +37,22 @@ _NUMBER = re.compile(r"\d{1,15}")
 
 @dataclass(frozen=True)
 class Entry:
-    """A reference of a sweep, with what the user's own list says of it."""
+    """A reference of a sweep, with what the user's own list says of it.
+
+    ``where`` names the place of the list that says so.
+    """
 
     reference: str
     columns: Mapping[str, Any] = field(default_factory=dict)
+    where: str = field(default="", compare=False)
 
 
-def entries_of(references: Iterable[str | os.PathLike[str] | Mapping[str, Any]]) -> list[Entry]:
+def entries_of(
+    references: Iterable[str | os.PathLike[str] | Mapping[str, Any] | Entry],
+) -> list[Entry]:
     """Read references, folders of checkpoints, and mappings with a reference and more columns.
+
+    What was read already is kept.
 
     Raises
     ------
@@ -53,18 +61,37 @@ def entries_of(references: Iterable[str | os.PathLike[str] | Mapping[str, Any]])
     """
     found: list[Entry] = []
     for number, given in enumerate(references, 1):
-        if isinstance(given, Mapping):
+        if isinstance(given, Entry):
+            found.append(given)
+        elif isinstance(given, Mapping):
             found += below(_entry(given, f"record {number}"))
         else:
-            found += below(Entry(os.fspath(given)))
+            found += below(Entry(os.fspath(given), where=f"reference {number}"))
     return found
 
 
 def once(entries: Iterable[Entry]) -> list[Entry]:
-    """Keep the first of entries with the same reference."""
+    """Keep the first of entries with the same reference.
+
+    Raises
+    ------
+    UsageError
+        If their columns differ: a reference has one row of them.
+    """
     found: dict[str, Entry] = {}
     for entry in entries:
-        found.setdefault(entry.reference, entry)
+        first = found.setdefault(entry.reference, entry)
+        if first.columns != entry.columns:
+            names = sorted(
+                name
+                for name in first.columns.keys() | entry.columns.keys()
+                if first.columns.get(name) != entry.columns.get(name)
+            )
+            raise UsageError(
+                f"{first.where} and {entry.where}: both are {entry.reference!r}, and their columns "
+                f"differ: {', '.join(map(repr, names[:8]))}. Keep one of them: a reference is "
+                "analysed once, and has one set of columns."
+            )
     return list(found.values())
 
 
@@ -103,8 +130,12 @@ def read_list(content: bytes, name: str) -> list[Entry]:
     elif suffix in (".csv", ".tsv") or REFERENCE in _fields(first):
         found = list(_csv(text, name, "\t" if suffix == ".tsv" else ","))
     else:
-        lines = (line.strip() for line in text.splitlines())
-        found = [Entry(line) for line in lines if line and not line.startswith("#")]
+        lines = enumerate(map(str.strip, text.splitlines()), 1)
+        found = [
+            Entry(line, where=f"{name}, line {number}")
+            for number, line in lines
+            if line and not line.startswith("#")
+        ]
     if not found:
         raise UsageError(f"{name}: it holds no references.")
     return [below_one for entry in found for below_one in below(entry)]
@@ -182,7 +213,7 @@ def _entry(record: Mapping[str, Any], where: str) -> Entry:
         if isinstance(value, int) and abs(value) >= 2**63:
             raise UsageError(f"{where}: {name!r} has more digits than a column of numbers holds.")
         columns[name] = value
-    return Entry(reference.strip(), columns)
+    return Entry(reference.strip(), columns, where)
 
 
 # --- folders ----------------------------------------------------------------------------------
@@ -303,14 +334,14 @@ def revisions_of(reference: str, pattern: str) -> list[Entry]:
     for commit, name in chosen.items():
         step = step_of(name)
         columns = {"revision": name} | ({} if step is None else {"step": step})
-        found.append(Entry(f"{parsed.source}@{commit}{table}", columns))
+        found.append(Entry(f"{parsed.source}@{commit}{table}", columns, f"revision {name!r}"))
     # What has no number, such as the main branch, is where training ended.
     last = max((entry.columns.get("step", 0) for entry in found), default=0) + 1
     return sorted(found, key=lambda entry: entry.columns.get("step", last))
 
 
 def gather(
-    references: Sequence[str | os.PathLike[str] | Mapping[str, Any]],
+    references: Sequence[str | os.PathLike[str] | Mapping[str, Any] | Entry],
     revisions: str | None,
     *,
     offline: bool,
