@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from posprobe.errors import UnknownReference
+from posprobe.errors import (
+    InvalidCheckpoint,
+    InvalidTable,
+    MissingExtra,
+    NoPositionTable,
+    UnknownReference,
+)
 from posprobe.readers import SUFFIXES
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
@@ -72,6 +80,18 @@ def parse_reference(text: str) -> Reference:
             "`posprobe samples` lists what needs no download."
         )
     return reference
+
+
+@contextmanager
+def named_in_errors(source: str) -> Iterator[None]:
+    """Begin what is said of a checkpoint with its reference: files of many have the same name."""
+    try:
+        yield
+    except (InvalidCheckpoint, InvalidTable, MissingExtra, NoPositionTable) as error:
+        said, name = str(error.args[0]), Path(source).name
+        if not said.startswith((source, str(Path(source).absolute()))):
+            error.args = (f"{source}: {said.removeprefix(f'{name}: ')}",)
+        raise
 
 
 def _exists(text: str) -> bool:

@@ -80,6 +80,7 @@ T5 = "encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
 
 PREPARE: dict[str, Callable[[Path], None]] = {
     "nothing": lambda _: None,
+    "sound": lambda place: checkpoint(place, {BERT: table()}, {"model_type": "bert"}),
     "empty file": empty,
     "truncated": truncated,
     "enormous header": enormous_header,

@@ -67,6 +67,29 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
 
 
 @pytest.mark.parametrize(
+    ("broken", "code", "said"),
+    [
+        ("truncated", 4, "model.safetensors: tensor"),
+        ("NaN", 4, "table of shape"),
+        ("integers", 4, "model.safetensors: tensor"),
+        ("no positions", 5, "no position table was found"),
+        ("rotary", 4, "how wide a head is"),
+    ],
+)
+@pytest.mark.parametrize("command", ["compare", "figure similarity -o x.pdf"])
+def test_of_several_checkpoints_the_message_names_the_one_that_fails(
+    broken: str, code: int, said: str, command: str, cli: Cli, tmp_path: Path
+) -> None:
+    for name, prepared in (("a", "sound"), ("b", broken)):
+        (tmp_path / name).mkdir()
+        PREPARE[prepared](tmp_path / name)
+    done = cli(*command.split(), "a/model", "b/model", "--quiet")
+    assert_one_clear_error(done, code)
+    assert re.match(rf"posprobe: (?:{re.escape(str(tmp_path))}/)?b/model\b.*{said}", done.err)
+    assert "a/model" not in done.err
+
+
+@pytest.mark.parametrize(
     ("refs", "said"),
     [
         (["sinusoidal:16x8"], "at least two tables"),
@@ -119,6 +142,7 @@ def test_wrong_usage_says_where_to_read(
         (["--out", "taken"], "taken: it is no folder"),
         (["--out", "taken/b"], "taken is no folder"),
         (["--out", "full"], "keep.txt"),
+        (["--out", "long" * 100], "no folder can be made there"),
     ],
 )
 def test_an_option_that_cannot_be_followed_changes_nothing(

@@ -254,6 +254,12 @@ def test_a_graph_in_which_the_search_never_ends_is_given_up() -> None:
 # --- hostile files ---
 
 
+def test_a_file_without_a_graph_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "empty.onnx").write_bytes(b"")
+    with pytest.raises(InvalidCheckpoint, match=r"empty\.onnx: it is no sound ONNX.*no graph"):
+        inspect(str(tmp_path / "empty.onnx"))
+
+
 def test_cut_and_damaged_models_never_end_in_a_traceback(tmp_path: Path) -> None:
     path = Path(
         save(tmp_path / "m.onnx", [LOOK_UP, added("pos_embed")], {**WORDS, "pos_embed": TABLE})

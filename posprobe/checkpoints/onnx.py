@@ -88,7 +88,10 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     data = memoryview(files.read(name, 0, files.size(name)))
     copy = _Copy(data)
     try:
-        graph = Graph.of(onnx.ModelProto.FromString(copy.of("model", 0, len(data))).graph)
+        model = onnx.ModelProto.FromString(copy.of("model", 0, len(data)))
+        if not model.HasField("graph"):  # as an empty file, which is a sound message of no fields
+            raise Damaged("it holds no graph")
+        graph = Graph.of(model.graph)
     except (Damaged, DecodeError) as error:
         raise InvalidCheckpoint(
             f"{name}: it is no sound ONNX model ({error}). Download it again."

@@ -15,6 +15,8 @@ _CONVOLUTION = re.compile(r"pos_conv|conv_pos|peg\.|pos_embed\.proj|\.cpe\.")
 _TIME_STEP = re.compile(
     r"(?:^|[._])(?:time_embedding|timestep_embedder|time_embedder)\.linear_1\.weight$"
 )
+#: Tensors of a small file that are named, since one of them is the one to name.
+_FEW = 5
 #: Keys under which the networks of diffusers state the widths of rotations over several axes.
 _AXES = ("axes_dims_rope", "axes_dim", "rope_axes_dim")
 
@@ -27,7 +29,9 @@ def what_instead(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> str:
         return f"{checkpoint.location}: it has no table of positions. {' '.join(told)}"
     model = checkpoint.config.get("model_type")
     if not others:
-        seen = f"among its {len(checkpoint.tensors)} tensors" + (
+        count = len(checkpoint.tensors)
+        names = f" ({', '.join(name[:80] for name in checkpoint.tensors)})" if count <= _FEW else ""
+        seen = f"among its {count} tensor{'s' if count != 1 else ''}{names}" + (
             f" (model_type {model})" if model else ""
         )
         conv = next((name for name in checkpoint.tensors if _CONVOLUTION.search(name)), None)

@@ -27,7 +27,7 @@ from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
 from posprobe.families.values import is_long, order_note, read_some, rows_of
 from posprobe.layouts import Grid, cut, describe_layout, split_note
-from posprobe.reference import Reference, parse_reference
+from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.schemes import Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -96,10 +96,11 @@ def load(
             raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")
         table = encodings.from_reference(parsed.source)
         return table[rows] if rows else table
-    checkpoint = open_reference(parsed, revision=revision, offline=offline)
-    found = () if tensor is not None else find_encodings(checkpoint)
-    encoding = choose_table(checkpoint, parsed, found, tensor, grid)
-    table = read_table(checkpoint, encoding, parsed, rows)
+    with named_in_errors(parsed.source):
+        checkpoint = open_reference(parsed, revision=revision, offline=offline)
+        found = () if tensor is not None else find_encodings(checkpoint)
+        encoding = choose_table(checkpoint, parsed, found, tensor, grid)
+        table = read_table(checkpoint, encoding, parsed, rows)
     return replace(table, notes=(*table.notes, *_also(found, parsed.source)))
 
 
@@ -141,14 +142,20 @@ def load_schemes(
         if revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no revision and no #NAME.")
         return (scheme_of_formula(parsed.source),)
-    checkpoint = open_reference(parsed, revision=revision, offline=offline)
+    with named_in_errors(parsed.source):
+        return _schemes(parsed, open_reference(parsed, revision=revision, offline=offline))
+
+
+def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
     everything = find_encodings(checkpoint)
     found = tuple(encoding for encoding in everything if encoding.rule is None)
     if parsed.table and found and parsed.table not in checkpoint.models:
         names = ", ".join(f"#{encoding.name}" for encoding in found if encoding.name)
         found = called(checkpoint, found, parsed.table)
         if not found:
-            raise UnknownReference(f"{reference}: it has no encoding of that name. It has {names}.")
+            raise UnknownReference(
+                f"{parsed.text}: it has no encoding of that name. It has {names}."
+            )
     if not found:
         raise NoPositionTable(what_instead(checkpoint, everything))
     records, problems = [], []
@@ -185,8 +192,9 @@ def inspect(
         found: tuple[Encoding, ...] = (_of_formula(parsed.source),)
         form = None
     else:
-        checkpoint = open_reference(parsed, revision=revision, offline=offline)
-        found, form = find_encodings(checkpoint), checkpoint.format or None
+        with named_in_errors(parsed.source):
+            checkpoint = open_reference(parsed, revision=revision, offline=offline)
+            found, form = find_encodings(checkpoint), checkpoint.format or None
         if parsed.table:
             found = called(checkpoint, found, parsed.table)
             if not found and parsed.table not in checkpoint.models:
@@ -278,7 +286,7 @@ def read_table(
     if rows is None:
         raise InvalidCheckpoint(encoding.problem or f"{info.file}: {info.name} cannot be read.")
     name = _title(reference, encoding)
-    begin, end, layout = cut(rows.layout, only or slice(None), name)
+    begin, end, layout = cut(rows.layout, only or slice(None), reference.text)
     notes, digest = rows.notes, None
     if only is not None and is_long(info, rows) and not info.quantisation:
         positions, prefix = read_some(checkpoint, info, rows, begin, end)

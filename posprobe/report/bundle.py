@@ -296,7 +296,14 @@ def check_place(folder: Path) -> None:
     folder = expanded(folder)
     recover(folder)
     _refuse_foreign(folder)
-    if folder.is_mount():
+    try:
+        mounted = folder.is_mount()
+    except OSError as error:  # too long a name, or below what may not be looked into
+        raise OutputError(
+            f"{folder}: no folder can be made there ({error.strerror}). Choose another place with "
+            "--out DIR."
+        ) from error
+    if mounted:
         raise OutputError(
             f"{folder}: it is a disk of its own, in whose place no other folder can be put. Choose "
             f"a folder in it, such as --out {folder / 'bundle'}."
