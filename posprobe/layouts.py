@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import index
 from typing import Literal, TypeAlias, TypedDict
 
 from posprobe.errors import UsageError
@@ -88,9 +89,15 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
     Raises
     ------
     UsageError
-        If the slice is empty or skips rows.
+        If it is no slice of whole numbers, is empty, or skips rows.
     """
-    begin, end, step = rows.indices(layout.size)
+    try:
+        begin, end, step = rows.indices(layout.size)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{name}: {rows!r} are no rows. Choose a slice of whole numbers, such as slice(1, 512) "
+            "for positions 1 to 511."
+        ) from error
     if step != 1 or begin >= end:
         raise UsageError(
             f"{name}: rows {_slice(rows)} of {layout.size} positions: "
@@ -114,5 +121,26 @@ def split_note(whole: Layout, part: Layout) -> tuple[str, ...]:
     return (note,)
 
 
+def grid_of(sizes: tuple[int, int], name: str) -> Grid:
+    """Return the grid of a height and a width that a caller gives.
+
+    Raises
+    ------
+    UsageError
+        If these are not two whole numbers above 0.
+    """
+    try:
+        height, width = map(index, sizes)
+    except (TypeError, ValueError):
+        height = width = 0
+    if min(height, width) < 1:
+        raise UsageError(
+            f"{name}: {sizes!r} is no grid. Give height and width as two whole numbers above 0, "
+            "such as (14, 14)."
+        )
+    return Grid(height, width)
+
+
 def _slice(rows: slice) -> str:
-    return ":".join("" if part is None else str(part) for part in (rows.start, rows.stop))
+    parts = (rows.start, rows.stop) if rows.step is None else (rows.start, rows.stop, rows.step)
+    return ":".join("" if part is None else str(part) for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from posprobe.errors import (
     MissingExtra,
     NoPositionTable,
     UnknownReference,
+    UsageError,
 )
 from posprobe.readers import SUFFIXES
 
@@ -35,7 +37,7 @@ class Reference:
         return _exists(self.source)
 
 
-def parse_reference(text: str) -> Reference:
+def parse_reference(given: str | os.PathLike[str]) -> Reference:
     """Split a reference into source, revision and table name.
 
     A path that exists wins over every other reading, ``@`` and ``#`` in its name included.
@@ -44,7 +46,15 @@ def parse_reference(text: str) -> Reference:
     ------
     UnknownReference
         If the text is neither a path that exists, nor a sample, a formula or a Hub id.
+    UsageError
+        If it is no text and no path.
     """
+    text = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(text, str):
+        raise UsageError(
+            f"a reference is text or a path, not {type(given).__name__}: a name such as 'gpt2', or "
+            "the path of a file or folder. What lies in memory needs no loading: posprobe.table(x)."
+        )
     if not text.strip():
         raise UnknownReference("The reference is empty. Give a path, a Hub id or sample:NAME.")
     if _exists(text):

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from html import escape
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
 from posprobe.drawable import Drawable
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.frames import to_frame
-from posprobe.layouts import Grid, Layout, Sequence, cut, split_note
+from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
 from posprobe.real_numbers import INTEGERS, real_numbers
 from posprobe.sources import Source
 
@@ -223,7 +223,7 @@ class PositionTable(Drawable):
         Raises
         ------
         UsageError
-            If the slice is empty or skips rows.
+            If it is no slice of whole numbers, is empty, or skips rows.
         """
         if not isinstance(rows, slice):
             raise UsageError(
@@ -289,7 +289,7 @@ def table(
     InvalidTable
         If the values are no finite ``[n, d]`` floats, or do not fill the grid.
     UsageError
-        If a reference is given, which `posprobe.load` reads.
+        If a reference is given, which `posprobe.load` reads, or a grid or a kind that is none.
 
     Examples
     --------
@@ -307,6 +307,8 @@ def table(
             f"{str(values)!r} is a reference, not a table: read it with "
             f"posprobe.load({str(values)!r})."
         )
+    if kind not in get_args(Kind):
+        raise UsageError(f"{name}: a table is 'learned' or 'fixed', not {kind!r}.")
     stored = str(getattr(values, "dtype", "")).removeprefix("torch.")
     array = real_numbers(values, name)
     if hasattr(array, "detach"):  # a torch tensor; NumPy has no bfloat16
@@ -319,7 +321,9 @@ def table(
         array = array.astype(np.float64)
     return PositionTable(
         values=array,
-        layout=Grid(*grid) if grid else Sequence(len(array) if array.ndim else 0),
+        layout=grid_of(grid, name)
+        if grid is not None
+        else Sequence(len(array) if array.ndim else 0),
         name=name,
         kind=kind,
         source=Source(

@@ -119,9 +119,20 @@ def test_the_folder_one_stands_in_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OutputError, match="cannot be written"):
-        small().save(".")
+    for place in (".", ""):
+        with pytest.raises(OutputError, match=r"in which you stand.* cannot be written"):
+            small().save(place)
     assert tree(tmp_path) == {}
+
+
+def test_a_place_below_a_file_is_refused_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("work")
+    monkeypatch.setattr(type(small()), "figures", lambda _: pytest.fail("it was drawn"))
+    with pytest.raises(OutputError, match=r"file/x: .*file is no folder"):
+        small().save(tmp_path / "file" / "x")
+    assert (tmp_path / "file").read_text() == "work"
 
 
 def test_missing_folders_on_the_way_are_made(tmp_path: Path) -> None:

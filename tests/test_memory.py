@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 import posprobe as pp
-from posprobe import frames
+from posprobe import families, frames
 from posprobe.errors import InvalidTable, MissingExtra, UsageError
 from posprobe.layouts import Grid
 
@@ -53,6 +54,44 @@ def test_patches_lie_on_the_grid_that_is_named() -> None:
     assert pp.table(VALUES, grid=(4, 6)).layout == Grid(4, 6)
     with pytest.raises(InvalidTable, match="24 rows do not fill a grid of 5 x 5"):
         pp.table(VALUES, grid=(5, 5))
+
+
+@pytest.mark.parametrize(
+    "grid", [(-4, -6), (0, 24), (4.0, 6.0), (24,), (4, 6, 1), 24, "4x6"], ids=str
+)
+def test_sizes_of_no_grid_are_refused(grid: Any) -> None:
+    said = "is no grid. Give height and width as two whole numbers above 0"
+    with pytest.raises(UsageError, match=re.escape(said)):
+        pp.table(VALUES, grid=grid)
+    with pytest.raises(UsageError, match=re.escape(said)):
+        pp.load("sample:digits-vit", grid=grid)
+
+
+def test_a_kind_is_one_of_two() -> None:
+    assert pp.table(VALUES, kind="fixed").kind == "fixed"
+    wrong: Any = "made"
+    with pytest.raises(UsageError, match="'learned' or 'fixed', not 'made'"):
+        pp.table(VALUES, kind=wrong)
+
+
+def test_a_path_is_a_reference_and_what_lies_in_memory_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npy"
+    np.save(path, VALUES)
+    table = pp.load(path)
+    np.testing.assert_array_equal(np.asarray(table), VALUES)
+    assert table.source == pp.load(str(path)).source
+    assert families.inspect(path) == families.inspect(str(path))
+    wrong: Any
+    for wrong in (VALUES, table, None, 3, b"gpt2", [str(path)]):
+        for use in (pp.load, pp.load_schemes):
+            with pytest.raises(UsageError, match=r"text or a path, not \w+: .*posprobe\.table"):
+                use(wrong)
+
+
+@pytest.mark.parametrize("rows", [3, "1:5", (1, 5), range(3)], ids=str)
+def test_rows_are_a_slice(rows: Any) -> None:
+    with pytest.raises(UsageError, match=r"are no rows.*slice\(1, 512\)"):
+        pp.load("sample:digits-vit", rows=rows)
 
 
 def test_a_parameter_that_changes_later_leaves_a_hashed_table_alone() -> None:

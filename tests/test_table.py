@@ -118,6 +118,14 @@ def test_a_table_is_cut_with_slices_only(rows: Any) -> None:
         numbered(9)[rows]
 
 
+@pytest.mark.parametrize(
+    "rows", [slice(0, 8, 0), slice(0.0, 4.0), slice("a", "b")], ids=["zero", "floats", "text"]
+)
+def test_a_slice_of_no_whole_numbers_is_refused(rows: slice) -> None:
+    with pytest.raises(UsageError, match=r"it: slice\(.* are no rows.*whole numbers"):
+        numbered(9)[rows]
+
+
 def test_a_table_of_one_row_can_be_cut_to_itself_alone() -> None:
     one = numbered(1)
     assert len(one[0:1]) == len(one[:]) == len(one[0:5]) == 1

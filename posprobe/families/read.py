@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from posprobe.families.formats import translated
 from posprobe.families.registry import TableRule
 from posprobe.families.rows import Rows, resolve_rows
 from posprobe.families.values import is_long, order_note, read_some, rows_of
-from posprobe.layouts import Grid, cut, describe_layout, split_note
+from posprobe.layouts import Grid, cut, describe_layout, grid_of, split_note
 from posprobe.reference import Reference, named_in_errors, parse_reference
 from posprobe.schemes import Scheme
 from posprobe.sources import Source
@@ -34,7 +35,7 @@ from posprobe.tables import PositionTable
 
 
 def load(
-    reference: str,
+    reference: str | PathLike[str],
     *,
     rows: slice | None = None,
     tensor: str | None = None,
@@ -89,8 +90,8 @@ def load(
     (1, 128)
     """
     parsed = parse_reference(reference)
-    if grid and min(grid) < 1:
-        raise UsageError(f"{reference}: a grid of {grid[0]} x {grid[1]} has no patches.")
+    if grid is not None:
+        grid_of(grid, parsed.text)
     if _is_formula(parsed):
         if tensor or grid or revision or parsed.table:
             raise UsageError(f"{reference}: a formula has no tensor, grid, revision or #TABLE.")
@@ -105,7 +106,7 @@ def load(
 
 
 def load_schemes(
-    reference: str, *, revision: str | None = None, offline: bool = False
+    reference: str | PathLike[str], *, revision: str | None = None, offline: bool = False
 ) -> tuple[Scheme, ...]:
     """Load the encodings behind a reference that have no table: relative, rotary, linear.
 
@@ -171,7 +172,7 @@ def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
 
 
 def inspect(
-    reference: str, *, revision: str | None = None, offline: bool = False
+    reference: str | PathLike[str], *, revision: str | None = None, offline: bool = False
 ) -> list[dict[str, Any]]:
     """List the positional encodings behind a reference, from header and configuration alone.
 
@@ -397,7 +398,7 @@ def choose_table(
     if grid is None or encoding.tensor is None or encoding.rule is None:
         return encoding
     rule = replace(encoding.rule, grid=True, tokens=encoding.rule.tokens or "stored")
-    rows = resolve_rows(checkpoint, encoding.tensor, rule, Grid(*grid))
+    rows = resolve_rows(checkpoint, encoding.tensor, rule, grid_of(grid, reference.text))
     return replace(encoding, rows=rows)
 
 

@@ -143,9 +143,8 @@ def write_bundle(content: Bundled, folder: Path) -> Path:
     OutputError
         If the folder cannot be written, or holds anything else.
     """
+    check_place(folder)
     folder = expanded(folder)
-    recover(folder)
-    _refuse_foreign(folder)
     missing = [parent for parent in folder.parents if not there(parent)]
 
     def check(old: Path) -> None:
@@ -296,6 +295,11 @@ def check_place(folder: Path) -> None:
     folder = expanded(folder)
     recover(folder)
     _refuse_foreign(folder)
+    if folder.name in ("", ".."):  # no other folder can be moved to a place without a name
+        raise OutputError(
+            f"{folder}: the folder in which you stand, and those that it is in, cannot be written "
+            "anew. Choose a folder of its own, such as --out bundle."
+        )
     try:
         mounted = folder.is_mount()
     except OSError as error:  # too long a name, or below what may not be looked into
