@@ -98,9 +98,9 @@ def named_in_errors(source: str) -> Iterator[None]:
     try:
         yield
     except (InvalidCheckpoint, InvalidTable, MissingExtra, NoPositionTable) as error:
-        said, name = str(error.args[0]), Path(source).name
-        if not said.startswith((source, str(Path(source).absolute()))):
-            error.args = (f"{source}: {said.removeprefix(f'{name}: ')}",)
+        said, path = str(error.args[0]), Path(source)
+        if not said.startswith((source, str(path), str(path.absolute()))):
+            error.args = (f"{source}: {said.removeprefix(f'{path.name}: ')}",)
         raise
 
 

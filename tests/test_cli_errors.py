@@ -74,6 +74,7 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
         ("integers", 4, "model.safetensors: tensor"),
         ("no positions", 5, "no position table was found"),
         ("rotary", 4, "how wide a head is"),
+        ("no JSON", 4, "config.json: it is no JSON"),
     ],
 )
 @pytest.mark.parametrize("command", ["compare", "figure similarity -o x.pdf"])
@@ -83,10 +84,12 @@ def test_of_several_checkpoints_the_message_names_the_one_that_fails(
     for name, prepared in (("a", "sound"), ("b", broken)):
         (tmp_path / name).mkdir()
         PREPARE[prepared](tmp_path / name)
-    done = cli(*command.split(), "a/model", "b/model", "--quiet")
+    done = cli(*command.split(), "a/model", "./b/model", "--quiet")
     assert_one_clear_error(done, code)
-    assert re.match(rf"posprobe: (?:{re.escape(str(tmp_path))}/)?b/model\b.*{said}", done.err)
+    begin = rf"posprobe: (?:{re.escape(str(tmp_path))}/|\./)?b/model\b"
+    assert re.match(rf"{begin}.*{said}", done.err)
     assert "a/model" not in done.err
+    assert done.err.count("b/model") == 1
 
 
 @pytest.mark.parametrize(
