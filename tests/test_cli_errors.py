@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from made_checkpoints import PREPARE
 from made_cli import Cli, assert_one_clear_error, cli, left_in
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["cli"]
 
@@ -160,6 +157,24 @@ def test_an_option_that_cannot_be_followed_changes_nothing(
     assert re.search(said, done.err)
     assert left_in(tmp_path) == before
     assert (tmp_path / "taken").read_text() == "a file"
+
+
+@pytest.mark.parametrize("looks", ["is_file", "open"], ids=["folder", "file"])
+def test_a_model_that_may_not_be_read_is_one_clear_error(
+    looks: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PREPARE["sound"](tmp_path)
+    sound = getattr(Path, looks)
+
+    def refused(path: Path, *arguments: object) -> object:
+        if path.name == "config.json":
+            raise PermissionError(13, "Permission denied", str(path))
+        return sound(path, *arguments)
+
+    monkeypatch.setattr(Path, looks, refused)
+    done = cli("forward", "./model")
+    assert_one_clear_error(done, 3)
+    assert "model/config.json: you may not read it. Check its permissions." in done.err
 
 
 def test_nothing_at_all_shows_the_help(cli: Cli) -> None:

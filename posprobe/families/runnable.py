@@ -16,7 +16,7 @@ def model_source(reference: Reference) -> str:
     Raises
     ------
     UnknownReference
-        If it is a path from which no model can be built, or no sample.
+        If it is a path from which no model can be built, one that may not be read, or no sample.
     UsageError
         If it is a formula.
     InvalidCheckpoint
@@ -24,12 +24,25 @@ def model_source(reference: Reference) -> str:
     """
     if reference.is_path:
         path = Path(reference.source).expanduser()
-        if not (path / "config.json").is_file():
-            why = "it has no config.json" if path.is_dir() else "a model is a folder with a config"
-            raise UnknownReference(f"{reference.text}: {why}, so no model can be built from it.")
-        for entry in path.iterdir():
-            if not entry.is_dir():
-                refuse_pipe(entry)
+        config = path / "config.json"
+        try:
+            if not config.is_file():
+                why = (
+                    "it has no config.json"
+                    if path.is_dir()
+                    else "a model is a folder with a config"
+                )
+                raise UnknownReference(
+                    f"{reference.text}: {why}, so no model can be built from it."
+                )
+            for entry in path.iterdir():
+                if not entry.is_dir():
+                    refuse_pipe(entry)
+            config.open("rb").close()
+        except PermissionError as error:
+            raise UnknownReference(
+                f"{error.filename or path}: you may not read it. Check its permissions."
+            ) from error
         return str(path)
     kind, colon, name = reference.source.partition(":")
     if colon and kind == "sample":
