@@ -17,7 +17,7 @@ import torch
 
 import posprobe as pp
 from posprobe import families, frames
-from posprobe.errors import InvalidTable, MissingExtra, UsageError
+from posprobe.errors import InvalidTable, MissingExtra, NoPositionTable, UsageError
 from posprobe.layouts import Grid
 
 VALUES = np.random.default_rng(0).normal(size=(24, 6))
@@ -86,6 +86,11 @@ def test_a_path_is_a_reference_and_what_lies_in_memory_is_none(tmp_path: Path) -
         for use in (pp.load, pp.load_schemes):
             with pytest.raises(UsageError, match=r"text or a path, not \w+: .*posprobe\.table"):
                 use(wrong)
+
+
+def test_who_asks_for_an_encoding_of_a_table_is_told_that_it_is_one() -> None:
+    with pytest.raises(NoPositionTable, match=r"its positions are a table.*posprobe\.load\.$"):
+        pp.load_schemes("sample:digits-vit")
 
 
 @pytest.mark.parametrize("rows", [3, "1:5", (1, 5), range(3)], ids=str)

@@ -157,6 +157,11 @@ def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
             raise UnknownReference(
                 f"{parsed.text}: it has no encoding of that name. It has {names}."
             )
+    if not found and everything:
+        raise NoPositionTable(
+            f"{parsed.text}: its positions are a table, and it has no encoding without one. Read "
+            "the table with posprobe.load."
+        )
     if not found:
         raise NoPositionTable(what_instead(checkpoint, everything))
     records, problems = [], []
