@@ -41,7 +41,7 @@ from posprobe.analyses.similarity import by_displacement
 from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.measurements.model import MODEL
-from posprobe.measurements.model.sentences import even_choice
+from posprobe.measurements.model.sentences import even_choice, preferred
 from posprobe.measurements.model.states import layers_table
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.index import write_index
@@ -290,6 +290,20 @@ def test_heads_that_all_look_back_one_are_counted() -> None:
     found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
     made = forward_analysis(layout, results={"attention": found})
     assert said(made, "all 3 heads prefer previous token")
+
+
+def test_offsets_are_frequent_where_more_heads_prefer_them_than_chance_makes() -> None:
+    where = {"layout": describe_layout(Sequence(64)), "causal": False}
+    offsets = round(1 / even_choice(where))
+
+    def told(names: list[str]) -> bool:
+        said = preferred({"layers": [{"peak_name": names}]}, where)
+        return "none more often than chance" not in said
+
+    rng = np.random.default_rng(0)
+    drawn = [list(map(str, rng.integers(offsets, size=24))) for _ in range(400)]
+    assert np.mean([told(names) for names in drawn]) <= 0.04  # at a level of 2 %
+    assert all(told([*names[:18], *["previous token"] * 6]) for names in drawn)
 
 
 def test_heads_that_prefer_no_offset_are_counted_apart() -> None:

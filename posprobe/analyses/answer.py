@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -73,3 +74,10 @@ def rank(value: float, drawn: Floats) -> float:
     """Return the rank p-value of a value that is large if there is something to find."""
     reached = np.sum(drawn >= value - 1e-9 * max(abs(value), 1e-300))
     return float((1 + reached) / (len(drawn) + 1))
+
+
+def at_least(count: int, total: int, share: float) -> float:
+    """Return how likely ``count`` or more of ``total`` are where each is with a share of cases."""
+    return math.fsum(
+        math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1)
+    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from posprobe.analyses.answer import Answer, Verdict, verdict_of
+from posprobe.analyses.answer import Answer, Verdict, at_least, verdict_of
 from posprobe.formatting import Block, between, listed
 from posprobe.report.numbered import Numbered, keys_of
 
@@ -54,7 +53,7 @@ def _alike(learned: Numbered) -> tuple[int, int, float]:
     """Count the heads above 95 % of permutations and all that vary; how likely so many are."""
     count = sum(s["smoothness"]["structured"] for _, s in learned)
     known = sum(c is not None for _, s in learned for c in s["smoothness"]["correlation"])
-    return count, known, _binomial(count, known) if known else 1.0
+    return count, known, at_least(count, known, CHANCE) if known else 1.0
 
 
 def _ordered(found: Numbered) -> list[tuple[Block, int]]:
@@ -86,14 +85,6 @@ def _no_preference(found: Numbered) -> str:
 def _unit(kind: str, count: int) -> str:
     noun = "head" if kind == "bias" else "table"
     return f"{noun}{'' if count == 1 else 's'}{'' if kind == 'bias' else ' of vectors'}"
-
-
-def _binomial(count: int, total: int) -> float:
-    """Return how likely so many or more of ``total`` are where each is with 5 %."""
-    return math.fsum(
-        math.comb(total, k) * CHANCE**k * (1 - CHANCE) ** (total - k)
-        for k in range(count, total + 1)
-    )
 
 
 def _unit_of(scheme: Block) -> str:

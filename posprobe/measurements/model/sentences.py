@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from posprobe.analyses.answer import at_least, verdict_of
 from posprobe.analyses.head_logits import NO_PEAK
 from posprobe.formatting import Block, between, lookup, show
 from posprobe.page import Table, columns
@@ -71,7 +72,7 @@ def frequent_offsets(block: Block) -> str:
 
 
 def preferred(block: Block, where: Block) -> str:
-    """Say which offsets heads prefer most, and what an even choice would give.
+    """Say which offsets more heads prefer than an even choice would make, and what that gives.
 
     Parameters
     ----------
@@ -87,16 +88,28 @@ def preferred(block: Block, where: Block) -> str:
     without = len(every) - len(names)
     prefer = "prefers" if without == 1 else "prefer"
     tail = f"; {without} of {len(every)} {prefer} no offset" if without else ""
-    common = Counter(names).most_common(3)
-    shown = [f"{name} ({count})" for name, count in common if count > 1] or [common[0][0]]
-    if len(names) == common[0][1]:
+    counted_names = Counter(names).most_common()
+    name, most = counted_names[0]
+    if len(names) == most:
         all_ = "" if without else "all "
-        heads = "1 head prefers" if len(names) == 1 else f"{all_}{len(names)} heads prefer"
-        return f"{heads} {common[0][0]}{tail}"
-    chance = show(len(names) * even_choice(where), ".2g")
+        heads = "1 head prefers" if most == 1 else f"{all_}{most} heads prefer"
+        return f"{heads} {name}{tail}"
+    even = even_choice(where)
+    # Of many offsets some is preferred most often, whatever heads do.
+    often = [
+        f"{name} ({count})"
+        for name, count in counted_names
+        if verdict_of(min(1.0, at_least(count, len(names), even) / even)) == "yes"
+    ]
+    chance = f"where an even choice would give each {show(len(names) * even, '.2g')}"
+    if not often:
+        return (
+            f"{len(names)} heads prefer various offsets, none more often than chance makes: {name} "
+            f"most often ({most}), {chance}{tail}"
+        )
     return (
-        f"the offsets that {len(names)} heads prefer most often are {'; '.join(shown)}, where an "
-        f"even choice would give each {chance}{tail}"
+        f"the offset{'s' if len(often) > 1 else ''} that {len(names)} heads prefer most often "
+        f"{'are' if len(often) > 1 else 'is'} {'; '.join(often[:3])}, {chance}{tail}"
     )
 
 
