@@ -18,7 +18,7 @@ from posprobe.analyses.rotation_answers import closed_form
 from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import half_length
 from posprobe.analyses.toeplitz import toeplitz_inverse
-from posprobe.analyses.views import view
+from posprobe.analyses.views import units, view
 
 Floats = NDArray[np.float64]
 QUESTIONS = [
@@ -76,6 +76,16 @@ def test_permuted_rotations_have_no_order_left() -> None:
     found = verdicts(values)
     assert found["order"] == "no"
     assert found["rotations"] == "no"
+
+
+def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
+    values = np.abs(gaussian(20, 3)) ** 3
+    (found,) = (answer for answer in ask(values) if answer.question == "order")
+    rows = units(view(values).points)
+    pairs = [float(rows[i] @ rows[j]) for i in range(20) for j in range(20) if i != j]
+    assert found.null == pytest.approx(np.mean(pairs), rel=1e-9)
+    assert found.null != pytest.approx(-1 / 19, rel=1e-4)  # what it would be of rows that sum to 0
+    assert found.effect == found.value - found.null
 
 
 def test_a_smooth_curve_is_smooth_and_has_no_rotations() -> None:

@@ -28,7 +28,7 @@ from posprobe.analyses.stationary_answer import (
     stationary,
     variation,
 )
-from posprobe.analyses.views import DRAWS, LEVEL, View, units, view
+from posprobe.analyses.views import DRAWS, LEVEL, View, chance_cosine, units, view
 from posprobe.formatting import hundredths, show
 
 #: False discovery rate over the questions of one table.
@@ -123,7 +123,7 @@ def order(shared: View) -> Answer:
         far = 1.0
     p = min(1.0, 3 * min(ahead, turning, far))
     answer = verdict_of(p, enough=len(shared) >= 16)
-    chance = -1 / (len(shared) - 1)
+    chance = chance_cosine(unit_rows)
     told = (
         f"neighbouring rows have a mean cosine of {hundredths(cosine)}, rows in random order "
         f"{hundredths(chance)}"

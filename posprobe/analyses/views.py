@@ -103,6 +103,18 @@ def units(points: Floats) -> Floats:
     return np.asarray(points / np.where(norms > 1e-12, norms, 1.0))
 
 
+def chance_cosine(rows: Floats) -> float:
+    """Return the mean cosine of two different rows, which neighbours have in random order, too.
+
+    Parameters
+    ----------
+    rows
+        ``[n, d]``, of length 1, or 0 where they have no direction; two or more.
+    """
+    total = rows.sum(axis=0)
+    return float(total @ total - np.square(rows).sum()) / (len(rows) * (len(rows) - 1))
+
+
 def signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Add steps up, the signs of each block of them drawn at random; first as they are."""
     count = len(steps)
