@@ -86,6 +86,9 @@ def test_the_order_is_held_against_the_mean_cosine_of_any_two_rows() -> None:
     assert found.null == pytest.approx(np.mean(pairs), rel=1e-9)
     assert found.null != pytest.approx(-1 / 19, rel=1e-4)  # what it would be of rows that sum to 0
     assert found.effect == found.value - found.null
+    (found,) = (answer for answer in ask_grid(values, 5, 4) if answer.question == "order")
+    assert found.null == pytest.approx(np.mean(pairs), rel=1e-9)
+    assert f"random order {np.mean(pairs):.2f}" in found.sentence
 
 
 def test_a_smooth_curve_is_smooth_and_has_no_rotations() -> None:

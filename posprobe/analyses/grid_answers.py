@@ -28,7 +28,7 @@ from posprobe.analyses.stationary import (
     root,
     toeplitz,
 )
-from posprobe.analyses.views import LEVEL, MAX_ROWS, View, units, view
+from posprobe.analyses.views import LEVEL, MAX_ROWS, View, chance_cosine, units, view
 from posprobe.formatting import hundredths, listed
 from posprobe.layouts import Grid
 
@@ -97,16 +97,17 @@ def grid_order(shared: View, height: int, width: int) -> Answer:
     away = np.abs(drawn - typical)
     p = rank(away[0], away[1:])
     answer = verdict_of(p, enough=len(shared) >= 16)
+    chance = chance_cosine(unit)
     told = (
         f"neighbouring patches have a mean cosine of {hundredths(value)}, "
-        "patches in random order about 0"
+        f"patches in random order {hundredths(chance)}"
     )
     sentence = {
         "yes": f"Yes: the place of a patch matters: {told}.",
         "no": f"No sign that the place of a patch matters: {told}.",
         "cannot tell": f"Cannot be told from {len(shared)} patches: {told}.",
     }[answer]
-    return Answer("order", answer, sentence, value, typical, p, value - typical, keys)
+    return Answer("order", answer, sentence, value, chance, p, value - chance, keys)
 
 
 def _neighbours(rows: Floats, height: int, width: int) -> float:
