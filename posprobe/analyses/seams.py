@@ -14,6 +14,7 @@ order: null models that keep the table's row norms or step lengths keep such row
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Annotated, ClassVar, NotRequired, TypedDict
 
 import numpy as np
@@ -33,6 +34,7 @@ from posprobe.analyses.outliers import (
     usual_values,
 )
 from posprobe.analyses.pace import pace_changes
+from posprobe.analyses.placement import by_level, by_mean, by_norm
 from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.special_patches import (
@@ -208,7 +210,10 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       for good: by as many deviations, by `EXCESS`, and at least half of it from one row to the next
       (steps and chords: over the pair that crosses).
     - Or where the mean of `MIN_SIDE` rows is further from that of the next as many than the means
-      beside them are from theirs: by `EXCESS`, and by ln(n / `FALSE_ALARM`) deviations.
+      beside them are from theirs: by `EXCESS`, and by ln(n / `FALSE_ALARM`) deviations, between the
+      seams found so far.
+    - Where levels or means change, the seam stands where single rows are explained best
+      (`posprobe.analyses.placement`).
     - Or where the length of steps changes at once, however rough they are, and a smooth trend over
       the table does not describe it as well (`posprobe.analyses.pace`).
     - On a grid, where there are no seams, a patch is special that is far from those beside it
@@ -326,10 +331,13 @@ def _find(series: Series) -> Found:
     odd_norms(series, found)
     odd_directions(series, found)
     _levels(series, found)
-    _blocks(series, found)
     for row, factor in pace_changes(series.steps):
         times = f"{factor:.2f} times" if factor > 0.01 else f"{factor:.1e} times"
-        found.seam(row - 1, f"steps from row to row become {times} as long, at once and for good")
+        found.seam(
+            by_norm(series, row - 1),
+            f"steps from row to row become {times} as long, at once and for good",
+        )
+    _blocks(series, found)
     return found
 
 
@@ -430,49 +438,49 @@ def _levels(series: Series, found: Found) -> None:
         for first, end in _runs(changed):
             best = first + int(np.argmax(apart[first : end + 1]))
             level = (low[best], high[best])
-            # Where the values are nearest to these levels, the pair that crosses aside.
-            window = slice(max(0, left[first] + 1 - WINDOW), right[end] + WINDOW)
-            off = [
-                np.nansum(np.abs(values[window.start : left[k] + 1] - level[0]))
-                + np.nansum(np.abs(values[right[k] : window.stop] - level[1]))
-                for k in range(first, end + 1)
-            ]
+            place = by_level(values, crossing, int(left[best]) + crossing)
             found.seam(
-                int(left[first + int(np.argmin(off))]) + crossing,
+                by_norm(series, place) if crossing else place,
                 f"{name} change from {level[0]:.3g} to {level[1]:.3g}",
             )
 
 
 def _blocks(series: Series, found: Found) -> None:
-    """Look for means of `MIN_SIDE` rows further from the next than the means beside them are."""
-    m, n = MIN_SIDE, len(series.norms)
-    between = np.arange(2 * m - 1, n - 2 * m)  # left row of boundaries with two blocks each side
-    odd = np.array(sorted(found.special), dtype=int)
-    # No special row within the two blocks on either side.
-    before, after = (np.searchsorted(odd, between + far) for far in (1 - 2 * m, 2 * m + 1))
-    between = between[before == after]
-    if not between.size:
-        return
+    """Look for means of `MIN_SIDE` rows further from the next than the means beside them are.
+
+    Between the seams that are known by now, since parts of a table differ in how far is usual.
+    """
+    m = MIN_SIDE
     sums, width = series.rows, 1
     while width < m:
         sums, width = sums[:-width] + sums[width:], 2 * width
     # Distance of the mean of rows j to j + m - 1 from that of the m rows after them.
-    apart = np.linalg.norm(sums[m:] - sums[:-m], axis=1) / m
-    here = apart[between + 1 - m]
-    beside = np.maximum(apart[between + 1 - 2 * m], apart[between + 1])
-    excess = here - beside
-    typical, upper = np.quantile(excess, (0.5, 0.75))
-    spread = 1.4826 * max(np.median(np.abs(excess - typical)), upper - typical)
-    # In few dimensions, means have heavier tails than Gaussian ones.
-    far = (excess - typical > np.log(n / FALSE_ALARM) * spread) & (here > EXCESS * beside)
-    far &= series.may_change[between]
-    for run in np.split(np.flatnonzero(far), np.flatnonzero(np.diff(between[far]) > 1) + 1):
-        if run.size:
-            best = run[np.argmax(excess[run])]
-            found.seam(
-                int(between[best]),
-                f"means of {m} rows are {here[best]:.3g} apart, usually {np.median(apart):.3g}",
-            )
+    distance = np.linalg.norm(sums[m:] - sums[:-m], axis=1) / m
+    odd = np.array(sorted(found.special), dtype=int)
+    edges = [0, *(left + 1 for left in sorted(found.between)), len(series.norms)]
+    for start, stop in pairwise(edges):
+        # Left rows of boundaries with two blocks on each side, and no special row in them.
+        between = np.arange(start + 2 * m - 1, stop - 2 * m)
+        before, after = (np.searchsorted(odd, between + far) for far in (1 - 2 * m, 2 * m + 1))
+        between = between[before == after]
+        if not between.size:
+            continue
+        here = distance[between + 1 - m]
+        beside = np.maximum(distance[between + 1 - 2 * m], distance[between + 1])
+        excess = here - beside
+        typical, upper = np.quantile(excess, (0.5, 0.75))
+        spread = 1.4826 * max(np.median(np.abs(excess - typical)), upper - typical)
+        # In few dimensions, means have heavier tails than Gaussian ones.
+        far = excess - typical > np.log(len(series.norms) / FALSE_ALARM) * spread
+        far &= (here > EXCESS * beside) & series.may_change[between]
+        usual = np.median(distance[start : stop + 1 - 2 * m])
+        for run in np.split(np.flatnonzero(far), np.flatnonzero(np.diff(between[far]) > 1) + 1):
+            if run.size:
+                best = run[np.argmax(excess[run])]
+                found.seam(
+                    by_mean(series.rows, int(between[best])),
+                    f"means of {m} rows are {here[best]:.3g} apart, usually {usual:.3g}",
+                )
 
 
 def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:

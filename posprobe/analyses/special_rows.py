@@ -40,6 +40,12 @@ class Series:
         """``[n - 1]``: whether a step is outside what the steps' own distribution makes likely."""
         return beyond_tail(self.steps, usual_values(self.steps))
 
+    @cached_property
+    def smooth(self) -> bool:
+        """Whether neighbours are alike: nearer to each other than to rows `MIN_SIDE` away."""
+        far = np.linalg.norm(self.rows[MIN_SIDE:] - self.rows[:-MIN_SIDE], axis=1)
+        return bool(np.median(self.steps) < np.median(far) / 2**0.5)
+
     @property
     def may_change(self) -> NDArray[np.bool_]:
         """``[n - 1]``: whether one row can differ from the next without being a mere long step.
@@ -47,8 +53,7 @@ class Series:
         Where neighbours are alike, nothing changes without a step: one of a few long steps, as
         heavy tails have them, is no change. Where they are not, steps say nothing.
         """
-        smooth = np.median(self.steps) < np.median(np.linalg.norm(self.rows, axis=1))
-        return self.torn if smooth else np.ones_like(self.torn)
+        return self.torn if self.smooth else np.ones_like(self.torn)
 
 
 class Found:
