@@ -20,6 +20,7 @@ from typing import Annotated, ClassVar, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.equal_rows import EqualRows, equal_rows, find_beside
 from posprobe.analyses.outliers import (
     EXCESS,
     FALSE_ALARM,
@@ -37,11 +38,7 @@ from posprobe.analyses.pace import pace_changes
 from posprobe.analyses.placement import by_level, by_mean, by_norm
 from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
-from posprobe.analyses.special_patches import (
-    MIN_PATCHES,
-    MIN_PATCHES_ALONG,
-    odd_patches,
-)
+from posprobe.analyses.special_patches import no_special_patches, special_patches
 from posprobe.analyses.special_rows import (
     AWAY,
     NORM_RATIO,
@@ -49,6 +46,7 @@ from posprobe.analyses.special_rows import (
     Series,
     odd_directions,
     odd_norms,
+    zero_rows,
 )
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
@@ -106,6 +104,12 @@ class SeamsBlock(TypedDict):
     special: Annotated[
         list[SpecialRowBlock] | None, "Single rows that differ from those around them."
     ]
+    equal: NotRequired[
+        Annotated[
+            list[Annotated[list[Row], TWO]],
+            "First and last row of each stretch of equal rows, other than zeros.",
+        ]
+    ]
     rule: SeamRule
     undefined: Reasons
 
@@ -139,6 +143,9 @@ class Seams(Result):
         Reason why no seams were looked for, or empty.
     no_special
         Reason why no special rows were looked for, or empty.
+    equal
+        First and last row of each stretch of `MIN_SIDE` or more equal rows, beside rows that are
+        not; of rows of zeros none.
     """
 
     figures: ClassVar[str] = "seams"
@@ -153,6 +160,7 @@ class Seams(Result):
     start: int
     undefined: str = ""
     no_special: str = ""
+    equal: tuple[tuple[int, int], ...] = ()
 
     def summary(self) -> SeamsBlock:
         """Return seams and special rows as positions (``start`` added), and the thresholds."""
@@ -167,6 +175,7 @@ class Seams(Result):
             ]
             if not self.no_special
             else None,
+            "equal": [[first + self.start, last + self.start] for first, last in self.equal],
             "rule": {
                 "window": WINDOW,
                 "min_side": MIN_SIDE,
@@ -198,6 +207,9 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       out, and the step is outside the tail of the steps' own distribution, by `TAIL_ALARM`: where
       steps have heavy tails, a long one is no break. Breaks that reach an end of the table make the
       rows up to there special, compared with one side only. A row between two breaks is special.
+    - `MIN_SIDE` or more equal rows beside others are a stretch with a seam at either end, and the
+      other rows are looked at by themselves. Where each row has an equal one beside it, blocks of
+      rows are what is usual: from `MIN_SIDE` of them there are no seams.
     - A break with no special row in it is a seam. A run of breaks is one seam, at its middle pair
       (of two the later, as the last row of a block is the odd one), if the table differs on both
       sides of it: in level, or by the chord across the run against chords of the same span.
@@ -273,15 +285,18 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     elif not defined.any():
         why = "all rows are equal"
     no_special = why
+    alike = EqualRows((), "")
+    if not why and not isinstance(given.layout, Grid):
+        alike = equal_rows(values, xp)
     if isinstance(given.layout, Grid):
         why = "patches lie on a grid: neighbours in the table need not be neighbours there"
-        no_special = _no_special_patches(given.layout, equal=not defined.any())
-        odd = None if no_special else _odd_patches(series, given.layout)
+        no_special = no_special_patches(given.layout, equal=not defined.any())
+        odd = None if no_special else special_patches(series, given.layout)
         if not no_special and odd is None:
             no_special = "many patches are copies of those around them, and many are not"
         found = odd or Found()
     else:
-        found = Found() if why else _find(series)
+        found = Found() if why else _find_on_a_line(series, alike, given.start)
     between = sorted(found.between)
     return Seams(
         between=tuple((left, left + 1) for left in between),
@@ -296,37 +311,22 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         start=given.start,
         undefined=why,
         no_special=no_special,
+        equal=tuple((first, stop - 1) for first, stop in alike.stretches if series.norms[first]),
     )
-
-
-def _no_special_patches(grid: Grid, *, equal: bool) -> str:
-    if grid.size < MIN_PATCHES:
-        return f"fewer than {MIN_PATCHES} patches"
-    if min(grid.height, grid.width) < MIN_PATCHES_ALONG:
-        return f"fewer than {MIN_PATCHES_ALONG} patches along a side"
-    return "all patches are equal" if equal else ""
-
-
-def _odd_patches(series: Series, grid: Grid) -> Found | None:
-    """Find special patches; None where nothing is usual."""
-    found = Found()
-    for row in np.flatnonzero(series.norms == 0).tolist():
-        found.row(row, "zero: it has no direction")
-    odd = odd_patches(series.rows, grid.height, grid.width)
-    for row, times in (odd or {}).items():
-        far = f"{times:.1f} times as far from its neighbours as patches around it from theirs"
-        found.row(row, far if np.isfinite(times) else "the patches around it are equal")
-    return None if odd is None and not found.special else found
 
 
 def _host(array: Array) -> Floats:
     return np.array(to_numpy(array), dtype=np.float64)
 
 
+def _find_on_a_line(series: Series, alike: EqualRows, start: int) -> Found:
+    if alike.all == "blocks":
+        return zero_rows(series)
+    return find_beside(series, alike.stretches, start, _find) if alike.stretches else _find(series)
+
+
 def _find(series: Series) -> Found:
-    found = Found()
-    for row in np.flatnonzero(series.norms == 0).tolist():
-        found.row(row, "zero: it has no direction")
+    found = zero_rows(series)
     _breaks(series, found)
     odd_norms(series, found)
     odd_directions(series, found)

@@ -9,7 +9,9 @@ from types import ModuleType
 import numpy as np
 
 from posprobe.analyses.outliers import Floats
+from posprobe.analyses.special_rows import Found, Series, zero_rows
 from posprobe.arrays import Array
+from posprobe.layouts import Grid
 
 #: Fewest patches, and patches along a side, among which one can be told to be unlike the others.
 MIN_PATCHES, MIN_PATCHES_ALONG = 16, 3
@@ -26,6 +28,25 @@ EQUAL = 1e-9
 MOST = 1 / 12
 #: Chance that the tail of such ratios leaves so wide a gap, and the quantiles that set the tail.
 GAP_ALARM, TAIL = 1e-3, (0.5, 0.9)
+
+
+def no_special_patches(grid: Grid, *, equal: bool) -> str:
+    """Return the reason why no special patches are looked for, or nothing; ``equal`` if all are."""
+    if grid.size < MIN_PATCHES:
+        return f"fewer than {MIN_PATCHES} patches"
+    if min(grid.height, grid.width) < MIN_PATCHES_ALONG:
+        return f"fewer than {MIN_PATCHES_ALONG} patches along a side"
+    return "all patches are equal" if equal else ""
+
+
+def special_patches(series: Series, grid: Grid) -> Found | None:
+    """Find special patches; None where nothing is usual."""
+    found = zero_rows(series)
+    odd = odd_patches(series.rows, grid.height, grid.width)
+    for row, times in (odd or {}).items():
+        far = f"{times:.1f} times as far from its neighbours as patches around it from theirs"
+        found.row(row, far if np.isfinite(times) else "the patches around it are equal")
+    return None if odd is None and not found.special else found
 
 
 def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | None:

@@ -72,6 +72,22 @@ class Found:
         """Add a reason for which a row is special."""
         self.special.setdefault(row, []).append(reason)
 
+    def add(self, part: Found, first: int) -> None:
+        """Add what was found in a part that begins with row ``first``."""
+        for left, reason in sorted(part.between.items()):
+            self.seam(first + left, reason)
+        for row, reasons in part.special.items():
+            for reason in reasons:
+                self.row(first + row, reason)
+
+
+def zero_rows(series: Series) -> Found:
+    """Return the rows of zeros as special."""
+    found = Found()
+    for row in np.flatnonzero(series.norms == 0).tolist():
+        found.row(row, "zero: it has no direction")
+    return found
+
 
 def odd_norms(series: Series, found: Found) -> None:
     """Look for norms that depart from both neighbours' to the same side, or up to an end."""

@@ -55,6 +55,11 @@ def runs(found: Seams) -> list[tuple[int, int]]:
     return [(first, stop) for first, stop in pairwise(starts) if first not in special]
 
 
+def all_equal(found: Seams, run: tuple[int, int]) -> bool:
+    """Whether a run, its first row and the stop, is a stretch of equal rows."""
+    return (run[0], run[1] - 1) in found.equal
+
+
 def stretch(found: Seams) -> Stretch:
     """Return the longest run of rows without a seam and without a special row.
 
@@ -73,6 +78,9 @@ def stretch(found: Seams) -> Stretch:
     if not whole:
         return Stretch(0, n, True, ("every row is special",))
     first, stop = max(whole, key=lambda run: run[1] - run[0])
+    different = [run for run in whole if run[1] - run[0] >= LEAST and not all_equal(found, run)]
+    if different:
+        first, stop = max(different, key=lambda run: run[1] - run[0])
     if stop - first < LEAST:
         why = f"no {LEAST} rows in succession are without a seam and a special row"
         return Stretch(0, n, True, (why,))

@@ -67,6 +67,7 @@ def summary(
     codes: AxisCodes | None = None,
     copied: str = "",
     zeros: int = 0,
+    equal: Sequence[tuple[int, int]] = (),
 ) -> str:
     """Sum the answers up in one sentence, with what is said of other parts of the table.
 
@@ -86,13 +87,17 @@ def summary(
         What is said of rows that are copies of others, or nothing.
     zeros
         Number of rows of zeros, which are special.
+    equal
+        First and last position of each stretch of equal rows.
     """
     says = partial(_says, answers)
     row = "patch" if "rows_and_columns" in answers else "row"
     rows = "patches" if row == "patch" else "rows"
     breaks = []
-    if says("seams"):
-        pairs = answers["seams"].value
+    pairs = answers["seams"].value if says("seams") else []
+    ends = {first for first, _ in equal} | {last + 1 for _, last in equal}
+    pairs = [pair for pair in pairs if pair[1] not in ends]  # the equal rows tell of the others
+    if pairs:
         noun = "a seam" if len(pairs) == 1 else "seams"
         breaks.append(f"{noun} between {listed([f'{a} and {b}' for a, b in pairs], 4)}")
     if says("special_rows"):
@@ -107,6 +112,9 @@ def summary(
     if not stretch.whole:
         main = f"positions {start + stretch.first} to {start + stretch.stop - 1}: {main}"
     tail = f"; the table has {' and '.join(breaks)}" if breaks else ""
+    if equal and (stretch.whole or EQUAL not in main):
+        names = listed([f"{first} to {last}" for first, last in equal], 4)
+        tail += f"; rows are equal within positions {names}"
     tail += f"; {copied}" if copied else ""
     told: dict[str, list[str]] = {}
     for other in others:

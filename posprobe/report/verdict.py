@@ -18,7 +18,7 @@ from posprobe.analyses.copies import copies, returns
 from posprobe.analyses.grid_answers import ask_grid, lone_code
 from posprobe.analyses.rotation_answers import FEW_ROWS, NEARLY
 from posprobe.analyses.seams import Seams
-from posprobe.analyses.stretch import runs
+from posprobe.analyses.stretch import all_equal, runs
 from posprobe.analyses.turning import winds
 from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
@@ -115,6 +115,9 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
         rotating = turning.effect or 0.0 if turning.answer == "yes" else 0.0
         rotating = 1.0 if answers["winding"].answer == "yes" else rotating
         alike = copies(positions) or returns(positions, rotating)
+        if alike and alike.kind == "any" and found.equal:
+            again = [row for first, last in found.equal for row in range(first + 1, last + 1)]
+            alike = alike if copies(np.delete(positions, again, axis=0)) else None
     zero = found.norms == 0
     if not isinstance(layout, Grid):
         among = 0 < int(np.count_nonzero(zero[stretch.rows])) < stretch.stop - stretch.first
@@ -122,8 +125,9 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
     ordered = [answers[name] for name in QUESTIONS if name in answers]
     zeros = int(np.count_nonzero(zero)) if found.special else 0
     copied = alike.text if alike else ""
+    equal = [(first + start, last + start) for first, last in found.equal]
     return {
-        "summary": summary(answers, stretch, start, others, codes, copied, zeros),
+        "summary": summary(answers, stretch, start, others, codes, copied, zeros, equal),
         "rows": [start + stretch.first, start + stretch.stop],
         "reasons": list(stretch.reasons),
         "parts": parts,
@@ -155,7 +159,10 @@ def _parts(inputs: TableInputs, dtype: str) -> list[PartBlock]:
     stretch = inputs.stretch
     if stretch.whole:
         return []
-    others = [run for run in runs(inputs.seams) if run[0] != stretch.first]
+    found, own = inputs.seams, (stretch.first, stretch.stop)
+    others = [run for run in runs(found) if run != own]
+    if not all_equal(found, own):  # else the summary tells of equal rows beside it
+        others = [run for run in others if not all_equal(found, run)]
     longest = sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]
     parts: list[PartBlock] = []
     for first, stop in sorted(run for run in longest if run[1] - run[0] >= PART):

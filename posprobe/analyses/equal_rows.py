@@ -1,0 +1,113 @@
+"""Stretches of rows that are all the same, such as those that a model never used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from types import ModuleType
+from typing import Literal
+
+import numpy as np
+
+from posprobe.analyses.outliers import MIN_SIDE
+from posprobe.analyses.special_rows import Found, Series, zero_rows
+from posprobe.arrays import Array, to_numpy
+
+
+@dataclass(frozen=True)
+class EqualRows:
+    """Where successive rows of a table are equal.
+
+    Parameters
+    ----------
+    stretches
+        First row and the stop of each run of `MIN_SIDE` or more.
+    all
+        Whether every row has an equal one beside it: such a table consists of ``"levels"`` or, from
+        `MIN_SIDE` of them, of ``"blocks"``, and no stretch differs from the rest in being equal.
+    """
+
+    stretches: tuple[tuple[int, int], ...]
+    all: Literal["levels", "blocks", ""]
+
+
+def equal_rows(values: Array, xp: ModuleType) -> EqualRows:
+    """Find the runs of equal rows: exactly equal, as stored.
+
+    Parameters
+    ----------
+    values
+        ``[n, d]``; NumPy or torch.
+    xp
+        Its namespace.
+    """
+    changes = np.flatnonzero(~to_numpy(xp.all(values[1:] == values[:-1], axis=1))) + 1
+    runs = list(pairwise([0, *changes.tolist(), len(values)]))
+    # The last of a number of blocks may be cut off.
+    if all(stop - first > 1 for first, stop in runs[:-1]):
+        return EqualRows((), "blocks" if len(runs) >= MIN_SIDE else "levels")
+    return EqualRows(tuple((a, b) for a, b in runs if b - a >= MIN_SIDE), "")
+
+
+def find_beside(
+    series: Series,
+    stretches: Sequence[tuple[int, int]],
+    start: int,
+    find: Callable[[Series], Found],
+) -> Found:
+    """Look for seams and special rows among the other rows, and put seams at the stretches' ends.
+
+    Fewer than `MIN_SIDE` rows beside a stretch are special. Two stretches with so few between them
+    have a seam there if they differ.
+
+    Parameters
+    ----------
+    series
+        Of the table.
+    stretches
+        First row and the stop of each stretch of equal rows; one or more.
+    start
+        Position of the table's first row.
+    find
+        What looks for either in a part without stretches.
+    """
+    n = len(series.norms)
+    found = Found()
+    ends = [0, *(row for stretch in stretches for row in stretch), n]
+    parts = list(zip(ends[::2], ends[1::2], strict=True))
+    told = [
+        f"positions {start + first} to {start + stop - 1} hold "
+        + ("one and the same row" if series.norms[first] else "only zeros")
+        for first, stop in stretches
+    ]
+    for k, (first, stop) in enumerate(parts):
+        if stop - first >= MIN_SIDE:
+            if k > 0:
+                found.seam(first - 1, told[k - 1])
+            if k < len(stretches):
+                found.seam(stop - 1, told[k])
+            continue
+        for row in range(first, stop):
+            found.row(row, "the rows beside it are equal")
+        inside = 0 < k < len(stretches)
+        if inside and (series.rows[first - 1] != series.rows[stop]).any():
+            found.seam((first + stop - 1) // 2, told[k])
+    for first, stop in parts:
+        if stop - first >= 2 * MIN_SIDE:
+            found.add(find(_part(series, first, stop)), first)
+    for row, (reason,) in zero_rows(series).special.items():
+        if reason not in found.special.get(row, ()):
+            found.row(row, reason)
+    return found
+
+
+def _part(series: Series, first: int, stop: int) -> Series:
+    return Series(
+        norms=series.norms[first:stop],
+        likeness=series.likeness[first:stop],
+        steps=series.steps[first : stop - 1],
+        chords=series.chords[first : stop - 1],
+        units=series.units[first:stop],
+        rows=series.rows[first:stop],
+    )

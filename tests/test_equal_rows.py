@@ -1,0 +1,111 @@
+"""Stretches of equal rows are told as such, and the other rows are asked without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from made_tables import as_table, gaussian, walk
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.analyses.seams import seams
+from posprobe.analyses.stretch import stretch
+
+Floats = NDArray[np.float64]
+
+
+def with_equal(values: Floats, *stretches: tuple[int, int]) -> Floats:
+    """Give the rows from the first to the last of each stretch one row."""
+    for k, (first, last) in enumerate(stretches):
+        values[first : last + 1] = gaussian(1, values.shape[1], 100 + k)
+    return values
+
+
+def verdict(values: Floats) -> Any:
+    found = pp.analyze(pp.table(values), nulls=0).verdict
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    ("first", "last"), [(40, 47), (40, 69), (20, 127), (100, 127), (0, 63), (8, 119)]
+)
+def test_a_stretch_has_its_ends_as_seams_and_nothing_else_is_found(
+    first: int, last: int, seed: int
+) -> None:
+    ends = {(first - 1, first), (last, last + 1)} - {(-1, 0), (127, 128)}
+    for values in (gaussian(128, 16, seed), walk(128, 16, seed)):
+        table = with_equal(values, (first, last))
+        for array in (table, torch.from_numpy(table)):
+            found = seams(array)
+            assert found.equal == ((first, last),)
+            assert set(found.between) == ends
+            assert {f"positions {first} to {last} hold one and the same row"} == set(found.reasons)
+            assert not found.special
+
+
+def test_zeros_at_the_end_begin_at_a_seam() -> None:
+    for seed in range(10):
+        values = gaussian(128, 16, seed)
+        values[100:] = 0.0
+        found = seams(values)
+        assert found.between == ((99, 100),)
+        assert [row.row for row in found.special] == list(range(100, 128))
+        assert found.equal == ()
+
+
+def test_seven_equal_rows_are_no_stretch_and_few_rows_beside_one_are_special() -> None:
+    assert seams(with_equal(gaussian(64, 16), (30, 36))).equal == ()
+    found = seams(with_equal(gaussian(64, 16), (3, 40)))
+    assert [row.row for row in found.special] == [0, 1, 2]
+    assert found.between == ((40, 41),)
+
+
+def test_rows_between_two_stretches() -> None:
+    values = with_equal(gaussian(100, 16), (20, 39), (42, 60))
+    found = seams(values)
+    assert found.equal == ((20, 39), (42, 60))
+    assert [row.row for row in found.special] == [40, 41]
+    assert found.between == ((19, 20), (40, 41), (60, 61))
+    values[42:61] = values[20]
+    assert seams(values).between == ((19, 20), (60, 61))
+
+
+@pytest.mark.parametrize(("blocks", "long"), [(10, 13), (20, 8)])
+def test_a_table_of_equal_blocks_has_no_seam_at_each(blocks: int, long: int) -> None:
+    found = seams(np.repeat(gaussian(blocks, 16), long, axis=0)[:-3])
+    assert (found.between, found.special, found.equal) == ((), (), ())
+
+
+def test_the_stretch_of_which_questions_are_asked_is_one_of_different_rows() -> None:
+    found = stretch(seams(with_equal(gaussian(128, 16), (40, 127))))
+    assert found.rows == slice(0, 40)
+    assert "positions 40 to 127 hold one and the same row" in found.reasons[0]
+    only = np.ones((40, 8))
+    only[20] = 5.0
+    assert stretch(seams(only)).rows == slice(0, 20)
+
+
+@pytest.mark.parametrize(("first", "last"), [(40, 59), (150, 199)])
+def test_what_the_verdict_says_of_the_other_rows_is_what_it_says_without_the_equal_ones(
+    first: int, last: int
+) -> None:
+    table = np.array(pp.sinusoidal(200, 32).values, dtype=np.float64)
+    found = verdict(with_equal(table, (first, last)))
+    assert f"; rows are equal within positions {first} to {last}" in found["summary"]
+    assert "copies" not in found["summary"]
+    answers = {answer["question"]: answer["answer"] for answer in found["answers"]}
+    assert answers["closed_form"] == "yes"
+    assert answers["seams"] == "yes"
+
+
+def test_positions_and_not_rows_are_told() -> None:
+    table = as_table(with_equal(gaussian(128, 16), (60, 79)))[10:]
+    summary: Any = seams(table).summary()
+    assert summary["equal"] == [[60, 79]]
+    assert summary["between"] == [[59, 60], [79, 80]]
+    assert "positions 60 to 79" in summary["reasons"][0]
