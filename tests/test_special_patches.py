@@ -89,6 +89,26 @@ def test_several_patches_and_their_reasons_are_told() -> None:
     assert found.summary()["between"] is None
 
 
+@pytest.mark.parametrize("side", [7, 14])
+@pytest.mark.parametrize(
+    ("inner", "places"), [((0, 0), [(0, 1), (1, 0)]), ((0, 3), [(0, 2), (0, 4)])]
+)
+def test_a_patch_among_special_ones_is_not_special_itself(
+    side: int, inner: tuple[int, int], places: list[tuple[int, int]]
+) -> None:
+    for seed in range(10):
+        values = surface(side, side, 24, seed)
+        rows = sorted(y * side + x for y, x in places)
+        values[rows] += 6 * values.std() * gaussian(2, 24, seed)
+        assert found_in(values, side, side) == rows
+        equal = np.ones_like(values)
+        equal[rows] = gaussian(2, 24, seed)
+        assert found_in(equal, side, side) == rows
+        both = sorted([*rows, inner[0] * side + inner[1]])
+        values[both[0] if both[0] not in rows else both[1]] -= 6 * values.std()
+        assert found_in(values, side, side) == both
+
+
 def test_the_mean_of_the_neighbours_is_put_in_place() -> None:
     values = gaussian(12, 5)
     for array in (values, torch.from_numpy(values)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import ModuleType
 
@@ -58,8 +58,8 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | N
     lowest gap between the largest ratios that is too wide for their distribution: in a tail that
     falls like a power, the gaps between the largest logarithms are independent and exponential, the
     k-th of mean ``1 / k`` of the first's (Renyi 1953). It is at least `APART` wide, and what lies
-    above it at least `FAR`. Where patches are copies of those around them, the few that are not are
-    special.
+    above it at least `FAR`. A patch that is far from special ones alone is not special. Where
+    patches are copies of those around them, the few that are not are special.
 
     Parameters
     ----------
@@ -77,8 +77,10 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | N
     distance = _distance(values.reshape(height, width, -1))
     usual, equal = _around(distance), EQUAL * distance.max()
     if (usual <= equal).any():
-        odd = np.flatnonzero(distance > equal)
-        return dict.fromkeys(odd.tolist(), np.inf) if len(odd) <= MOST * len(values) else None
+        odd = np.flatnonzero(distance > equal).tolist()
+        limit = dict.fromkeys(odd, equal)
+        few = len(odd) <= MOST * len(values)
+        return dict.fromkeys(_without_odd_beside(values, limit, width), np.inf) if few else None
     ratio = np.maximum(distance / usual, EQUAL).ravel()
     order = np.argsort(-ratio, kind="stable")
     logs = np.log(ratio[order])
@@ -89,7 +91,29 @@ def odd_patches(values: Floats, height: int, width: int) -> dict[int, float] | N
     wide = np.arange(1, most + 1) * gaps > scale * np.log(most / GAP_ALARM)
     wide &= (gaps > np.log(APART)) & (logs[:most] > np.log(FAR))
     count = int(np.flatnonzero(wide)[-1]) + 1 if wide.any() else 0
-    return {row: float(ratio[row]) for row in sorted(order[:count].tolist())}
+    least = max(FAR, APART * float(ratio[order[count]]))
+    limit = {row: least * float(usual.flat[row]) for row in sorted(order[:count].tolist())}
+    return {row: float(ratio[row]) for row in _without_odd_beside(values, limit, width)}
+
+
+def _without_odd_beside(values: Floats, limit: Mapping[int, float], width: int) -> list[int]:
+    """Return those of the odd patches that are further than a limit from patches not odd, too.
+
+    A corner has two patches beside it: where both are odd, it would be as well. Its neighbour
+    across the corner tells, as far as its distance is longer, and so do others where most beside a
+    patch are odd.
+    """
+    height = len(values) // width
+    kept = []
+    for row, far in limit.items():
+        least, others = far, [place for place in _beside(row, height, width) if place not in limit]
+        if not others:
+            others = [place for place in _across(row, height, width) if place not in limit]
+            least = far * 2**0.5
+        apart = np.sort(np.linalg.norm(values[others] - values[row], axis=1))
+        if not others or apart[(len(others) - 1) // 2] > least:
+            kept.append(row)
+    return kept
 
 
 def _distance(patches: Floats) -> Floats:
@@ -138,6 +162,14 @@ def without(values: Array, rows: Sequence[int], height: int, width: int, xp: Mod
 
 
 def _beside(row: int, height: int, width: int) -> list[int]:
+    return _at(row, ((-1, 0), (1, 0), (0, -1), (0, 1)), height, width)
+
+
+def _across(row: int, height: int, width: int) -> list[int]:
+    return _at(row, ((-1, -1), (-1, 1), (1, -1), (1, 1)), height, width)
+
+
+def _at(row: int, moves: Sequence[tuple[int, int]], height: int, width: int) -> list[int]:
     y, x = divmod(row, width)
-    places = ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1))
+    places = ((y + down, x + right) for down, right in moves)
     return [a * width + b for a, b in places if 0 <= a < height and 0 <= b < width]
