@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from made_tables import gaussian
+from made_tables import gaussian, rotation, waves
 from numpy.typing import NDArray
 
 from posprobe.analyses.seams import seams
@@ -47,6 +47,17 @@ def test_a_seam_stands_where_the_level_changes(
         assert found.between == ((edge - 1, edge),)
         mirrored = seams(make(n, d, edge, seed)[::-1])
         assert mirrored.between == ((n - edge - 1, n - edge),)
+
+
+def test_long_steps_of_a_wandering_rotation_whose_rows_return_are_not_special() -> None:
+    """After eight positions rows are alike again; neighbours are alike all the same."""
+    found = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        steps = 0.02 * rng.standard_normal((200, 32)) * np.abs(rng.standard_t(2, (200, 1)))
+        table = waves(200, [8.0], seed) @ rotation(32, seed)[:2] + np.cumsum(steps, axis=0)
+        found += bool(seams(table).special)
+    assert found <= 1
 
 
 @pytest.mark.parametrize("factor", [2.0, 0.5])

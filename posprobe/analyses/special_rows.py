@@ -42,9 +42,13 @@ class Series:
 
     @cached_property
     def smooth(self) -> bool:
-        """Whether neighbours are alike: nearer to each other than to rows `MIN_SIDE` away."""
-        far = np.linalg.norm(self.rows[MIN_SIDE:] - self.rows[:-MIN_SIDE], axis=1)
-        return bool(np.median(self.steps) < np.median(far) / 2**0.5)
+        """Whether neighbours are alike: nearer to each other than to rows a little further away.
+
+        At two distances, as rotations bring rows back after a period.
+        """
+        rows = self.rows
+        far = [np.median(np.linalg.norm(rows[k:] - rows[:-k], axis=1)) for k in (3, MIN_SIDE)]
+        return bool(np.median(self.steps) < max(far) / 2**0.5)
 
     @property
     def may_change(self) -> NDArray[np.bool_]:
