@@ -298,7 +298,7 @@ def test_what_cannot_be_measured_costs_nothing_else(cli: Any, tmp_path: Path) ->
     assert code == 0, err
     document = json.loads(out)
     assert document["states"]["contexts"] == 4
-    assert "takes no images" in document["missing"]["blank"]
+    assert "a model that takes images" in document["missing"]["blank"]
 
 
 def test_bert_is_run_whole_by_its_name(cli: Any, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_without_torch_the_message_names_the_command(tmp_path: Path) -> None:
             print(error.exit_code, error)
     """
     message = run_python(script, str(tmp_path), "absent").stdout
-    assert message.startswith("4 pytorch_model.bin: ")
+    assert message.startswith(f"4 {tmp_path}: pytorch_model.bin: ")
     assert "uv sync --extra models" in message
     assert "pip install 'posprobe[models]'" in message
     path.unlink()
