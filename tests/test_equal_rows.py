@@ -65,6 +65,34 @@ def test_seven_equal_rows_are_no_stretch_and_few_rows_beside_one_are_special() -
     assert found.between == ((40, 41),)
 
 
+@pytest.mark.parametrize(
+    ("long", "special", "seam"),
+    [
+        ([127, 1], [127], []),
+        ([1, 127], [0], []),
+        ([60, 60, 3], [120, 121, 122], [59]),
+        ([3, 60, 60], [0, 1, 2], [62]),
+        ([64, 64], [], [63]),
+    ],
+    ids=str,
+)
+def test_a_few_levels_have_seams_and_few_rows_at_either_end_are_special(
+    long: list[int], special: list[int], seam: list[int]
+) -> None:
+    found = seams(np.repeat(gaussian(len(long), 16), long, axis=0))
+    assert [row.row for row in found.special] == special
+    assert [left for left, _ in found.between] == seam
+    assert [last + 1 - first for first, last in found.equal] == [each for each in long if each > 3]
+    reasons = {row.reason for row in found.special} | set(found.reasons)
+    assert all("hold one and the same row" in reason for reason in reasons)
+
+
+def test_the_summary_names_every_stretch_of_equal_rows() -> None:
+    summary = verdict(np.repeat(gaussian(4, 16), [1, 60, 40, 27], axis=0))["summary"]
+    told = "positions 1 to 60: all rows are equal; the table has 1 special row; rows are equal "
+    assert summary.lower().startswith(f"{told}within positions 61 to 100 and 101 to 127")
+
+
 def test_rows_between_two_stretches() -> None:
     values = with_equal(gaussian(100, 16), (20, 39), (42, 60))
     found = seams(values)

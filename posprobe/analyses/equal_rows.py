@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
-from typing import Literal
 
 import numpy as np
 
@@ -15,24 +13,7 @@ from posprobe.analyses.special_rows import Found, Series, zero_rows
 from posprobe.arrays import Array, to_numpy
 
 
-@dataclass(frozen=True)
-class EqualRows:
-    """Where successive rows of a table are equal.
-
-    Parameters
-    ----------
-    stretches
-        First row and the stop of each run of `MIN_SIDE` or more.
-    all
-        Whether every row has an equal one beside it: such a table consists of ``"levels"`` or, from
-        `MIN_SIDE` of them, of ``"blocks"``, and no stretch differs from the rest in being equal.
-    """
-
-    stretches: tuple[tuple[int, int], ...]
-    all: Literal["levels", "blocks", ""]
-
-
-def equal_rows(values: Array, xp: ModuleType) -> EqualRows:
+def equal_rows(values: Array, xp: ModuleType) -> list[tuple[int, int]] | None:
     """Find the runs of equal rows: exactly equal, as stored.
 
     Parameters
@@ -41,13 +22,19 @@ def equal_rows(values: Array, xp: ModuleType) -> EqualRows:
         ``[n, d]``; NumPy or torch.
     xp
         Its namespace.
+
+    Returns
+    -------
+    list
+        First row and the stop of each run of `MIN_SIDE` or more. None where the table consists of
+        `MIN_SIDE` or more blocks of equal rows: there, they are what is usual.
     """
     changes = np.flatnonzero(~to_numpy(xp.all(values[1:] == values[:-1], axis=1))) + 1
     runs = list(pairwise([0, *changes.tolist(), len(values)]))
     # The last of a number of blocks may be cut off.
-    if all(stop - first > 1 for first, stop in runs[:-1]):
-        return EqualRows((), "blocks" if len(runs) >= MIN_SIDE else "levels")
-    return EqualRows(tuple((a, b) for a, b in runs if b - a >= MIN_SIDE), "")
+    if len(runs) >= MIN_SIDE and all(stop - first > 1 for first, stop in runs[:-1]):
+        return None
+    return [(first, stop) for first, stop in runs if stop - first >= MIN_SIDE]
 
 
 def find_beside(
@@ -89,7 +76,7 @@ def find_beside(
                 found.seam(stop - 1, told[k])
             continue
         for row in range(first, stop):
-            found.row(row, "the rows beside it are equal")
+            found.row(row, told[max(k - 1, 0)])
         inside = 0 < k < len(stretches)
         if inside and (series.rows[first - 1] != series.rows[stop]).any():
             found.seam((first + stop - 1) // 2, told[k])

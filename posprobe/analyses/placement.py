@@ -72,30 +72,6 @@ def by_norm(series: Series, left: int) -> int:
     return place if at_once and apart > APART * max(left_spread, right_spread) else left
 
 
-def by_mean(rows: Floats, left: int) -> int:
-    """Place a change of mean, found after row ``left``, where two means leave least of the rows.
-
-    Parameters
-    ----------
-    rows
-        ``[n, d]``.
-    left
-        Last row before the change.
-
-    Returns
-    -------
-    int
-        The last row before it, at most `MIN_SIDE` rows away.
-    """
-    first = max(0, left + 1 - 2 * MIN_SIDE)
-    near = rows[first : left + 1 + 2 * MIN_SIDE]
-    sums = np.cumsum(near - near.mean(axis=0), axis=0)
-    places = _places(len(rows), left) - first
-    count = places + 1
-    explained = np.square(sums[places]).sum(axis=1) * len(near) / (count * (len(near) - count))
-    return first + int(places[np.argmax(explained)])
-
-
 def _places(n: int, left: int) -> NDArray[np.intp]:
     """Return the last rows before a change that are looked at, `MIN_SIDE` rows from both ends."""
     first = max(left - MIN_SIDE, MIN_SIDE - 1)

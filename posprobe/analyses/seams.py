@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.equal_rows import EqualRows, equal_rows, find_beside
+from posprobe.analyses.equal_rows import equal_rows, find_beside
 from posprobe.analyses.outliers import (
     EXCESS,
     FALSE_ALARM,
@@ -35,7 +35,7 @@ from posprobe.analyses.outliers import (
     usual_values,
 )
 from posprobe.analyses.pace import pace_changes
-from posprobe.analyses.placement import by_level, by_mean, by_norm
+from posprobe.analyses.placement import by_level, by_norm
 from posprobe.analyses.result import Result, reasons
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.special_patches import no_special_patches, special_patches
@@ -144,8 +144,8 @@ class Seams(Result):
     no_special
         Reason why no special rows were looked for, or empty.
     equal
-        First and last row of each stretch of `MIN_SIDE` or more equal rows, beside rows that are
-        not; of rows of zeros none.
+        First and last row of each stretch of `MIN_SIDE` or more equal rows; none of rows of zeros,
+        or in a table of blocks.
     """
 
     figures: ClassVar[str] = "seams"
@@ -207,9 +207,9 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       out, and the step is outside the tail of the steps' own distribution, by `TAIL_ALARM`: where
       steps have heavy tails, a long one is no break. Breaks that reach an end of the table make the
       rows up to there special, compared with one side only. A row between two breaks is special.
-    - `MIN_SIDE` or more equal rows beside others are a stretch with a seam at either end, and the
-      other rows are looked at by themselves. Where each row has an equal one beside it, blocks of
-      rows are what is usual: from `MIN_SIDE` of them there are no seams.
+    - `MIN_SIDE` or more equal rows are a stretch with a seam at either end, and the other rows are
+      looked at by themselves. Of a table of `MIN_SIDE` or more blocks of equal rows these are
+      usual, and there are no seams.
     - A break with no special row in it is a seam. A run of breaks is one seam, at its middle pair
       (of two the later, as the last row of a block is the odd one), if the table differs on both
       sides of it: in level, or by the chord across the run against chords of the same span.
@@ -224,7 +224,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     - Or where the mean of `MIN_SIDE` rows is further from that of the next as many than the means
       beside them are from theirs: by `EXCESS`, and by ln(n / `FALSE_ALARM`) deviations, between the
       seams found so far.
-    - Where levels or means change, the seam stands where single rows are explained best
+    - Where a level changes, the seam stands where single rows are explained best
       (`posprobe.analyses.placement`).
     - Or where the length of steps changes at once, however rough they are, and a smooth trend over
       the table does not describe it as well (`posprobe.analyses.pace`).
@@ -285,9 +285,8 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     elif not defined.any():
         why = "all rows are equal"
     no_special = why
-    alike = EqualRows((), "")
-    if not why and not isinstance(given.layout, Grid):
-        alike = equal_rows(values, xp)
+    line = not isinstance(given.layout, Grid)
+    alike = equal_rows(values, xp) if line and not why else []
     if isinstance(given.layout, Grid):
         why = "patches lie on a grid: neighbours in the table need not be neighbours there"
         no_special = no_special_patches(given.layout, equal=not defined.any())
@@ -311,7 +310,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         start=given.start,
         undefined=why,
         no_special=no_special,
-        equal=tuple((first, stop - 1) for first, stop in alike.stretches if series.norms[first]),
+        equal=tuple((first, stop - 1) for first, stop in alike or () if series.norms[first]),
     )
 
 
@@ -319,10 +318,10 @@ def _host(array: Array) -> Floats:
     return np.array(to_numpy(array), dtype=np.float64)
 
 
-def _find_on_a_line(series: Series, alike: EqualRows, start: int) -> Found:
-    if alike.all == "blocks":
+def _find_on_a_line(series: Series, alike: list[tuple[int, int]] | None, start: int) -> Found:
+    if alike is None:
         return zero_rows(series)
-    return find_beside(series, alike.stretches, start, _find) if alike.stretches else _find(series)
+    return find_beside(series, alike, start, _find) if alike else _find(series)
 
 
 def _find(series: Series) -> Found:
@@ -478,7 +477,7 @@ def _blocks(series: Series, found: Found) -> None:
             if run.size:
                 best = run[np.argmax(excess[run])]
                 found.seam(
-                    by_mean(series.rows, int(between[best])),
+                    int(between[best]),
                     f"means of {m} rows are {here[best]:.3g} apart, usually {usual:.3g}",
                 )
 

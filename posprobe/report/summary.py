@@ -112,8 +112,9 @@ def summary(
     if not stretch.whole:
         main = f"positions {start + stretch.first} to {start + stretch.stop - 1}: {main}"
     tail = f"; the table has {' and '.join(breaks)}" if breaks else ""
-    if equal and (stretch.whole or EQUAL not in main):
-        names = listed([f"{first} to {last}" for first, last in equal], 4)
+    own = (start + stretch.first, start + stretch.stop - 1)
+    names = listed([f"{first} to {last}" for first, last in equal if (first, last) != own], 4)
+    if names:
         tail += f"; rows are equal within positions {names}"
     tail += f"; {copied}" if copied else ""
     told: dict[str, list[str]] = {}

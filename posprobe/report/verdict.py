@@ -159,10 +159,8 @@ def _parts(inputs: TableInputs, dtype: str) -> list[PartBlock]:
     stretch = inputs.stretch
     if stretch.whole:
         return []
-    found, own = inputs.seams, (stretch.first, stretch.stop)
-    others = [run for run in runs(found) if run != own]
-    if not all_equal(found, own):  # else the summary tells of equal rows beside it
-        others = [run for run in others if not all_equal(found, run)]
+    found = inputs.seams
+    others = [run for run in runs(found) if run[0] != stretch.first and not all_equal(found, run)]
     longest = sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]
     parts: list[PartBlock] = []
     for first, stop in sorted(run for run in longest if run[1] - run[0] >= PART):
