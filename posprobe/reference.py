@@ -98,8 +98,9 @@ def named_in_errors(source: str) -> Iterator[None]:
     try:
         yield
     except (InvalidCheckpoint, InvalidTable, MissingExtra, NoPositionTable) as error:
-        said, path = str(error.args[0]), Path(source)
-        if not said.startswith((source, str(path), str(path.absolute()))):
+        said, path = str(error.args[0]), Path(source).expanduser()
+        names = {source, str(path), str(path.absolute())}
+        if not said.startswith(tuple(f"{name}{mark}" for name in names for mark in ":/@# ")):
             error.args = (f"{source}: {said.removeprefix(f'{path.name}: ')}",)
         raise
 

@@ -89,6 +89,17 @@ def test_of_several_checkpoints_the_message_names_the_one_that_fails(
     assert done.err.count("b/model") == 1
 
 
+@pytest.mark.parametrize("name", ["m", "./m", "model.safe"])
+def test_a_name_with_which_a_file_begins_is_named_as_well(
+    name: str, cli: Cli, tmp_path: Path
+) -> None:
+    PREPARE["truncated"](tmp_path)
+    (tmp_path / "model").rename(tmp_path / name)
+    done = cli("analyze", name, "--quiet")
+    assert_one_clear_error(done, 4)
+    assert done.err.startswith(f"posprobe: {name}: model.safetensors: tensor")
+
+
 @pytest.mark.parametrize(
     ("refs", "said"),
     [

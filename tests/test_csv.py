@@ -35,7 +35,7 @@ def test_a_grid_can_be_named_for_text(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("1,2,3\n4,5\n", "number of columns changed from 3 to 2 at row 2"),
-        ("1,2\nthree,4\n", "could not convert string 'three' to float64 at row 2, column 1"),
+        ("1,2\nthree,4\n", r"could not convert string 'three' to float64 at row 2, column 1\)"),
         ("a,b\n1,2\n", "no heading"),
         ("", r"no table of numbers \(input contained no data\)"),
         ("1;2\n3;4\n", "separated by commas"),

@@ -76,7 +76,7 @@ def _refuse_labels(numbers: NDArray[np.float64], name: str) -> None:
 
 def _reason(error: Exception) -> str:
     """Return what NumPy says, which counts rows from 0 where it names a column."""
-    said = re.split(r';|: "', str(error).removeprefix("loadtxt: "))[0]
+    said = re.split(r';|: "', str(error).removeprefix("loadtxt: "))[0].rstrip(".")
     return re.sub(
         r"at row (\d+), column", lambda found: f"at row {int(found[1]) + 1}, column", said
     )
