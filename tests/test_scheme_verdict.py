@@ -86,6 +86,18 @@ def test_a_rule_that_changes_nothing_at_the_stated_length_does_not_stretch() -> 
     assert block["rescaled"]
 
 
+def test_a_rule_in_layers_with_a_window_is_told_with_the_length_that_was_asked_for() -> None:
+    """NTK-aware scaling changes nothing up to 4,096 positions, and a window of them is seen."""
+    record = rotary(
+        window=512, scaling={"rope_type": "dynamic", "factor": 4.0}, training_length=4096
+    )
+    for length, said in ((None, "no wavelength up to 4,096"), (8192, "them for 8,192 positions")):
+        document = analyze_schemes(record, length=length).to_dict()
+        told = {each["question"]: each for each in document["verdict"]["answers"]}
+        assert f"the rule dynamic changes {said}" in told["rotary_stretched"]["sentence"]
+        assert "within the window of 512" in told["rotary_turns"]["sentence"]
+
+
 def test_rules_that_change_and_do_not_are_told_apart() -> None:
     still = rotary("still", scaling={"rope_type": "linear", "factor": 1.0})
     slowed = rotary("slowed", scaling={"rope_type": "linear", "factor": 8.0})

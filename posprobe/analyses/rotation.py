@@ -52,6 +52,12 @@ class RotationBlock(TypedDict):
     rescaled: NotRequired[
         Annotated[bool, "Whether a rule changes a wavelength at the promised length."]
     ]
+    length: NotRequired[
+        Annotated[
+            Natural | None,
+            "Positions of the text that the wavelengths are for; of a window more than the target.",
+        ]
+    ]
     attention_factor: float
     undefined: Reasons
 
@@ -86,6 +92,8 @@ class Rotation(Result):
         Factor on cosines and sines.
     axes
         That share the head.
+    length
+        Positions of the text that the wavelengths are for, of which a query may see a window.
     """
 
     figures: ClassVar[str] = "rotary"
@@ -103,10 +111,11 @@ class Rotation(Result):
     searched: int
     attention_factor: float
     axes: int = 1
+    length: int | None = None
 
     @property
     def rescaled(self) -> bool:
-        """Whether a rule changes a wavelength, as used at the target length."""
+        """Whether a rule changes a wavelength, as used in a text of this length."""
         return not np.allclose(self.wavelength, self.unscaled, rtol=SAME)
 
     def summary(self) -> RotationBlock:
@@ -132,6 +141,7 @@ class Rotation(Result):
             "first_negative": self.first_negative,
             "searched": self.searched,
             "rescaled": self.rescaled,
+            "length": self.length,
             "attention_factor": self.attention_factor,
             "undefined": undefined,
         }
@@ -145,13 +155,14 @@ def rotation(
     target: int | None = None,
     attention_factor: float = 1.0,
     axes: int = 1,
+    length: int | None = None,
 ) -> Rotation:
     """Measure a rotary ladder.
 
     Parameters
     ----------
     frequencies
-        ``[pairs]``, radians per position, as used at the target length.
+        ``[pairs]``, radians per position, as used in a text of the length.
     unscaled
         ``[pairs]`` before scaling; where None, the same.
     training, target
@@ -160,6 +171,8 @@ def rotation(
         For the record.
     axes
         That share the head, each with these pairs.
+    length
+        Positions of the text; where None, the target.
 
     Raises
     ------
@@ -202,6 +215,7 @@ def rotation(
         searched=SEARCH,
         attention_factor=attention_factor,
         axes=axes,
+        length=length or target,
     )
 
 

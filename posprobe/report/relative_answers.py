@@ -87,15 +87,11 @@ def _unit(kind: str, count: int) -> str:
     return f"{noun}{'' if count == 1 else 's'}{'' if kind == 'bias' else ' of vectors'}"
 
 
-def _unit_of(scheme: Block) -> str:
-    return str(scheme.get("unit", POSITIONS))
-
-
 def _measured(distances: Sequence[tuple[Block, float]]) -> str:
     """Write distances with what they count, each unit by itself."""
     units: dict[str, list[float]] = {}
     for scheme, distance in distances:
-        units.setdefault(_unit_of(scheme), []).append(distance)
+        units.setdefault(scheme["unit"], []).append(distance)
     return listed([f"{between(each)} {unit}" for unit, each in units.items()])
 
 
@@ -141,7 +137,7 @@ def near_keys(kind: str) -> Callable[[Numbered], Iterator[Answer]]:
 def sides(found: Numbered) -> Iterator[Answer]:
     """Ask whether heads prefer one side of the query."""
     line = [
-        (n, s) for n, s in found if s["layout"]["type"] == "sequence" and _unit_of(s) == POSITIONS
+        (n, s) for n, s in found if s["layout"]["type"] == "sequence" and s["unit"] == POSITIONS
     ]
     if not line:
         return  # a displacement has more than two sides, and a place on a page is not earlier

@@ -227,6 +227,7 @@ def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]
                 target=record.seen(text),
                 attention_factor=record.attention_factor(text),
                 axes=record.axes,
+                length=text,
             )
             curves = record.curves(_size(record, length))
             return {"rotation": measured, "heads": heads(curves, quantity="cosine")}

@@ -35,7 +35,7 @@ def rotary(found: Numbered, answers: Mapping[str, Answer]) -> str:
 def _length(scheme: Block) -> str:
     """Name the length that a query sees: the context, or the window of these layers."""
     target = scheme["rotation"]["target"]
-    return f"{'window' if scheme.get('window') == target else 'context'} of {target:,}"
+    return f"{'window' if scheme['window'] == target else 'context'} of {target:,}"
 
 
 def _mean(scheme: Block) -> str:
@@ -58,10 +58,7 @@ def _sign(scheme: Block) -> str:
         return f"first falls below 0 at distance {first:,}{where}"
     if scheme["axes"] > 1:
         return "never falls below 0, as the pairs of the other axes stand still"
-    # Bundles of 0.1.0 do not say how far was looked.
-    searched = block.get("searched")
-    far = "" if searched is None else f" within {searched:,} positions"
-    return f"does not fall below 0{far}"
+    return f"does not fall below 0 within {block['searched']:,} positions"
 
 
 def _stated(found: Numbered) -> list[Block]:
@@ -107,7 +104,7 @@ def positive(found: Numbered) -> Iterator[Answer]:
         block = scheme["rotation"]
         first, target = block["first_negative"], block["target"]
         inside |= first is not None and first < target
-        short = scheme["axes"] == 1 and block.get("searched", target) < target
+        short = scheme["axes"] == 1 and block["searched"] < target
         unknown |= first is None and short
         parts.append(f"{whose(found, scheme)}{_mean(scheme)} {_sign(scheme)}")
     values = [s["rotation"]["first_negative"] for s in stated]
@@ -125,11 +122,11 @@ def positive(found: Numbered) -> Iterator[Answer]:
 def stretched(found: Numbered) -> Iterator[Answer]:
     """Answer whether a rule for longer contexts changes the wavelengths."""
     named = [scheme for _, scheme in found if scheme["rule"] != "default"]
-    # Bundles of 0.1.0 do not say whether a rule that is named changes anything.
-    changed = [scheme for scheme in named if scheme["rotation"].get("rescaled", True)]
-    keys = keys_of(found, "rule", "rotation.rescaled")
+    changed = [scheme for scheme in named if scheme["rotation"]["rescaled"]]
+    keys = keys_of(found, "rule", "rotation.rescaled", "rotation.length")
     if not named:
-        text = "No: the wavelengths are those of training, by no rule for longer contexts."
+        text = "No: no rule for longer contexts is stated, so that the wavelengths are those of "
+        text += "training."
         yield Answer("rotary_stretched", "no", text, keys=keys)
         return
     parts = [
@@ -144,15 +141,8 @@ def stretched(found: Numbered) -> Iterator[Answer]:
     )  # fmt: skip
 
 
-def _text(scheme: Block) -> int | None:
-    """Return the length of text that the wavelengths are for, of which a window sees a part."""
-    target: int | None = scheme["rotation"]["target"]
-    promised: int | None = scheme["max_positions"]
-    return promised if scheme.get("window") == target else target
-
-
 def _changed(scheme: Block) -> str:
-    length, training = _text(scheme), scheme["training_length"]
+    length, training = scheme["rotation"]["length"], scheme["training_length"]
     if length is None:
         return "them"
     more = training is not None and length > training
@@ -162,7 +152,7 @@ def _changed(scheme: Block) -> str:
 
 
 def _unchanged(scheme: Block) -> str:
-    length = _text(scheme)
+    length = scheme["rotation"]["length"]
     return "no wavelength" + ("" if length is None else f" up to {length:,} positions")
 
 
@@ -206,8 +196,7 @@ def linear_reach(found: Numbered) -> Iterator[Answer]:
     keys = keys_of(found, "slopes", "max_positions")
     lengths = [s["max_positions"] for _, s in found if s["max_positions"] is not None]
     if not lengths:
-        text = "Cannot be told: the configuration states no length."
-        yield Answer("alibi_reach", "cannot tell", text, keys=keys)
+        yield Answer("alibi_reach", "cannot tell", NO_LENGTH, keys=keys)
         return
     slowest = min(_slopes(found))
     length, half = max(lengths), _halving(slowest)
