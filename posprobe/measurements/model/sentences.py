@@ -94,6 +94,8 @@ def preferred(block: Block, where: Block) -> str:
         all_ = "" if without else "all "
         heads = "1 head prefers" if most == 1 else f"{all_}{most} heads prefer"
         return f"{heads} {name}{tail}"
+    if most == 1:
+        return f"{len(names)} heads prefer as many different offsets{tail}"
     even = even_choice(where)
     # Of many offsets some is preferred most often, whatever heads do.
     often = [
