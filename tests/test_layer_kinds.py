@@ -207,6 +207,18 @@ def test_layers_whose_theta_is_zero_and_dense_ones_of_a_mixture_are_told_apart(
     assert mixture[0].notes == ("1 of 4 layers does not rotate",)
 
 
+@pytest.mark.parametrize("other", ["conv", "linear_attention", "mamba"])
+def test_layers_without_attention_are_no_encoding_of_their_own(tmp_path: Path, other: str) -> None:
+    common: dict[str, Any] = {"head_dim": 8, "rope_theta": 1e4, "sliding_window": WINDOW}
+    types = [other, "sliding_attention", other, "sliding_attention"]
+    (record,) = stated(tmp_path / "a", layer_types=types, **common)
+    assert record.window == WINDOW
+    assert record.notes == (f"every layer of attention sees {WINDOW} positions",)
+    mixed = stated(tmp_path / "b", layer_types=[*types, "full_attention"], **common)
+    windows = {each.name: each.window for each in mixed}
+    assert windows == {"sliding_attention": WINDOW, "full_attention": None}
+
+
 def test_turns_are_counted_within_the_window(tmp_path: Path) -> None:
     model = built("mistral")
     model.save_pretrained(tmp_path)

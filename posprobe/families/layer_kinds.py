@@ -30,6 +30,8 @@ _SLIDING = ("sliding_attention", "hybrid_sliding", "local")
 _RADIUS = {"embedding_gemma2_text", "neomme", "openai_privacy_filter"}
 #: Every how manieth layer does not rotate, where the configuration leaves it to the code.
 _STILL: Mapping[str, int] = {"llama4": 4, "llama4_text": 4, "smollm3": 4}
+#: What ``layer_types`` calls layers in which no query meets a key, so that nothing turns.
+_WITHOUT_ATTENTION = {"conv", "linear_attention", "mamba", "mlp", "moe", "recurrent"}
 #: No head is wider, and no window longer; a configuration that says so is damaged.
 _WIDEST, _LONGEST = 2**16, 2**31
 
@@ -63,7 +65,7 @@ class LayerKind:
 
 
 def layer_kinds(part: Part) -> tuple[LayerKind, ...]:
-    """List the kinds of layers of a part, in the order in which they first come.
+    """List the kinds of layers of attention, in the order in which they first come.
 
     Raises
     ------
@@ -77,6 +79,8 @@ def layer_kinds(part: Part) -> tuple[LayerKind, ...]:
     of_layers = _of_layers(part.config)
     dense = _dense(part.config)
     for number, name in enumerate(types):
+        if name in _WITHOUT_ATTENTION:
+            continue
         own = of_layers.get(number, part.config)
         rotates = flags[number] if len(flags) == len(types) else True
         if part.model_type in _WINDOWED_ROTATE and windowed:
