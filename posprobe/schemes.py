@@ -27,6 +27,8 @@ from posprobe.sources import Source
 #: distance zero, where a distance has a vector that meets the query.
 Quantity: TypeAlias = Literal["bias", "cosine"]
 
+#: What distances count unless stated otherwise.
+POSITIONS = "positions"
 #: Keys of a rotary rule that state the ladder itself and stretch nothing.
 _UNSCALED = ("rope_theta", "partial_rotary_factor")
 #: Largest kernel that is formed, in rows: 4096 rows take 128 MiB per head.
@@ -88,7 +90,7 @@ class RelativeBias(Drawable):
     quantity: Quantity = "bias"
     causal: bool = False
     computed: bool = False
-    unit: str = "positions"
+    unit: str = POSITIONS
     special: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 

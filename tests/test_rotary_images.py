@@ -133,6 +133,13 @@ def test_sentence_number_and_figure_have_one_mean_rotation(axes: int) -> None:
         assert ("along one axis, never falls below 0" in text) == (axes > 1)
 
 
+def test_what_holds_at_every_length_needs_none() -> None:
+    verdict = analyze_schemes(Rotary(24, "made", source(), base=50.0, axes=2)).to_dict()["verdict"]
+    answers = {each["question"]: each["answer"] for each in verdict["answers"]}
+    assert answers["rotary_positive"] == "yes"
+    assert answers["rotary_turns"] == "cannot tell"
+
+
 def test_half_of_the_pairs_at_rest_keep_the_mean_from_falling_below_zero() -> None:
     omega = [np.pi]  # its mean is as low as it can be at every other position
     assert first_negative(omega, 10) == 1

@@ -424,6 +424,13 @@ def test_the_numbers_are_those_of_the_mean_head() -> None:
     assert found["made"]["asymmetry"] == pytest.approx(0, abs=1e-12)
 
 
+def test_distances_of_two_kinds_are_not_compared() -> None:
+    page = replace(buckets(2, 80), name="page", unit="hundredths of the page's width")
+    with pytest.raises(UsageError, match="page count hundredths of the page's width"):
+        compare_kernels(page, linear(4))
+    assert compare_kernels(page, replace(page, name="other")).correlation[0, 1] == pytest.approx(1)
+
+
 def test_the_most_alike_encodings_are_told_of_first() -> None:
     """Two that are the same up to their unit come last, after four that are not alike."""
     offsets = np.abs(np.arange(-59, 60))

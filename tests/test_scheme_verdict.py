@@ -223,6 +223,16 @@ def test_equal_values_on_both_sides_prefer_neither() -> None:
     assert answers["bias_sides"]["answer"] == "no"
 
 
+def test_a_little_noise_on_both_sides_is_no_side() -> None:
+    """Of values that are nearly the same the greatest is on either side."""
+    distance = np.abs(np.arange(-39, 40))
+    values = np.exp(-((distance - 4.0) ** 2) / 20)[None].repeat(8, axis=0)
+    values += 0.01 * np.random.default_rng(0).standard_normal(values.shape)
+    _, answers = told(RelativeBias(values, Sequence(40), "nearly even", source("a")))
+    assert answers["bias_smooth"]["answer"] == "yes"
+    assert answers["bias_sides"]["answer"] == "no"
+
+
 def test_a_straight_line_favours_near_positions_and_has_no_half_width() -> None:
     """Half of the fall of a straight line says how many positions were looked at."""
     offsets = np.abs(np.arange(-199, 200))

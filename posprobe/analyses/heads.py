@@ -14,6 +14,8 @@ from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Layout, LayoutBlock, Sequence, describe_layout
 from posprobe.schema import TWO, Reasons, Share, Size
 
+#: Share of a curve's variance in its odd part from which before and after differ.
+SIDED = 0.01
 #: Share of a curve's variance from which a straight line tells all of it.
 STRAIGHT = 0.97
 

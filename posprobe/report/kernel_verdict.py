@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from posprobe.analyses.answer import Verdict
+from posprobe.analyses.heads import SIDED
 from posprobe.formatting import Block, hundredths, listed, show
 from posprobe.report.questions import KERNEL_QUESTIONS
 from posprobe.report.verdict import capital, shared
@@ -18,8 +19,6 @@ STEADY = 0.95
 #: Share of a kernel's variance by offset from which the offset alone decides, and below which it
 #: does not.
 DECIDES, LEAVES = 0.99, 0.9
-#: Share of a curve's variance that tells before from after from which sides differ.
-SIDED = 0.01
 #: Ratio of two half widths from which they differ.
 WIDER = 1.25
 #: Most pairs that are told of, the most alike first.

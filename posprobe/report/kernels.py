@@ -26,7 +26,7 @@ from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.schemes import check_record
 from posprobe.report.stored import KERNELS
-from posprobe.schemes import MAX_KERNEL, LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.schemes import MAX_KERNEL, POSITIONS, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
 
@@ -302,6 +302,10 @@ def standardised(values: NDArray[np.float64], without: int | slice) -> NDArray[n
 
 
 def _common(records: Sequence[Record], length: int | None) -> Layout:
+    units = {getattr(record, "unit", POSITIONS): record.name for record in records}
+    if len(units) > 1:
+        named = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
+        raise UsageError(f"distances are not of one kind: {named}. Compare those that count alike.")
     layouts = [getattr(record, "layout", None) for record in records]
     grids = [layout for layout in layouts if isinstance(layout, Grid)]
     if grids:

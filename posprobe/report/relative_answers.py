@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from posprobe.analyses.answer import Answer, Verdict, at_least, verdict_of
+from posprobe.analyses.heads import SIDED
 from posprobe.formatting import Block, between, listed
 from posprobe.report.numbered import Numbered, keys_of
+from posprobe.schemes import POSITIONS
 
 #: Share of heads without structure that lie above 95 % of permutations.
 CHANCE = 0.05
-POSITIONS = "positions"
 EQUAL = "Cannot be told: every distance has the same value."
 
 
@@ -146,13 +147,13 @@ def sides(found: Numbered) -> Iterator[Answer]:
         text = "Cannot be told: later keys are hidden."
         yield Answer("bias_sides", "cannot tell", text, keys=keys_of(found, "heads.peak"))
         return
-    keys = keys_of(both, "heads.peak", "smoothness.structured")
+    keys = keys_of(both, "heads.peak", "heads.asymmetry", "smoothness.structured")
     ordered = _ordered(both)
     if not ordered:
         yield Answer("bias_sides", "cannot tell", _no_preference(both), keys=keys)
         return
-    # Where both sides are the same, the greatest value is on either.
-    peaks = [s["heads"]["peak"][h] if s["heads"]["asymmetry"][h] else 0 for s, h in ordered]
+    # Where both sides are alike, the greatest value is on either.
+    peaks = [s["heads"]["peak"][h] if s["heads"]["asymmetry"][h] > SIDED else 0 for s, h in ordered]
     before, after = sum(peak < 0 for peak in peaks), sum(peak > 0 for peak in peaks)
     own = len(peaks) - before - after
     some = bool(before or after)

@@ -95,7 +95,8 @@ def turns(found: Numbered) -> Iterator[Answer]:
 def positive(found: Numbered) -> Iterator[Answer]:
     """Answer whether the mean rotation stays above 0 within the stated length."""
     keys = keys_of(found, "rotation.first_negative", "rotation.target")
-    stated = _stated(found)
+    # Along one of several axes it is known of every length.
+    stated = [s for _, s in found if s["axes"] > 1 or s["rotation"]["target"] is not None]
     if not stated:
         yield Answer("rotary_positive", "cannot tell", NO_LENGTH, keys=keys)
         return
