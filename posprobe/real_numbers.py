@@ -46,10 +46,11 @@ def real_numbers(values: Any, name: str) -> Any:
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
+        tensors = any(hasattr(part, "detach") for part in parts)
+        pass_ = "torch.stack(x)" if tensors else "an array, or rows of as many numbers each"
         raise InvalidTable(
             f"{name}: {type(values).__name__} is no array of numbers "
-            f"({str(error).partition('.')[0][:120]}). Pass an array, or rows of as many numbers "
-            "each."
+            f"({str(error).partition('.')[0][:120]}). Pass {pass_}."
         ) from error
     if array.ndim == 0 and array.dtype.kind != "f":
         raise InvalidTable(

@@ -168,11 +168,13 @@ COMPLEX = VALUES + 1j * VALUES[::-1]
         (torch.from_numpy(VALUES).to(torch.float8_e4m3fn), "float8_e4m3fn.*scale"),
         (VALUES.astype(ml_dtypes.float8_e5m2), "float8_e5m2.*scale"),
         (torch.empty(4, 2, device="meta"), "no values"),
+        ([torch.nn.Parameter(torch.ones(2))] * 4, r"Pass torch\.stack\(x\)\."),
     ],
     ids=[
         "complex", "lists of complex", "conjugate", "masked", "masked rows", "bool",
         "lists of bool", "tensor of bool", "text", "lists of text", "objects", "ragged", "dates",
         "structured", "sparse", "float8", "float8 of NumPy", "meta",
+        "parameters",
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("use", [pp.table, pp.pca], ids=["table", "pca"])
