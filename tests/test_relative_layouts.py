@@ -56,7 +56,7 @@ def test_wavlm(tmp_path: Path) -> None:
     np.testing.assert_array_equal(record.kernel(100), expected)
 
 
-def test_layoutlmv3(tmp_path: Path) -> None:
+def layoutlmv3_encoder() -> Any:
     from transformers.models.layoutlmv3 import modeling_layoutlmv3
 
     config = transformers.LayoutLMv3Config(
@@ -64,7 +64,11 @@ def test_layoutlmv3(tmp_path: Path) -> None:
         visual_embed=False, vocab_size=9,
     )  # fmt: skip
     make: Any = modeling_layoutlmv3.LayoutLMv3Encoder
-    encoder = make(config)
+    return make(config)
+
+
+def test_layoutlmv3(tmp_path: Path) -> None:
+    encoder = layoutlmv3_encoder()
     weight = random(4, 32)
     encoder.rel_pos_bias.weight.data = torch.tensor(weight)
     record = read(tmp_path, {"encoder.rel_pos_bias.weight": weight}, num_attention_heads=4)
@@ -74,14 +78,7 @@ def test_layoutlmv3(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("axis", ["x", "y"])
 def test_layoutlmv3_counts_thousandths_of_the_page(tmp_path: Path, axis: str) -> None:
-    from transformers.models.layoutlmv3 import modeling_layoutlmv3
-
-    config = transformers.LayoutLMv3Config(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=4, intermediate_size=8,
-        visual_embed=False, vocab_size=9,
-    )  # fmt: skip
-    make: Any = modeling_layoutlmv3.LayoutLMv3Encoder
-    encoder = make(config)
+    encoder = layoutlmv3_encoder()
     weight = random(4, 64)
     for name in "xy":
         bias = getattr(encoder, f"rel_pos_{name}_bias")

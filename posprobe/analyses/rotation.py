@@ -50,7 +50,7 @@ class RotationBlock(TypedDict):
     ]
     searched: NotRequired[Annotated[Natural, "Largest distance at which that was looked for."]]
     rescaled: NotRequired[
-        Annotated[bool, "Whether a rule changes a wavelength at the promised length."]
+        Annotated[bool, "Whether a rule changes a wavelength in a text of `length`."]
     ]
     length: NotRequired[
         Annotated[
