@@ -26,7 +26,7 @@ BASE = {
 ALLOWED: Mapping[str, set[str]] = {
     "foreign": set(),
     "errors": {"foreign"},
-    "formatting": set(),
+    "text": set(),
     "page": set(),
     "schema": set(),
     "drawable": set(),
@@ -52,7 +52,7 @@ ALLOWED: Mapping[str, set[str]] = {
         *BASE, "attention", "checkpoints", "encodings", "samples", "schemes", "settings",
     },
     # Answers are sentences, and their numbers are formatted as everywhere.
-    "analyses": {*BASE, "encodings", "formatting"},
+    "analyses": {*BASE, "encodings", "text"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
     "documents": {"analyses", "layouts", "schema", "sources"},
     "nulls": {*BASE, "analyses", "documents", "encodings"},
@@ -63,25 +63,25 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "measurements": {
-        *BASE, "analyses", "encodings", "figures", "formatting", "nulls", "page",
+        *BASE, "analyses", "encodings", "figures", "text", "nulls", "page",
     },
     "measurements.model": {
-        *BASE, "analyses", "families", "figures", "formatting", "forward", "measurements",
+        *BASE, "analyses", "families", "figures", "text", "forward", "measurements",
         "nulls", "page",
     },
     "report": {
-        *BASE, "analyses", "documents", "encodings", "figures", "formatting", "measurements",
+        *BASE, "analyses", "documents", "encodings", "figures", "text", "measurements",
         "measurements.model", "nulls", "page", "schemes",
     },
     "measure": {*BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report"},
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
     "resizing": {
         *BASE, "analyses", "checkpoints", "documents", "encodings", "families", "figures",
-        "formatting", "forward", "measurements.model", "report", "samples", "schemes",
+        "text", "forward", "measurements.model", "report", "samples", "schemes",
     },
     "sweeps": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "documents", "families",
-        "formatting", "measurements", "nulls", "page", "report", "schemes",
+        "text", "measurements", "nulls", "page", "report", "schemes",
     },
     "cli": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",

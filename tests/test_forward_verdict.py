@@ -18,7 +18,7 @@ from posprobe.analyses.mean_decomposition import mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.substitution import Cost
-from posprobe.formatting import lookup
+from posprobe.text import lookup
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.sentences import with_error

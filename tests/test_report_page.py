@@ -30,7 +30,7 @@ from posprobe import analyses
 from posprobe.errors import OutputError, UnknownReference
 from posprobe.families import load_tokens
 from posprobe.foreign import plain
-from posprobe.formatting import show
+from posprobe.text import show
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
 from posprobe.report import read_bundle, to_json

@@ -26,7 +26,7 @@ from posprobe.analyses.heads import heads
 from posprobe.cli.show import found, summary
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.foreign import plain
-from posprobe.formatting import show
+from posprobe.text import show
 from posprobe.layouts import Grid, Sequence
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks

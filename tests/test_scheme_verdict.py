@@ -13,7 +13,7 @@ import pytest
 from made_schemes import buckets, linear, rotary, source, window
 
 from posprobe.encodings import alibi_slopes
-from posprobe.formatting import lookup
+from posprobe.text import lookup
 from posprobe.layouts import Grid, Sequence
 from posprobe.report.page import page_of
 from posprobe.report.questions import SCHEME_QUESTIONS

@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
-from posprobe.formatting import lookup
+from posprobe.text import lookup
 from posprobe.measurements import TABLE, compared_numbers
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import columns

@@ -29,7 +29,7 @@ from posprobe.analyses.stationary_answer import (
     variation,
 )
 from posprobe.analyses.views import DRAWS, LEVEL, View, chance_cosine, units, view
-from posprobe.formatting import hundredths, show
+from posprobe.text import hundredths, show
 
 #: False discovery rate over the questions of one table.
 DISCOVERY_RATE = 0.05

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.stationary import offset_sums
-from posprobe.formatting import hundredths
+from posprobe.text import hundredths
 
 #: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so.
 AGAIN, BETWEEN = 0.5, 0.5

@@ -29,8 +29,8 @@ from posprobe.analyses.stationary import (
     toeplitz,
 )
 from posprobe.analyses.views import LEVEL, MAX_ROWS, View, chance_cosine, units, view
-from posprobe.formatting import hundredths, listed
 from posprobe.layouts import Grid
+from posprobe.text import hundredths, listed
 
 #: Draws of each null of row and column codes.
 CODE_DRAWS = 99

@@ -26,7 +26,7 @@ from posprobe.analyses.stationary import (
     toeplitz,
 )
 from posprobe.analyses.views import LEVEL, MAX_ROWS, View, units
-from posprobe.formatting import hundredths, two_figures
+from posprobe.text import hundredths, two_figures
 
 #: Draws of each null, and of the one that needs every column.
 DRAWS, WIDE_DRAWS = 99, 49

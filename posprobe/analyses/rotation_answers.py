@@ -18,9 +18,9 @@ from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.encodings.recognise import fixed_formula, nearly_formula
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.errors import InvalidTable
-from posprobe.formatting import hundredths, listed, percent, rounded, show
 from posprobe.layouts import Grid, Layout
 from posprobe.layouts import Sequence as Line
+from posprobe.text import hundredths, listed, percent, rounded, show
 
 #: CKA with the sinusoid from which a table is one.
 SAME = 0.99

@@ -1,18 +1,24 @@
-"""What all questions about a sequence share: each is computed on first use and kept."""
+"""What all questions about a table share: each is computed on first use and kept."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.base_fit import BaseFit, fit_base
+from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats, cloud
 from posprobe.analyses.lines import Lines, find_lines
 from posprobe.analyses.rotation_skill import with_skill
+from posprobe.analyses.seams import Seams
 from posprobe.analyses.stationary import Kernel, fit_kernel, leading
+from posprobe.analyses.winding import Winding, winding
+from posprobe.layouts import Grid, Layout, Sequence
 
 #: A yes needs a p-value of at most this.
 LEVEL = 0.02
@@ -38,11 +44,35 @@ class View:
         Of all draws.
     shortened
         Number of rows of which these are the first; 0 if they are all.
+    values
+        ``[n, d]``: the rows as stored.
+    dtype
+        Format in which they were stored.
+    layout
+        Of the rows.
+    start
+        Position of the first row of the whole table.
+    breaks
+        Seams and special rows of the whole table; None of a part.
+    replaced
+        Special patches in whose place the mean of their neighbours stands, counted from 0.
+    all_rows
+        ``[N, d]``: every row of the table, of which ``values`` may be a stretch.
+    measured
+        Results that are known already, by name.
     """
 
     points: Floats
     seed: int
     shortened: int = 0
+    values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    dtype: str = "F32"
+    layout: Layout = field(default_factory=lambda: Sequence(0))
+    start: int = 0
+    breaks: Seams | None = None
+    replaced: tuple[int, ...] = ()
+    all_rows: Floats | None = None
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.points)
@@ -87,6 +117,22 @@ class View:
         rotations = with_skill(self.points, self.coordinates, lines.rotations)
         return replace(lines, rotations=rotations, p=lines.p if rotations else 1.0)
 
+    @cached_property
+    def winding(self) -> Winding:
+        """Pairs of principal components that go round each other."""
+        return self.measured.get("winding") or winding(self.values)
+
+    @cached_property
+    def bridging(self) -> Bridging:
+        """How well gaps are predicted by smooth curves and by rotations."""
+        return self.measured.get("bridging") or bridging(self.values)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of a grid."""
+        assert isinstance(self.layout, Grid)  # noqa: S101 - grids alone have these questions
+        return self.layout.height, self.layout.width
+
     def rng(self, question: int) -> np.random.Generator:
         """Return the source of randomness of one question."""
         return np.random.default_rng([self.seed, question])
@@ -126,7 +172,7 @@ def signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.fl
     return walks
 
 
-def view(values: Floats, *, seed: int = 0) -> View:
+def view(values: Floats, *, seed: int = 0, layout: Layout | None = None, **known: Any) -> View:
     """Prepare a table for questions.
 
     Parameters
@@ -135,6 +181,10 @@ def view(values: Floats, *, seed: int = 0) -> View:
         ``[n, d]``, finite; rows that are special already left out.
     seed
         Of all draws.
+    layout
+        Of the rows; a sequence where None.
+    known
+        Further fields of `View`.
     """
     rows = len(values)
     points = np.asarray(values[:MAX_ROWS], dtype=np.float64)
@@ -145,4 +195,5 @@ def view(values: Floats, *, seed: int = 0) -> View:
         points = np.zeros_like(points)
     else:
         points = points / size
-    return View(points, seed, rows if rows > MAX_ROWS else 0)
+    shortened = rows if rows > MAX_ROWS else 0
+    return View(points, seed, shortened, values, layout=layout or Sequence(rows), **known)

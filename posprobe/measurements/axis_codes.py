@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses.axis_codes import AxisCodes, AxisCodesBlock
-from posprobe.formatting import Block, show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, undefined
 from posprobe.measurements.grid import needs_grid
 from posprobe.page import Table, columns
+from posprobe.text import Block, show
 
 
 def _windings(document: Block) -> tuple[Table, ...]:

@@ -21,10 +21,10 @@ from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import MOST, without
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
-from posprobe.formatting import Block, lookup, reasons, show
 from posprobe.layouts import Grid, Sequence
 from posprobe.page import Picture, Reading, Section, Table, columns
 from posprobe.tables import PositionTable
+from posprobe.text import Block, lookup, reasons, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

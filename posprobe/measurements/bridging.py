@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses.bridging import Bridging, BridgingBlock
-from posprobe.formatting import Block, cell
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell
 
 #: What each rule is called, by its key.
 RULES = {

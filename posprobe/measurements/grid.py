@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from posprobe import analyses
 from posprobe.analyses import Patches
 from posprobe.analyses.grid import GridBlock
-from posprobe.formatting import show
 from posprobe.layouts import Grid
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.text import show
 
 
 def _mosaic_caption(results: Mapping[str, Patches]) -> str:

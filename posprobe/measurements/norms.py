@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from posprobe import analyses
 from posprobe.analyses import Norms
 from posprobe.analyses.norms import NormsBlock
-from posprobe.formatting import Block, show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
 from posprobe.page import Table, columns
+from posprobe.text import Block, show
 
 #: Rows that stand out which the page lists.
 LISTED = 12

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from posprobe import analyses
 from posprobe.analyses import PCA
 from posprobe.analyses.pca import PCABlock
-from posprobe.formatting import Block, show
 from posprobe.layouts import Grid
 from posprobe.measurements.base import (
     Drawing,
@@ -17,6 +16,7 @@ from posprobe.measurements.base import (
     sentence,
     undefined,
 )
+from posprobe.text import Block, show
 
 #: Components that a figure draws against position.
 DRAWN = 6

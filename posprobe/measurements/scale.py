@@ -5,8 +5,8 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import Scale
 from posprobe.analyses.scale import ScaleBlock
-from posprobe.formatting import Block, show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.text import Block, show
 
 
 def _sample(block: Block) -> tuple[str, ...]:

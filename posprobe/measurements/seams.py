@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from posprobe import analyses
 from posprobe.analyses import Seams
 from posprobe.analyses.seams import SeamsBlock
-from posprobe.formatting import Block, listed
 from posprobe.measurements.base import Drawing, Finding, Measurement, TableInputs, undefined
 from posprobe.page import Table, columns
+from posprobe.text import Block, listed
 
 #: Special rows that the page lists, and that a sentence names.
 LISTED, NAMED = 24, 8

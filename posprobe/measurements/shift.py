@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from posprobe import analyses
 from posprobe.analyses import Shift
 from posprobe.analyses.shift import ShiftBlock
-from posprobe.formatting import show
 from posprobe.measurements.base import (
     Drawing,
     Measurement,
@@ -16,6 +15,7 @@ from posprobe.measurements.base import (
     sentence,
     undefined,
 )
+from posprobe.text import show
 
 #: Periods that a caption lists.
 LISTED = 12

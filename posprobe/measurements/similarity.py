@@ -8,9 +8,9 @@ from posprobe import analyses
 from posprobe.analyses import Similarity
 from posprobe.analyses.similarity import SimilarityBlock
 from posprobe.analyses.unit_rows import WINDOW
-from posprobe.formatting import Block, show
 from posprobe.layouts import Grid
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.text import Block, show
 
 
 def _coarse(block: Block) -> tuple[str, ...]:

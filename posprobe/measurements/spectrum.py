@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from posprobe import analyses
 from posprobe.analyses import Spectrum
 from posprobe.analyses.spectrum import SpectrumBlock
-from posprobe.formatting import Block, show
 from posprobe.layouts import Grid
 from posprobe.measurements.base import (
     Drawing,
@@ -18,6 +17,7 @@ from posprobe.measurements.base import (
     undefined,
 )
 from posprobe.page import Table, columns
+from posprobe.text import Block, show
 
 
 def _lines(document: Block) -> tuple[Table, ...]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses.winding import Winding, WindingBlock
-from posprobe.formatting import Block, between, cell, show
 from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
 from posprobe.page import Table, columns
+from posprobe.text import Block, between, cell, show
 
 
 def _pairs(document: Block) -> tuple[Table, ...]:

@@ -18,8 +18,8 @@ from posprobe.analyses.rotation_answers import ROUND, noun_of, plural
 from posprobe.analyses.stationary_answer import EQUALLY
 from posprobe.analyses.turning import CHANGES
 from posprobe.analyses.winding import WindingPair, rhythms
-from posprobe.formatting import listed, percent, show
 from posprobe.report.summary import PAIR_SHARE
+from posprobe.text import listed, percent, show
 
 #: Held-out R² by which rotations must be ahead of any smooth curve.
 AHEAD = 0.2

@@ -19,7 +19,6 @@ from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Array, Device, check_device, positions
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.formatting import lookup
 from posprobe.frames import to_frame
 from posprobe.layouts import describe_layout
 from posprobe.measurements import (
@@ -40,6 +39,7 @@ from posprobe.report.verdict import findings, verdict
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
 from posprobe.tables import table as as_table
+from posprobe.text import lookup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.foreign import plain_json
-from posprobe.formatting import listed
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.files import expanded, put_in_place, recover, scratch, there
@@ -38,6 +37,7 @@ from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, s
 from posprobe.report.svg import svg_of
 from posprobe.second_process import share
 from posprobe.tables import PositionTable
+from posprobe.text import listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

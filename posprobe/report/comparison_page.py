@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posprobe.formatting import Block, cell, listed, lookup, show
 from posprobe.measurements import compared_numbers
 from posprobe.page import Column, Fact, Page, Picture, Reading, Section, Table, columns
 from posprobe.report.questions import QUESTIONS
 from posprobe.report.table_page import versions
+from posprobe.text import Block, cell, listed, lookup, show
 
 #: Pairs without a distance that a note names.
 APART = 2

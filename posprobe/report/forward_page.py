@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from posprobe.formatting import Block, lookup
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.sentences import random_contexts
 from posprobe.page import Fact, Page, Section, Table, columns
 from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.table_page import told_table, versions
+from posprobe.text import Block, lookup
 
 #: Figures that carry the answers, shown first.
 LEADING = ("layers", "substitution")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from posprobe.analyses.answer import Answer, Verdict
 from posprobe.analyses.mean_decomposition import NOISY
 from posprobe.analyses.substitution import is_gain
-from posprobe.formatting import Block, listed, show
 from posprobe.measurements.model.sentences import (
     ENOUGH,
     below,
@@ -28,6 +27,7 @@ from posprobe.measurements.model.sentences import (
 )
 from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.verdict import answer_block, capital
+from posprobe.text import Block, listed, show
 
 if TYPE_CHECKING:
     from posprobe.documents import ToldBlock

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from posprobe.formatting import Block, between, cell, show
 from posprobe.measurements import Number
 from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table, columns
 from posprobe.report.questions import KERNEL_QUESTIONS
 from posprobe.report.table_page import versions
+from posprobe.text import Block, between, cell, show
 
 #: Alternative texts of the figures.
 _FIGURES = {

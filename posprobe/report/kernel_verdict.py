@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from posprobe.analyses.answer import Verdict
 from posprobe.analyses.heads import SIDED
-from posprobe.formatting import Block, hundredths, listed, show
 from posprobe.report.questions import KERNEL_QUESTIONS
 from posprobe.report.verdict import capital, shared
+from posprobe.text import Block, hundredths, listed, show
 
 if TYPE_CHECKING:
     from posprobe.documents import SharedVerdictBlock

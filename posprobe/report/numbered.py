@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from posprobe.formatting import Block, show
+from posprobe.text import Block, show
 
 #: Encodings of one kind with their places in the document.
 Numbered: TypeAlias = Sequence[tuple[int, Block]]

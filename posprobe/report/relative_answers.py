@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from posprobe.analyses.answer import Answer, Verdict, at_least, verdict_of
 from posprobe.analyses.heads import SIDED
-from posprobe.formatting import Block, between, listed
 from posprobe.report.numbered import Numbered, keys_of
 from posprobe.schemes import POSITIONS
+from posprobe.text import Block, between, listed
 
 #: Share of heads without structure that lie above 95 % of permutations.
 CHANCE = 0.05

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from posprobe.formatting import Block, cell
 from posprobe.measurements import Number
 from posprobe.measurements.model.sentences import percent_with_error, with_error
 from posprobe.page import (
@@ -18,6 +17,7 @@ from posprobe.page import (
     columns,
 )
 from posprobe.report.table_page import versions
+from posprobe.text import Block, cell
 
 #: Numbers of each way.
 NUMBERS: tuple[Number, ...] = (

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from posprobe.figures.schemes import ALONE
-from posprobe.formatting import Block, between, cell, lookup, show
 from posprobe.measurements import Number
 from posprobe.page import (
     Column,
@@ -20,6 +19,7 @@ from posprobe.page import (
 )
 from posprobe.report.questions import SCHEME_QUESTIONS
 from posprobe.report.table_page import origin, tensor, told_table, versions
+from posprobe.text import Block, between, cell, lookup, show
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from posprobe.analyses.answer import Answer
-from posprobe.formatting import Block
 from posprobe.measurements import Finding
 from posprobe.report.numbered import Numbered
 from posprobe.report.questions import SCHEME_QUESTIONS
@@ -21,6 +20,7 @@ from posprobe.report.stated_answers import (
     turns,
 )
 from posprobe.report.verdict import affirmed, answer_block, capital
+from posprobe.text import Block
 
 if TYPE_CHECKING:
     from posprobe.documents import ToldBlock

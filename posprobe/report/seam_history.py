@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from posprobe.formatting import listed
+from posprobe.text import listed
 
 #: Rows by which a seam may lie elsewhere at the next step and be the same one.
 NEAR = 4

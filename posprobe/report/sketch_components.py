@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.formatting import lookup, show
 from posprobe.report.panel import LEFT, RIGHT, WIDTH, Panel, drawing
 from posprobe.report.sketch_rows import Seen
+from posprobe.text import lookup, show
 
 #: Steps, in standard deviations, from which a path of more rows than this is drawn as dots, and how
 #: many of them.

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.encodings.sinusoidal import frequencies
-from posprobe.formatting import Block, lookup, show
 from posprobe.report.panel import BOTTOM, LEFT, POINTS, RIGHT, Kind, Numbers, Panel
+from posprobe.text import Block, lookup, show
 
 #: Numbers of a table beyond which nothing that looks at all of them is drawn.
 LARGEST = 2**22

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.formatting import Block
 from posprobe.report import sketch_components, sketch_rows
 from posprobe.report.sketch_rows import LARGEST, Seen
+from posprobe.text import Block
 
 #: How each question is drawn.
 DRAWN: Mapping[str, Callable[[Seen], str]] = {

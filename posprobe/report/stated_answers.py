@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from posprobe.analyses.answer import Answer
-from posprobe.formatting import Block, between
 from posprobe.report.numbered import Numbered, few, keys_of, show_distance, whose
+from posprobe.text import Block, between
 
 NO_LENGTH = "Cannot be told: the configuration states no length."
 

@@ -15,9 +15,9 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, UnknownReference
-from posprobe.formatting import lookup
 from posprobe.report.files import expanded
 from posprobe.report.own import LARGEST, read_regular
+from posprobe.text import lookup
 
 #: Of the five kinds of bundle.
 ANALYSIS: Final = "posprobe.analysis/1"

@@ -13,7 +13,7 @@ from posprobe.analyses.rotation_answers import noun_of, plural, told_periods
 from posprobe.analyses.stationary_answer import EQUALLY, WANDERS
 from posprobe.analyses.stretch import Stretch
 from posprobe.analyses.turning import CHANGES
-from posprobe.formatting import hundredths, listed, percent, rounded, two_figures
+from posprobe.text import hundredths, listed, percent, rounded, two_figures
 
 #: Share of both codes from which pairs that go round are all that there is to say of them.
 HELD = 0.95

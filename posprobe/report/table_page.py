@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from posprobe.formatting import Block, cell, show
 from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.report.verdict import REPLACED, affirmed
+from posprobe.text import Block, cell, show
 
 
 def table_page(document: Block) -> Page:

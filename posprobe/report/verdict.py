@@ -22,7 +22,6 @@ from posprobe.analyses.stretch import all_equal, runs
 from posprobe.analyses.turning import winds
 from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
-from posprobe.formatting import Block, listed
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Finding, TableInputs
 from posprobe.measurements.seams import named_patches
@@ -38,6 +37,7 @@ from posprobe.report.agreement import (
 )
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.report.summary import MOST_PARTS, main_clause, summary
+from posprobe.text import Block, listed
 
 if TYPE_CHECKING:
     from posprobe.documents import (

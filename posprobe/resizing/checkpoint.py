@@ -25,7 +25,6 @@ from posprobe.families import Encoding, choose_table, find_encodings
 from posprobe.families.rows import Rows
 from posprobe.families.sizes import with_size
 from posprobe.families.values import rows_of
-from posprobe.formatting import listed
 from posprobe.layouts import Grid
 from posprobe.progress import aside, stage
 from posprobe.readers import READERS, suffixes_of
@@ -33,6 +32,7 @@ from posprobe.reference import Reference, parse_reference
 from posprobe.report.files import expanded, folder_there, scratch, there, uninterrupted
 from posprobe.resizing.torchcopy import replace_in_pickle
 from posprobe.tables import PositionTable
+from posprobe.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Set

@@ -24,11 +24,11 @@ from posprobe.encodings.rotary import (
     wavelengths,
 )
 from posprobe.errors import InvalidCheckpoint, UsageError
-from posprobe.formatting import rounded, show
 from posprobe.report.analysis import environment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.sources import describe_source
+from posprobe.text import rounded, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from posprobe.formatting import hundredths, listed, rounded, show
 from posprobe.layouts import Grid, Layout
+from posprobe.text import hundredths, listed, rounded, show
 
 if TYPE_CHECKING:
     from posprobe.resizing.effects import EffectBlock

@@ -14,7 +14,6 @@ from urllib.parse import quote
 
 import numpy as np
 
-from posprobe.formatting import cell, percent
 from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Page, Picture, Row, Section, Table, columns
 from posprobe.report.html import html
@@ -23,6 +22,7 @@ from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
 from posprobe.report.series import Series
 from posprobe.sweeps.columns import OWN, Kind, own_value
 from posprobe.sweeps.thumbnails import LENGTH, image, is_thumbnail, levels_of
+from posprobe.text import cell, percent
 
 #: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
 MOST = 2000

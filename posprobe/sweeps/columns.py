@@ -14,10 +14,10 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
-from posprobe.formatting import Block, lookup
 from posprobe.measurements import TABLE
 from posprobe.nulls import NULLS
 from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
+from posprobe.text import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.
 Kind = Literal["string", "int64", "double", "bool", "strings", "rows"]

@@ -22,7 +22,6 @@ from posprobe.arrays import positions
 from posprobe.checkpoint_analysis import analyze_any, load_any, scheme_length
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
-from posprobe.formatting import cell
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
 from posprobe.report import analyze_schemes
@@ -34,6 +33,7 @@ from posprobe.report.questions import QUESTIONS
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
 from posprobe.tables import PositionTable
+from posprobe.text import cell
 
 #: Columns where none are named.
 NUMBERS = ("positions", "dim", *HEADLINE)

@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posprobe.errors import InvalidCheckpoint, MissingExtra, OutputError, UnknownReference
-from posprobe.formatting import listed
 from posprobe.report.files import expanded, there, whole_files
 from posprobe.sweeps.atlas import Atlas
 from posprobe.sweeps.columns import OWN, Kind, columns, own_kind, own_value
@@ -35,6 +34,7 @@ from posprobe.sweeps.fingerprints import read_fingerprint
 from posprobe.sweeps.lineages import Lineages
 from posprobe.sweeps.references import Entry
 from posprobe.sweeps.search import FINGERPRINTS
+from posprobe.text import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa

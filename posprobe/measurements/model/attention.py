@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
-from posprobe.formatting import Block, cell
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import (
@@ -20,6 +19,7 @@ from posprobe.measurements.model.sentences import (
     random_contexts,
 )
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell
 
 #: Numbers of a head that the table averages, and what their columns are called.
 COLUMNS = {

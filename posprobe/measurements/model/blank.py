@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.experiments import BlankBlock, BlankImages
-from posprobe.formatting import Block, cell, show
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement, only_images
 from posprobe.measurements.model.sentences import by_layer, percent
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell, show
 
 #: Numbers of an image at a layer, and what their columns are called.
 COLUMNS = {"share": "share", "alignment": "cosine", "cka": "CKA"}

@@ -9,13 +9,13 @@ import numpy as np
 from posprobe import families
 from posprobe.analyses.effective import EffectiveBlock, EffectiveTable
 from posprobe.analyses.headline import headline, shape_constants
-from posprobe.formatting import Block, cell, reasons, show
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.measurements.model.sentences import note_sentences
 from posprobe.measurements.model.states import cosines_of
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell, reasons, show
 
 
 def _compute(given: ModelInputs) -> EffectiveTable:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.head_logits import NO_PEAK, HeadsByLayer, HeadsByLayerBlock
-from posprobe.formatting import Block, cell
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import (
@@ -18,6 +17,7 @@ from posprobe.measurements.model.sentences import (
     preferred_table,
 )
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell
 
 #: Heads that the table lists; the JSON has all.
 LISTED = 32

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.experiments import PermutationBlock, PermutationEffect
-from posprobe.formatting import Block, cell, show
 from posprobe.measurements.base import Drawing, Finding, sentence
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import counted, percent, rounding
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell, show
 
 #: Numbers of a model, and what their columns are called.
 COLUMNS = {

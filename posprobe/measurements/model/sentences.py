@@ -9,8 +9,8 @@ from typing import Any
 
 from posprobe.analyses.answer import at_least, verdict_of
 from posprobe.analyses.head_logits import NO_PEAK
-from posprobe.formatting import Block, between, lookup, show
 from posprobe.page import Table, columns
+from posprobe.text import Block, between, lookup, show
 
 #: What holds of every mean over contexts.
 FOLLOWS = "Means over contexts: they say what goes along with position, not what it causes. "

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.experiments import PhaseShift, PhaseShiftBlock
-from posprobe.formatting import Block, cell, show
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement, only_text
 from posprobe.measurements.model.sentences import random_contexts, rounding
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell, show
 
 
 def _alt(block: Block) -> str:

@@ -13,7 +13,6 @@ from posprobe.analyses import Patches, Similarity
 from posprobe.analyses.headline import headline, shape_constants, sinusoid_headline
 from posprobe.analyses.mean_decomposition import NOISY, MeanDecomposition, StatesBlock
 from posprobe.arrays import Array
-from posprobe.formatting import Block, between, cell, listed, lookup, reasons, show
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing, Finding
@@ -28,6 +27,7 @@ from posprobe.measurements.model.sentences import (
 from posprobe.nulls import band, unexplained
 from posprobe.page import Table, columns
 from posprobe.tables import PositionTable
+from posprobe.text import Block, between, cell, listed, lookup, reasons, show
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what their
 #: columns are called.

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from posprobe import families
 from posprobe.analyses.subspaces import SubspaceOverlap, SubspacesBlock, subspace_overlap
 from posprobe.errors import UsageError
-from posprobe.formatting import Block, cell, show
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.measurements.model.sentences import percent
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell, show
 
 #: Token embeddings that are read of a local file, where there are as many.
 TOKENS = 2**15

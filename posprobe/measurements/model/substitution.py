@@ -7,7 +7,6 @@ from itertools import pairwise
 
 from posprobe import forward
 from posprobe.analyses.substitution import SubstitutionBlock, SubstitutionEffect
-from posprobe.formatting import Block, cell, listed
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.measurements.model.sentences import (
@@ -22,6 +21,7 @@ from posprobe.measurements.model.sentences import (
     worth,
 )
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell, listed
 
 #: Costs, and what their columns are called.
 COLUMNS = {

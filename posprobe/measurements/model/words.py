@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
-from posprobe.formatting import Block, cell
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement, only_text
 from posprobe.measurements.model.sentences import frequent_offsets, preferred
 from posprobe.page import Table, columns
+from posprobe.text import Block, cell
 
 
 def _heads(document: Block) -> tuple[Table, ...]:

@@ -42,8 +42,33 @@ def two_figures(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share in whole per cent; next to nothing is less than one."""
-    return f"{share:.0%}" if not 0 < share < 0.005 else "less than 1%"
+    """Return a share in whole per cent: what is not all is not 100 %, and what is there not 0 %."""
+    if 0 < share < 0.005:
+        return "less than 1 %"
+    if 0.995 <= share < 1 - 1e-9:
+        return "more than 99 %"
+    return f"{100 * share:.0f} %"
+
+
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def some(count: int, noun: str, plural: str = "") -> str:
+    """Count things: ``1 row``, ``3 rows``, ``2 patches``."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {plural or noun + ('es' if noun.endswith('ch') else 's')}"
+
+
+def spelled(count: int) -> str:
+    """Return a small number as a word."""
+    return _NUMBERS[count] if count < len(_NUMBERS) else f"{count:,}"
+
+
+def capital(text: str) -> str:
+    """Begin a sentence with a capital, but leave a name before a colon as it is."""
+    first = text.partition(" ")[0]
+    return text if first.endswith(":") else text[:1].upper() + text[1:]
 
 
 def cell(value: object, form: str = ".3g") -> str:

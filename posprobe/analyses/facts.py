@@ -1,0 +1,177 @@
+"""The records that everything else is read from: numbers, tests, causes and answers.
+
+An answer follows from the numbers in its facts alone and holds no word that a user reads: sentences
+are made of its facts, at the very end, by `posprobe.report.narrator`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+Verdict: TypeAlias = Literal["yes", "no", "cannot tell"]
+
+
+@dataclass(frozen=True)
+class Number:
+    """What is known of a number beside its value: the metadata of a field.
+
+    Parameters
+    ----------
+    label
+        What it is called everywhere.
+    meaning
+        What it is.
+    unit
+        Its unit, empty where it has none.
+    form
+        How it is written: a format.
+    """
+
+    label: str
+    meaning: str
+    unit: str = ""
+    form: str = ".3g"
+
+
+@dataclass(frozen=True)
+class Test:
+    """A number held against tables that lack what is asked for.
+
+    Parameters
+    ----------
+    value
+        The number that was tested, in the unit that its sentence names.
+    p
+        Rank p-value, the greatest over the nulls that apply.
+    null
+        Median of the nearest null.
+    interval
+        5 and 95 % of its draws.
+    of
+        Name of that null.
+    draws
+        How many were drawn.
+    least
+        The least p-value that so many draws allow; 0 where it is not a rank.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    value: float
+    p: float
+    null: float | None = None
+    interval: tuple[float, float] | None = None
+    of: str = ""
+    draws: int = 0
+    least: float = 0.0
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a row is special, or what changes at a seam.
+
+    Parameters
+    ----------
+    kind
+        Which of the causes it is.
+    numbers
+        What its words name, in their order.
+    of
+        What the numbers are of, where that differs.
+    """
+
+    kind: str
+    numbers: tuple[float, ...] = ()
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an answer was before it was corrected.
+
+    Parameters
+    ----------
+    by
+        The question whose answer corrects it, or what else does.
+    was, reason
+        The answer and its reason before.
+    """
+
+    by: str
+    was: Verdict
+    reason: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One question and its answer.
+
+    Parameters
+    ----------
+    question
+        Its name.
+    answer
+        Yes, no, or cannot tell.
+    reason
+        Which branch of the rule it is; there is one template for each.
+    facts
+        A frozen record of the numbers that its sentence names. Its property ``value`` is what
+        ``analysis.json`` shows.
+    test
+        What it was held against; None where it is exact, or taken over from another question.
+    keys
+        Numbers of ``analysis.json`` that belong to it.
+    change
+        What it was before another answer corrected it.
+    """
+
+    question: str
+    answer: Verdict
+    reason: str
+    facts: Any = None
+    test: Test | None = None
+    keys: tuple[str, ...] = ()
+    change: Change | None = None
+
+    @property
+    def yes(self) -> bool:
+        """Whether the answer is yes."""
+        return self.answer == "yes"
+
+    @property
+    def p(self) -> float | None:
+        """The p-value, None where nothing was tested."""
+        return self.test.p if self.test else None
+
+    @property
+    def value(self) -> Any:
+        """What the answer names."""
+        return getattr(self.facts, "value", None)
+
+    def corrected(self, answer: Verdict, reason: str, by: str, **changes: Any) -> Answer:
+        """Return another answer to the same question, with what this one was.
+
+        Parameters
+        ----------
+        answer, reason, by
+            The new answer, its reason, and the question that it follows from.
+        changes
+            Other fields to replace.
+        """
+        change = Change(by, self.answer, self.reason)
+        return replace(self, answer=answer, reason=reason, change=change, **changes)
+
+
+@dataclass(frozen=True)
+class TooFew:
+    """Facts of a table that is too small for a question.
+
+    Parameters
+    ----------
+    rows, columns
+        Its shape.
+    """
+
+    rows: int
+    columns: int

@@ -1,0 +1,107 @@
+"""What every question shares: its record, the levels, the rank p-value, and the shared nulls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
+from posprobe.analyses.views import LEVEL, View
+
+#: Between the level of a yes and this, the answer is left open.
+OPEN = 0.10
+#: The least share of the variance, or of a mean cosine, that an answer calls something: what is
+#: significant and smaller is said to be small.
+LEAST_SHARE = 0.02
+#: Fewest rows that any question is asked of.
+MIN_ROWS = 8
+#: Reasons that any question may have: too few rows or columns, all rows equal, and a yes that does
+#: not stand among as many questions.
+SHARED = ("too_few", "all_equal", "among_many")
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class Question(Generic[S]):
+    """A question.
+
+    Parameters
+    ----------
+    name
+        Its key.
+    ask
+        Answers it from what is seen of the subject, by its own numbers alone.
+    reasons
+        Every reason that an answer of its own or a corrected one may have, but for `SHARED`.
+    parts
+        Whether it is asked of other parts of a table, too, and not of the whole only.
+    """
+
+    name: str
+    ask: Callable[[S], Answer]
+    reasons: tuple[str, ...]
+    parts: bool = True
+
+
+def verdict_of(p: float, *, enough: bool = True) -> Verdict:
+    """Answer by a p-value; no needs ``enough`` rows."""
+    if p <= LEVEL:
+        return "yes"
+    return "no" if p > OPEN and enough else "cannot tell"
+
+
+def too_few(question: str, seen: View, keys: tuple[str, ...]) -> Answer | None:
+    """Answer a question about a table too small for any."""
+    facts = TooFew(*seen.points.shape)
+    if seen.constant:
+        return Answer(question, "cannot tell", "all_equal", facts, keys=keys)
+    if len(seen) < MIN_ROWS:
+        return Answer(question, "cannot tell", "too_few", facts, keys=keys)
+    return None
+
+
+def rank(value: float, drawn: Floats) -> float:
+    """Return the rank p-value of a value that is large if there is something to find.
+
+    ``(1 + number of draws that reach it) / (draws + 1)`` (Phipson & Smyth 2010).
+    """
+    reached = np.sum(drawn >= value - 1e-9 * max(abs(value), 1e-300))
+    return float((1 + reached) / (len(drawn) + 1))
+
+
+def against(
+    value: float, drawn: Floats, of: str, p: float, *, median: float | None = None, times: int = 1
+) -> Test:
+    """Return the record of a test.
+
+    Parameters
+    ----------
+    value
+        The number that was tested.
+    drawn
+        ``[draws]``: the same number of the nearest null, in the same unit.
+    of
+        Name of that null.
+    p
+        The p-value.
+    median
+        Of the null where it is known exactly.
+    times
+        Numbers among which the strongest was taken, with a p-value so many times as large.
+    """
+    low, middle, high = (float(q) for q in np.quantile(drawn, (0.05, 0.5, 0.95)))
+    null = middle if median is None else median
+    return Test(value, p, null, (low, high), of, len(drawn), min(1.0, times / (len(drawn) + 1)))
+
+
+def at_least(count: int, total: int, share: float) -> float:
+    """Return how likely ``count`` or more of ``total`` are where each is with a share of cases."""
+    return math.fsum(
+        math.comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1)
+    )

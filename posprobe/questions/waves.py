@@ -1,0 +1,30 @@
+"""Slow changes of a series of lengths along a table, by their slowest four cosines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from posprobe.analyses.closeness import Floats
+
+#: Least change of norms or speed along the table that counts: a tenth, which is what a reader of
+#: their curve sees as a change.
+SLIGHT = 0.1
+
+
+def ranks(values: Floats) -> Floats:
+    """Return ranks less their mean; equal values rank in order."""
+    count = len(values)
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable") / count
+    return np.asarray((ranks - ranks.mean()) / count)
+
+
+def slow_waves(count: int) -> Floats:
+    """Return the four slowest waves of a sequence of so many values: ``[4, count]``."""
+    return np.asarray(np.cos(np.pi * np.outer(np.arange(1, 5), np.arange(count) + 0.5) / count))
+
+
+def variation(values: Floats) -> float:
+    """Return how much the slowest four waves change the logarithm of lengths: 0.1 is a tenth."""
+    count = len(values)
+    logs = np.log(np.maximum(values, 1e-9 * max(float(values.max()), 1e-300)))
+    return float(np.sqrt(2 * np.square(slow_waves(count) @ (logs - logs.mean())).sum()) / count)

@@ -1,0 +1,66 @@
+"""The one place that speaks: sentences of answers, from the facts that they follow from.
+
+A template belongs to a question and a reason. It is a format string, with ``f`` for the facts, or a
+function of them. What is written here, and only here, is what a reader reads; no rule reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, TypeAlias
+
+from posprobe.analyses.facts import Answer, Cause
+
+#: A format string for ``f``, or a function of the facts.
+Template: TypeAlias = str | Callable[[Any], str]
+#: Modules with questions in words (``ASKS``) and ``TEMPLATES``, by subject.
+SUBJECTS = ("tables",)
+#: What any question may have to say.
+_SHARED: Mapping[str, Template] = {
+    "too_few": "There are too few rows or columns to tell ({f.rows} × {f.columns}).",
+    "all_equal": "All rows are equal.",
+}
+#: After a sentence whose yes does not stand among the other questions.
+AMONG_MANY = "Given the number of questions asked, this is not significant."
+
+
+@cache
+def asks() -> dict[str, str]:
+    """Return every question in words, by its name."""
+    return {name: text for subject in SUBJECTS for name, text in _module(subject).ASKS.items()}
+
+
+@cache
+def templates() -> dict[tuple[str, str], Template]:
+    """Return every template by question and reason, but for those that all questions share."""
+    return {key: text for subject in SUBJECTS for key, text in _module(subject).TEMPLATES.items()}
+
+
+def _module(subject: str) -> Any:
+    return import_module(f"{__name__}.{subject}")
+
+
+def sentence(answer: Answer) -> str:
+    """Say an answer in words.
+
+    Raises
+    ------
+    KeyError
+        If there is no template for its question and reason.
+    """
+    if answer.reason == "among_many" and answer.change is not None:
+        return f"{_told(answer, answer.change.reason)} {AMONG_MANY}"
+    return _told(answer, answer.reason)
+
+
+def _told(answer: Answer, reason: str) -> str:
+    template = _SHARED.get(reason) or templates()[answer.question, reason]
+    return template.format(f=answer.facts) if isinstance(template, str) else template(answer.facts)
+
+
+def cause(found: Cause) -> str:
+    """Say in a clause why a row is special, or what changes at a seam."""
+    text: str = _module("causes").CAUSES[found.kind]
+    return text.format(*found.numbers, of=found.of)
