@@ -12,6 +12,7 @@ from made_tables import as_table, gaussian, patches, walk, waves
 from naive_similarity import naive_monotone, naive_statistics
 
 import posprobe as pp
+from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Sequence
 
@@ -34,13 +35,13 @@ def test_a_zero_row_has_no_direction_and_takes_no_part_in_statistics() -> None:
     # Once centred, the row has a direction: minus the mean.
     assert np.isfinite(found.centered.matrix).all()
     assert pp.norms(values).zero_rows == (5,)
-    assert found.summary()["zero_rows"] == [5]
+    assert as_block(found)["zero_rows"] == [5]
 
 
 def test_an_offset_without_any_pair_is_undefined_with_its_reason() -> None:
     values = gaussian(6, 3)
     values[0] = 0
-    raw: Any = pp.similarity(values).summary()["raw"]
+    raw: Any = as_block(pp.similarity(values))["raw"]
     assert raw["offset_profile"][5] is None
     assert None not in raw["offset_profile"][:5]
     assert "far apart" in raw["undefined"]["offset_profile"]
@@ -60,12 +61,12 @@ def test_a_constant_table_is_undefined_with_reasons(value: float, layout: Sequen
     assert components.components_for(0.9) is None
     assert pp.spectrum(table).undefined
     assert pp.spectrum(table).lines == ()
-    assert pp.norms(table).outliers == ()
+    assert pp.norms(table).outlier_rows == ()
     if isinstance(layout, Grid):
         found = pp.grid(table)
         assert found.axis_power_share is None
         assert found.row_share is None
-        assert {"axis_power_share", "row_share"} <= set(found.summary()["undefined"])
+        assert {"axis_power_share", "row_share"} <= set(as_block(found)["undefined"])
 
 
 def assert_reasons(block: Mapping[str, Any]) -> None:
@@ -86,19 +87,19 @@ def assert_reasons(block: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize("made", [gaussian, lambda n, d: np.ones((n, d))], ids=["noise", "ones"])
 def test_short_and_narrow_tables_end_in_numbers_or_reasons(n: int, d: int, made: Any) -> None:
     table = as_table(made(n, d))
-    assert_reasons(pp.norms(table).summary())
-    assert_reasons(pp.similarity(table).summary())
-    assert_reasons(pp.spectrum(table).summary())
+    assert_reasons(as_block(pp.norms(table)))
+    assert_reasons(as_block(pp.similarity(table)))
+    assert_reasons(as_block(pp.spectrum(table)))
     assert (pp.spectrum(table).undefined == "") == (n >= 8 and made is gaussian)
     if n == 1:
         with pytest.raises(InvalidTable, match="at least two rows"):
             pp.pca(table)
         return
     found = pp.pca(table)
-    assert_reasons(found.summary())
+    assert_reasons(as_block(found))
     assert found.scores.shape == (n, min(n, d))
     grid = pp.grid(as_table(made(n, d), Grid(1, n)))
-    assert_reasons(grid.summary())
+    assert_reasons(as_block(grid))
 
 
 def test_rows_of_width_one_have_cosines_of_plus_and_minus_one() -> None:

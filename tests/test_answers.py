@@ -14,6 +14,7 @@ from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ask, settle
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.lines import constant_shares
+from posprobe.analyses.result import as_block
 from posprobe.analyses.rotation_answers import closed_form
 from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import half_length
@@ -216,7 +217,7 @@ def test_winding_does_not_depend_on_basis_scale_mean_or_direction(name: str) -> 
     values = TABLES[name]
     changes = (values @ rotation(16, seed=5), 250 * values, values + 2.0, values[::-1])
     turns = [
-        [pair["turns"] for pair in pp.winding(changed).summary()["pairs"] or []]
+        [pair["turns"] for pair in as_block(pp.winding(changed))["pairs"] or []]
         for changed in (values, *changes)
     ]
     for other in turns[1:]:

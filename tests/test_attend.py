@@ -33,6 +33,7 @@ from posprobe.analyses.attention_by_offset import (
     symmetry,
 )
 from posprobe.analyses.head_logits import NO_PEAK, head_logits
+from posprobe.analyses.result import as_block
 from posprobe.errors import (
     UsageError,
 )
@@ -71,7 +72,7 @@ def test_measured_attention_is_the_mean_of_the_library_s_own(build: Any, device:
         if build is gpt2:
             assert (layer.curves[:, LENGTH:] == 0).all()
             np.testing.assert_allclose(layer.symmetry, 0, atol=1e-12)
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 @pytest.mark.parametrize("build", [vit, timm_vit])
@@ -80,7 +81,7 @@ def test_attention_between_patches_is_measured_by_displacement(build: Any, devic
     found = attend(model, in_batches(contexts, 2))
     assert found.layout == Grid(2, 3)
     assert {layer.curves.shape for layer in found.layers.values()} == {(3, 3, 5)}
-    assert json.loads(json.dumps(found.summary(), allow_nan=False))["contexts"] == 5
+    assert json.loads(json.dumps(as_block(found), allow_nan=False))["contexts"] == 5
     if build is vit:
         patches = attentions(model, contexts)[:, :, :, 1:, 1:].mean(axis=1)
         # What is paid to CLS is counted apart.
@@ -177,7 +178,7 @@ def test_a_head_that_looks_at_no_offset_more_than_evenly_prefers_none(kind: str)
     matrix, layout = kinds_of_indifference()[kind]
     sums = {0: attention_sums(matrix[None, None], layout)}
     sums = {0: sums[0] + sums[0]}
-    block = attention_by_offset(sums, layout=layout).summary()
+    block = as_block(attention_by_offset(sums, layout=layout))
     (layer,) = block["layers"]
     assert (layer["peak"], layer["peak_name"], layer["without_peak"]) == ([None], [NO_PEAK], 1)
     assert "peak" in block["undefined"]

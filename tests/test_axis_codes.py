@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from posprobe.analyses.axis_codes import axis_codes
 from posprobe.analyses.grid import grid
+from posprobe.analyses.result import as_block
 from posprobe.analyses.winding import winding
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.families import load
@@ -66,15 +67,15 @@ def test_codes_are_means_and_shares_those_of_the_grid() -> None:
 def test_a_code_winds_as_a_sequence_does() -> None:
     table = patches(12, 8, 6)
     cells = np.asarray(table).reshape(12, 8, 6)
-    expected = winding(cells.mean(axis=1)).summary()
-    found = axis_codes(table).summary()["rows"]
+    expected = as_block(winding(cells.mean(axis=1)))
+    found = as_block(axis_codes(table))["rows"]
     assert found is not None
     assert found["winding"]["turns"] == pytest.approx(expected["turns"])
     assert found["length"] == 12
 
 
 def test_the_two_dimensional_sinusoid_has_no_interaction() -> None:
-    found = axis_codes(sincos2d(10, 10, 32)).summary()
+    found = as_block(axis_codes(sincos2d(10, 10, 32)))
     assert found["interaction_share"] == pytest.approx(0, abs=1e-12)
     assert found["rows"] is not None
     assert found["rows"]["share"] == pytest.approx(0.5, abs=1e-9)
@@ -110,7 +111,7 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
     ],
 )
 def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
-    summary = axis_codes(table).summary()
+    summary = as_block(axis_codes(table))
     json.dumps(summary, allow_nan=False)
     for name in ("rows", "columns", "interaction_share"):
         assert summary[name] is None
@@ -122,19 +123,19 @@ def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
 def test_small_grids_are_no_trouble(shape: tuple[int, int], d: int) -> None:
     height, width = shape
     json.dumps(
-        axis_codes(as_table(gaussian(height * width, d), Grid(*shape))).summary(), allow_nan=False
+        as_block(axis_codes(as_table(gaussian(height * width, d), Grid(*shape)))), allow_nan=False
     )
 
 
 def test_a_code_that_is_not_there_has_no_components() -> None:
     columns = np.tile(walk(9, 4), (7, 1))  # the same in every row of patches
     found = axis_codes(as_table(columns, Grid(7, 9)))
-    rows = found.axes["rows"].summary()
+    rows = as_block(found.axes["rows"])
     assert rows["share"] == pytest.approx(0, abs=1e-20)
     assert rows["top4"] is None
     assert "same everywhere" in rows["undefined"]["top4"]
     assert rows["winding"]["pairs"] is None
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 # --- what is drawn ---

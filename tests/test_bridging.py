@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from posprobe.analyses import predictors
 from posprobe.analyses.bridging import RULES, Bridging, bridging
 from posprobe.analyses.pca import pca
+from posprobe.analyses.result import as_block
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
@@ -256,7 +257,7 @@ def test_minilm_is_bridged_by_rotations_and_not_by_a_smooth_curve() -> None:
     ],
 )
 def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
-    summary = bridging(table).summary()
+    summary = as_block(bridging(table))
     json.dumps(summary, allow_nan=False)
     assert summary["r2"] is None
     assert why in summary["undefined"]["r2"]
@@ -268,7 +269,7 @@ def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
 def test_short_and_narrow_tables_have_numbers(n: int, d: int) -> None:
     for table in (gaussian(n, d), walk(n, d), np.outer(np.arange(float(n)), np.ones(d))):
         found = bridging(table)
-        json.dumps(found.summary(), allow_nan=False)
+        json.dumps(as_block(found), allow_nan=False)
         for rule in RULES:
             assert np.isfinite(found.r2[rule]).all() or rule == "sinusoids"
 
@@ -276,24 +277,24 @@ def test_short_and_narrow_tables_have_numbers(n: int, d: int) -> None:
 def test_zero_rows_and_a_single_odd_row_are_no_trouble() -> None:
     table = gaussian(64, 8)
     table[[3, 40]] = 0
-    json.dumps(bridging(table).summary(), allow_nan=False)
-    json.dumps(bridging(np.eye(40)).summary(), allow_nan=False)
+    json.dumps(as_block(bridging(table)), allow_nan=False)
+    json.dumps(as_block(bridging(np.eye(40))), allow_nan=False)
     lone = np.zeros((40, 3))
     lone[20] = 1
-    json.dumps(bridging(lone).summary(), allow_nan=False)
+    json.dumps(as_block(bridging(lone)), allow_nan=False)
 
 
 def test_a_grid_is_measured_along_its_axes() -> None:
     table = patches(12, 9, 16)
-    summary = bridging(table).summary()
+    summary = as_block(bridging(table))
     assert summary["r2"] is None
     assert "axes" in summary["undefined"]["r2"]
     assert summary["axes"] is not None
     cells = np.asarray(table).reshape(12, 9, 16)
-    expected = bridging(cells.mean(axis=1)).summary()
+    expected = as_block(bridging(cells.mean(axis=1)))
     assert summary["axes"]["rows"] == expected
     assert summary["axes"]["columns"]["gaps"] == [1, 2]
-    low = bridging(as_table(gaussian(12, 4), Grid(2, 6))).summary()
+    low = as_block(bridging(as_table(gaussian(12, 4), Grid(2, 6))))
     assert low["axes"] is not None
     assert "fewer than 8 rows" in low["axes"]["rows"]["undefined"]["r2"]
 
@@ -305,7 +306,7 @@ def test_a_long_table_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> Non
     table = walk(151, 8)
     found = bridging(table)
     assert (found.first, found.stop) == (25, 125)
-    assert "longer than 100" in found.summary()["undefined"]["rows"]
+    assert "longer than 100" in as_block(found)["undefined"]["rows"]
     # Sums are rounded as the rows happen to lie in memory.
     alone = bridging(table[25:125]).r2["linear"]
     np.testing.assert_allclose(found.r2["linear"], alone, rtol=1e-12)

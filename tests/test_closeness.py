@@ -27,6 +27,7 @@ from posprobe.analyses.closeness import (
     shared_rank,
     subspace_overlap,
 )
+from posprobe.analyses.result import as_block
 from posprobe.errors import InvalidTable
 
 if TYPE_CHECKING:
@@ -203,8 +204,8 @@ def test_scale_never_overflows_or_vanishes() -> None:
     value = closeness(x, y)
     for factor in (1e-300, 1e-160, 1e160, 1e290):
         again = closeness(factor * x, y)
-        assert dict(again.summary()) == {
-            key: pytest.approx(number, rel=1e-9) for key, number in value.summary().items()
+        assert dict(as_block(again)) == {
+            key: pytest.approx(number, rel=1e-9) for key, number in as_block(value).items()
         }
 
 
@@ -299,7 +300,7 @@ def test_a_constant_table_has_no_distance(measure: Callable[..., float], constan
 )
 def test_what_is_undefined_is_none_with_a_reason(x: Floats, y: Floats, missing: set[str]) -> None:
     for found in (closeness(x, y), closeness(y, x)):
-        summary = found.summary()
+        summary = as_block(found)
         none = {key for key, value in summary.items() if value is None}
         assert none == set(found.undefined)
         assert none - {"subspace_overlap"} == missing

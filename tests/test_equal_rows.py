@@ -11,6 +11,7 @@ from made_tables import as_table, gaussian, walk
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.analyses.result import as_block
 from posprobe.analyses.seams import seams
 from posprobe.analyses.stretch import stretch
 
@@ -133,7 +134,7 @@ def test_what_the_verdict_says_of_the_other_rows_is_what_it_says_without_the_equ
 
 def test_positions_and_not_rows_are_told() -> None:
     table = as_table(with_equal(gaussian(128, 16), (60, 79)))[10:]
-    summary: Any = seams(table).summary()
+    summary: Any = as_block(seams(table))
     assert summary["equal"] == [[60, 79]]
     assert summary["between"] == [[59, 60], [79, 80]]
     assert "positions 60 to 79" in summary["reasons"][0]

@@ -28,6 +28,7 @@ from made_models import (
     vit,
 )
 
+from posprobe.analyses.result import as_block
 from posprobe.errors import (
     UsageError,
 )
@@ -211,7 +212,7 @@ def test_masked_tokens_are_the_same_however_contexts_are_grouped() -> None:
     assert first.task == ""
     unmasked = phase_shift(model, [contexts], shifts=[1])
     assert (unmasked.task, unmasked.loss) == ("masked token", None)
-    assert "which token masks" in unmasked.summary()["undefined"]["loss"]
+    assert "which token masks" in as_block(unmasked)["undefined"]["loss"]
     assert first.change[1] == pytest.approx(float((moved - plain).norm() / plain.norm()), rel=1e-9)
 
 
@@ -323,7 +324,7 @@ def test_patches_of_a_constant_image_differ_by_their_rows_alone(build: Any, devi
     np.testing.assert_allclose(first.norms.ravel(), expected, rtol=1e-9)
     assert found.noise[0].alignment is not None
     assert found.noise[0].alignment < 1
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 @pytest.mark.parametrize("build", [vit, timm_vit])
@@ -355,7 +356,7 @@ def test_without_positions_a_constant_image_is_constant() -> None:
     for pattern in found.constant.values():
         assert pattern.share == pytest.approx(0, abs=1e-12)
         assert pattern.alignment is None
-    assert found.summary()["undefined"]
+    assert as_block(found)["undefined"]
     # What noise shows then is content, not the table.
     assert found.noise[2].share is not None
     assert found.noise[2].share > 0.01

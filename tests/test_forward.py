@@ -29,6 +29,7 @@ from made_models import (
 import posprobe as pp
 from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
 from posprobe.analyses.moments import moments
+from posprobe.analyses.result import as_block
 from posprobe.errors import (
     UsageError,
 )
@@ -366,7 +367,7 @@ def test_at_layer_0_of_gpt2_every_position_adds_its_row_of_the_table() -> None:
 def test_numbers_that_are_not_defined_are_none_with_a_reason() -> None:
     alike = moments(np.ones((3, 4, 5)))
     found = mean_decomposition({0: alike}, layout=Sequence(4))
-    summary = found.summary()
+    summary = as_block(found)
     assert summary["layers"][0]["relative_norm"] is None
     assert set(summary["undefined"]) == {"noise_share", "rank", "relative_norm", "stable_rank"}
     json.dumps(summary, allow_nan=False)

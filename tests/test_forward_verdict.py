@@ -18,7 +18,6 @@ from posprobe.analyses.mean_decomposition import mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.analyses.subspaces import subspace_overlap
 from posprobe.analyses.substitution import Cost
-from posprobe.text import lookup
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.sentences import with_error
@@ -26,6 +25,7 @@ from posprobe.report.page import page_of
 from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
+from posprobe.text import lookup
 
 LAYOUTS: list[Layout] = [Sequence(24), Grid(4, 6)]
 

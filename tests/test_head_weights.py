@@ -32,6 +32,7 @@ from registry import package
 from safetensors.torch import save_file
 
 from posprobe.analyses.head_logits import position_logits
+from posprobe.analyses.result import as_block
 from posprobe.checkpoints import Checkpoint, TensorInfo
 from posprobe.errors import UsageError
 from posprobe.families import effective_table, load, open_reference
@@ -249,7 +250,7 @@ def test_all_layers_at_once_are_the_layers_one_by_one(name: str, tmp_path: Path)
         alone = measured(load_heads(folder, number, **options))
         np.testing.assert_array_equal(layer.curves, alone.curves)
         np.testing.assert_array_equal(layer.peak, alone.peak)
-    summary = json.loads(json.dumps(found.summary(), allow_nan=False))
+    summary = json.loads(json.dumps(as_block(found), allow_nan=False))
     assert [layer["layer"] for layer in summary["layers"]] == [0, 1]
     assert sum(summary["peaks"].values()) == summary["heads"] == 2 * HEADS
     assert any("direct path" in note for note in summary["notes"])

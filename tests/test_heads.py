@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import gaussian_filter1d
 
 from posprobe.analyses import heads, rotation, smoothness
+from posprobe.analyses.result import as_block
 from posprobe.encodings import alibi_slopes, rotary_frequencies
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid, Sequence
@@ -67,7 +68,7 @@ def test_the_half_width_of_a_step_is_where_it_steps() -> None:
     assert heads(line(np.where(offsets < 7, 1.0, 0.0))).half_width[0] == 7
     rising = heads(line(offsets.astype(float)))
     assert np.isnan(rising.half_width[0])
-    assert "does not fall to a level" in rising.summary()["undefined"]["half_width"]
+    assert "does not fall to a level" in as_block(rising)["undefined"]["half_width"]
 
 
 def test_a_falling_curve_is_monotone_and_a_rising_one_is_not() -> None:
@@ -76,7 +77,7 @@ def test_a_falling_curve_is_monotone_and_a_rising_one_is_not() -> None:
     assert heads(line(offsets)).monotone_fraction[0] == 0.0
     # A bucket's plateau is no step.
     assert heads(line(-(offsets // 3))).monotone_fraction[0] == 1.0
-    assert heads(line(np.zeros(9))).summary()["monotone_fraction"] == [None]
+    assert as_block(heads(line(np.zeros(9))))["monotone_fraction"] == [None]
 
 
 def test_the_half_width_counts_from_the_peak() -> None:
@@ -105,11 +106,11 @@ def test_later_keys_take_no_part_in_the_numbers_of_a_causal_head() -> None:
     assert one.window[0] == two.window[0]
     assert one.peak.tolist() == two.peak.tolist()
     assert one.half_width.tolist() == pytest.approx(two.half_width.tolist(), nan_ok=True)
-    assert one.summary()["asymmetry"] == [None]
+    assert as_block(one)["asymmetry"] == [None]
 
 
 def test_similarities_have_no_window() -> None:
-    summary = heads(line(np.ones(9)), quantity="cosine").summary()
+    summary = as_block(heads(line(np.ones(9)), quantity="cosine"))
     assert summary["window"] == [None]
     assert summary["layout"] == {"type": "sequence", "length": 5}
     assert heads(line(np.ones(9))).layout == Sequence(5)
@@ -200,13 +201,13 @@ def test_on_a_window_neighbours_are_up_and_down_as_well() -> None:
 
 def test_a_constant_head_has_no_smoothness() -> None:
     result = smoothness(np.ones((2, 9)))
-    assert result.summary()["correlation"] == [None, None]
-    assert result.summary()["structured"] == 0
+    assert as_block(result)["correlation"] == [None, None]
+    assert as_block(result)["structured"] == 0
 
 
 def test_smoothness_repeats_with_its_seed() -> None:
     values = np.random.default_rng(4).normal(size=(3, 20))
-    assert smoothness(values, seed=5).summary() == smoothness(values, seed=5).summary()
+    assert as_block(smoothness(values, seed=5)) == as_block(smoothness(values, seed=5))
 
 
 # Rotation
@@ -234,9 +235,9 @@ def test_where_the_mean_rotation_first_turns_negative(base: float, first: int) -
 
 def test_the_longest_wavelength() -> None:
     result = rotation(ladder())
-    assert result.summary()["longest_wavelength"] == pytest.approx(54_410, rel=1e-3)
-    assert result.summary()["shortest_wavelength"] == pytest.approx(2 * np.pi)
-    assert result.summary()["undefined"]["never_turn_target"]
+    assert as_block(result)["longest_wavelength"] == pytest.approx(54_410, rel=1e-3)
+    assert as_block(result)["shortest_wavelength"] == pytest.approx(2 * np.pi)
+    assert as_block(result)["undefined"]["never_turn_target"]
 
 
 def test_linear_scaling_makes_every_wave_longer() -> None:
@@ -255,5 +256,5 @@ def test_frequencies_that_cannot_be_are_refused() -> None:
 
 def test_the_slowest_pair_may_stand_still() -> None:
     result = rotation(np.array([1.0, 0.0]), target=100)
-    assert result.summary()["longest_wavelength"] is None
+    assert as_block(result)["longest_wavelength"] is None
     assert result.never_turn_target == 0.5

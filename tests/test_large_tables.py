@@ -18,6 +18,7 @@ from sklearn.utils.extmath import randomized_svd
 
 import posprobe as pp
 from posprobe.analyses.headline import headline, shape_constants
+from posprobe.analyses.result import as_block
 from posprobe.analyses.tiles import displacement_sums
 from posprobe.arrays import Positions
 from posprobe.cli import main
@@ -154,7 +155,7 @@ def test_two_runs_give_the_same_bits() -> None:
     one, two = variants(table), variants(table)
     for variant, first in one.items():
         second = two[variant]
-        assert first.summary() == second.summary()
+        assert as_block(first) == as_block(second)
         for name in ("matrix", "offset_mean", "offset_std"):
             np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
 
@@ -304,7 +305,7 @@ def test_randomised_components_are_the_leading_exact_ones(
     for number in ("stable_rank", "participation_ratio"):
         assert getattr(found, number) == pytest.approx(getattr(exact, number), rel=1e-9)
     assert found.effective_rank is None
-    assert "only the 12 leading" in found.summary()["undefined"]["effective_rank"]
+    assert "only the 12 leading" in as_block(found)["undefined"]["effective_rank"]
 
 
 @pytest.mark.usefixtures("randomised")
@@ -327,7 +328,7 @@ def test_randomised_components_are_repeatable() -> None:
 @pytest.mark.usefixtures("randomised")
 def test_shares_that_the_leading_components_do_not_reach_are_undefined() -> None:
     found = pp.pca(gaussian(400, 100))
-    numbers = found.summary()
+    numbers = as_block(found)
     assert found.explained_variance_ratio.sum() < 0.5
     assert numbers["components_90"] is None
     assert "leading" in numbers["undefined"]["components_90"]
@@ -350,7 +351,7 @@ def test_a_constant_table_has_no_randomised_components_either() -> None:
     found = pp.pca(np.ones((64, 32)))
     assert found.stable_rank is None
     assert found.components_for(0.9) is None
-    assert "all rows are equal" in found.summary()["undefined"]["stable_rank"]
+    assert "all rows are equal" in as_block(found)["undefined"]["stable_rank"]
 
 
 def test_comparisons_take_the_whole_table_where_components_are_the_leading_ones(

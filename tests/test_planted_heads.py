@@ -15,6 +15,7 @@ import transformers
 from made_heads import measured, saved
 
 from posprobe.analyses.head_logits import NO_PEAK, head_logits, peak_name
+from posprobe.analyses.result import as_block
 from posprobe.families.weights import load_heads
 from posprobe.forward import measure_heads
 from posprobe.layouts import Grid, Sequence
@@ -106,7 +107,7 @@ def test_a_head_that_looks_at_one_key_from_everywhere_prefers_no_offset() -> Non
     # A bias of the queries meets the key of row 5 alone.
     found = head_logits(rows, np.zeros((8, 4)), 9 * rows[:, [5, 5, 5, 5]], np.ones(4), heads=1)
     assert found.key_share[0] == 1
-    block = found.summary()
+    block = as_block(found)
     assert (block["peak"], block["peak_name"], block["without_peak"]) == ([None], [NO_PEAK], 1)
     assert block["attention"] == [None]
 
@@ -160,7 +161,7 @@ def test_the_sample_of_digits_is_read_in_its_own_layout() -> None:
     assert (loaded.heads, loaded.layer, loaded.causal) == (4, 1, False)
     found = measured(loaded)
     assert found.curves.shape == (4, 15, 15)
-    summary = json.dumps(found.summary(), allow_nan=False)
+    summary = json.dumps(as_block(found), allow_nan=False)
     assert json.loads(summary)["heads"] == 4
 
 
@@ -184,7 +185,7 @@ def test_an_offset_is_named_by_where_it_leads(
 
 def test_a_planted_head_is_named_by_its_offset(tmp_path: Path) -> None:
     found = measure_heads(saved(planted_bert(-1), tmp_path), content="none")
-    assert found.layers[0].summary()["peak_name"][0] == "previous token"
+    assert as_block(found.layers[0])["peak_name"][0] == "previous token"
     picture = saved(planted_image_model("transformers", -4), tmp_path / "image")
     found = measure_heads(picture, content="none")
-    assert found.layers[0].summary()["peak_name"][0] == "one row up"
+    assert as_block(found.layers[0])["peak_name"][0] == "one row up"

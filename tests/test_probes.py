@@ -24,6 +24,7 @@ from posprobe.analyses.probes_published import (
     order_probe_published,
 )
 from posprobe.analyses.probing import MIN_ROWS, counted_failures
+from posprobe.analyses.result import as_block
 from posprobe.arrays import positions
 from posprobe.errors import InvalidTable
 from posprobe.figures import probes as drawing
@@ -149,7 +150,7 @@ def test_a_random_walk_passes_as_published_and_fails_on_held_out_blocks() -> Non
     assert held_out.extrapolation > 0.1 * held_out.chance_extrapolation
     assert held_out.extrapolation > 10 * published.mean
     assert order("walk").mean < 0.05
-    numbers = order_probe(walk(512, 256), seeds=2).summary()
+    numbers = as_block(order_probe(walk(512, 256), seeds=2))
     assert numbers["error"] < 0.01  # held-out positions still have neighbours in training
     assert numbers["blocked"] > 0.08
 
@@ -175,7 +176,7 @@ def test_a_straight_line_is_read_everywhere() -> None:
 
 
 def test_noise_is_at_chance_for_unseen_positions() -> None:
-    numbers = order_probe(gaussian(512, 768), seeds=3).summary()
+    numbers = as_block(order_probe(gaussian(512, 768), seeds=3))
     assert numbers["error"] == pytest.approx(0.5, abs=0.04)
     assert numbers["chance"] == pytest.approx(0.5, abs=0.04)
     assert numbers["blocked"] == pytest.approx(0.5, abs=0.04)
@@ -232,7 +233,7 @@ def test_seeds_repeat_and_matter() -> None:
     table = minilm()[:64]
 
     def run(seed: int) -> str:
-        return json.dumps(probes(table, seed=seed, seeds=3).summary(), allow_nan=False)
+        return json.dumps(as_block(probes(table, seed=seed, seeds=3)), allow_nan=False)
 
     assert run(1) == run(1)
     assert run(1) != run(2)
@@ -241,7 +242,7 @@ def test_seeds_repeat_and_matter() -> None:
 
 
 def test_a_single_seed_has_no_spread() -> None:
-    summary: Any = probes(minilm()[:64], seeds=1).summary()
+    summary: Any = as_block(probes(minilm()[:64], seeds=1))
     for name in ("absolute_published", "order_published"):
         assert summary[name]["sd"] is None
         assert summary[name]["undefined"] == {"sd": "a single seed"}
@@ -255,7 +256,7 @@ def test_a_single_seed_has_no_spread() -> None:
 
 def test_the_summary_tells_published_from_sound() -> None:
     result = probes(minilm()[:96], seeds=3)
-    summary: Any = result.summary()
+    summary: Any = as_block(result)
     assert set(summary) == {
         "absolute_published", "absolute_blocked", "order_published", "order_disjoint", "undefined",
     }  # fmt: skip
@@ -273,7 +274,7 @@ def test_the_summary_tells_published_from_sound() -> None:
 def test_a_table_an_array_and_positions_agree() -> None:
     table = minilm()[:64]
     for other in (np.asarray(table), positions(table)):
-        assert probes(other, seeds=2).summary() == probes(table, seeds=2).summary()
+        assert as_block(probes(other, seeds=2)) == as_block(probes(table, seeds=2))
     assert absolute_probe(minilm()[10:80]).start == 10
 
 
@@ -311,7 +312,7 @@ def test_the_drawings_show_every_number_and_say_when_there_is_none() -> None:
 def test_what_has_no_probe_says_why(table: PositionTable, why: str) -> None:
     result = probes(table)
     assert why in result.undefined
-    summary: Any = result.summary()
+    summary: Any = as_block(result)
     assert all(summary[name] is None for name in summary["undefined"])
     assert set(summary["undefined"]) == set(summary) - {"undefined"}
     for probe in (absolute_probe_published, order_probe_published, absolute_probe, order_probe):
@@ -336,7 +337,7 @@ def test_awkward_tables_give_finite_numbers_without_warnings(values: Any) -> Non
     result = probes(values, seeds=2)
     assert isinstance(result, Probes)
     assert not result.undefined
-    json.dumps(result.summary(), allow_nan=False)
+    json.dumps(as_block(result), allow_nan=False)
 
 
 def test_rows_that_say_nothing_are_at_chance() -> None:
@@ -344,7 +345,7 @@ def test_rows_that_say_nothing_are_at_chance() -> None:
     values[0] = 1
     result = absolute_probe(values)
     assert result.mae == pytest.approx(result.chance, abs=1.5)
-    assert order_probe(values, seeds=2).summary()["error"] == pytest.approx(0.5, abs=0.02)
+    assert as_block(order_probe(values, seeds=2))["error"] == pytest.approx(0.5, abs=0.02)
 
 
 def test_an_unknown_scaling_is_refused() -> None:
@@ -360,7 +361,7 @@ def test_fits_that_do_not_converge_are_counted(monkeypatch: pytest.MonkeyPatch) 
         warnings.simplefilter("error")
         result = order_probe_published(walk(64, 8), seeds=2)
         disjoint = order_probe(walk(64, 8), seeds=1)
-    assert result.summary()["not_converged"] == 10
+    assert as_block(result)["not_converged"] == 10
     assert disjoint.not_converged == 10
 
 

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from posprobe.analyses.outliers import MIN_SIDE
+from posprobe.analyses.result import as_block
 from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.stretch import stretch
 from posprobe.encodings import sinusoidal
@@ -56,7 +57,7 @@ def test_rows_of_a_slice_are_reported_as_positions() -> None:
     found = seams(load("sample:all-minilm-l6-v2")[100:200])
     assert found.between == ((27, 28),)
     assert rows(found) == [27]
-    summary: Any = found.summary()
+    summary: Any = as_block(found)
     assert summary["between"] == [[127, 128]]
     assert [special["row"] for special in summary["special"] or ()] == [127]
 
@@ -457,7 +458,7 @@ def test_torch_gives_the_same() -> None:
 def test_undefined_seams_have_a_reason(table: Floats, why: str) -> None:
     found = seams(table)
     assert why in found.undefined
-    summary = found.summary()
+    summary = as_block(found)
     json.dumps(summary, allow_nan=False)
     for key in ("between", "special"):
         assert summary[key] is None
@@ -482,7 +483,7 @@ def test_poor_tables_raise_no_alarm(table: Floats) -> None:
     assert found.undefined == ""
     assert found.between == ()
     assert found.special == ()
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 def test_a_row_equal_to_the_mean_has_no_cosine() -> None:
@@ -490,7 +491,7 @@ def test_a_row_equal_to_the_mean_has_no_cosine() -> None:
     table[:30] -= table[:30].mean(axis=0)
     found = seams(table)
     assert np.isnan(found.cosines).tolist() == [False] * 29 + [True]
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 def test_nan_is_refused() -> None:
@@ -507,7 +508,7 @@ def test_the_summary_is_complete() -> None:
     table = _two_bases(200, 64, 100, 5)
     table[150] = gaussian(1, 64)[0]
     found = seams(as_table(table)[10:])
-    summary: Any = found.summary()
+    summary: Any = as_block(found)
     json.dumps(summary, allow_nan=False)
     assert summary["between"] == [[99, 100]]
     assert summary["special"] == [{"row": 150, "reason": found.special[0].reason}]

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from posprobe.analyses.pca import pca
+from posprobe.analyses.result import as_block
 from posprobe.analyses.shift import MIN_SHARE, MIN_SKILL, Shift, shift
 from posprobe.analyses.shift_skill import MIN_ROWS, shift_rank, shift_skill
 from posprobe.encodings import sinusoidal
@@ -281,7 +282,7 @@ def test_undefined_numbers_have_a_reason(table: Floats, why: str) -> None:
     assert why in found.undefined
     assert found.skill is None
     assert found.periods.size == 0
-    summary = found.summary()
+    summary = as_block(found)
     json.dumps(summary, allow_nan=False)
     for key in ("periods", "moduli", "skill", "rank"):
         assert summary[key] is None
@@ -306,7 +307,7 @@ def test_poor_tables_give_numbers_and_no_rotation(table: Floats) -> None:
     assert found.skill is not None
     assert found.skill < MIN_SKILL
     assert not found.rotations.any()
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 def test_nan_is_refused() -> None:
@@ -327,7 +328,7 @@ def test_skill_without_anything_to_gain_is_nan() -> None:
 def test_the_summary_is_complete() -> None:
     table = as_table(planted(LADDER))[5:]
     found = shift(table)
-    summary: Any = found.summary()
+    summary: Any = as_block(found)
     json.dumps(summary, allow_nan=False)
     assert summary["periods"] == found.periods.tolist()
     assert summary["rotations"] == found.periods[:4].tolist()
@@ -341,7 +342,7 @@ def test_the_summary_is_complete() -> None:
 def test_undamped_modes_have_no_half_life() -> None:
     circle = waves(200, [8.0])
     growing = circle * 1.001 ** np.arange(200)[:, None]
-    summary: Any = shift(growing).summary()
+    summary: Any = as_block(shift(growing))
     assert summary["moduli"][0] == pytest.approx(1.001, rel=1e-6)
     assert summary["half_lives"] == [None]
     assert "does not decay" in summary["undefined"]["half_lives"]

@@ -19,6 +19,7 @@ from posprobe.analyses.base_fit import MIN_LINES, fit_base
 from posprobe.analyses.closeness import cka, cloud, procrustes, subspace_overlap
 from posprobe.analyses.ladder import ladder
 from posprobe.analyses.pursuit import ENOUGH, choose_sinusoids
+from posprobe.analyses.result import as_block
 from posprobe.analyses.sinusoid import SinusoidFit, against_sinusoid
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
@@ -269,7 +270,7 @@ def test_a_walk_is_explained_by_a_few_sinusoids_too() -> None:
 
 def test_minilm() -> None:
     found = minilm()
-    summary: Any = found.summary()
+    summary: Any = as_block(found)
     assert summary["cka_biased"] == pytest.approx(0.4623, abs=5e-5)
     assert summary["cka"] == pytest.approx(0.4515, abs=5e-5)
     assert summary["ladder_rank"] == 106
@@ -310,7 +311,7 @@ def test_known_components_change_nothing() -> None:
     plain, prepared = against_sinusoid(x), against_sinusoid(x, decomposition=pp.pca(x))
     one: Any
     two: Any
-    one, two = plain.summary(), prepared.summary()
+    one, two = as_block(plain), as_block(prepared)
     assert one["undefined"] == two["undefined"]
     for name in ("cka", "procrustes", "subspace_overlap", "ladder_share", "base_cka"):
         assert two[name] == pytest.approx(one[name], rel=1e-9)
@@ -348,7 +349,7 @@ def on_grid(values: Floats, height: int, width: int) -> PositionTable:
 )  # fmt: skip
 def test_what_is_undefined_has_a_reason(table: Any, defined: set[str]) -> None:
     found = against_sinusoid(table)
-    summary = json.loads(json.dumps(found.summary(), allow_nan=False))
+    summary = json.loads(json.dumps(as_block(found), allow_nan=False))
     none = {key for key, value in summary.items() if value is None}
     assert none == set(summary["undefined"])
     assert all(summary["undefined"].values())
@@ -370,9 +371,9 @@ def test_a_ladder_that_spans_everything_explains_nothing() -> None:
 
 def test_scale_never_overflows_or_vanishes() -> None:
     x = walk(40, 16)
-    expected = against_sinusoid(x).summary()
+    expected = as_block(against_sinusoid(x))
     for factor in (1e-300, 1e-160, 1e160, 1e290):
-        found = against_sinusoid(factor * x).summary()
+        found = as_block(against_sinusoid(factor * x))
         assert found["cka"] == pytest.approx(expected["cka"], rel=1e-9)
         assert found["sinusoids_for_90"] == expected["sinusoids_for_90"]
 

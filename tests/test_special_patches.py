@@ -11,6 +11,7 @@ from made_tables import gaussian, patches, rotation
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.analyses.result import as_block
 from posprobe.analyses.seams import seams
 from posprobe.analyses.special_patches import odd_patches, without
 from posprobe.arrays import namespace
@@ -85,8 +86,8 @@ def test_several_patches_and_their_reasons_are_told() -> None:
     found = seams(pp.table(values, grid=(14, 14)))
     assert [row.row for row in found.special] == [0, 75, 76, 100, 190]
     assert "zero" in found.special[3].reason
-    assert [row["row"] for row in found.summary()["special"] or ()] == [0, 75, 76, 100, 190]
-    assert found.summary()["between"] is None
+    assert [row["row"] for row in as_block(found)["special"] or ()] == [0, 75, 76, 100, 190]
+    assert as_block(found)["between"] is None
 
 
 @pytest.mark.parametrize("side", [7, 14])
@@ -127,8 +128,8 @@ def test_the_mean_of_the_neighbours_is_put_in_place() -> None:
 def test_too_few_patches_have_a_reason(height: int, width: int, why: str) -> None:
     found = seams(pp.table(gaussian(height * width, 8), grid=(height, width)))
     assert why in found.no_special
-    assert found.summary()["special"] is None
-    assert why in found.summary()["undefined"]["special"]
+    assert as_block(found)["special"] is None
+    assert why in as_block(found)["undefined"]["special"]
 
 
 def test_equal_patches_are_not_special() -> None:

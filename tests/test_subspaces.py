@@ -17,6 +17,7 @@ from registry import package
 from safetensors.numpy import save_file
 
 import posprobe as pp
+from posprobe.analyses.result import as_block
 from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures.model_subspaces import overlap_map, plot
@@ -132,8 +133,8 @@ def test_neither_a_rotation_of_both_nor_a_shift_of_either_matters(seed: int, shi
 @pytest.mark.parametrize("factor", [1e-200, 1e-30, 1e200])
 def test_sizes_do_not_matter(factor: float) -> None:
     rows, tokens = noise(0, 9, 8), noise(1, 20, 8)
-    plain = subspace_overlap(rows, tokens).summary()
-    other = subspace_overlap(factor * rows, tokens / factor).summary()
+    plain = as_block(subspace_overlap(rows, tokens))
+    other = as_block(subspace_overlap(factor * rows, tokens / factor))
     for name in ("top", "bottom", "variance"):
         assert other[name]["value"] == pytest.approx(plain[name]["value"])
     assert other["mean_cosine"] == pytest.approx(plain["mean_cosine"])
@@ -149,7 +150,7 @@ def test_loadings_count_the_coordinates_that_carry_a_direction() -> None:
     np.testing.assert_allclose(subspace_overlap(axes @ hadamard, tokens).loadings, [16, 16])
     found = subspace_overlap(noise(1, 400, 300), noise(2, 9, 300), rank=100)
     assert 1 / (1 / found.loadings).mean() == pytest.approx(302 / 3, rel=0.05)
-    assert found.summary()["loadings_expected"] == pytest.approx(302 / 3)
+    assert as_block(found)["loadings_expected"] == pytest.approx(302 / 3)
 
 
 def naive_mean_cosine(rows: NDArray[np.float64]) -> float:
@@ -167,7 +168,7 @@ def test_leaving_a_dimension_out_changes_the_mean_cosine_as_it_does_for_all_pair
     for k in range(10):
         alone = naive_mean_cosine(np.delete(rows, k, axis=1)) - naive_mean_cosine(rows)
         assert found.cosine_change[k] == pytest.approx(alone, abs=1e-12)
-    outliers = found.summary()["outlier_dimensions"]
+    outliers = as_block(found)["outlier_dimensions"]
     assert outliers[0]["dimension"] == 7
     assert outliers[0]["change"] < -0.5
     # A row without direction takes no part.
@@ -180,7 +181,7 @@ def test_a_dimension_that_rows_lie_along_alone_cannot_be_left_out() -> None:
     rows[2] = [0, 5, 0, 0]
     found = subspace_overlap(rows, noise(1, 9, 4))
     assert np.isnan(found.cosine_change).tolist() == [False, True, False, False]
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 def test_blocks_of_rows_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,7 +226,7 @@ def test_what_has_no_directions_is_said(
     for part in (found.top, found.bottom, found.variance):
         assert part.value is None
     assert found.undefined["top"] == reason
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
     for drawing in (plot, overlap_map):
         ax = Figure().add_subplot()
         drawing(ax, found)

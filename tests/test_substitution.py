@@ -29,6 +29,7 @@ from made_models import (
 )
 
 import posprobe as pp
+from posprobe.analyses.result import as_block
 from posprobe.analyses.substitution import Early, costs, early
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures import builders
@@ -266,7 +267,7 @@ def test_the_table_itself_changes_nothing_and_its_components_next_to_nothing(
     if main == "states":
         assert found["itself"].cka == pytest.approx(1)
         assert (found["mean"].cka or 1) < 1
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 def test_costs_are_those_of_a_model_whose_table_is_another_one(device: str) -> None:
@@ -476,7 +477,7 @@ def test_outputs_that_are_not_finite_are_undefined_and_those_of_the_model_an_err
     assert found["huge"].costs["loss"].value is None
     assert "not finite" in found.undefined["value"]
     assert found["mean"].costs["loss"].value is not None
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
     model.transformer.wte.weight.data[:] = np.nan
     for broken in (model, model.transformer):
         with pytest.raises(InvalidTable, match=r"in context 1\..* the checkpoint is damaged"):

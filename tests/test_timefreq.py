@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
+from posprobe.analyses.result import as_block
 from posprobe.analyses.timefreq import CORNER, GramDCT, Spectrogram, gram_dct, spectrogram
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Grid
@@ -116,7 +117,7 @@ def test_a_line_in_a_third_of_the_table_does_not_drift() -> None:
     assert 2 < np.count_nonzero(~np.isnan(found.fastest)) < len(found.fastest) / 2
     assert found.drift is None
     assert "segments show a line" in found.undefined["drift"]
-    assert found.summary()["fastest_period_p10_p50_p90"] is not None
+    assert as_block(found)["fastest_period_p10_p50_p90"] is not None
 
 
 def test_minilm_s_fastest_line_bends() -> None:
@@ -182,7 +183,7 @@ def test_impossible_segments_are_refused(options: dict[str, int]) -> None:
 )
 def test_no_spectrogram_has_a_reason(table: Any, why: str) -> None:
     found = spectrogram(table)
-    summary = json.loads(json.dumps(found.summary(), allow_nan=False))
+    summary = json.loads(json.dumps(as_block(found), allow_nan=False))
     none = {key for key, value in summary.items() if value is None}
     assert none == set(summary["undefined"])
     assert {"drift", "length", "fastest_period"} <= none
@@ -195,14 +196,14 @@ def test_a_table_constant_in_part_has_a_spectrogram() -> None:
     assert np.isnan(found.fastest[-2:]).all()
     assert found.power[-2:].sum() == 0
     np.testing.assert_allclose(1 / found.fastest[:2], 5, rtol=0.01)
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(as_block(found), allow_nan=False)
 
 
 def test_one_segment_does_not_drift() -> None:
     found = spectrogram(waves(64, [5.0]), length=64)
     assert found.drift is None
     assert found.undefined == {"drift": "a single segment shows no drift"}
-    periods: Any = found.summary()["fastest_period_p10_p50_p90"]
+    periods: Any = as_block(found)["fastest_period_p10_p50_p90"]
     np.testing.assert_allclose(periods, 5, rtol=0.01)
 
 
@@ -261,7 +262,7 @@ def test_a_known_cosine_matrix_is_that_of_the_similarity() -> None:
 def test_no_transform_has_a_reason(table: Any, why: str) -> None:
     found = gram_dct(table)
     assert found.share is None
-    assert why in found.summary()["undefined"]["share"]
+    assert why in as_block(found)["undefined"]["share"]
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e-160, 1e160, 1e290])

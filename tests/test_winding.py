@@ -11,6 +11,7 @@ from made_tables import Floats, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 
 from posprobe.analyses.pca import pca
+from posprobe.analyses.result import as_block
 from posprobe.analyses.winding import COHERENT, Winding, winding
 from posprobe.errors import InvalidTable
 from posprobe.families import load
@@ -108,7 +109,7 @@ def test_minilm_turns_once_in_six_positions() -> None:
 
 def test_noise_has_no_pairs() -> None:
     assert winding(gaussian(200, 30)).pairs == ()
-    summary = winding(gaussian(200, 30)).summary()
+    summary = as_block(winding(gaussian(200, 30)))
     assert summary["pairs"] == []
     assert summary["turns"] is None
     assert "no two components" in summary["undefined"]["turns"]
@@ -133,7 +134,7 @@ def test_rotation_and_scale_change_nothing_but_units(scale: float) -> None:
 
 def test_known_components_give_the_same() -> None:
     table = waves(100, [9.0, 31.0])
-    assert winding(table, pca=pca(table)).summary() == winding(table).summary()
+    assert as_block(winding(table, pca=pca(table))) == as_block(winding(table))
     with pytest.raises(InvalidTable, match="99 rows, the table has 100"):
         winding(table, pca=pca(table[1:]))
 
@@ -155,7 +156,7 @@ def test_known_components_give_the_same() -> None:
     ],
 )
 def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
-    summary = winding(table).summary()
+    summary = as_block(winding(table))
     json.dumps(summary, allow_nan=False)
     assert summary["pairs"] is None
     assert summary["turns"] is None
@@ -166,13 +167,13 @@ def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
 @pytest.mark.parametrize("d", [2, 3, 12])
 def test_short_tables_are_no_trouble(n: int, d: int) -> None:
     for table in (gaussian(n, d), walk(n, d), np.eye(n, d)):
-        json.dumps(winding(table).summary(), allow_nan=False)
+        json.dumps(as_block(winding(table)), allow_nan=False)
 
 
 def test_zero_rows_are_no_trouble() -> None:
     table = helix(60, 3, 1)
     table[[10, 30]] = 0
-    json.dumps(winding(table).summary(), allow_nan=False)
+    json.dumps(as_block(winding(table)), allow_nan=False)
 
 
 # --- what is drawn ---

@@ -47,7 +47,7 @@ def measure(value: Published, table: PositionTable, seeds: int) -> str:
         case "pca.stable_rank":
             return f"{pp.pca(table[first:stop]).stable_rank:.3f}"
         case "pca.top3":
-            return f"{pp.pca(table[first:stop]).summary()['top3']:.2%}".replace("%", " %")
+            return f"{pp.pca(table[first:stop]).top3:.2%}".replace("%", " %")
     raise ValueError(f"{value.key}: no way to measure it here")
 
 

@@ -6,15 +6,31 @@ Run with ``uv run python tools/schemas.py``; a test holds the files equal to wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import is_dataclass
+from inspect import cleandoc
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from posprobe import documents
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import As, shown
+from posprobe.layouts import Grid, LayoutBlock, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
 from posprobe.resizing.documents import RulesDocument, WaysDocument
-from posprobe.schema import json_schema
+from posprobe.text import capital
 
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
@@ -65,6 +81,136 @@ def main() -> None:
     """Write all files."""
     for name, schema in schemas():
         (FOLDER / name).write_text(text(schema), encoding="utf-8")
+
+
+#: A TypedDict may hold keys that are not known beforehand, as in PEP 728: their type stands here.
+EXTRA = "__extra_items__"
+
+_PLAIN: Mapping[Any, str] = {
+    bool: "boolean", int: "integer", float: "number", str: "string", NoneType: "null",
+}  # fmt: skip
+
+
+def json_schema(
+    document: Any,
+    *,
+    blocks: Mapping[str, Any] | None = None,
+    into: type | None = None,
+    required: bool = False,
+) -> dict[str, Any]:
+    """Generate the JSON Schema of a document.
+
+    Parameters
+    ----------
+    document
+        A TypedDict, or a union of several where the document has several forms.
+    blocks
+        Types of further keys, by key: those of the registered measurements.
+    into
+        The TypedDict that they are keys of; None stands for ``document`` itself.
+    required
+        Whether every one of these keys must be there.
+
+    Raises
+    ------
+    TypeError
+        If a type has no place in JSON, a key is there twice, or two TypedDicts have one name.
+
+    Examples
+    --------
+    >>> from typing import TypedDict
+    >>> class Point(TypedDict):
+    ...     x: float
+    >>> json_schema(Point)["$defs"]["Point"]["properties"]
+    {'x': {'type': 'number'}}
+    """
+    added = dict(blocks or {})
+    defs: dict[str, Any] = {}
+    seen: dict[str, type] = {}
+
+    def define(kind: type) -> dict[str, Any]:
+        name = kind.__name__
+        if seen.setdefault(name, kind) is not kind:
+            raise TypeError(f"two types are called {name}: {seen[name]} and {kind}")
+        if name not in defs:
+            defs[name] = {}  # a type may hold itself
+            record = is_dataclass(kind)
+            hints = dict(shown(kind)) if record else get_type_hints(kind, include_extras=True)
+            extra = hints.pop(EXTRA, None)
+            optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
+            if kind is (into or document):
+                if twice := sorted(added.keys() & hints.keys()):
+                    raise TypeError(f"{name} has the keys {', '.join(twice)} already")
+                hints |= added
+                optional |= set() if required else set(added)
+            defs[name] = {
+                "type": "object",
+                **({"description": _about(kind)} if kind.__doc__ else {}),
+                "properties": {key: _schema(hint, define) for key, hint in hints.items()},
+                "required": [key for key in hints if key not in optional],
+                "additionalProperties": _schema(extra, define) if extra is not None else False,
+            }
+        return {"$ref": f"#/$defs/{name}"}
+
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **_schema(document, define),
+        "$defs": dict(sorted(defs.items())),
+    }
+
+
+def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, Any]:
+    """Return the schema of one type; ``define`` turns a TypedDict into a reference."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return {}
+    if hint in _PLAIN:
+        return {"type": _PLAIN[hint]}
+    if hint in (Sequence, Grid):
+        return _schema(LayoutBlock, define)
+    if is_typeddict(hint) or is_dataclass(hint):
+        return define(hint)
+    if origin is NotRequired:
+        return _schema(arguments[0], define)
+    if origin is Annotated:
+        kind = next((note.kind for note in arguments if isinstance(note, As)), arguments[0])
+        found = _schema(kind, define)
+        for note in arguments[1:]:
+            if isinstance(note, str):
+                found |= {"description": note} if note else {}
+            elif isinstance(note, Number) and note.meaning:
+                found.setdefault("description", f"{capital(note.meaning)}.")
+            elif isinstance(note, tuple):
+                found |= dict(note)
+        return found
+    if origin is Literal:
+        return {"const": arguments[0]} if len(arguments) == 1 else {"enum": list(arguments)}
+    if origin in (Union, UnionType):
+        return _union([_schema(one, define) for one in arguments])
+    if origin is list:
+        return {"type": "array", "items": _schema(arguments[0], define)}
+    if origin is tuple and Ellipsis in arguments:
+        return {"type": "array", "items": _schema(arguments[0], define)}
+    if origin is tuple:
+        kinds = [_schema(one, define) for one in arguments]
+        return {"type": "array", "prefixItems": kinds, "items": False, "minItems": len(kinds)}
+    if origin is dict and arguments[0] is str:
+        return {"type": "object", "additionalProperties": _schema(arguments[1], define)}
+    raise TypeError(f"{hint!r} has no form in JSON")
+
+
+def _about(kind: type) -> str:
+    """Return the first paragraph of what is said of a type."""
+    return " ".join(cleandoc(kind.__doc__ or "").partition("\n\n")[0].split())
+
+
+def _union(kinds: list[dict[str, Any]]) -> dict[str, Any]:
+    null = {"type": "null"}
+    others = [kind for kind in kinds if kind != null]
+    if len(others) == 1 and len(kinds) == 2 and isinstance(others[0].get("type"), str):
+        # Limits of a number, a string or a list say nothing of null.
+        return others[0] | {"type": [others[0]["type"], "null"]}
+    return {"anyOf": [*others, *([null] if null in kinds else [])]}
 
 
 if __name__ == "__main__":

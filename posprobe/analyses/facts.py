@@ -25,13 +25,16 @@ class Number:
     unit
         Its unit, empty where it has none.
     form
-        How it is written: a format.
+        How it is written: a format, or what stands between the numbers of a list.
+    compared
+        Whether it stands beside the sinusoid and the null models.
     """
 
     label: str
-    meaning: str
+    meaning: str = ""
     unit: str = ""
     form: str = ".3g"
+    compared: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypedDict
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, Result, Stored
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Layout
 from posprobe.schema import Row
@@ -18,24 +19,12 @@ from posprobe.tables import PositionTable
 OUTLIER = 6.0
 
 
-class OutlierRow(TypedDict):
-    """A row whose norm stands out."""
+@dataclass(frozen=True)
+class OutlierRow:
+    """A position whose norm stands out."""
 
     row: Row
     norm: float
-
-
-class NormsBlock(TypedDict):
-    """Euclidean norms of the rows."""
-
-    mean: float
-    median: float
-    min: float
-    max: float
-    mean_row_norm: Annotated[float, "Norm of the mean row: what all positions share."]
-    outlier_threshold: Annotated[float, "In robust standard deviations from the median."]
-    outlier_rows: list[OutlierRow]
-    zero_rows: list[Row]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -48,40 +37,52 @@ class Norms(Result):
         ``[n]``, in the table's units.
     mean_row_norm
         Norm of the mean row: what all positions share.
-    outliers
-        Rows whose norm is more than `OUTLIER` robust standard deviations (1.4826 times the median
-        absolute deviation) from the median.
+    outlier_rows
+        Positions whose norm is more than `OUTLIER` robust standard deviations (1.4826 times the
+        median absolute deviation) from the median.
     zero_rows
-        Rows that are exactly zero.
+        Positions that are exactly zero.
     layout
         How the positions are arranged.
     start
         Position of the first row.
+    outlier_threshold
+        Robust standard deviations from the median beyond which a norm stands out.
     """
 
     figures: ClassVar[str] = "norms"
 
-    norms: NDArray[np.float64]
-    mean_row_norm: float
-    outliers: tuple[int, ...]
-    zero_rows: tuple[int, ...]
-    layout: Layout
-    start: int
+    norms: Annotated[NDArray[np.float64], Stored("norms")]
+    mean_row_norm: Annotated[
+        float,
+        "Norm of the mean row: what all positions share.",
+        Number("norm of the mean row", "what all positions share"),
+    ]
+    outlier_rows: tuple[OutlierRow, ...]
+    zero_rows: tuple[Row, ...]
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    outlier_threshold: Annotated[float, "In robust standard deviations from the median."] = OUTLIER
 
-    def summary(self) -> NormsBlock:
-        """Return mean, extremes and the rows that stand out, counted as positions."""
-        return {
-            "mean": float(self.norms.mean()),
-            "median": float(np.median(self.norms)),
-            "min": float(self.norms.min()),
-            "max": float(self.norms.max()),
-            "mean_row_norm": self.mean_row_norm,
-            "outlier_threshold": OUTLIER,
-            "outlier_rows": [
-                {"row": row + self.start, "norm": float(self.norms[row])} for row in self.outliers
-            ],
-            "zero_rows": [row + self.start for row in self.zero_rows],
-        }
+    @property
+    def mean(self) -> Annotated[float, Number("mean norm", "in the table's units")]:
+        """Mean over the rows."""
+        return float(self.norms.mean())
+
+    @property
+    def median(self) -> Annotated[float, ""]:
+        """Median over the rows."""
+        return float(np.median(self.norms))
+
+    @property
+    def min(self) -> Annotated[float, Number("smallest norm", "in the table's units")]:
+        """The smallest."""
+        return float(self.norms.min())
+
+    @property
+    def max(self) -> Annotated[float, Number("largest norm", "in the table's units")]:
+        """The largest."""
+        return float(self.norms.max())
 
 
 def norms(table: PositionTable | Positions | Array) -> Norms:
@@ -116,11 +117,12 @@ def norms(table: PositionTable | Positions | Array) -> Norms:
     spread = 1.4826 * np.median(np.abs(lengths - median))
     # Where rows are equally long by construction, rounding is the only spread there is.
     limit = OUTLIER * max(spread, 1e-6 * median)
+    odd = np.flatnonzero(np.abs(lengths - median) > limit).tolist()
     return Norms(
         norms=lengths,
         mean_row_norm=float(xp.linalg.vector_norm(xp.mean(values, axis=0))),
-        outliers=tuple(np.flatnonzero(np.abs(lengths - median) > limit).tolist()),
-        zero_rows=tuple(np.flatnonzero(lengths == 0).tolist()),
+        outlier_rows=tuple(OutlierRow(row + given.start, float(lengths[row])) for row in odd),
+        zero_rows=tuple((np.flatnonzero(lengths == 0) + given.start).tolist()),
         layout=given.layout,
         start=given.start,
     )

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.unit_rows import sum_of_squares
 from posprobe.arrays import Array, Positions, namespace, positions, to_numpy
@@ -38,26 +39,6 @@ DIGITS = 5e7
 OVERSAMPLING, ROUNDS = 16, 8
 
 Method: TypeAlias = Literal["exact", "randomised"]
-
-
-class PCABlock(TypedDict):
-    """Singular value decomposition of the column-centred values."""
-
-    centered: Literal["columns"]
-    method: Annotated[
-        Method,
-        "Randomised: only the leading components are computed; their shares are of the whole "
-        "variance.",
-    ]
-    explained_variance_ratio: Annotated[list[Share] | None, limits(minItems=1)]
-    top3: Annotated[Size | None, "Share of the variance in the first three components."]
-    stable_rank: float | None
-    participation_ratio: float | None
-    effective_rank: float | None
-    components_90: Natural | None
-    components_95: Natural | None
-    components_99: Natural | None
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,25 +66,32 @@ class PCA(Result):
 
     figures: ClassVar[str] = "pca"
 
-    values: Array
-    layout: Layout
-    start: int
-    count: int
-    decompose: Callable[[Array, int, ModuleType], tuple[Array, Array, Array]]
-    undefined: str = ""
+    values: Annotated[Array, HIDDEN]
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    count: Annotated[int, HIDDEN]
+    decompose: Annotated[Callable[[Array, int, ModuleType], tuple[Array, Array, Array]], HIDDEN]
+    undefined: Annotated[str, As(Reasons)] = ""
+    centered: Literal["columns"] = "columns"
 
     @property
-    def method(self) -> Method:
+    def method(
+        self,
+    ) -> Annotated[
+        Method,
+        "Randomised: only the leading components are computed; their shares are of the whole "
+        "variance.",
+    ]:
         """How the components are computed: ``"randomised"`` gives the leading ones alone."""
         return "exact" if self.decompose is all_svd else "randomised"
 
     @property
-    def scores(self) -> NDArray[np.float64]:
+    def scores(self) -> Annotated[NDArray[np.float64], Stored("pca_scores")]:
         """``[n, k]``: each position along each component, in the table's units."""
         return self._decomposed[0]
 
     @property
-    def components(self) -> NDArray[np.float64]:
+    def components(self) -> Annotated[NDArray[np.float64], Stored("pca_components")]:
         """``[k, d]``, orthonormal rows; in each, the loading of largest magnitude is positive."""
         return self._decomposed[2]
 
@@ -116,23 +104,49 @@ class PCA(Result):
         return self._decomposed[1]
 
     @cached_property
-    def explained_variance_ratio(self) -> NDArray[np.float64]:
+    def explained_variance_ratio(
+        self,
+    ) -> Annotated[
+        NDArray[np.float64],
+        Stored("pca_explained_variance_ratio"),
+        As(list[Share] | None),
+        limits(minItems=1),
+    ]:
         """``[k]``: squared singular values over the sum of all; NaN for a constant table."""
         power, whole, _ = self._powers
         return np.full_like(power, np.nan) if self.undefined else power / whole
 
     @property
-    def stable_rank(self) -> float | None:
+    def stable_rank(
+        self,
+    ) -> Annotated[
+        float | None,
+        Number("stable rank", "sum of squared singular values over the largest", compared=True),
+    ]:
         """Sum of squared singular values over the largest."""
         return self._numbers["stable_rank"]
 
     @property
-    def participation_ratio(self) -> float | None:
+    def participation_ratio(
+        self,
+    ) -> Annotated[
+        float | None,
+        Number(
+            "participation ratio",
+            "effective number of components: squared sum of the eigenvalues over the sum of "
+            "their squares",
+            compared=True,
+        ),
+    ]:
         """Squared sum of the eigenvalues over the sum of their squares."""
         return self._numbers["participation_ratio"]
 
     @property
-    def effective_rank(self) -> float | None:
+    def effective_rank(
+        self,
+    ) -> Annotated[
+        float | None, Number("effective rank", "exponential of the eigenvalues' entropy")
+    ]:
         """Exponential of the entropy of the eigenvalue shares.
 
         Roy & Vetterli 2007 use singular values; with eigenvalues it is comparable with the
@@ -145,7 +159,13 @@ class PCA(Result):
         return float(np.exp(-(positive * np.log(positive)).sum()))
 
     @property
-    def top3(self) -> float | None:
+    def top3(
+        self,
+    ) -> Annotated[
+        Size | None,
+        "Share of the variance in the first three components.",
+        Number("first three components", "share of the variance they hold", compared=True),
+    ]:
         """Share of variance that the first three components explain; None of a constant table."""
         return None if self.undefined else float(self.explained_variance_ratio[:3].sum())
 
@@ -158,25 +178,31 @@ class PCA(Result):
         reached = np.cumsum(self.explained_variance_ratio) >= min(share, 1 - 1e-12)
         return int(np.argmax(reached)) + 1 if reached.any() else None
 
-    def summary(self) -> PCABlock:
-        """Return the explained variances and the effective dimensions."""
-        ratios = None if self.undefined else self.explained_variance_ratio.tolist()
-        block: PCABlock = {
-            "centered": "columns",
-            "method": self.method,
-            "explained_variance_ratio": ratios,
-            "top3": self.top3,
-            "stable_rank": self.stable_rank,
-            "participation_ratio": self.participation_ratio,
-            "effective_rank": self.effective_rank,
-            "components_90": self.components_for(0.90),
-            "components_95": self.components_for(0.95),
-            "components_99": self.components_for(0.99),
-            "undefined": {},
-        }
-        why = self.undefined or f"only the {len(self.singular_values)} leading ones are computed"
-        block["undefined"] = reasons(block, why)
-        return block
+    @property
+    def why(self) -> str:
+        """Why numbers are None where not all are."""
+        return f"only the {len(self.singular_values)} leading ones are computed"
+
+    @property
+    def components_90(
+        self,
+    ) -> Annotated[Natural | None, Number("components for 90 %", "of the variance", form="d")]:
+        """Components that hold 90 % of the variance."""
+        return self.components_for(0.90)
+
+    @property
+    def components_95(
+        self,
+    ) -> Annotated[Natural | None, Number("components for 95 %", "of the variance", form="d")]:
+        """Components that hold 95 % of the variance."""
+        return self.components_for(0.95)
+
+    @property
+    def components_99(
+        self,
+    ) -> Annotated[Natural | None, Number("components for 99 %", "of the variance", form="d")]:
+        """Components that hold 99 % of the variance."""
+        return self.components_for(0.99)
 
     @property
     def _centered(self) -> tuple[Array, ModuleType]:

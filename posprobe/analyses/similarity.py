@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, TypeAlias, TypedDict
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, Part, Result, Stored
 from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.tiles import displacement_sums, minimum_and_squares
 from posprobe.analyses.unit_rows import (
@@ -37,32 +38,6 @@ from posprobe.tables import PositionTable
 MAX_ROWS = 8192
 #: Largest table whose cosines are computed at all.
 LARGEST = 131_072
-
-
-class CosineBlock(TypedDict):
-    """Cosines of all pairs of rows in numbers."""
-
-    neighbour_mean: CosineNumber | None
-    far_mean: CosineNumber | None
-    minimum: CosineNumber | None
-    translation_invariance: Annotated[
-        float | None,
-        "Share of the variance off the diagonal that the offset explains: Toeplitz R², block "
-        "Toeplitz on a grid.",
-        limits(maximum=1),
-    ]
-    monotone_fraction: Share | None
-    offset_profile: Annotated[
-        list[CosineNumber | list[CosineNumber | None] | None] | None,
-        "Mean cosine by offset; by displacement, rows of columns, on a grid. Null where `pooled` "
-        "is above 1: arrays.npz has it.",
-    ]
-    pooled: Annotated[
-        Natural,
-        "Positions along a side of a cell of the matrix in arrays.npz, whose cells are means: 1 "
-        "where every pair has its own.",
-    ]
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,17 +71,59 @@ class Cosine:
         Positions along a side of the matrix's cells: 1 where it is whole.
     """
 
-    matrix: NDArray[np.float64]
-    offset_mean: NDArray[np.float64]
+    matrix: Annotated[NDArray[np.float64], Stored("similarity")]
+    offset_mean: Annotated[NDArray[np.float64], Stored("offset_profile")]
     offset_std: NDArray[np.float64]
     offset_count: NDArray[np.int64]
-    neighbour_mean: float | None
-    far_mean: float | None
-    minimum: float | None
-    translation_invariance: float | None
-    monotone_fraction: float | None
-    undefined: dict[str, str]
-    pooled: int = 1
+    neighbour_mean: Annotated[
+        CosineNumber | None,
+        Number("neighbour cosine", "mean cosine of neighbouring rows", compared=True),
+    ]
+    far_mean: Annotated[
+        CosineNumber | None,
+        Number(
+            "far cosine",
+            "mean cosine of rows more than a quarter of the table apart",
+            compared=True,
+        ),
+    ]
+    minimum: Annotated[CosineNumber | None, Number("smallest cosine", "of any pair of rows")]
+    translation_invariance: Annotated[
+        float | None,
+        "Share of the variance off the diagonal that the offset explains: Toeplitz R², block "
+        "Toeplitz on a grid.",
+        limits(maximum=1),
+        Number(
+            "translation invariance",
+            "share of the variance of the cosines that the offset explains, off the diagonal",
+            compared=True,
+        ),
+    ]
+    monotone_fraction: Annotated[
+        Share | None,
+        Number(
+            "monotone fraction",
+            "share of steps away from a position at which the cosine falls",
+            compared=True,
+        ),
+    ]
+    undefined: Reasons
+    pooled: Annotated[
+        Natural,
+        "Positions along a side of a cell of the matrix in arrays.npz, whose cells are means: 1 "
+        "where every pair has its own.",
+    ] = 1
+
+    @property
+    def offset_profile(
+        self,
+    ) -> Annotated[
+        list[CosineNumber | list[CosineNumber | None] | None] | None,
+        "Mean cosine by offset; by displacement, rows of columns, on a grid. Null where `pooled` "
+        "is above 1: arrays.npz has it.",
+    ]:
+        """The mean cosines by offset, of a table whose matrix is whole."""
+        return self.offset_mean.tolist() if self.pooled == 1 else None
 
     @property
     def positions(self) -> int:
@@ -115,29 +132,6 @@ class Cosine:
         return (
             math.prod((extent + 1) // 2 for extent in offsets) if len(offsets) > 1 else offsets[0]
         )
-
-    def summary(self) -> CosineBlock:
-        """Return the headline numbers and the offset profile, which a large table's npz has."""
-        profile = np.where(np.isnan(self.offset_mean), None, self.offset_mean)  # type: ignore[call-overload]
-        return {
-            "neighbour_mean": self.neighbour_mean,
-            "far_mean": self.far_mean,
-            "minimum": self.minimum,
-            "translation_invariance": self.translation_invariance,
-            "monotone_fraction": self.monotone_fraction,
-            "offset_profile": profile.tolist() if self.pooled == 1 else None,
-            "pooled": self.pooled,
-            "undefined": self.undefined,
-        }
-
-
-class SimilarityBlock(TypedDict):
-    """Cosine similarity of all pairs of rows."""
-
-    window: Annotated[Natural, "Offsets that the monotone fraction looks at."]
-    zero_rows: Annotated[list[Row], "Rows without a direction; their cosines are undefined."]
-    raw: Annotated[CosineBlock, "Of the rows as stored."]
-    centered: Annotated[CosineBlock, "Of the rows less their mean."]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,25 +150,23 @@ class Similarity(Result):
     start
         Position of row 0.
     zero_rows
-        Rows without a direction; their cosines are NaN.
+        Positions without a direction; their cosines are NaN.
+    window
+        Offsets that the monotone fraction looks at.
     """
 
     figures: ClassVar[str] = "similarity"
 
-    raw: Cosine
-    centered: Cosine
-    layout: Layout
-    start: int
-    zero_rows: tuple[int, ...]
-
-    def summary(self) -> SimilarityBlock:
-        """Return both variants' numbers."""
-        return {
-            "window": WINDOW,
-            "zero_rows": [row + self.start for row in self.zero_rows],
-            "raw": self.raw.summary(),
-            "centered": self.centered.summary(),
-        }
+    raw: Annotated[Cosine, "Of the rows as stored.", Part(", raw", ", as stored")]
+    centered: Annotated[
+        Cosine, "Of the rows less their mean.", Part("", ", mean row subtracted", "_centered")
+    ]
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    zero_rows: Annotated[
+        tuple[Row, ...], "Positions without a direction; their cosines are undefined."
+    ]
+    window: Annotated[Natural, "Offsets that the monotone fraction looks at."] = WINDOW
 
 
 def similarity(table: PositionTable | Positions | Array) -> Similarity:
@@ -209,9 +201,8 @@ def similarity(table: PositionTable | Positions | Array) -> Similarity:
     within_reach(given.values.shape[0])
     raw, there = _cosine(given, centered=False)
     centered, _ = _cosine(given, centered=True)
-    return Similarity(
-        raw, centered, given.layout, given.start, tuple(np.flatnonzero(~there).tolist())
-    )
+    zero = np.flatnonzero(~there) + given.start
+    return Similarity(raw, centered, given.layout, given.start, tuple(zero.tolist()))
 
 
 def within_reach(n: int) -> None:

@@ -29,11 +29,10 @@ def plot(ax: Axes, result: Norms) -> None:
         return
     position = result.start + np.arange(len(result.norms))
     ax.plot(*extremes(position, result.norms), color=BLUE)
-    if result.outliers:
-        rows = list(result.outliers)
+    if odd := result.outlier_rows:
         ax.plot(
-            position[rows], result.norms[rows], "o", color=RED, markersize=2.5,
-            label=f"stands out ({len(rows)})",
+            [each.row for each in odd], [each.norm for each in odd], "o", color=RED,
+            markersize=2.5, label=f"stands out ({len(odd)})",
         )  # fmt: skip
         ax.legend(loc="upper right")
     ax.set(xlabel="position", ylabel="row norm", ylim=(0, None))

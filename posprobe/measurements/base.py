@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.pca import PCA, pca
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import Result, numbers_of, stored
 from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import MOST, without
 from posprobe.analyses.stretch import Stretch, stretch
@@ -162,16 +162,26 @@ class Measurement(Generic[I, R]):
     limits: str
     source: str
     compute: Callable[[I], R]
-    block: Any
+    block: Any = None
+    record: type[R] | None = None
     numbers: tuple[Number, ...] = ()
     drawings: tuple[Drawing[R], ...] = ()
-    arrays: Callable[[R], Mapping[str, NDArray[Any]]] = lambda _: {}
+    arrays: Callable[[R], Mapping[str, NDArray[Any]]] = stored
     needs: Callable[[I], str] = lambda _: ""
     slow: bool = False
     facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
     tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     findings: Callable[[Block], Iterator[Finding]] = lambda _: iter(())
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
+
+    def __post_init__(self) -> None:
+        if self.record is not None:
+            found = tuple(
+                Number(key, known.label, known.meaning, known.form, known.compared)
+                for key, known in numbers_of(self.record)
+            )
+            object.__setattr__(self, "numbers", found)
+            object.__setattr__(self, "block", self.record)
 
     def figures(
         self, results: Mapping[str, R], references: Mapping[str, Any] | None = None

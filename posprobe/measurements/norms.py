@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Norms
-from posprobe.analyses.norms import NormsBlock
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
 from posprobe.page import Table, columns
 from posprobe.text import Block, show
 
@@ -27,7 +26,7 @@ def _outliers(document: Block) -> tuple[Table, ...]:
 
 def _caption(results: Mapping[str, Norms]) -> str:
     (result,) = results.values()
-    count = len(result.outliers)
+    count = len(result.outlier_rows)
     return (
         f"Euclidean norm of each position embedding: mean {result.norms.mean():.3g}, from "
         f"{result.norms.min():.3g} to {result.norms.max():.3g}; {count or 'no'} "
@@ -44,13 +43,7 @@ NORMS = Measurement[TableInputs, Norms](
     limits="A normal norm does not make a row trained: compare its neighbours' similarity.",
     source="Standard practice.",
     compute=lambda given: analyses.norms(given.positions),
-    block=NormsBlock,
-    numbers=(
-        Number("mean", "mean norm", "in the table's units"),
-        Number("min", "smallest norm", "in the table's units"),
-        Number("max", "largest norm", "in the table's units"),
-        Number("mean_row_norm", "norm of the mean row", "what all positions share"),
-    ),
+    record=Norms,
     drawings=(
         Drawing(
             "norms",
@@ -59,6 +52,5 @@ NORMS = Measurement[TableInputs, Norms](
             _caption,
         ),
     ),
-    arrays=lambda result: {"norms": result.norms},
     tables=_outliers,
 )

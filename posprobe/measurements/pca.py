@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import PCA
-from posprobe.analyses.pca import PCABlock
 from posprobe.layouts import Grid
 from posprobe.measurements.base import (
     Drawing,
     Measurement,
-    Number,
     TableInputs,
     sentence,
     undefined,
@@ -96,24 +94,7 @@ PRINCIPAL = Measurement[TableInputs, PCA](
     "series are sinusoids. A few rows at the ends can move the shares a lot; try --rows.",
     source="Chughtai & Lau 2024; Song & Zhong 2023; caution by Antognini & Sohl-Dickstein 2018.",
     compute=lambda given: analyses.pca(given.positions),
-    block=PCABlock,
-    numbers=(
-        Number("top3", "first three components", "share of the variance they hold", compared=True),
-        Number(
-            "stable_rank", "stable rank", "sum of squared singular values over the largest",
-            compared=True,
-        ),
-        Number(
-            "participation_ratio", "participation ratio",
-            "effective number of components: squared sum of the eigenvalues over the sum of "
-            "their squares",
-            compared=True,
-        ),
-        Number("effective_rank", "effective rank", "exponential of the eigenvalues' entropy"),
-        Number("components_90", "components for 90 %", "of the variance", "d"),
-        Number("components_95", "components for 95 %", "of the variance", "d"),
-        Number("components_99", "components for 99 %", "of the variance", "d"),
-    ),
+    record=PCA,
     drawings=(
         Drawing(
             "variance",
@@ -143,10 +124,5 @@ PRINCIPAL = Measurement[TableInputs, PCA](
             lacks=_no_path,
         ),
     ),
-    arrays=lambda result: {
-        "pca_scores": result.scores,
-        "pca_components": result.components,
-        "pca_explained_variance_ratio": result.explained_variance_ratio,
-    },
     facts=_leading,
 )  # fmt: skip

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Similarity
-from posprobe.analyses.similarity import SimilarityBlock
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.layouts import Grid
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
 from posprobe.text import Block, show
 
 
@@ -99,40 +98,7 @@ SIMILARITY = Measurement[TableInputs, Similarity](
     "slightly below zero.",
     source="Wang & Chen, EMNLP 2020, figure 1; properties after Wang et al., ICLR 2021.",
     compute=lambda given: analyses.similarity(given.positions),
-    block=SimilarityBlock,
-    numbers=(
-        Number(
-            "raw.neighbour_mean", "neighbour cosine, raw",
-            "mean cosine of neighbouring rows as stored", compared=True,
-        ),
-        Number(
-            "centered.neighbour_mean", "neighbour cosine",
-            "mean cosine of neighbouring rows, mean row subtracted", compared=True,
-        ),
-        Number(
-            "raw.far_mean", "far cosine, raw",
-            "mean cosine of rows more than a quarter of the table apart", compared=True,
-        ),
-        Number(
-            "centered.far_mean", "far cosine",
-            "mean cosine of rows more than a quarter of the table apart, mean row subtracted",
-            compared=True,
-        ),
-        Number("raw.minimum", "smallest cosine, raw", "of any pair of rows"),
-        Number(
-            "raw.translation_invariance", "translation invariance",
-            "share of the variance of the raw cosines that the offset explains, off the diagonal",
-            compared=True,
-        ),
-        Number(
-            "centered.translation_invariance", "invariance, centred",
-            "the same after subtracting the mean row", compared=True,
-        ),
-        Number(
-            "raw.monotone_fraction", "monotone fraction",
-            "share of steps away from a position at which the raw cosine falls", compared=True,
-        ),
-    ),
+    record=Similarity,
     drawings=(
         Drawing(
             "similarity",
@@ -160,11 +126,5 @@ SIMILARITY = Measurement[TableInputs, Similarity](
             centring=True,
         ),
     ),
-    arrays=lambda result: {
-        "similarity": result.raw.matrix,
-        "similarity_centered": result.centered.matrix,
-        "offset_profile": result.raw.offset_mean,
-        "offset_profile_centered": result.centered.offset_mean,
-    },
     facts=_coarse,
 )  # fmt: skip

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result
+from posprobe.analyses.result import as_block
 from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Array, Device, check_device, positions
@@ -293,7 +294,7 @@ def _everything(only: Iterable[str] | None) -> bool:
 
 
 def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    return {name: dict(result.summary()) for name, result in results.items()}
+    return {name: as_block(result) for name, result in results.items()}
 
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result, Similarity, Spectrum
 from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
+from posprobe.analyses.result import as_block
 from posprobe.analyses.stationary import fit_process
 from posprobe.arrays import Array, Device
 from posprobe.errors import InvalidTable, UsageError
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
         ComparedTable,
         ComparisonDocument,
         EnvironmentBlock,
-        PairBlock,
     )
     from posprobe.schemes import Scheme
 
@@ -95,19 +95,17 @@ class Comparison(Saved):
         """Return the content of ``analysis.json`` (schema `posprobe.comparison/1`)."""
         tables: list[ComparedTable] = []
         for label, analysis in zip(self.labels, self.analyses, strict=True):
-            block = analysis.to_dict()
-            del block["schema"]
+            own = analysis.to_dict()
+            del own["schema"]
             table: Any = {
                 "label": label,
-                "published": [value.compared(block) for value in published_for(analysis.table)],
+                "published": [value.compared(own) for value in published_for(analysis.table)],
             }
-            tables.append(table | block)
-        pairs: list[PairBlock] = [
-            {
-                "tables": [self.labels[i], self.labels[j]],
-                **distance.summary(),
-                "nulls": self.bands[i][j],
-            }
+            tables.append(table | own)
+        pairs: list[Any] = [
+            {"tables": [self.labels[i], self.labels[j]]}
+            | as_block(distance)
+            | {"nulls": self.bands[i][j]}
             for i, row in enumerate(self.distances)
             for j, distance in enumerate(row)
             if i < j and distance is not None

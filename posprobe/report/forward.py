@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import Result
 from posprobe.analyses.mean_decomposition import MeanDecomposition
+from posprobe.analyses.result import as_block
 from posprobe.measurements import Finding
 from posprobe.measurements.model import MODEL
 from posprobe.report.forward_page import forward_page
@@ -80,7 +81,7 @@ class ForwardAnalysis(Saved):
             "contexts": {**self.contexts, "used": used},
             "beside": dict(self.baselines) or None,
             **dict.fromkeys(MODEL),
-            **{name: result.summary() for name, result in self.results.items()},
+            **{name: as_block(result) for name, result in self.results.items()},
             "missing": dict(self.missing),
             "notes": list(self.notes),
             "environment": dict(self.environment),

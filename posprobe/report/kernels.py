@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import similarity
 from posprobe.analyses.heads import Heads, heads
-from posprobe.analyses.result import reasons
+from posprobe.analyses.result import as_block, reasons
 from posprobe.encodings.build import whole
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, describe_layout
@@ -118,7 +118,7 @@ class KernelComparison(Saved):
             name: _number(getattr(measured, name)[0])
             for name in ("half_width", "monotone_fraction", "asymmetry")
         } | {"translation_invariance": self.invariance[i]}
-        undefined = {"translation_invariance": FLAT, **measured.summary()["undefined"]}
+        undefined = {"translation_invariance": FLAT, **as_block(measured)["undefined"]}
         return {
             "label": self.labels[i],
             "name": record.name,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import Result
 from posprobe.analyses.heads import Heads, heads
+from posprobe.analyses.result import as_block
 from posprobe.analyses.rotation import Rotation, rotation
 from posprobe.analyses.smoothness import smoothness
 from posprobe.encodings.build import whole
@@ -86,7 +87,7 @@ class SchemeAnalysis(Saved):
                 **facts(record),
                 "notes": list(record.notes),
                 "source": describe_source(record.source),
-                **{name: result.summary() for name, result in results.items()},
+                **{name: as_block(result) for name, result in results.items()},
             }
             for record, results in zip(self.records, self.results, strict=True)
         ]
