@@ -55,6 +55,9 @@ ALLOWED: Mapping[str, set[str]] = {
     "analyses": {*BASE, "encodings", "text"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
     "documents": {"analyses", "layouts", "schema", "sources"},
+    # Answers follow from numbers; only the narrator makes words of them.
+    "questions": {*BASE, "analyses", "encodings"},
+    "report.narrator": {*BASE, "analyses", "questions", "text"},
     "nulls": {*BASE, "analyses", "documents", "encodings"},
     "attention": {*BASE, "encodings"},
     "schemes": {*BASE, "attention", "encodings"},
@@ -71,7 +74,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "report": {
         *BASE, "analyses", "documents", "encodings", "figures", "text", "measurements",
-        "measurements.model", "nulls", "page", "schemes",
+        "measurements.model", "nulls", "page", "questions", "report.narrator", "schemes",
     },
     "measure": {*BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report"},
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
@@ -191,9 +194,10 @@ def targets(found: Import) -> Iterator[str]:
 
 
 def layer_of(module: str) -> str:
-    """The first part of a module's name, but for what measures models and not tables."""
-    inside = "measurements.model"
-    return inside if f"{module}.".startswith(f"{inside}.") else module.split(".")[0]
+    """The first part of a module's name, but for what measures models, and for the narrator."""
+    rooms = ("measurements.model", "report.narrator")
+    inside = (room for room in rooms if f"{module}.".startswith(f"{room}."))
+    return next(inside, module.split(".")[0])
 
 
 LAYERS = {layer_of(name) for name in MODULES if name}
