@@ -6,6 +6,7 @@ are made of its facts, at the very end, by `posprobe.report.narrator`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -178,3 +179,55 @@ class TooFew:
 
     rows: int
     columns: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Another long stretch of a table, with answers of its own.
+
+    Parameters
+    ----------
+    first, stop
+        Its first position and one past the last.
+    answers
+        By question.
+    """
+
+    first: int
+    stop: int
+    answers: Mapping[str, Answer]
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Every question about a table with its answer.
+
+    Parameters
+    ----------
+    answers
+        By question, in the order of the page.
+    first, stop
+        First position and one past the last of the stretch that most questions are asked of.
+    whole
+        Whether that is the whole table.
+    ends
+        What ends it on either side, or why it is the whole table.
+    parts
+        Other long stretches, in order.
+    replaced
+        Patches in whose place the questions see the mean of their neighbours.
+    copies
+        Rows that are copies of others.
+    equal
+        First and last position of each stretch of equal rows.
+    """
+
+    answers: Mapping[str, Answer]
+    first: int
+    stop: int
+    whole: bool = True
+    ends: tuple[Cause, ...] = ()
+    parts: tuple[Part, ...] = ()
+    replaced: tuple[int, ...] = ()
+    copies: Any = None
+    equal: tuple[tuple[int, int], ...] = ()

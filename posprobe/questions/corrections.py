@@ -1,0 +1,161 @@
+"""What one answer shows that another could not know, in the order in which it is applied.
+
+A correction sees the final answers of the corrections before it, and the own answers of those after
+it. None reads an answer that a later one may change, but for `rotations_by_winding`: whether what
+winds keeps its pace is winding's own finding, and nothing later takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+import numpy as np
+
+from posprobe.analyses.copies import Copies, copies, returns
+from posprobe.analyses.decide import Correction
+from posprobe.analyses.facts import Answer
+from posprobe.analyses.views import View
+from posprobe.questions import axis_rotations, fields, ladder, rotations, winding
+
+Answers: TypeAlias = Mapping[str, Answer]
+
+#: Held-out R² by which rotations must be ahead of any smooth curve: a fifth of the variance, which
+#: no choice among the seven rules reaches by chance on smooth curves.
+AHEAD = 0.2
+#: Turns from which what winds shows that order matters, whatever neighbours have in common: the
+#: paths that random rows make through two components stay below it.
+MANY_TURNS = 3.0
+
+
+def copies_of(answers: Answers, seen: View) -> Copies | None:
+    """Return which rows of the whole table are copies of others, beyond what goes round in it."""
+    if seen.all_rows is None or seen.breaks is None:
+        return None
+    turning = answers["rotations"].facts.share if answers["rotations"].yes else 0.0
+    rotating = 1.0 if answers["winding"].yes else turning
+    found = copies(seen.all_rows) or returns(seen.all_rows, rotating)
+    equal = seen.breaks.equal
+    if found and found.kind == "any" and equal:
+        again = [row for first, last in equal for row in range(first + 1, last + 1)]
+        return found if copies(np.delete(seen.all_rows, again, axis=0)) else None
+    return found
+
+
+def _ladder_by_formula(answers: Answers, seen: View) -> Answer | None:
+    return ladder.by_formula(answers["ladder"], answers["closed_form"])
+
+
+def _rotations_by_formula(answers: Answers, seen: View) -> Answer | None:
+    return rotations.by_formula(answers["rotations"], answers["closed_form"], answers["ladder"])
+
+
+def _rotations_by_winding(answers: Answers, seen: View) -> Answer | None:
+    return rotations.by_winding(answers["rotations"], answers["winding"], len(seen))
+
+
+def _winding_by_rotations(answers: Answers, seen: View) -> Answer | None:
+    return winding.by_rotations(answers["winding"], answers["rotations"])
+
+
+def _smooth_by_rotations(answers: Answers, seen: View) -> Answer | None:
+    """Say of a sum of rotations that it is no smooth curve, where gaps in it tell the two apart."""
+    smooth, turning, found = answers["smooth"], answers["rotations"], seen.bridging
+    if not (smooth.yes and turning.yes) or found.undefined:
+        return None
+    best = np.maximum(found.r2["sinusoids"], found.r2["ladder"])
+    curve = np.max([found.r2[name] for name in ("linear", *found.kernels)], axis=0)
+    if not np.nanmax(best - curve) > AHEAD:
+        return None
+    widest = int(np.nanargmax(best - curve))
+    facts = replace(
+        smooth.facts, gap=int(found.gaps[widest]), sinusoids=float(best[widest]),
+        curve=float(curve[widest]),
+    )  # fmt: skip
+    keys = (*smooth.keys, "bridging.r2")
+    return smooth.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
+
+
+def _order_by_winding(answers: Answers, seen: View) -> Answer | None:
+    """Say that order matters of a path whose pace changes: its neighbours are at every angle."""
+    order, turning = answers["order"], answers["winding"]
+    if order.yes or not turning.yes or turning.facts.turns < MANY_TURNS:
+        return None
+    facts = replace(order.facts, turns=turning.facts.turns)
+    return order.corrected("yes", "winding", "winding", facts=facts, test=None)
+
+
+def _order_by_copies(answers: Answers, seen: View) -> Answer | None:
+    order = answers["order"]
+    if order.yes or order.value is None:
+        return None
+    found = copies_of(answers, seen)
+    if found is None or found.kind == "any":
+        return None
+    facts = replace(order.facts, copies=found)
+    return order.corrected("yes", "copies", "copies", facts=facts, test=None)
+
+
+def _place_by_smooth(answers: Answers, seen: View) -> Answer | None:
+    """Say of a straight line that it moves on, so that where rows stand matters."""
+    place, smooth = answers["absolute_position"], answers["smooth"]
+    if not smooth.yes or smooth.reason != "line":
+        return None
+    return place.corrected("yes", "straight_line", "smooth", test=None)
+
+
+def _place_by_order(answers: Answers, seen: View) -> Answer | None:
+    """Say of rows whose order may not matter that neither their places nor distances can."""
+    place, order = answers["absolute_position"], answers["order"]
+    if order.yes or place.value is None or place.facts.equally_far or order.value is None:
+        return None
+    if place.reason == "straight_line":
+        return None
+    if order.answer == "cannot tell":
+        return place.corrected("no", "order_open", "order") if place.answer == "no" else None
+    if place.answer == "no":
+        return place.corrected("no", "unordered", "order")
+    if place.yes or place.reason == "wanders":
+        return place.corrected("cannot tell", "unordered_open", "order")
+    return None
+
+
+def _place_by_copies(answers: Answers, seen: View) -> Answer | None:
+    """Say that places decide where rows are copies in blocks or mirrored, or zeros among others."""
+    place = answers["absolute_position"]
+    if place.answer != "no" or seen.all_rows is None:
+        return None
+    found = copies(seen.all_rows)
+    if found is not None and found.kind in {"blocks", "mirror"}:
+        facts = replace(place.facts, copies=found)
+        return place.corrected("yes", "copies", "copies", facts=facts, test=None)
+    zeros = int((~seen.values.any(axis=1)).sum())
+    if 0 < zeros < len(seen.values):
+        return place.corrected("yes", "zeros", "zero rows", test=None)
+    return None
+
+
+def _turning_by_codes(answers: Answers, seen: View) -> Answer | None:
+    return axis_rotations.by_codes(answers["axis_rotations"], answers["rows_and_columns"])
+
+
+def _patches_by_order(answers: Answers, seen: View) -> Answer | None:
+    return fields.by_order(answers["absolute_position"], answers["order"])
+
+
+#: Of positions on a line.
+SEQUENCE: tuple[Correction[View], ...] = (
+    _ladder_by_formula,
+    _rotations_by_formula,
+    _rotations_by_winding,
+    _winding_by_rotations,
+    _smooth_by_rotations,
+    _order_by_winding,
+    _order_by_copies,
+    _place_by_smooth,
+    _place_by_order,
+    _place_by_copies,
+)
+#: Of patches on a grid.
+GRID: tuple[Correction[View], ...] = (_turning_by_codes, _patches_by_order)

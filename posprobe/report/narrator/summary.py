@@ -1,0 +1,141 @@
+"""The headline: what a table is, and where it breaks, in at most sixty words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from posprobe.analyses.facts import Answer, Verdicts
+from posprobe.questions.kind import Kind, kind_of
+from posprobe.report.narrator import causes
+from posprobe.report.narrator.rotations import periods
+from posprobe.report.narrator.tables import STRAIGHT
+from posprobe.text import capital, listed, percent, show, some, spelled, two_figures
+
+#: Parts, and places of breaks, that a headline names.
+MOST = 3
+
+
+def headline(found: Verdicts) -> str:
+    """Say what a table is.
+
+    Parameters
+    ----------
+    found
+        Its answers, and those of its other parts.
+    """
+    main = clause(found.answers)
+    if not found.whole:
+        main = f"positions {found.first} to {found.stop - 1}: {main}"
+    tail = _breaks(found)
+    told: dict[str, list[str]] = {}
+    for part in found.parts:
+        told.setdefault(clause(part.answers), []).append(f"{part.first} to {part.stop - 1}")
+    alike = told.pop(clause(found.answers), None)
+    rest = [f"positions {listed(which, MOST)}: {text}" for text, which in told.items()]
+    if alike:
+        rest = [f"the same holds of positions {listed(alike, MOST)}", *rest]
+    return " ".join(f"{capital(each)}." for each in (f"{main}{tail}", *rest))
+
+
+def clause(answers: Mapping[str, Answer]) -> str:
+    """Say what one stretch is, as a sentence without its full stop."""
+    kind = kind_of(answers)
+    return _CLAUSES[kind.name](kind, {name: answers[name].facts for name in kind.of})
+
+
+def _breaks(found: Verdicts) -> str:
+    """Say where a table breaks, and how many outliers it has."""
+    grid = "rows_and_columns" in found.answers
+    seams, special = found.answers.get("seams"), found.answers.get("special_rows")
+    said = []
+    # A stretch of equal rows tells of its own ends.
+    ends = {first for first, _ in found.equal} | {last + 1 for _, last in found.equal}
+    pairs = [pair for pair in seams.value if pair[1] not in ends] if seams and seams.yes else []
+    if pairs:
+        places = listed([f"{left} and {right}" for left, right in pairs], MOST + 1)
+        said.append(f"it breaks between positions {places}")
+    if special and special.yes:
+        zeros = len(special.facts.zeros)
+        noun = "patch" if grid else "row"
+        if others := len(special.value) - zeros:
+            said.append(f"it has {some(others, f'outlier {noun}')}")
+        if zeros:
+            said.append(f"{some(zeros, noun)} {'is' if zeros == 1 else 'are'} zero")
+    own = (found.first, found.stop - 1)
+    if names := [f"{first} to {last}" for first, last in found.equal if (first, last) != own]:
+        said.append(f"rows are equal within positions {listed(names, MOST + 1)}")
+    if found.copies:
+        said.append(causes.copied(found.copies))
+    return "".join(f"; {text}" for text in said)
+
+
+def _codes(kind: Kind, facts: Mapping[str, Any]) -> str:
+    codes = facts["rows_and_columns"]
+    summed = f"a {codes.lone} code alone" if codes.lone else "a row code plus a column code"
+    text = f"each patch is {summed} ({percent(codes.share)} of the variance)"
+    if "axis_rotations" in kind.of:
+        rotating = facts["axis_rotations"].rotating
+        which = "both codes rotate" if len(rotating) != 1 else f"the {rotating[0][:-1]} code rotates"
+        text += f"; {which}"
+    return text
+
+
+def _rotations(kind: Kind, facts: Mapping[str, Any]) -> str:
+    found = facts["rotations"]
+    ladder = facts.get("ladder")
+    if ladder is not None and ladder.base is not None:
+        return f"rotations in a geometric series, like the sinusoid of base {show(ladder.base)}"
+    if not found.lines:
+        return "a sum of many rotations"
+    text = f"{periods(found.lines)} explain{'s' if len(found.lines) == 1 else ''}"
+    text += f" {percent(found.share)} of the variance"
+    return text if ladder is None else f"{text}; the periods form a geometric series"
+
+
+def _smooth(kind: Kind, facts: Mapping[str, Any]) -> str:
+    length = two_figures(facts["smooth"].length)
+    text = f"a smooth curve: similarity halves within {length} positions"
+    return f"{text}{_beside(kind, facts)}"
+
+
+def _beside(kind: Kind, facts: Mapping[str, Any]) -> str:
+    text = ""
+    if "winding" in kind.of:
+        text += f", and it makes {facts['winding'].turns:.1f} turns around a centre"
+    if "rotations" in kind.of:
+        text += f"; beside that, {periods(facts['rotations'].lines)}"
+    return text
+
+
+def _order(text: str) -> Callable[[Kind, Mapping[str, Any]], str]:
+    return lambda kind, facts: f"{text.format(f=facts.get('order'))}{_beside(kind, facts)}"
+
+
+_CLAUSES: Mapping[str, Callable[[Kind, Mapping[str, Any]], str]] = {
+    "formula": lambda _, facts: facts["closed_form"].told,
+    "codes": _codes,
+    "series": _rotations,
+    "rotations": _rotations,
+    "smooth": _smooth,
+    "line": lambda *_: STRAIGHT,
+    "noisy_line": lambda _, facts: (
+        f"a straight line in noise: the line explains {percent(facts['smooth'].straight)} of the "
+        "variance"
+    ),
+    "walk": _order("like a random walk: no smoother than random steps added up"),
+    "similar": _order("neighbours are similar (mean cosine {f.cosine:z.2f})"),
+    "opposite": _order("neighbours point away from each other (mean cosine {f.cosine:z.2f})"),
+    "norms": _order(
+        "the distance from the mean row changes along the table, while directions show no order"
+    ),
+    "ordered": _order(
+        "the order of positions matters, but neighbours are hardly similar "
+        "(mean cosine {f.cosine:z.2f})"
+    ),
+    "equal": lambda *_: "all rows are equal",
+    "equally_far": lambda *_: "any two rows are equally far apart",
+    "independent": lambda *_: "no structure found: the rows look independent",
+    "too_few": lambda _, facts: f"{spelled(facts['order'].rows)} rows are too few to tell",
+    "unknown": lambda *_: "whether the order of positions matters cannot be told",
+}
