@@ -13,7 +13,6 @@ from posprobe.formatting import Block
 from posprobe.page import Page
 from posprobe.report.embed import cosines, json_text
 from posprobe.report.html import html
-from posprobe.report.sketches import sketches
 
 #: Bytes that a page may have, the same of a table of more than so many positions, whose pairs are
 #: looked up in cells anyway, and what all but drawings and data take at most.
@@ -89,13 +88,11 @@ def render(
     if "table" in document:
         limit = LARGE_LIMIT if document["table"]["positions"] > LARGE else LIMIT
         packed = cosines(arrays, limit - TEXT - sum(map(len, drawings.values())) - size)
-    drawn = sketches(document, arrays) if "table" in document else {}
     pieces = html(
         page_of(document),
         document,
         document["environment"]["posprobe"],
         drawings,
-        lambda name: drawn.get(name, ""),
-        packed | {"tiles": MAX_TILES} if packed else None,
+        cosines=packed | {"tiles": MAX_TILES} if packed else None,
     )
     return "".join(pieces)
