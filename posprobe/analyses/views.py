@@ -36,13 +36,10 @@ class View:
         ``[n, d]``, centred, of mean squared norm 1, or 0 for equal rows.
     seed
         Of all draws.
-    shortened
-        Number of rows of which these are the first; 0 if they are all.
     """
 
     points: Floats
     seed: int
-    shortened: int = 0
 
     def __len__(self) -> int:
         return len(self.points)
@@ -136,7 +133,6 @@ def view(values: Floats, *, seed: int = 0) -> View:
     seed
         Of all draws.
     """
-    rows = len(values)
     points = np.asarray(values[:MAX_ROWS], dtype=np.float64)
     points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
     points = points - points.mean(axis=0)
@@ -145,4 +141,4 @@ def view(values: Floats, *, seed: int = 0) -> View:
         points = np.zeros_like(points)
     else:
         points = points / size
-    return View(points, seed, rows if rows > MAX_ROWS else 0)
+    return View(points, seed)
