@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 
 @dataclass(frozen=True)
@@ -42,24 +42,16 @@ class Cell:
         What it says.
     note
         What stands below in small type.
-    marks
-        ``value``, ``sinusoid`` and ``bands`` of a number, drawn on one axis; None for no drawing.
-    sketch
-        Name of the small drawing that stands in its place on a page; empty for none.
+    thumbnail
+        Name of the small picture that stands in its place on a page; empty for none.
     href
         Where it leads; empty for nowhere.
     """
 
     text: str
     note: str = ""
-    marks: Mapping[str, Any] | None = None
-    sketch: str = ""
+    thumbnail: str = ""
     href: str = ""
-
-    @property
-    def drawn(self) -> bool:
-        """Whether it is a drawing, which needs a page."""
-        return self.marks is not None or bool(self.sketch)
 
 
 #: Columns of a table beside which something else fits.

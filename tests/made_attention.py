@@ -1,4 +1,4 @@
-"""Numbers, modules and rotations that tests of attention ask with."""
+"""Numbers and modules that tests of attention ask with."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from hypothesis import settings
-
-from posprobe.encodings.rotary import rotation_angles
-from posprobe.encodings.sinusoidal import frequencies
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.floating[Any]]
-
-quick = settings(max_examples=40, deadline=None, derandomize=True, database=None)
 
 
 def noise(*shape: int, seed: int = 0) -> Floats:
@@ -43,7 +37,3 @@ def same(found: Any, expected: Any, atol: float = 1e-5) -> None:
     np.testing.assert_allclose(
         torch.as_tensor(found).detach(), torch.as_tensor(expected).detach(), rtol=1e-5, atol=atol
     )
-
-
-def angles(n: int, pairs: int, start: int = 0) -> Floats:
-    return rotation_angles(frequencies(2 * pairs), np.arange(start, start + n))

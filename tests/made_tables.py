@@ -47,3 +47,16 @@ def patches(height: int, width: int, d: int, seed: int = 0) -> PositionTable:
     rows, columns = walk(height, d, seed), walk(width, d, seed + 1)
     values = (rows[:, None] + columns[None]).reshape(height * width, d)
     return as_table(values + 0.3 * gaussian(height * width, d, seed + 2), Grid(height, width))
+
+
+def held_out_skill(scores: NDArray[Any]) -> float:
+    """Skill of the map between neighbouring rows, each half predicted by the other's."""
+    rows = scores - scores.mean(axis=0)
+    halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    errors = np.zeros(3)
+    for known, tested in (halves, halves[::-1]):
+        change = np.linalg.lstsq(known[:-1], np.diff(known, axis=0))[0]
+        moved = np.diff(tested, axis=0)
+        wrong = moved - tested[:-1] @ change, moved, tested[1:]
+        errors += [np.square(values).sum() for values in wrong]
+    return float(1 - errors[0] / min(errors[1:]))

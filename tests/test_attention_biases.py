@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from made_attention import noise, randomised, same, tensor
+from timm.layers.pos_embed_rel import gen_relative_position_index
 from timm.models import swin_transformer as timm_swin
 from timm.models import swin_transformer_v2 as timm_swinv2
 from transformers import MPNetConfig, Swinv2Config, T5Config
@@ -16,8 +17,15 @@ from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from posprobe.attention import attend, continuous_bias, look_up
-from posprobe.encodings.buckets import log_spaced_offsets, t5_buckets, window_index
+from posprobe.attention import continuous_bias, look_up
+from posprobe.encodings import log_spaced_offsets, t5_buckets
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def window_index(height: int, width: int) -> NDArray[np.int64]:
+    return np.asarray(gen_relative_position_index((height, width)))
 
 
 @pytest.mark.parametrize("decoder", [False, True])
@@ -92,7 +100,8 @@ def test_biases_of_swin_v2_in_timm_for_a_window_that_is_not_square() -> None:
     x = tensor(1, height * width, 4)
     v = (x @ module.qkv.weight[8:].T + module.v_bias).reshape(-1, heads, 2).transpose(0, 1)
     zero = torch.zeros_like(v)
-    seen = attend(zero, zero, v, bias).transpose(0, 1)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    seen = attend(zero, zero, v, attn_mask=bias).transpose(0, 1)
     same(module.proj(seen.reshape(1, -1, 4)), module(x), atol=1e-4)
 
 

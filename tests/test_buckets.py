@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from timm.layers.pos_embed_rel import gen_relative_position_index
 from timm.models.swin_transformer_v2 import WindowAttention as TimmSwinv2Attention
 from transformers import Swinv2Config, UMT5Config
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi
@@ -26,7 +25,6 @@ from transformers.models.mt5.modeling_mt5 import MT5Attention
 from transformers.models.pix2struct.modeling_pix2struct import Pix2StructTextAttention
 from transformers.models.pop2piano.modeling_pop2piano import Pop2PianoAttention
 from transformers.models.sew_d.modeling_sew_d import make_log_bucket_position as sew_d_position
-from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 from transformers.models.switch_transformers.modeling_switch_transformers import (
     SwitchTransformersAttention,
@@ -41,7 +39,6 @@ from posprobe.encodings import (
     deberta_buckets,
     log_spaced_offsets,
     t5_buckets,
-    window_index,
 )
 from posprobe.errors import UsageError
 
@@ -210,19 +207,6 @@ def test_debertas_sizes_that_cannot_be_are_wrong_usage(sizes: tuple[int, int]) -
 
 # --- windows ---
 
-WINDOWS = [(7, 7), (2, 5), (5, 2), (1, 4), (4, 1), (1, 1)]
-
-
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
-def test_the_window_index_is_that_of_swin(window: tuple[int, int]) -> None:
-    h, w = window
-    found = window_index(h, w)
-    module: Any = SwinRelativePositionBias(3, window)
-    np.testing.assert_array_equal(found.ravel(), module.relative_position_index)
-    np.testing.assert_array_equal(found, gen_relative_position_index(window))
-    assert set(found.ravel()) == set(range(len(module.relative_position_bias_table)))
-    assert (np.diagonal(found) == len(module.relative_position_bias_table) // 2).all()
-
 
 @pytest.mark.parametrize("trained", [None, (12, 12), (6, 3)])
 @pytest.mark.parametrize("window", [(8, 8), (4, 6), (2, 2)], ids=str)
@@ -234,9 +218,8 @@ def test_log_spaced_offsets_are_those_of_swin_v2(
     module = made(Swinv2SelfAttention, config, 16, 2, list(window), list(trained or (0, 0)))
     found = log_spaced_offsets(h, w, pretrained=trained)
     assert found.shape == (2 * h - 1, 2 * w - 1, 2)
-    table, index = module.create_coords_table_and_index()
+    table, _ = module.create_coords_table_and_index()
     np.testing.assert_allclose(found, table[0], rtol=1e-6)
-    np.testing.assert_array_equal(window_index(h, w), index)
     other: Any = TimmSwinv2Attention(
         16, window_size=window, num_heads=2, pretrained_window_size=trained or (0, 0)
     )
@@ -251,18 +234,10 @@ def test_log_spaced_offsets_end_at_log2_of_9_over_3() -> None:
     assert (log_spaced_offsets(1, 4)[..., 0] == 0).all()
 
 
-@pytest.mark.parametrize(
-    ("function", "arguments"),
-    [
-        (window_index, (0, 3)),
-        (window_index, (3, -1)),
-        (window_index, (1000, 1000)),
-        (log_spaced_offsets, (0, 2)),
-    ],
-)
-def test_windows_that_cannot_be_are_wrong_usage(function: Any, arguments: Any) -> None:
+@pytest.mark.parametrize("window", [(0, 2), (3, -1)])
+def test_windows_that_cannot_be_are_wrong_usage(window: tuple[int, int]) -> None:
     with pytest.raises(UsageError, match="window of"):
-        function(*arguments)
+        log_spaced_offsets(*window)
 
 
 def test_a_trained_window_that_cannot_be_is_wrong_usage() -> None:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from made_tables import as_table, gaussian, held_out_skill, patches, rotation, walk, waves
 
 import posprobe as pp
 from posprobe.analyses.headline import headline, headline_curves, shape_constants
-from posprobe.analyses.shift_skill import shift_skill
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.nulls import NULLS, band, bands, curves, null_models, surrogate
@@ -174,9 +173,9 @@ def test_an_unknown_model_is_named_with_those_that_there_are() -> None:
 def test_surrogates_forget_the_rotations() -> None:
     """What the models are for: the skill of the shift does not survive them."""
     values = waves(256, [6.0, 17.0, 50.0], noise=0.01)
-    assert shift_skill(values) > 0.98
+    assert held_out_skill(values) > 0.98
     for name in ALL:
-        assert shift_skill(draw(values, name)) < 0.6
+        assert held_out_skill(draw(values, name)) < 0.6
 
 
 # --- draws ---

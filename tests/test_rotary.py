@@ -35,7 +35,6 @@ from posprobe.encodings import (
     rotary_bound,
     rotary_frequencies,
     rotary_kernel,
-    rotation_angles,
     wavelengths,
     yarn_correction_range,
 )
@@ -127,7 +126,7 @@ def assert_turns_like(module: Any, length: int, inv_freq: Floats, factor: float)
     positions = np.arange(length)
     cos, sin = module(torch.zeros(1), torch.from_numpy(positions)[None])
     pairs = cos.shape[-1] // 2
-    angles = rotation_angles(inv_freq, positions)
+    angles = np.outer(positions, inv_freq)
     assert angles.shape == (length, pairs)
     # float32 angles of up to `length` carry an error of about length * 2**-24.
     tolerance = 2e-6 + length * 2.0**-22
@@ -434,7 +433,7 @@ def test_kernel_and_bound_keep_the_shape_of_distances_and_blocks_do_not_show() -
 def test_the_kernel_is_the_logit_of_equal_unit_pairs(seed: int, head: int, m: int, n: int) -> None:
     inv_freq, _ = rotary_frequencies(head)
     phase = np.random.default_rng(seed).uniform(0, 2 * np.pi, head // 2)
-    query, key = np.exp(1j * (phase + rotation_angles(inv_freq, [m, n])))
+    query, key = np.exp(1j * (phase + np.outer([m, n], inv_freq)))
     logit = (query * key.conj()).real.mean()
     assert logit == pytest.approx(rotary_kernel(inv_freq, abs(m - n)), abs=1e-9)
 

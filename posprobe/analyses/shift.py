@@ -196,8 +196,8 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
 
     The map and a constant are fitted to all pairs of neighbouring rows by least squares; the
     constant makes the fit exact for a table that rotates about another point than its mean. The
-    skill is measured with one half of the table predicting the other, both ways (see
-    `shift_skill`), and the rank chosen by it (see `shift_rank`).
+    skill is measured with one half of the table predicting the other, both ways, and the rank
+    chosen by it (see `shift_rank`).
 
     Parameters
     ----------

@@ -28,30 +28,6 @@ FLOOR = 1e-6
 BLOCK = 4096
 
 
-def shift_skill(scores: NDArray[np.floating[Any]]) -> float:
-    """Predict each half of a series by the map fitted to the other half.
-
-    Both fits are about the mean of the whole: half a table holds too little of its slow modes to
-    place their centre. In directions that a half does not show, the map predicts no change.
-
-    Parameters
-    ----------
-    scores
-        ``[n, r]``: positions along the leading components, or any other coordinates; n at least 4.
-
-    Returns
-    -------
-    float
-        1 - error over the smaller error of "no change" and "the mean row"; at most 1, and without
-        lower limit. NaN where one of those is exact and leaves nothing to gain.
-    """
-    # Iid rows are predicted half as badly by their mean as by their predecessor, so a skill
-    # against persistence alone is 0.5 for pure noise.
-    scores = np.asarray(scores, dtype=np.float64)
-    error = _map_error(_halves(scores), scores.shape[1])
-    return least_skill(np.array([error, *baselines(scores)]))
-
-
 def leading_skill(scores: NDArray[np.floating[Any]]) -> float | None:
     """Return the skill of the map at the rank that these components call for.
 
@@ -70,6 +46,9 @@ def leading_skill(scores: NDArray[np.floating[Any]]) -> float | None:
 
 def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, NDArray[np.float64]]:
     """Choose how many leading components the map acts on; return its held-out errors as well.
+
+    Both fits are about the mean of the whole: half a table holds too little of its slow modes to
+    place their centre. In directions that a half does not show, the map predicts no change.
 
     Candidates are the ranks that leave out the shares of variance `LEFT_OUT` and those before the
     `DROPS` steepest drops, up to a quarter of the rows and to `MAX_RANK`, and the numerical rank
@@ -222,7 +201,11 @@ def with_rest(errors: NDArray[np.float64], rest: tuple[float, float]) -> NDArray
 
 
 def least_skill(errors: NDArray[np.float64]) -> float:
-    """Return the smaller of both `skills`."""
+    """Return the smaller of both `skills`.
+
+    Iid rows are predicted half as badly by their mean as by their predecessor, so a skill against
+    persistence alone is 0.5 for pure noise.
+    """
     return float(np.min(skills(errors)))
 
 

@@ -243,8 +243,6 @@ class GramDCT(Result):
         Reason why there is nothing, or empty.
     """
 
-    figures: ClassVar[str] = "dct"
-
     corner: NDArray[np.float64]
     share: float | None
     layout: Layout

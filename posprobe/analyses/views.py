@@ -42,8 +42,6 @@ class View:
         ``[n, d]``, centred, of mean squared norm 1, or 0 for equal rows.
     seed
         Of all draws.
-    shortened
-        Number of rows of which these are the first; 0 if they are all.
     values
         ``[n, d]``: the rows as stored.
     dtype
@@ -64,7 +62,6 @@ class View:
 
     points: Floats
     seed: int
-    shortened: int = 0
     values: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     dtype: str = "F32"
     layout: Layout = field(default_factory=lambda: Sequence(0))
@@ -186,7 +183,6 @@ def view(values: Floats, *, seed: int = 0, layout: Layout | None = None, **known
     known
         Further fields of `View`.
     """
-    rows = len(values)
     points = np.asarray(values[:MAX_ROWS], dtype=np.float64)
     points = points / (float(np.abs(points).max(initial=0.0)) or 1.0)
     points = points - points.mean(axis=0)
@@ -195,5 +191,4 @@ def view(values: Floats, *, seed: int = 0, layout: Layout | None = None, **known
         points = np.zeros_like(points)
     else:
         points = points / size
-    shortened = rows if rows > MAX_ROWS else 0
-    return View(points, seed, shortened, values, layout=layout or Sequence(rows), **known)
+    return View(points, seed, values, layout=layout or Sequence(len(values)), **known)

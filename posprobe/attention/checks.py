@@ -44,31 +44,8 @@ def unfit(where: str, why: str, **arrays: Array) -> UsageError:
     return UsageError(f"{where}: {shapes}: {why}")
 
 
-def product(where: str, **pair: Array) -> Array:
-    """Multiply queries (or keys) with a table that is shared or has an axis of heads."""
-    xp = joined(where, **pair)
-    q, table = pair.values()
-    if not xp.isdtype(q.dtype, (xp.int64, "real floating")):
-        raise UsageError(f"{where}: it needs floats, or int64 for exact numbers, not {q.dtype}.")
-    if q.ndim < 2 or table.ndim not in (2, 3):
-        why = "[..., n, d_h] and [rows, d_h] or [heads, rows, d_h] are expected."
-        raise unfit(where, why, **pair)
-    if q.shape[-1] != table.shape[-1]:
-        raise unfit(where, "the last axes, the width of a head, must be equal.", **pair)
-    if table.ndim == 3 and (q.ndim < 3 or q.shape[-3] != table.shape[0]):
-        raise unfit(where, "the third axes from the right, the heads, must be equal.", **pair)
-    return xp.matmul(q, table.mT)
-
-
-def covers(where: str, what: str, n: int, **pair: Array) -> None:
-    """Check that a table has one row for each offset among ``n`` places."""
-    *_, table = pair.values()
-    if table.shape[-2] != 2 * n - 1:
-        raise unfit(where, f"{n} {what} need a table of 2 * {n} - 1 = {2 * n - 1} rows.", **pair)
-
-
 def constant(where: str, **named: Array) -> NDArray[np.generic]:
-    """Bring an index, angles or offsets to the host."""
+    """Bring an index or offsets to the host."""
     joined(where, **named)
     ((name, array),) = named.items()
     try:

@@ -39,8 +39,6 @@ _CODES: Mapping[str, tuple[slice, int]] = {
     "Q3_K": (slice(32, 96), 0x55), "Q4_K": (slice(16, 144), 0x11),
     "Q5_K": (slice(48, 176), 0x11), "Q6_K": (slice(128), 0x11),
 }  # fmt: skip
-#: The first bytes of whisper.cpp's files: "ggml" as a number.
-MAGIC = b"lmgg"
 _SIZES = (
     "n_vocab", "n_audio_ctx", "n_audio_state", "n_audio_head", "n_audio_layer", "n_text_ctx",
     "n_text_state", "n_text_head", "n_text_layer", "n_mels", "ftype",

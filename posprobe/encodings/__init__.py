@@ -8,7 +8,6 @@ from posprobe.encodings.buckets import (
     deberta_buckets,
     log_spaced_offsets,
     t5_buckets,
-    window_index,
 )
 from posprobe.encodings.formulas import (
     FORMULAS,
@@ -32,7 +31,6 @@ from posprobe.encodings.rotary import (
     rotary_bound,
     rotary_frequencies,
     rotary_kernel,
-    rotation_angles,
     wavelengths,
 )
 from posprobe.encodings.sinusoidal import frequencies, sincos2d, sinusoidal, translation_matrix
@@ -57,13 +55,11 @@ __all__ = [
     "rotary_bound",
     "rotary_frequencies",
     "rotary_kernel",
-    "rotation_angles",
     "sincos2d",
     "sine_ladder",
     "sinusoidal",
     "t5_buckets",
     "translation_matrix",
     "wavelengths",
-    "window_index",
     "yarn_correction_range",
 ]

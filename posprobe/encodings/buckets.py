@@ -110,26 +110,6 @@ def deberta_buckets(
     return np.asarray(np.where(distance <= middle, offset, np.sign(offset) * grown), dtype=np.int64)
 
 
-def window_index(height: int, width: int) -> NDArray[np.int64]:
-    """Row of Swin's bias table for each pair of cells of a window (Liu et al. 2021).
-
-    The table has ``(2 * height - 1) * (2 * width - 1)`` rows, one per offset, query minus key; the
-    one in the middle is a cell's bias towards itself.
-
-    Returns
-    -------
-    NDArray
-        ``[h * w, h * w]``, query by key.
-
-    Raises
-    ------
-    UsageError
-        If a size is not positive or there are too many pairs.
-    """
-    dy, dx = _offsets(height, width)
-    return np.asarray((dy + height - 1) * (2 * width - 1) + dx + width - 1)
-
-
 def log_spaced_offsets(
     height: int, width: int, *, pretrained: tuple[int, int] | None = None
 ) -> NDArray[np.float64]:
@@ -167,15 +147,6 @@ def log_spaced_offsets(
     offsets = np.stack(np.meshgrid(rows, columns, indexing="ij"), axis=-1)
     scaled = 8 * offsets / np.maximum(largest, 1)
     return np.asarray(np.sign(scaled) * np.log2(1 + np.abs(scaled)) / 3)
-
-
-def _offsets(height: int, width: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Vertical and horizontal offset, query minus key, of all pairs of cells: ``[hw, hw]`` each."""
-    name = f"window of {height} x {width}"
-    check_sizes(name, height, width)
-    check_sizes(name, height * width, height * width)
-    y, x = np.divmod(np.arange(height * width), width)
-    return y[:, None] - y, x[:, None] - x
 
 
 def _integers(offsets: ArrayLike) -> NDArray[np.int64]:

@@ -112,25 +112,6 @@ def rotary_frequencies(
     return rule(head, keys)
 
 
-def rotation_angles(inv_freq: ArrayLike, positions: ArrayLike) -> Floats:
-    """Angle by which each pair is turned at each position.
-
-    Parameters
-    ----------
-    inv_freq
-        ``[pairs]``, radians per position.
-    positions
-        ``[n]``.
-
-    Returns
-    -------
-    NDArray
-        ``[n, pairs]`` in radians. The model multiplies their cosines and sines by its attention
-        factor.
-    """
-    return np.outer(np.asarray(positions, dtype=np.float64), np.asarray(inv_freq))
-
-
 def wavelengths(inv_freq: ArrayLike) -> Floats:
     """Positions that each pair needs for a full turn (Peng et al. 2023, eq. 13).
 

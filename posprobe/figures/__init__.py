@@ -75,9 +75,10 @@ def report_figures(
     references
         What was computed to stand beside them; each figure says what it takes.
     """
-    found = builders(next(iter(results.values())))
+    first = next(iter(results.values()))
     return {
-        name: partial(found[name], REPORT, printable(results), references or {}) for name in names
+        name: partial(builders(first)[name], REPORT, printable(results), references or {})
+        for name in names
     }
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from posprobe import analyses
 from posprobe.analyses import GramDCT, Similarity
 from posprobe.analyses.timefreq import DCTBlock
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.measurements.base import Measurement, Number, TableInputs
 
 
 def _cosines(result: Similarity | None) -> NDArray[np.float64] | None:
@@ -21,8 +21,8 @@ DCT = Measurement[TableInputs, GramDCT](
     name="dct",
     title="Slow components of similarity",
     shows="How much of the similarity matrix its slowest cosine components hold.",
-    reading="The matrix of centred cosines, transformed along both sides. Power in the first few "
-    "cells means that similarity changes slowly from position to position.",
+    reading="The matrix of centred cosines, transformed along both sides. A high share of the slow "
+    "corner means that similarity changes slowly from position to position.",
     limits="Any smooth table has a high share, a random walk among them.",
     source="Song & Zhong 2023, figure 2.",
     compute=lambda given: analyses.gram_dct(
@@ -30,11 +30,4 @@ DCT = Measurement[TableInputs, GramDCT](
     ),
     block=DCTBlock,
     numbers=(Number("share", "share of the slow corner", "of the squared energy of the matrix"),),
-    drawings=(
-        Drawing(
-            "dct",
-            sentence("Cosine transform of the similarities: {} in the slow corner.", "share"),
-            lacks=lambda result: "" if result.share is not None else "the share is undefined",
-        ),
-    ),
 )

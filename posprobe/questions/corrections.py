@@ -43,11 +43,11 @@ def copies_of(answers: Answers, seen: View) -> Copies | None:
     return found
 
 
-def _ladder_by_formula(answers: Answers, seen: View) -> Answer | None:
+def _ladder_by_formula(answers: Answers, _: View) -> Answer | None:
     return ladder.by_formula(answers["ladder"], answers["closed_form"])
 
 
-def _rotations_by_formula(answers: Answers, seen: View) -> Answer | None:
+def _rotations_by_formula(answers: Answers, _: View) -> Answer | None:
     return rotations.by_formula(answers["rotations"], answers["closed_form"], answers["ladder"])
 
 
@@ -55,7 +55,7 @@ def _rotations_by_winding(answers: Answers, seen: View) -> Answer | None:
     return rotations.by_winding(answers["rotations"], answers["winding"], len(seen))
 
 
-def _winding_by_rotations(answers: Answers, seen: View) -> Answer | None:
+def _winding_by_rotations(answers: Answers, _: View) -> Answer | None:
     return winding.by_rotations(answers["winding"], answers["rotations"])
 
 
@@ -77,7 +77,7 @@ def _smooth_by_rotations(answers: Answers, seen: View) -> Answer | None:
     return smooth.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
 
 
-def _order_by_winding(answers: Answers, seen: View) -> Answer | None:
+def _order_by_winding(answers: Answers, _: View) -> Answer | None:
     """Say that order matters of a path whose pace changes: its neighbours are at every angle."""
     order, turning = answers["order"], answers["winding"]
     if order.yes or not turning.yes or turning.facts.turns < MANY_TURNS:
@@ -97,7 +97,7 @@ def _order_by_copies(answers: Answers, seen: View) -> Answer | None:
     return order.corrected("yes", "copies", "copies", facts=facts, test=None)
 
 
-def _place_by_smooth(answers: Answers, seen: View) -> Answer | None:
+def _place_by_smooth(answers: Answers, _: View) -> Answer | None:
     """Say of a straight line that it moves on, so that where rows stand matters."""
     place, smooth = answers["absolute_position"], answers["smooth"]
     if not smooth.yes or smooth.reason != "line":
@@ -105,7 +105,7 @@ def _place_by_smooth(answers: Answers, seen: View) -> Answer | None:
     return place.corrected("yes", "straight_line", "smooth", test=None)
 
 
-def _place_by_order(answers: Answers, seen: View) -> Answer | None:
+def _place_by_order(answers: Answers, _: View) -> Answer | None:
     """Say of rows whose order may not matter that neither their places nor distances can."""
     place, order = answers["absolute_position"], answers["order"]
     if order.yes or place.value is None or place.facts.equally_far or order.value is None:
@@ -136,11 +136,11 @@ def _place_by_copies(answers: Answers, seen: View) -> Answer | None:
     return None
 
 
-def _turning_by_codes(answers: Answers, seen: View) -> Answer | None:
+def _turning_by_codes(answers: Answers, _: View) -> Answer | None:
     return axis_rotations.by_codes(answers["axis_rotations"], answers["rows_and_columns"])
 
 
-def _patches_by_order(answers: Answers, seen: View) -> Answer | None:
+def _patches_by_order(answers: Answers, _: View) -> Answer | None:
     return fields.by_order(answers["absolute_position"], answers["order"])
 
 

@@ -186,7 +186,7 @@ def render_bundle(folder: Path) -> Path:
     again = "Run the model again." if document["schema"] == FORWARD else AGAIN
     files = _files(folder)
     drawings = stored_drawings(folder / "figures", again)
-    arrays = stored_arrays(folder / "arrays.npz", document, again)
+    arrays = stored_arrays(folder / "arrays.npz", again)
     try:
         with stage("Writing the page"):
             page = render(document, drawings, arrays)

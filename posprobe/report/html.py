@@ -29,7 +29,7 @@ def html(
     document: Mapping[str, Any],
     version: str,
     drawings: Mapping[str, str] = MappingProxyType({}),
-    sketch: Callable[[str], str] = lambda _: "",
+    thumbnail: Callable[[str], str] = lambda _: "",
     cosines: Mapping[str, Any] | None = None,
 ) -> Iterator[str]:
     """Render a page, piece by piece: a page of many rows is never in memory as a whole.
@@ -44,8 +44,8 @@ def html(
         Of posprobe, which made the numbers.
     drawings
         SVG text by name.
-    sketch
-        Gives the small drawing of a cell by its name, made by posprobe itself, when the page comes
+    thumbnail
+        Gives the small picture of a cell by its name, made by posprobe itself, when the page comes
         to it; empty for none.
     cosines
         The matrices that its script reads; None for none.
@@ -64,7 +64,7 @@ def html(
         version=version,
         citation=f"{CITATION} Version {version}.",
         drawings=drawings,
-        sketch=lambda name: Markup(sketch(name)),  # noqa: S704
+        thumbnail=lambda name: Markup(thumbnail(name)),  # noqa: S704
         shown=SHOWN,
         data=Markup(json_text(document)),  # noqa: S704
         cosines=Markup(json_text(cosines)) if cosines else None,  # noqa: S704
@@ -87,7 +87,7 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": _code, "inline": _inline, "marks": marks}
+    environment.filters |= {"code": _code, "inline": _inline}
     return environment.get_template("page.html")
 
 
@@ -106,45 +106,3 @@ def _inline(svg: str, picture: Picture) -> Markup:
     from markupsafe import Markup
 
     return Markup(inline(svg, picture.name, plain(picture.alt)))  # noqa: S704 - a drawing of the bundle
-
-
-def marks(entry: Mapping[str, Any]) -> Markup:
-    """Draw a number on one axis with the bands of the null models and the sinusoid's value.
-
-    Each null model has a line of its own, which its first letter names.
-
-    Parameters
-    ----------
-    entry
-        ``value``, ``sinusoid`` (None for none) and ``bands``: by name ``p5`` and ``p95``, or None.
-    """
-    from markupsafe import Markup
-
-    value, sinusoid, bands = entry["value"], entry["sinusoid"], list(entry["bands"].values())
-    ends = [number for number in (value, sinusoid) if number is not None]
-    ends += [band[key] for band in bands if band for key in ("p5", "p95")]
-    low, high = min(ends), max(ends)
-    span = (high - low) or 1.0
-
-    def x(number: float) -> float:
-        return float(18 + 126 * (number - low) / span)
-
-    height = 10 + 9 * len(bands)
-    parts = []
-    for row, (name, band) in enumerate(entry["bands"].items()):
-        if band:
-            middle = (x(band["p5"]) + x(band["p95"])) / 2
-            width = max(x(band["p95"]) - x(band["p5"]), 5.0)
-            parts.append(
-                f'<text x="2" y="{8.5 + 9 * row}">{escape(name[:1])}</text>'
-                f'<path class="track" d="M12 {6 + 9 * row}H150"/>'
-                f'<rect x="{middle - width / 2:.1f}" y="{3 + 9 * row}" width="{width:.1f}" '
-                'height="6"/>'
-            )
-    if sinusoid is not None:
-        at = x(sinusoid)
-        parts.append(f'<path class="sinusoid" d="M{at - 3.5:.1f} {height - 2}l3.5 -5l3.5 5z"/>')
-    parts.append(f'<path class="value" d="M{x(value):.1f} 2v{height - 4}"/>')
-    size = f'viewBox="0 0 152 {height}" style="height:{height}px"'
-    drawn = f'<svg class="range" {size} aria-hidden="true">{"".join(parts)}</svg>'
-    return Markup(drawn)  # noqa: S704 - numbers alone

@@ -161,7 +161,7 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
                 note=bundle["kind"],
                 href=f"{bundle['href']}/report.html" if bundle["page"] else "",
             ),
-            Cell("", sketch=bundle["folder"]),
+            Cell("", thumbnail=bundle["folder"]),
             bundle["summary"] or "–",
             cell(bundle["positions"]),
             *(cell(bundle["numbers"][key]) for key in HEADLINE),
@@ -199,6 +199,6 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
         page,
         {"bundles": bundles},
         version("posprobe"),
-        sketch=lambda name: _thumbnail(folder / name),
+        thumbnail=lambda name: _thumbnail(folder / name),
     )
     return "".join(pieces)

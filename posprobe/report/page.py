@@ -12,7 +12,6 @@ from posprobe.figures.grid import MAX_TILES
 from posprobe.page import Page
 from posprobe.report.embed import cosines, json_text
 from posprobe.report.html import html
-from posprobe.report.sketches import sketches
 from posprobe.text import Block
 
 #: Bytes that a page may have, the same of a table of more than so many positions, whose pairs are
@@ -89,13 +88,11 @@ def render(
     if "table" in document:
         limit = LARGE_LIMIT if document["table"]["positions"] > LARGE else LIMIT
         packed = cosines(arrays, limit - TEXT - sum(map(len, drawings.values())) - size)
-    drawn = sketches(document, arrays) if "table" in document else {}
     pieces = html(
         page_of(document),
         document,
         document["environment"]["posprobe"],
         drawings,
-        lambda name: drawn.get(name, ""),
-        packed | {"tiles": MAX_TILES} if packed else None,
+        cosines=packed | {"tiles": MAX_TILES} if packed else None,
     )
     return "".join(pieces)

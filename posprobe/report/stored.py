@@ -6,7 +6,6 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,7 +16,6 @@ from numpy.typing import NDArray
 from posprobe.errors import InvalidCheckpoint, UnknownReference
 from posprobe.report.files import expanded
 from posprobe.report.own import LARGEST, read_regular
-from posprobe.text import lookup
 
 #: Of the five kinds of bundle.
 ANALYSIS: Final = "posprobe.analysis/1"
@@ -30,8 +28,6 @@ SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD, RESIZING)
 AGAIN = "Analyse the table again."
 #: Arrays that the page carries.
 _SHOWN = ("similarity", "similarity_centered")
-#: Those that the small drawings beside the answers are made of.
-_DRAWN = ("values", "norms")
 #: Bytes that one of them may have.
 _LARGEST_ARRAY = 2**30
 
@@ -101,8 +97,8 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
     return drawings
 
 
-def stored_arrays(path: Path, document: Mapping[str, Any], again: str) -> dict[str, NDArray[Any]]:
-    """Read what the page is made of: cosines ``[n, n]``, values ``[n, d]``, norms ``[n]``.
+def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
+    """Read the cosine matrices ``[n, n]`` that the page carries.
 
     Raises
     ------
@@ -117,22 +113,15 @@ def stored_arrays(path: Path, document: Mapping[str, Any], again: str) -> dict[s
             members = {info.filename: info for info in archive.infolist()}
             arrays = {
                 name: _floats(archive, members[f"{name}.npy"])
-                for name in (*_SHOWN, *_DRAWN)
+                for name in _SHOWN
                 if f"{name}.npy" in members
             }
-        for name in set(_SHOWN) & set(arrays):
-            _check_cosines(name, arrays[name])
+        for name, matrix in arrays.items():
+            _check_cosines(name, matrix)
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
-    if len({arrays[name].shape for name in _SHOWN if name in arrays}) > 1:
+    if len({matrix.shape for matrix in arrays.values()}) > 1:
         raise InvalidCheckpoint(f"{path}: its cosine matrices are of two sizes. {again}")
-    positions = lookup(document, "table.positions")
-    dimensions = {"values": 2, "norms": 1}
-    for name in set(_DRAWN) & set(arrays) if isinstance(positions, int) else ():
-        found = arrays[name]
-        fits = found.ndim == dimensions[name] and len(found) == positions
-        if not fits or not np.isfinite(found).all():
-            raise InvalidCheckpoint(f"{path}: {name} does not belong to this table. {again}")
     return arrays
 
 

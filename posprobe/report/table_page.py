@@ -60,12 +60,6 @@ _STEMS = {
     "winding": ("wind", "go round", "goes round"),
     "special row": ("special row", "unlike their neighbours"),
 }
-_DRAWN = (
-    (
-        "In the drawings a line marks the table, a triangle the sinusoid, and bars the null models "
-        "(5 to 95 % of the draws), each named by its first letter."
-    ),
-)
 
 
 def _lead(table: Block) -> str:
@@ -141,10 +135,7 @@ def _used(told: Block) -> dict[str, str]:
     """Return the terms of art that this table's answers use."""
     rows = answers_table(told).rows
     said = " ".join([told["summary"], *(str(text) for row in rows for text in (row[0], row[2]))])
-    marks = "blue is the table, grey what it is compared with, red what the answer names"
-    return {"drawings": marks} | {
-        term: text for term, text in TERMS.items() if any(w in said for w in _STEMS[term])
-    }
+    return {term: text for term, text in TERMS.items() if any(w in said for w in _STEMS[term])}
 
 
 def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[Section, ...]:
@@ -162,9 +153,7 @@ def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[S
     return (Section("undefined", "Not defined for this table", tables=(table,), folded=True),)
 
 
-def told_table(
-    told: Block, questions: Mapping[str, str], caption: str, *, drawn: bool = False
-) -> Table:
+def told_table(told: Block, questions: Mapping[str, str], caption: str) -> Table:
     """Tabulate questions, answers and the evidence for them.
 
     Parameters
@@ -175,20 +164,13 @@ def told_table(
         In words.
     caption
         What an answer means.
-    drawn
-        Whether there is a small drawing of the evidence.
     """
     rows = tuple(
-        (
-            questions[answer["question"]],
-            answer["answer"],
-            affirmed(answer["sentence"]),
-            *((Cell("", sketch=answer["question"]),) if drawn else ()),
-        )
+        (questions[answer["question"]], answer["answer"], affirmed(answer["sentence"]))
         for answer in told["answers"]
         if answer["sentence"] != ON_A_LINE and answer["question"] in questions
     )
-    headings = columns("question", "answer", "evidence", *(("drawn",) if drawn else ()))
+    headings = columns("question", "answer", "evidence")
     return Table(caption, headings, rows, stacked=True, brief=True)
 
 
@@ -199,7 +181,6 @@ def answers_table(told: Block) -> Table:
         QUESTIONS,
         "Questions and answers. Where random tables without the property are the measure, yes "
         "means that at most 2 % of them come as far; the numbers behind each answer are below.",
-        drawn=True,
     )
 
 
@@ -221,7 +202,7 @@ def _verdict(document: Block) -> tuple[Section, ...]:
             "numbers",
             "Compared with the sinusoid and the null models",
             bullets=bullets,
-            paragraphs=_DRAWN if nulls["draws"] else (),
+            paragraphs=("Small type: 5 to 95 % of the draws.",) if nulls["draws"] else (),
             tables=(compared,),
             terms=nulls["models"] if nulls["draws"] else None,
         ),
@@ -251,16 +232,12 @@ def compared_table(nulls: Block, keys: Collection[str] | None = None) -> Table |
         if not entry or entry["value"] is None:
             continue
         shown.append(key)
-        bands = {name: entry.get(name) for name in models}
-        marks = {"value": entry["value"], "sinusoid": entry["sinusoid"], "bands": bands}
-        drawn = (Cell("", marks=marks),) if models else ()
         rows.append(
             (
                 Cell(number.label, note=number.meaning),
                 show(entry["value"]),
                 cell(entry["sinusoid"]),
-                *drawn,
-                *map(_band, bands.values()),
+                *(_band(entry.get(name)) for name in models),
             )
         )
     caption = "Each number, and the same number of the sinusoid of this shape"
@@ -269,7 +246,6 @@ def compared_table(nulls: Block, keys: Collection[str] | None = None) -> Table |
     headings = (
         Column("number", notes=("meaning",)),
         *columns("=table", "=sinusoid"),
-        *(columns("drawn") if models else ()),
         *(Column(name, numeric=True, notes=("5 %", "95 %")) for name in models),
     )
     if not rows:

@@ -64,13 +64,6 @@ def _wrapped(line: str, begin: str, width: int) -> str:
 
 
 def _laid_out(table: Table, width: int, *, verbose: bool) -> list[str]:
-    # Drawings need a page.
-    drawn = {
-        place
-        for row in (*table.rows, *table.foot)
-        for place, cell in enumerate(row)
-        if isinstance(cell, Cell) and cell.drawn
-    }
     rows: Sequence[Row] = table.rows
     if not verbose:
         some = table.rows
@@ -85,7 +78,6 @@ def _laid_out(table: Table, width: int, *, verbose: bool) -> list[str]:
             width,
         )
         for place, column in enumerate(table.columns)
-        if place not in drawn
     ]
     which = f" ({len(rows)} of {len(table.rows)} rows)" if len(rows) < len(table.rows) else ""
     lines = [_wrapped(f"{table.caption.rstrip('.')}{which}", "", width)]

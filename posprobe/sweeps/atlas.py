@@ -113,9 +113,9 @@ class Atlas:
             ),
             provenance=(),
         )  # fmt: skip
-        return html(shown, {"atlas": data}, version("posprobe"), drawings, self._sketch)
+        return html(shown, {"atlas": data}, version("posprobe"), drawings, self._thumbnail)
 
-    def _sketch(self, name: str) -> str:
+    def _thumbnail(self, name: str) -> str:
         text = str(self.rows[int(name)].get("thumbnail"))
         return image(text) if is_thumbnail(text) else ""
 
@@ -231,7 +231,7 @@ class Atlas:
                     note=_short(whole) if (whole := _reference(row)) != _name(row) else "",
                     href=f"{quote(str(row['bundle']))}/report.html" if "bundle" in row else "",
                 ),
-                *([Cell("", sketch=str(at))] if drawn else []),
+                *([Cell("", thumbnail=str(at))] if drawn else []),
                 *(_short(_shown(row.get(key))) for key in (*kinds, *own, *sizes, *mine)),
             )
             for at, row in enumerate(self.rows)

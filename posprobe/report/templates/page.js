@@ -66,7 +66,7 @@
 
   /** Text of a cell, and what is said below it in small type. */
   function textsOf(cell) {
-    const own = [...cell.childNodes].filter((node) => !node.classList?.contains("meaning") && node.nodeName !== "svg");
+    const own = [...cell.childNodes].filter((node) => !node.classList?.contains("meaning"));
     const text = own.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
     return [text, all(".meaning", cell).map((note) => note.textContent.trim()).filter(Boolean).join("; ")];
   }
@@ -81,7 +81,7 @@
     return [text, ...names.map((_, k) => (names.length === 1 ? note : note ? ends[k] ?? "" : text))];
   }
 
-  /** Rows of a table for a spreadsheet, without columns that hold drawings; no cell is a formula. */
+  /** Rows of a table for a spreadsheet, without columns that hold pictures; no cell is a formula. */
   function numbersOf(table) {
     const names = [...table.tHead.rows[0].cells].map((cell) => (cell.dataset.notes ?? "").split("|").filter(Boolean));
     const seen = [...table.rows].filter((row) => !row.hidden);
