@@ -76,7 +76,9 @@ def _codes(kind: Kind, facts: Mapping[str, Any]) -> str:
     text = f"each patch is {summed} ({percent(codes.share)} of the variance)"
     if "axis_rotations" in kind.of:
         rotating = facts["axis_rotations"].rotating
-        which = "both codes rotate" if len(rotating) != 1 else f"the {rotating[0][:-1]} code rotates"
+        which = (
+            "both codes rotate" if len(rotating) != 1 else f"the {rotating[0][:-1]} code rotates"
+        )
         text += f"; {which}"
     return text
 
