@@ -200,8 +200,7 @@ def smooth(seen: View) -> Answer:
     )
     answer = verdict_of(p, enough=min(height, width) >= LONG_SIDE)
     reason = {"yes": "patch_surface", "no": "patch_rough"}.get(answer, "patch_open")
-    if answer == "yes" and facts.cosine - facts.typical < LEAST_SHARE:
-        answer, reason = "no", "patch_small"
+    # What so few steps call significant is no small cosine.
     test = against(facts.cosine, null, ("rough field", "walks")[nearest], p)
     return Answer("smooth", answer, reason, facts, test, NEIGHBOURS)
 
@@ -260,7 +259,7 @@ class PatchPlaces:
         Share of the squares of inner products that their means over equal displacements leave, and
         the median in stationary fields.
     norms, typical_norms
-        By how much the norms of patches change slowly over the grid: 0.1 is a tenth.
+        Factor by which the norms of patches change slowly over the grid.
     p_place
         Twice the lower of the two ranks.
     neighbours
@@ -319,9 +318,9 @@ def absolute_position(seen: View) -> Answer:
         float(found[1]), float(typical[1]), p, neighbours,
     )  # fmt: skip
     # Which of the two is told: the stronger evidence, of those that are large enough.
-    large = found[0] - typical[0] >= LEAST_SHARE, found[1] >= SLIGHT
+    large = found[0] - typical[0] >= LEAST_SHARE, found[1] >= 1 + SLIGHT
     told = [k for k in range(2) if large[k] and 2 * ranks(drawn)[k] <= LEVEL]
-    which = min(told, key=lambda k: ranks(drawn)[k], default=int(np.argmin(ranks(drawn))))
+    which = min(told, key=lambda k: ranks(drawn)[k], default=0)
     slow = facts.misfit > TOO_SLOW
     enough = not slow and min(height, width) >= LONG_SIDE
     answer = verdict_of(p, enough=enough)
@@ -329,6 +328,7 @@ def absolute_position(seen: View) -> Answer:
         answer, "patch_open"
     )
     if answer == "yes" and not told:
+        which = int(np.argmin(ranks(drawn)))
         answer, reason = "no" if enough else "cannot tell", "patch_small"
     elif answer == "cannot tell" and slow:
         reason = "patch_slow"
@@ -342,7 +342,7 @@ def _unequal(points: NDArray[np.floating], shape: tuple[int, int]) -> tuple[floa
     """Return how unequal places are, by inner products and by norms.
 
     By inner products: the share of the Gram matrix's squares that its means over equal
-    displacements leave. By norms: how much the slowest waves over the grid change their logarithm.
+    displacements leave. By norms: the factor by which the slowest waves over the grid change them.
     """
     height, width = shape
     cells = (points - points.mean(axis=0)).reshape(height, width, -1)
@@ -366,7 +366,7 @@ def _unequal(points: NDArray[np.floating], shape: tuple[int, int]) -> tuple[floa
     slow[0, 0] = 0.0
     # The amplitude of one wave of that size, as on a line.
     change = np.sqrt(2 * float(slow.sum()) / len(norms))
-    return 1 - kept / max(whole, np.finfo(np.float64).tiny), float(change)
+    return 1 - kept / max(whole, np.finfo(np.float64).tiny), float(np.exp(change))
 
 
 def by_order(own: Answer, order: Answer) -> Answer:
@@ -461,7 +461,7 @@ def _participation(points: Floats) -> float:
 SMOOTH = Question(
     "smooth",
     smooth,
-    ("patch_surface", "patch_rough", "patch_open", "patch_small", "patch_narrow", "patch_large"),
+    ("patch_surface", "patch_rough", "patch_open", "patch_narrow", "patch_large"),
 )
 ABSOLUTE_POSITION = Question(
     "absolute_position",

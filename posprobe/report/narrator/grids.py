@@ -129,12 +129,19 @@ def _misfit(f: PatchPlaces) -> str:
     )
 
 
+def _norms(f: PatchPlaces) -> str:
+    return (
+        f"In the {f.components} leading components, norms of patches change over the grid by a "
+        f"factor of {f.norms:.2f} ({f.typical_norms:.2f} in random stationary fields)"
+    )
+
+
 def _dimension(f: PatchDimension) -> str:
     count = some(f.directions, "component")
     return (
         f"{count} explain{'s' if f.directions == 1 else ''} 90 % of the variance. With patches "
-        f"scaled to equal length, the effective dimension is {f.participation:.2g} "
-        f"({f.expected:.2g} in an equally smooth random field)."
+        f"scaled to equal length, the effective dimension is {two_figures(f.participation)} "
+        f"({two_figures(f.expected)} in an equally smooth random field)."
     )
 
 
@@ -179,23 +186,19 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("smooth", "patch_surface"): _surface,
     ("smooth", "patch_rough"): lambda f: f"The surface is rough: {_steps(f)}.",
     ("smooth", "patch_open"): lambda f: f"The evidence is weak: {_steps(f)}.",
-    ("smooth", "patch_small"): lambda f: (
-        f"The surface is hardly smoother than chance: {_steps(f)}."
-    ),
     ("smooth", "patch_narrow"): _NARROW,
     ("smooth", "patch_large"): _LARGE,
     ("absolute_position", "patch_products"): lambda f: f"Places differ: {_misfit(f)}.",
-    ("absolute_position", "patch_norms"): lambda f: (
-        f"The norms of patches change over the grid by {percent(f.norms)} "
-        f"({percent(f.typical_norms)} in random stationary fields)."
-    ),
+    ("absolute_position", "patch_norms"): lambda f: f"{_norms(f)}.",
     ("absolute_position", "patch_displacement"): lambda f: (
         f"Similarity is consistent with depending on displacement only: {_misfit(f)}."
     ),
     ("absolute_position", "patch_open"): lambda f: f"The evidence is weak: {_misfit(f)}.",
-    ("absolute_position", "patch_small"): lambda f: f"Places differ, but hardly: {_misfit(f)}.",
+    ("absolute_position", "patch_small"): lambda f: (
+        f"Places differ, but hardly: {_misfit(f)}. {_norms(f)}."
+    ),
     ("absolute_position", "patch_slow"): lambda f: (
-        f"On so small a grid chance explains the differences: {_misfit(f)}."
+        f"Stationary fields as slow can differ as much by chance: {_misfit(f)}."
     ),
     ("absolute_position", "patch_short"): lambda f: (
         f"Only neighbouring patches are similar (mean cosine {f.neighbours:z.2f}), too few pairs "
@@ -217,8 +220,8 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ),
     ("low_dimensional", "patch_fewer"): _dimension,
     ("low_dimensional", "patch_as_many"): _dimension,
-    ("low_dimensional", "patch_small"): _dimension,
-    ("low_dimensional", "patch_open"): lambda f: f"The evidence is weak: {_dimension(f)}",
+    ("low_dimensional", "patch_small"): lambda f: f"{_dimension(f)} The difference is small.",
+    ("low_dimensional", "patch_open"): lambda f: f"{_dimension(f)} The evidence is weak.",
     ("low_dimensional", "patch_few_columns"): (
         "There are too few columns to tell ({f.rows} × {f.columns})."
     ),
