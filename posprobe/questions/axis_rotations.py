@@ -335,20 +335,20 @@ def _planes(h: int) -> tuple[Floats, Floats]:
     return turns, np.concatenate(flat, axis=1)
 
 
-def by_formula(own: Answer, closed_form: Answer) -> Answer:
+def by_formula(own: Answer, closed_form: Answer) -> Answer | None:
     """Say of a formula that it makes both codes of rotations, a plane for each frequency."""
     if not closed_form.yes or own.reason in {"too_few", "all_equal", "large"}:
-        return own
+        return None
     keys = (*KEYS, *closed_form.keys)
     return own.corrected("yes", "formula", "closed_form", test=None, keys=keys)
 
 
-def by_codes(own: Answer, codes: Answer) -> Answer:
+def by_codes(own: Answer, codes: Answer) -> Answer | None:
     """Say how much of the table codes hold that go round, in one that is no sum of them."""
-    if not own.yes or codes.yes or own.reason == "formula":
-        return own
-    if not isinstance(codes.facts, RowsAndColumns):
-        return own
+    if not own.yes or own.reason == "formula":
+        return None
+    if codes.yes or not isinstance(codes.facts, RowsAndColumns):
+        return None
     facts = replace(own.facts, codes_share=codes.facts.share)
     return own.corrected("yes", own.reason, "rows_and_columns", facts=facts)
 

@@ -369,15 +369,16 @@ def _unequal(points: NDArray[np.floating], shape: tuple[int, int]) -> tuple[floa
     return 1 - kept / max(whole, np.finfo(np.float64).tiny), float(np.exp(change))
 
 
-def by_order(own: Answer, order: Answer) -> Answer:
+def by_order(own: Answer, order: Answer) -> Answer | None:
     """Say of patches whose place may not matter that similarity can hardly depend on it."""
     if order.yes or not isinstance(own.facts, PatchPlaces):
-        return own
-    if order.answer == "cannot tell":
-        return own.corrected("no", "patch_order_open", "order") if own.answer == "no" else own
+        return None
     if own.answer == "no":
-        return own.corrected("no", "patch_unordered", "order")
-    return own.corrected("cannot tell", "patch_yes_unordered", "order") if own.yes else own
+        unordered = order.answer == "no"
+        return own.corrected("no", "patch_unordered" if unordered else "patch_order_open", "order")
+    if own.yes and order.answer == "no":
+        return own.corrected("cannot tell", "patch_yes_unordered", "order")
+    return None
 
 
 @dataclass(frozen=True)

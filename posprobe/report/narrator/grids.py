@@ -38,32 +38,16 @@ def _neighbours(f: PatchOrder) -> str:
 
 
 def _codes(f: RowsAndColumns) -> str:
-    said = f"{_summed(f).capitalize()} {percent(f.share)} of the variance{_fields(f)}."
-    return f"{said}{_tested(f)}"
-
-
-def _summed(f: RowsAndColumns) -> str:
-    return f"a {f.lone} code alone explains" if f.lone else "row code + column code explain"
-
-
-def _fields(f: RowsAndColumns) -> str:
-    return f" ({percent(f.typical)} in smooth fields without codes)" if f.whole else ""
-
-
-def _tested(f: RowsAndColumns) -> str:
-    """Say what was tested, where it is not the whole table."""
+    shares = {"": f.share, "row": f.row_share, "column": f.column_share}
+    summed = f"A {f.lone} code alone explains" if f.lone else "Row code + column code explain"
+    said = f"{summed} {percent(shares[f.lone])} of the variance"
+    usual = f"({percent(f.typical)} in random fields without codes)"
     if f.whole:
-        return ""
+        return f"{said} {usual}."
+    # What was tested is not the whole table.
     return (
-        f" Of the {f.components} leading components, the codes explain {percent(f.held)} "
-        f"({percent(f.typical)} in smooth fields without codes)."
-    )
-
-
-def _no_codes(f: RowsAndColumns) -> str:
-    return (
-        f"Row code + column code explain {percent(f.share)} of the variance, no more than "
-        f"without codes{_fields(f)}.{_tested(f)}"
+        f"{said}. Of the {f.components} leading components, the codes explain {percent(f.held)} "
+        f"{usual}."
     )
 
 
@@ -153,8 +137,8 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("order", "patch_large"): _LARGE,
     ("rows_and_columns", "codes"): _codes,
     ("rows_and_columns", "lone"): _codes,
-    ("rows_and_columns", "none"): _no_codes,
-    ("rows_and_columns", "no_more"): _no_codes,
+    ("rows_and_columns", "none"): _codes,
+    ("rows_and_columns", "no_more"): lambda f: f"{_codes(f)} That is no more than chance.",
     ("rows_and_columns", "imitated"): _unsure_codes(
         "On {f.height} × {f.width} patches, a smooth separable field can look the same."
     ),
