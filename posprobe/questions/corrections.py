@@ -136,6 +136,10 @@ def _place_by_copies(answers: Answers, seen: View) -> Answer | None:
     return None
 
 
+def _turning_by_formula(answers: Answers, _: View) -> Answer | None:
+    return axis_rotations.by_formula(answers["axis_rotations"], answers["closed_form"])
+
+
 def _turning_by_codes(answers: Answers, _: View) -> Answer | None:
     return axis_rotations.by_codes(answers["axis_rotations"], answers["rows_and_columns"])
 
@@ -158,4 +162,4 @@ SEQUENCE: tuple[Correction[View], ...] = (
     _place_by_copies,
 )
 #: Of patches on a grid.
-GRID: tuple[Correction[View], ...] = (_turning_by_codes, _patches_by_order)
+GRID: tuple[Correction[View], ...] = (_turning_by_formula, _turning_by_codes, _patches_by_order)

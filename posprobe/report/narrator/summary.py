@@ -70,6 +70,14 @@ def _breaks(found: Verdicts) -> str:
     return "".join(f"; {text}" for text in said)
 
 
+def _surface(_: Kind, facts: Mapping[str, Any]) -> str:
+    smooth = facts["smooth"]
+    text = "a smooth surface over the grid"
+    if smooth.halves:
+        text += f": similarity halves within {two_figures(smooth.length)} patches"
+    return text
+
+
 def _codes(kind: Kind, facts: Mapping[str, Any]) -> str:
     codes = facts["rows_and_columns"]
     summed = f"a {codes.lone} code alone" if codes.lone else "a row code plus a column code"
@@ -117,6 +125,7 @@ def _order(text: str) -> Callable[[Kind, Mapping[str, Any]], str]:
 _CLAUSES: Mapping[str, Callable[[Kind, Mapping[str, Any]], str]] = {
     "formula": lambda _, facts: facts["closed_form"].told,
     "codes": _codes,
+    "surface": _surface,
     "series": _rotations,
     "rotations": _rotations,
     "smooth": _smooth,
