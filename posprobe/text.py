@@ -33,7 +33,14 @@ def hundredths(value: float) -> str:
 
 def rounded(value: float) -> str:
     """Return a number with three figures, and commas between thousands: 12300 as ``12,300``."""
-    return f"{float(f'{value:.3g}'):,g}" if value < 1e6 else f"{value:.3g}"
+    return f"{float(f'{value:.3g}'):,.9g}" if value < 1e9 else f"{value:.3g}"
+
+
+def similarity(value: float) -> str:
+    """Return a CKA with two decimals, or with four where two would say that it is 1."""
+    if 0.995 <= value < 1 - 1e-6:
+        return f"{int(1e4 * value) / 1e4:.4f}"
+    return hundredths(value)
 
 
 def two_figures(value: float) -> str:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from posprobe.questions import fields, grids
 from posprobe.questions.axis_rotations import AXIS_ROTATIONS
+from posprobe.questions.closed_form import CLOSED_FORM
 from posprobe.questions.codes import ROWS_AND_COLUMNS
+from posprobe.questions.ladder import LADDER
 from posprobe.questions.order import ORDER
+from posprobe.questions.rotations import ROTATIONS
+from posprobe.questions.winding import WINDING
 
 #: Of positions on a line.
-SEQUENCE = (ORDER,)
+SEQUENCE = (CLOSED_FORM, ORDER, ROTATIONS, WINDING, LADDER)
 #: Of patches on a grid.
 GRID = (
+    CLOSED_FORM,
     grids.ORDER,
     ROWS_AND_COLUMNS,
     AXIS_ROTATIONS,
