@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from html import escape
 from typing import Any
 
@@ -47,7 +48,8 @@ def _single(block: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             kept |= _single(value, f"{prefix}{key}.")
         elif not isinstance(value, list) or (
-            len(value) <= SHORT and not any(isinstance(each, Mapping) for each in value)
+            len(value) <= SHORT
+            and not any(isinstance(each, Mapping) or is_dataclass(each) for each in value)
         ):
             kept[prefix + key] = value
     return kept

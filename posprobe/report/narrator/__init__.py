@@ -6,7 +6,7 @@ function of them. What is written here, and only here, is what a reader reads; n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -62,5 +62,12 @@ def _told(answer: Answer, reason: str) -> str:
 
 def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    text: str = _module("causes").CAUSES[found.kind]
-    return text.format(*found.numbers, of=found.of)
+    words: str | Callable[[Cause], str] = _module("causes").CAUSES[found.kind]
+    if callable(words):
+        return words(found)
+    return words.format(*found.numbers, of=found.of, causes=together(found.causes))
+
+
+def together(found: Iterable[Cause]) -> str:
+    """Say in a clause all that is odd about one thing."""
+    return "; ".join(map(cause, found))
