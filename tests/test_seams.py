@@ -197,6 +197,21 @@ def test_odd_rows_at_a_seam_do_not_hide_it(odd: list[int], seam: Pair) -> None:
     assert rows(found) == odd
 
 
+@pytest.mark.parametrize("times", [2, 3])
+@pytest.mark.parametrize(("ahead", "behind"), [(4, 1), (1, 0), (2, 0), (0, 1)])
+def test_a_table_that_begins_again_has_its_seams_there_whatever_rows_are_special(
+    ahead: int, behind: int, times: int
+) -> None:
+    """As in a table that is tiled to a longer context: its first rows are special, and its last."""
+    for seed in range(3):
+        table = sinusoid(120, 48)
+        table[:ahead] = gaussian(ahead, 48, seed)
+        table[120 - behind :] = gaussian(behind, 48, seed + 10)
+        found = seams(np.tile(table, (times, 1)))
+        assert found.between == tuple((120 * k - 1, 120 * k) for k in range(1, times))
+        assert found.special
+
+
 def test_a_zero_row_is_special_in_any_table() -> None:
     for table in (walk(64, 16), gaussian(64, 16), sinusoid(64, 16)):
         table[20] = 0

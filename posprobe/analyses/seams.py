@@ -212,9 +212,10 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     - `MIN_SIDE` or more equal rows are a stretch with a seam at either end, and the other rows are
       looked at by themselves. Of a table of `MIN_SIDE` or more blocks of equal rows these are
       usual, and there are no seams.
-    - A break with no special row in it is a seam. A run of breaks is one seam, at its middle pair
-      (of two the later, as the last row of a block is the odd one), if the table differs on both
-      sides of it: in level, or by the chord across the run against chords of the same span.
+    - A break with no special row in it is a seam. A run of breaks is one seam if the table differs
+      on both sides of it: in level, or by the chord across the run against chords of the same span.
+      It stands where the table begins again with its first row; else at the middle pair (of two
+      the later, as the last row of a block is the odd one).
     - A row is special, too, where its norm departs from both neighbours' to the same side, by
       `NORM_RATIO`; or rows up to an end of the table fewer than `MIN_SIDE` rows away.
     - A row is special where its mean cosine with all others is lower than its neighbours', by
@@ -366,7 +367,14 @@ def _breaks(series: Series, found: Found) -> None:
         else:
             change = _change(series, first, end)
             if change:
-                found.seam((first + end + 1) // 2, change)
+                found.seam(_place(series, first, end), change)
+
+
+def _place(series: Series, first: int, end: int) -> int:
+    """Return the pair of a run of breaks at which one part of the table ends."""
+    again = (series.rows[first + 1 : end + 2] == series.rows[0]).all(axis=1)
+    begins = series.norms[0] > 0 and again.any()
+    return first + int(np.argmax(again)) if begins else (first + end + 1) // 2
 
 
 def _change(series: Series, first: int, end: int) -> Cause | None:
