@@ -44,10 +44,7 @@ def special_patches(series: Series, grid: Grid) -> Found | None:
     found = zero_rows(series)
     odd = odd_patches(series.rows, grid.height, grid.width)
     for row, times in (odd or {}).items():
-        if np.isfinite(times):
-            found.row(row, "patch_far", times)
-        else:
-            found.row(row, "patch_among_equal")
+        found.row(row, "patch_far", times)
     return None if odd is None and not found.special else found
 
 

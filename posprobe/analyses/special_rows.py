@@ -74,8 +74,11 @@ class Found:
             self.between[left] = cause
 
     def row(self, row: int, kind: str, *numbers: float) -> None:
-        """Add a cause for which a row is special."""
-        self.special.setdefault(row, []).append(Cause(kind, tuple(map(float, numbers))))
+        """Add a cause for which a row is special; numbers are infinite where the usual is 0."""
+        cause = Cause(kind, tuple(map(float, numbers)))
+        if np.isinf(numbers).any():
+            cause = Cause("among_equal", of="patches" if kind == "patch_far" else "rows")
+        self.special.setdefault(row, []).append(cause)
 
     def add(self, part: Found, first: int) -> None:
         """Add what was found in a part that begins with row ``first``."""

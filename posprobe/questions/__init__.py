@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
 from posprobe.questions.order import ORDER
 
 #: Of positions on a line.
-SEQUENCE = (ORDER,)
+SEQUENCE = (SPECIAL_ROWS, SEAMS, ORDER)
+#: Of patches on a grid.
+GRID = (SPECIAL_ROWS,)

@@ -24,7 +24,6 @@ from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Finding, TableInputs
-from posprobe.measurements.seams import named_patches
 from posprobe.report.agreement import (
     agreeing,
     beside_rotations,
@@ -40,7 +39,7 @@ from posprobe.report.narrator import cause, together
 from posprobe.report.narrator.causes import copied
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.report.summary import MOST_PARTS, main_clause, summary
-from posprobe.text import Block, listed
+from posprobe.text import Block, listed, patches
 
 if TYPE_CHECKING:
     from posprobe.documents import (
@@ -193,7 +192,7 @@ def _special(found: Seams, replaced: Sequence[int]) -> Answer:
         if grid:
             text = "No: no patch is much further from its neighbours than others from theirs."
         return _unless_few("special_rows", text, found, keys)
-    named = partial(named_patches, width=grid.width) if grid else _positions
+    named = partial(patches, width=grid.width) if grid else _positions
     zero = [row for row in rows if not found.norms[row - found.start]]
     other = [row for row in found.special if row.row + found.start not in zero]
     parts = []

@@ -23,8 +23,8 @@ CAUSES: Mapping[str, str | Callable[[Cause], str]] = {
     "far_from_next": "far from the next row: {0:.1f} times the usual step",
     "far_from_previous": "far from the row before: {0:.1f} times the usual step",
     "far_from_both": "far from both neighbours: {0:.1f} and {1:.1f} times the usual step",
+    "among_equal": "the {of} around it are equal",
     "patch_far": "{0:.1f} times as far from its neighbours as patches around it from theirs",
-    "patch_among_equal": "the patches around it are equal",
     # of a seam
     "step": "{0:.1f} times the usual step, adjacent centred cosine {1:z.2f}",
     "step_among_equal": "rows around it are equal, adjacent centred cosine {0:z.2f}",
