@@ -119,3 +119,29 @@ def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     for name, reason in undefined:
         found.setdefault(reason, {})[name.replace("_", " ")] = None
     return tuple(f"{', '.join(names)}: {reason}" for reason, names in found.items())
+
+
+#: Shortest run of positions that is named by its ends, and the most names in a row.
+_RUN, _NAMED = 3, 8
+
+
+def positions(numbers: Sequence[int]) -> str:
+    """Name positions, which rise: ``position 5``, ``positions 0–3 and 1023``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    names: list[str] = []
+    for run in runs:
+        names += [f"{run[0]}–{run[-1]}"] if len(run) >= _RUN else map(str, run)
+    return f"position{'' if len(numbers) == 1 else 's'} {listed(names, _NAMED)}"
+
+
+def patches(numbers: Sequence[int], width: int) -> str:
+    """Name patches of a grid by row and column: ``the patch in row 5 and column 3``."""
+    places = [divmod(number, width) for number in numbers]
+    if len(places) == 1:
+        return f"the patch in row {places[0][0]} and column {places[0][1]}"
+    return f"the patches {listed([f'({y}, {x})' for y, x in places], _NAMED)} (row, column)"

@@ -83,11 +83,14 @@ class Cause:
         What its words name, in their order.
     of
         What the numbers are of, where that differs.
+    causes
+        Those of what it names, where they are told with it.
     """
 
     kind: str
     numbers: tuple[float, ...] = ()
     of: str = ""
+    causes: tuple[Cause, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,8 @@ def _single(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             kept |= _single(value, f"{prefix}{key}.")
         elif not isinstance(value, list) or (
-            len(value) <= SHORT and not any(isinstance(each, Mapping) for each in value)
+            len(value) <= SHORT
+            and not any(isinstance(each, Mapping) or is_dataclass(each) for each in value)
         ):
             kept[prefix + key] = value
     return kept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posprobe.questions import fields, grids
 from posprobe.questions.axis_rotations import AXIS_ROTATIONS
+from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
 from posprobe.questions.closed_form import CLOSED_FORM
 from posprobe.questions.codes import ROWS_AND_COLUMNS
 from posprobe.questions.ladder import LADDER
@@ -12,10 +13,11 @@ from posprobe.questions.rotations import ROTATIONS
 from posprobe.questions.winding import WINDING
 
 #: Of positions on a line.
-SEQUENCE = (CLOSED_FORM, ORDER, ROTATIONS, WINDING, LADDER)
+SEQUENCE = (CLOSED_FORM, SPECIAL_ROWS, SEAMS, ORDER, ROTATIONS, WINDING, LADDER)
 #: Of patches on a grid.
 GRID = (
     CLOSED_FORM,
+    SPECIAL_ROWS,
     grids.ORDER,
     ROWS_AND_COLUMNS,
     AXIS_ROTATIONS,

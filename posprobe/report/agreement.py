@@ -18,6 +18,7 @@ from posprobe.analyses.rotation_answers import ROUND, noun_of, plural
 from posprobe.analyses.stationary_answer import EQUALLY
 from posprobe.analyses.turning import CHANGES
 from posprobe.analyses.winding import WindingPair, rhythms
+from posprobe.report.narrator.causes import copied
 from posprobe.report.summary import PAIR_SHARE
 from posprobe.text import listed, percent, show
 
@@ -90,12 +91,12 @@ def with_copies(
     answers = dict(answers)
     order, stationary = answers["order"], answers["stationary"]
     if found and found.kind != "any" and order.answer != "yes" and order.value is not None:
-        text = f"Yes: the order of the rows matters: {found.text}, though "
+        text = f"Yes: the order of the rows matters: {copied(found)}, though "
         told = _without_yes_or_no(order.sentence)
         answers["order"] = replace(order, answer="yes", sentence=text + told, p=None)
     why = "rows of zeros stand among others" if zeros else ""
     if found and found.kind in ("blocks", "mirror"):
-        why = found.text
+        why = copied(found)
     if why and stationary.answer == "yes":
         text = "No: the distance of two rows alone does not decide how alike they are: "
         answers["stationary"] = replace(stationary, answer="no", sentence=f"{text}{why}.")

@@ -32,6 +32,7 @@ from posprobe.measurements import (
 )
 from posprobe.nulls import MAX_DRAWS, NULLS, bands
 from posprobe.progress import stage
+from posprobe.report.document import plain
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import ANALYSIS
@@ -294,7 +295,7 @@ def _everything(only: Iterable[str] | None) -> bool:
 
 
 def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    return {name: as_block(result) for name, result in results.items()}
+    return {name: as_block(result, cause) for name, result in results.items()}
 
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:

@@ -24,7 +24,6 @@ from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, to_numpy
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Finding, TableInputs
-from posprobe.measurements.seams import named_patches
 from posprobe.report.agreement import (
     agreeing,
     beside_rotations,
@@ -35,9 +34,12 @@ from posprobe.report.agreement import (
     with_windings,
     without_order,
 )
+from posprobe.report.document import plain
+from posprobe.report.narrator import cause, together
+from posprobe.report.narrator.causes import copied
 from posprobe.report.questions import ON_A_LINE, QUESTIONS
 from posprobe.report.summary import MOST_PARTS, main_clause, summary
-from posprobe.text import Block, listed
+from posprobe.text import Block, listed, patches
 
 if TYPE_CHECKING:
     from posprobe.documents import (
@@ -124,12 +126,12 @@ def verdict(inputs: TableInputs, dtype: str) -> dict[str, Any]:
         answers = with_copies(answers, alike, zeros=among)
     ordered = [answers[name] for name in QUESTIONS if name in answers]
     zeros = int(np.count_nonzero(zero)) if found.special else 0
-    copied = alike.text if alike else ""
+    clause = copied(alike) if alike else ""
     equal = [(first + start, last + start) for first, last in found.equal]
     return {
-        "summary": summary(answers, stretch, start, others, codes, copied, zeros, equal),
+        "summary": summary(answers, stretch, start, others, codes, clause, zeros, equal),
         "rows": [start + stretch.first, start + stretch.stop],
-        "reasons": list(stretch.reasons),
+        "reasons": plain(stretch.reasons),
         "parts": parts,
         "answers": [answer_block(answer) for answer in ordered],
     }
@@ -190,7 +192,7 @@ def _special(found: Seams, replaced: Sequence[int]) -> Answer:
         if grid:
             text = "No: no patch is much further from its neighbours than others from theirs."
         return _unless_few("special_rows", text, found, keys)
-    named = partial(named_patches, width=grid.width) if grid else _positions
+    named = partial(patches, width=grid.width) if grid else _positions
     zero = [row for row in rows if not found.norms[row - found.start]]
     other = [row for row in found.special if row.row + found.start not in zero]
     parts = []
@@ -198,7 +200,7 @@ def _special(found: Seams, replaced: Sequence[int]) -> Answer:
         names = [row.row + found.start for row in other]
         own = "is unlike its" if len(names) == 1 else "are unlike their"
         first = "" if len(names) == 1 else f"{named(names[:1])}: "
-        parts.append(f"{named(names)} {own} neighbours ({first}{other[0].reason})")
+        parts.append(f"{named(names)} {own} neighbours ({first}{together(other[0].causes)})")
     if zero:
         many = "holds only zeros and has" if len(zero) == 1 else "hold only zeros and have"
         parts.append(f"{named(zero)} {many} no direction")
@@ -240,8 +242,8 @@ def _seams(found: Seams) -> Answer:
         text = "No: nowhere do two neighbouring parts differ more than the table varies anyway."
         return _unless_few("seams", text, found, keys)
     places = [
-        f"between positions {left} and {right} ({reason})"
-        for (left, right), reason in zip(pairs, found.reasons, strict=True)
+        f"between positions {left} and {right} ({cause(changed)})"
+        for (left, right), changed in zip(pairs, found.reasons, strict=True)
     ]
     text = f"Yes: there is a seam {listed(places, LISTED)}."
     return Answer("seams", "yes", text, value=pairs, keys=keys)

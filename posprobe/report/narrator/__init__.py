@@ -18,7 +18,7 @@ from posprobe.text import Block, capital, show
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
 #: Modules with questions in words (``ASKS``) and ``TEMPLATES``, by subject.
-SUBJECTS = ("tables", "rotations", "grids")
+SUBJECTS = ("tables", "rotations", "breaks", "grids")
 #: What any question may have to say.
 _SHARED: Mapping[str, Template] = {
     "too_few": "There are too few rows or columns to tell ({f.rows} × {f.columns}).",
@@ -80,18 +80,10 @@ def _told(answer: Answer, reason: str) -> str:
 
 def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    text: str = _module("causes").CAUSES[found.kind]
-    return text.format(*found.numbers, of=found.of)
-
-
-def asked(told: Block) -> str:
-    """Say which positions the answers of a document's block ``verdict`` are based on."""
-    first, stop = told["rows"]
-    why = "; ".join(told["reasons"])
-    return (
-        f"Based on positions {first} to {stop - 1}, the longest stretch without breaks and outliers "
-        f"({why}). Use `--all-rows` to include all."
-    )
+    words: str | Callable[[Cause], str] = _module("causes").CAUSES[found.kind]
+    if callable(words):
+        return words(found)
+    return words.format(*found.numbers, of=found.of, causes="; ".join(map(cause, found.causes)))
 
 
 def claim(told: Block) -> str:
