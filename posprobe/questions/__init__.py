@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from posprobe.questions import fields, grids
+from posprobe.questions.absolute_position import ABSOLUTE_POSITION
 from posprobe.questions.axis_rotations import AXIS_ROTATIONS
 from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
 from posprobe.questions.closed_form import CLOSED_FORM
 from posprobe.questions.codes import ROWS_AND_COLUMNS
 from posprobe.questions.ladder import LADDER
+from posprobe.questions.low_dimensional import LOW_DIMENSIONAL
 from posprobe.questions.order import ORDER
 from posprobe.questions.rotations import ROTATIONS
+from posprobe.questions.smooth import SMOOTH
 from posprobe.questions.winding import WINDING
 
 #: Of positions on a line.
-SEQUENCE = (CLOSED_FORM, SPECIAL_ROWS, SEAMS, ORDER, ROTATIONS, WINDING, LADDER)
+SEQUENCE = (
+    CLOSED_FORM,
+    SPECIAL_ROWS,
+    SEAMS,
+    ORDER,
+    SMOOTH,
+    ABSOLUTE_POSITION,
+    LOW_DIMENSIONAL,
+    ROTATIONS,
+    WINDING,
+    LADDER,
+)
 #: Of patches on a grid.
 GRID = (
     CLOSED_FORM,
@@ -25,3 +39,5 @@ GRID = (
     fields.ABSOLUTE_POSITION,
     fields.LOW_DIMENSIONAL,
 )
+#: Names of all questions about a table.
+TABLE = tuple(dict.fromkeys(question.name for question in (*GRID, *SEQUENCE)))
