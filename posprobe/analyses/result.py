@@ -135,7 +135,7 @@ def as_block(record: Any, words: Callable[[Cause], str] = str) -> dict[str, Any]
         Says a cause.
     """
     if hasattr(record, "summary"):  # not moved yet
-        return dict(record.summary())
+        return {key: plain(value, words) for key, value in record.summary().items()}
     kind: Any = type(record)
     found = {name: plain(getattr(record, name), words) for name in shown(kind)}
     if isinstance(why := getattr(record, "undefined", None), str):

@@ -8,7 +8,7 @@ from typing import Any
 
 from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
-from posprobe.report.narrator import LEVELS, REPLACED, asked, asks, chance, claim
+from posprobe.report.narrator import LEVELS, REPLACED, asks, chance, claim
 from posprobe.text import Block, cell, show
 
 
@@ -67,7 +67,7 @@ def _answered(document: Block) -> Page:
         )
         for section in measured
     )
-    said = [asked(told)] if told["rows"] != table["rows"] else []
+    said = [told["based_on"]] if told.get("based_on") else []
     if told.get("replaced"):
         said.append(REPLACED)
     return Page(
@@ -108,7 +108,12 @@ def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[S
     return (Section("undefined", "Not defined for this table", tables=(table,), folded=True),)
 
 
-def answers_table(told: Block) -> Table:
+def told_table(told: Block, _: Mapping[str, str], caption: str) -> Table:
+    """Tabulate."""
+    return answers_table(told, caption)
+
+
+def answers_table(told: Block, caption: str = LEVELS) -> Table:
     """Tabulate questions, answers, and the evidence for them beside what chance gives.
 
     Parameters
@@ -116,6 +121,8 @@ def answers_table(told: Block) -> Table:
     told
         The block ``verdict`` of a document; of version 1, what is asked of lines alone has an
         answer on grids, too, and is left out.
+    caption
+        What an answer means.
     """
     rows = tuple(
         (asks()[answer["question"]], answer["answer"], claim(answer), chance(answer))
@@ -123,7 +130,7 @@ def answers_table(told: Block) -> Table:
         if answer["question"] in asks() and claim(answer)
     )
     headings = columns("question", "answer", "evidence", "by chance")
-    return Table(LEVELS, headings, rows, stacked=True, brief=True)
+    return Table(caption, headings, rows, stacked=True, brief=True)
 
 
 def _verdict(document: Block) -> tuple[Section, ...]:

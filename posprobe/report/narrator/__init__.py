@@ -30,8 +30,8 @@ LEVELS = (
 )
 #: Beside answers about a grid with outlier patches.
 REPLACED = (
-    "Outlier patches are replaced by the mean of their neighbours in the answers and in the row and "
-    "column codes. All other numbers and figures are of the table as it is."
+    "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
+    "and column codes. All other numbers and figures are of the table as it is."
 )
 #: Null tables, by name.
 NULLS: Mapping[str, str] = {
@@ -109,4 +109,4 @@ def chance(told: Block) -> str:
     if told.get("interval") is None:
         return p
     low, high = (show(end) for end in told["interval"])
-    return f"{low} to {high} ({NULLS.get(told['of'], told['of'])}), {p}"
+    return f"{low} to {high} ({NULLS.get(told['baseline'], told['baseline'])}), {p}"

@@ -32,13 +32,14 @@ def _period(period: float, *, steady: bool) -> str:
     return show(period) if steady else two_figures(period)
 
 
-def _components(count: int) -> str:
+def components(count: int) -> str:
+    """Count periodic components."""
     return f"{spelled(count)} periodic component{'' if count == 1 else 's'}"
 
 
 def _stand_out(f: Rotations) -> str:
     one = len(f.lines) == 1
-    which = f"{capital(_components(len(f.lines)))}, with {periods(f.lines, steady=f.steady)}"
+    which = f"{capital(components(len(f.lines)))}, with {periods(f.lines, steady=f.steady)}"
     told = [f"{which}, explain{'s' if one else ''} {percent(f.share)} of the variance."]
     flat = sum(not line.round for line in f.lines)
     if flat:
@@ -64,7 +65,7 @@ def _stand_out(f: Rotations) -> str:
 def _small_lines(f: Rotations) -> str:
     one = len(f.lines) == 1
     return (
-        f"{capital(_components(len(f.lines)))} with {periods(f.lines)} stand{'s' if one else ''} "
+        f"{capital(components(len(f.lines)))} with {periods(f.lines)} stand{'s' if one else ''} "
         f"out, but {'is' if one else 'are'} small ({percent(f.size)} of the variance)."
     )
 
@@ -116,6 +117,15 @@ def _formula(f: ClosedForm) -> str:
     base = "" if f.base is None else f", base {rounded(f.base)}"
     scaled = f.scale is not None and abs(f.scale - 1) >= 0.01
     return f"{f.formula}{base}{f', times {show(f.scale)}' if scaled else ''}"
+
+
+def matches(f: ClosedForm) -> str:
+    """Say in a clause which formula a table follows."""
+    if f.formula is not None:
+        off = f" up to {100 * f.error:.2g} %" if f.error else ""
+        return f"it matches a formula{off}: {_formula(f)}"
+    which = "2-D sin-cos table" if f.grid else f"sinusoid of base {rounded(f.base or 0.0)}"
+    return f"up to a rotation, it is the {which}"
 
 
 def _nearly(f: ClosedForm) -> str:

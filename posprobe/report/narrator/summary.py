@@ -8,9 +8,9 @@ from typing import Any
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.kind import Kind, kind_of
 from posprobe.report.narrator import causes
-from posprobe.report.narrator.rotations import periods
+from posprobe.report.narrator.rotations import components, matches, periods
 from posprobe.report.narrator.tables import STRAIGHT
-from posprobe.text import capital, listed, percent, show, some, spelled, two_figures
+from posprobe.text import capital, listed, percent, rounded, some, spelled, two_figures
 
 #: Parts, and places of breaks, that a headline names.
 MOST = 3
@@ -91,15 +91,16 @@ def _codes(kind: Kind, facts: Mapping[str, Any]) -> str:
     return text
 
 
-def _rotations(kind: Kind, facts: Mapping[str, Any]) -> str:
+def _rotations(_: Kind, facts: Mapping[str, Any]) -> str:
     found = facts["rotations"]
     ladder = facts.get("ladder")
-    if ladder is not None and ladder.base is not None:
-        return f"rotations in a geometric series, like the sinusoid of base {show(ladder.base)}"
+    if ladder is not None and ladder.series is not None:
+        base = rounded(ladder.series.base)
+        return f"rotations in a geometric series, like the sinusoid of base {base}"
     if not found.lines:
         return "a sum of many rotations"
-    text = f"{periods(found.lines)} explain{'s' if len(found.lines) == 1 else ''}"
-    text += f" {percent(found.share)} of the variance"
+    text = f"{components(len(found.lines))} with {periods(found.lines, steady=found.steady)} "
+    text += f"explain{'s' if len(found.lines) == 1 else ''} {percent(found.share)} of the variance"
     return text if ladder is None else f"{text}; the periods form a geometric series"
 
 
@@ -123,7 +124,7 @@ def _order(text: str) -> Callable[[Kind, Mapping[str, Any]], str]:
 
 
 _CLAUSES: Mapping[str, Callable[[Kind, Mapping[str, Any]], str]] = {
-    "formula": lambda _, facts: facts["closed_form"].told,
+    "formula": lambda _, facts: matches(facts["closed_form"]),
     "codes": _codes,
     "surface": _surface,
     "series": _rotations,

@@ -19,6 +19,8 @@ ASKS: Mapping[str, str] = {
     "absolute_position": "Does similarity depend on absolute position, beside distance?",
     "low_dimensional": "Is its dimension unusually low?",
 }
+#: What is said of a table that is nothing else.
+STRAIGHT = "a straight line: each position is as far along it as its number says"
 #: Mean cosine from which steps that are no smoother than a walk's are said to be opposed.
 OPPOSED = -0.2
 #: Share of its variance below which distance is said to explain just that much of similarity.
