@@ -234,3 +234,24 @@ class Verdicts:
     replaced: tuple[int, ...] = ()
     copies: Any = None
     equal: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One question asked of several subjects.
+
+    Parameters
+    ----------
+    question
+        Its name.
+    answers
+        By label, of those that it applies to.
+    """
+
+    question: str
+    answers: Mapping[str, Verdict]
+
+    @property
+    def same(self) -> bool:
+        """Whether none of them is yes where another is no."""
+        return not {"yes", "no"} <= set(self.answers.values())

@@ -101,7 +101,7 @@ class LayerBlock(TypedDict):
     analyses: Annotated[
         dict[str, float | None],
         "Headline numbers of the table that positions add at this layer, by their key path in "
-        "posprobe.analysis/1; a run of the model fills them in.",
+        "posprobe.analysis/2; a run of the model fills them in.",
     ]
 
 

@@ -98,7 +98,7 @@ class Analysis(Saved):
         return tuple(self.verdict.answers.values()) if self.verdict else ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
         document: dict[str, Any] = {
             "schema": ANALYSIS,
             "table": describe(self.table),

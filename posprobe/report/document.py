@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from posprobe.analyses.facts import Answer, Verdicts
+from posprobe.analyses.facts import Answer, Shared, Verdict, Verdicts
 from posprobe.analyses.result import as_block, plain
 from posprobe.report.narrator import cause, sentence
 from posprobe.report.narrator.breaks import based_on
+from posprobe.report.narrator.compare import agreement, shared
 from posprobe.report.narrator.summary import clause, headline
 
 
@@ -56,3 +57,34 @@ def findings_of(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         for answer in answers
         if answer["answer"] == "yes"
     ]
+
+
+def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
+    """Return the block ``verdict`` of several subjects.
+
+    Parameters
+    ----------
+    answers
+        Of each subject, by its label. What cannot be told of any is left out.
+    """
+    by_question: dict[str, dict[str, Verdict]] = {}
+    for label, own in answers.items():
+        for answer in own:
+            by_question.setdefault(answer.question, {})[label] = answer.answer
+    found = [
+        Shared(name, each)
+        for name, each in by_question.items()
+        if set(each.values()) != {"cannot tell"}
+    ]
+    return {
+        "summary": agreement(found),
+        "answers": [
+            {
+                "question": each.question,
+                "answers": dict(each.answers),
+                "same": each.same,
+                "sentence": shared(each),
+            }
+            for each in found
+        ],
+    }

@@ -71,7 +71,7 @@ class ForwardAnalysis(Saved):
         return states.baselines if isinstance(states, MeanDecomposition) else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.forward/1`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.forward/2`)."""
         # How many contexts were run at most; 0 where weights were enough.
         used = max((getattr(found, "contexts", 0) for found in self.results.values()), default=0)
         document: dict[str, Any] = {

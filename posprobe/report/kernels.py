@@ -96,7 +96,7 @@ class KernelComparison(Saved):
     environment: EnvironmentBlock
 
     def to_dict(self) -> KernelsDocument:
-        """Return the content of ``analysis.json`` (schema `posprobe.kernels/1`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.kernels/2`)."""
         size = len(self.labels)
         records = [self._record(i) for i in range(size)]
         pairs = [self._pair(i, j) for i in range(size) for j in range(i + 1, size)]

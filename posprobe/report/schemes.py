@@ -79,7 +79,7 @@ class SchemeAnalysis(Saved):
         return Path(self.records[0].source.reference).name or self.records[0].source.reference
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
         schemes = [
             {
                 "name": record.name,
