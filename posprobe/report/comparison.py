@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ComparedTable,
         ComparisonDocument,
         EnvironmentBlock,
+        SharedVerdictBlock,
     )
     from posprobe.schemes import Scheme
 
