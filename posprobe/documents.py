@@ -104,16 +104,35 @@ class NullsBlock(TypedDict):
     numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
 
 
+class ChangedAnswer(TypedDict):
+    """What an answer was before it was corrected."""
+
+    by: Annotated[str, "The question, or what else it follows from."]
+    was: Literal["yes", "no", "cannot tell"]
+    reason: Text
+
+
 class AnswerBlock(TypedDict):
     """One question and its answer."""
 
     question: Text
     answer: Literal["yes", "no", "cannot tell"]
+    reason: NotRequired[Annotated[Text, "Which branch of the rule it is."]]
     sentence: Text
     value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
     null: Annotated[float | None, "What null tables have in place of the number, in the median."]
     p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the nulls."]
-    effect: Annotated[float | None, "By how much the table differs from the nulls."]
+    effect: NotRequired[Annotated[float | None, "By how much the table differs from the nulls."]]
+    interval: NotRequired[
+        Annotated[list[float] | None, "5 and 95 % of the nearest null, in the value's unit.", TWO]
+    ]
+    least: NotRequired[Annotated[float | None, "Least p-value that so many draws allow."]]
+    of: NotRequired[Annotated[str | None, "Name of the nearest null."]]
+    draws: NotRequired[Annotated[Count, "Its draws."]]
+    facts: NotRequired[Annotated[dict[str, Any], "The numbers that the sentence names."]]
+    change: NotRequired[
+        Annotated[ChangedAnswer | None, "What it was before another answer corrected it."]
+    ]
     keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
 
 
@@ -386,7 +405,8 @@ ModelBlock = TypedDict(
 class ContextsBlock(TypedDict):
     """What the model was run on: tokens, or images."""
 
-    kind: Annotated[str, "In words; random contexts begin so."]
+    kind: Annotated[str, "In words."]
+    random: NotRequired[Annotated[bool, "Absent from bundles of 0.1.0."]]
     length: NotRequired[Annotated[Natural, "Tokens of each."]]
     shape: NotRequired[
         Annotated[

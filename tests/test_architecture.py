@@ -53,6 +53,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     # Answers are sentences, and their numbers are formatted as everywhere.
     "analyses": {*BASE, "encodings", "text"},
+    "questions": {*BASE, "analyses"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
     "documents": {"analyses", "layouts", "schema", "sources"},
     "nulls": {*BASE, "analyses", "documents", "encodings"},
@@ -71,7 +72,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "report": {
         *BASE, "analyses", "documents", "encodings", "figures", "text", "measurements",
-        "measurements.model", "nulls", "page", "schemes",
+        "measurements.model", "nulls", "page", "questions", "schemes",
     },
     "measure": {*BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report"},
     "checkpoint_analysis": {*BASE, "families", "report", "schemes"},
