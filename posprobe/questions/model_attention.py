@@ -85,8 +85,10 @@ def heads(run: Run) -> Answer:
         heads=sharp.total(), of=len(every), sharpest=sharpest, uniform=uniform, layers=len(layers),
         offsets=tuple(Preferred(*each) for each in sharp.most_common(3)), kinds=len(sharp),
     )  # fmt: skip
-    reason = "sharp" if sharp else "even" if sharpest else "no_peak"
-    return Answer("heads", "yes" if sharp else "no", reason, facts, keys=keys)
+    if sharp:
+        return Answer("heads", "yes", "sharp", facts, keys=keys)
+    reason = "short" if sharpest > MOST else "even" if sharpest else "no_peak"
+    return Answer("heads", "no", reason, facts, keys=keys)
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,7 @@ def first(run: Run) -> Answer:
 
 
 HEADS = RunQuestion(
-    "heads", heads, ("sharp", "even", "no_peak", "one_position"), applies=measured("heads")
+    "heads", heads, ("sharp", "short", "even", "no_peak", "one_position"), applies=measured("heads")
 )
 #: Patches have no first position.
 FIRST = RunQuestion(

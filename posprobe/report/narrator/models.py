@@ -10,7 +10,7 @@ from posprobe.analyses.head_logits import peak_name
 from posprobe.measurements.model.sentences import worth
 from posprobe.questions.model_attention import First, Heads
 from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
-from posprobe.questions.substitution import Enough, Removal
+from posprobe.questions.substitution import SURE, Enough, Removal
 from posprobe.report.narrator import Template
 from posprobe.text import capital, fine_percent, listed, percent_with_error, show, some, with_error
 
@@ -40,10 +40,10 @@ ASKS: Mapping[str, str] = {
 def _explained(*layers: Layer | None, noise: bool = True) -> str:
     """Say what position explains at layers of which it can be told: each with its own noise."""
     told = [
-        f"{fine_percent(layer.share or 0.0)}{'' if told else ' of the hidden-state variance'} at "
+        f"{fine_percent(layer.share or 0.0)}{'' if place else ' of the hidden-state variance'} at "
         f"layer {layer.layer}"
         + (f" (sampling noise {fine_percent(layer.noise)})" if noise and layer.noise else "")
-        for told, layer in enumerate(layer for layer in layers if layer and layer.clear)
+        for place, layer in enumerate(layer for layer in layers if layer and layer.clear)
     ]
     return f"Position explains {' and '.join(told)}." if told else ""
 
@@ -129,10 +129,10 @@ def _sharp(f: Heads) -> str:
     )
 
 
-def _even(f: Heads) -> str:
+def _sharpest(f: Heads) -> str:
     return (
-        f"{_weights(f)}, no head of {f.of} attends mainly at one offset; the sharpest pays "
-        f"{fine_percent(f.sharpest)} (equal logits: {fine_percent(f.uniform)})."
+        f"{_weights(f)}, the sharpest of {some(f.of, 'head')} pays {fine_percent(f.sharpest)} of "
+        f"its attention at one offset (equal logits: {fine_percent(f.uniform)})."
     )
 
 
@@ -176,7 +176,7 @@ def _not_excluded(f: Removal) -> str:
 
 def _keeps(f: Enough) -> str:
     verb = "keeps" if f.size == 1 or f.size is None else "keep"
-    worse = ", worse than no positions" if f.kept < 0 else ""
+    worse = ", worse than no positions" if f.kept < -SURE * f.error else ""
     what = worth(f.worth.scheme, f.worth.measure, f.worth.task)
     return (
         f"{capital(f.label) if f.size else f'A random table ({f.label})'} {verb} "
@@ -190,7 +190,7 @@ def _best(f: Enough) -> str:
 
 TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("kept", "seen"): lambda f: _explained(f.first, f.last),
-    ("kept", "small"): lambda f: f"{_explained(f.first, f.last)} That is little at the last.",
+    ("kept", "small"): lambda f: f"{_explained(f.first, f.last)} That is little.",
     ("kept", "rounding"): lambda f: (
         f"At layer {f.last.layer}, position adds nothing beyond rounding.{_before(f)}"
     ),
@@ -222,7 +222,8 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ),
     ("apart", "all_alike"): "All tokens, or all positions, are equal.",
     ("heads", "sharp"): _sharp,
-    ("heads", "even"): _even,
+    ("heads", "short"): lambda f: f"{_sharpest(f)} That is less than twice as much.",
+    ("heads", "even"): _sharpest,
     ("heads", "no_peak"): lambda f: f"{_weights(f)}, no head of {f.of} prefers an offset.",
     ("heads", "one_position"): "There is only one position.",
     ("first", "most"): _to_first,
