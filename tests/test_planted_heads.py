@@ -17,7 +17,7 @@ from made_heads import measured, saved
 from posprobe.analyses.head_logits import NO_PEAK, head_logits, peak_name
 from posprobe.families.weights import load_heads
 from posprobe.forward import measure_heads
-from posprobe.layouts import Grid, Sequence
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

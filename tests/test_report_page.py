@@ -30,7 +30,6 @@ from posprobe import analyses
 from posprobe.errors import OutputError, UnknownReference
 from posprobe.families import load_tokens
 from posprobe.foreign import plain
-from posprobe.text import show
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
 from posprobe.report import read_bundle, to_json
@@ -40,6 +39,7 @@ from posprobe.report.page import render
 from posprobe.report.svg import inline
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PositionTable, PrefixRow
+from posprobe.text import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,6 @@ from posprobe.analyses.heads import heads
 from posprobe.cli.show import found, summary
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.foreign import plain
-from posprobe.text import show
 from posprobe.layouts import Grid, Sequence
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
@@ -37,6 +36,7 @@ from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
+from posprobe.text import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,12 +13,12 @@ import pytest
 from made_schemes import buckets, linear, rotary, source, window
 
 from posprobe.encodings import alibi_slopes
-from posprobe.text import lookup
 from posprobe.layouts import Grid, Sequence
 from posprobe.report.page import page_of
 from posprobe.report.questions import SCHEME_QUESTIONS
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+from posprobe.text import lookup
 
 
 def told(*records: Scheme) -> tuple[str, dict[str, dict[str, Any]]]:

@@ -69,7 +69,7 @@ def preferred_table(block: Block, where: str, positions: Block) -> Table:
         f"Offsets that most heads of a layer prefer {where}, with the number of heads. An even "
         f"choice would give each offset {chance}."
     )
-    return Table(caption, columns("layer", "offsets"), tuple(rows), brief=True)
+    return Table(caption, columns("layer", "offsets"), tuple(rows))
 
 
 _WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
