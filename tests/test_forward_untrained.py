@@ -15,7 +15,7 @@ from posprobe.measurements.model import MODEL
 if TYPE_CHECKING:
     from pathlib import Path
 
-SIZES = {
+SIZES: dict[str, Any] = {
     "vocab_size": 100, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 3,
     "num_attention_heads": 4,
 }  # fmt: skip
