@@ -104,6 +104,14 @@ class NullsBlock(TypedDict):
     numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
 
 
+class ChangedAnswer(TypedDict):
+    """What an answer was before it was corrected."""
+
+    by: Annotated[str, "The question, or what else it follows from."]
+    was: Literal["yes", "no", "cannot tell"]
+    reason: Text
+
+
 class AnswerBlock(TypedDict):
     """One question and its answer."""
 
@@ -396,7 +404,8 @@ ModelBlock = TypedDict(
 class ContextsBlock(TypedDict):
     """What the model was run on: tokens, or images."""
 
-    kind: Annotated[str, "In words; random contexts begin so."]
+    kind: Annotated[str, "In words."]
+    random: NotRequired[Annotated[bool, "Absent from bundles of 0.1.0."]]
     length: NotRequired[Annotated[Natural, "Tokens of each."]]
     shape: NotRequired[
         Annotated[

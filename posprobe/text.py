@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -55,6 +56,55 @@ def percent(share: float) -> str:
     if 0.995 <= share < 1 - 1e-9:
         return "more than 99 %"
     return f"{100 * share:.0f} %"
+
+
+def fine_percent(share: float) -> str:
+    """Return a share in per cent with two figures, more where it is nearly all: ``3.9 %``.
+
+    0.9996 is ``99.96 %``, and what is less than 0.01 % away from nothing, or from all, says so.
+    """
+    if share < 0:
+        return f"-{fine_percent(-share)}"
+    if 0 < share < 1e-4:
+        return "less than 0.01 %"
+    if 0 < 1 - share < 1e-4:
+        return "more than 99.99 %"
+    away = 100 * abs(1 - share)
+    return _per_cent(share, max(_decimals(100 * share, 2), _decimals(away, 1) if away < 1 else 0))
+
+
+def _per_cent(share: float, decimals: int) -> str:
+    return f"{100 * share:z.{decimals}f} %"
+
+
+def _decimals(value: float, figures: int) -> int:
+    """Return the decimals with which a number has so many figures; 0 of 0."""
+    if not value:
+        return 0
+    return max(0, figures - 1 - math.floor(math.log10(float(f"{value:.{figures - 1}e}"))))
+
+
+def with_error(value: float | None, error: float | None) -> str:
+    """Write a number with its standard error, where it has one, and as many decimals as that."""
+    if value is None:
+        return "–"
+    if error is None:
+        return show(value)
+    # Of a smaller one the last decimals would not be exact in single precision.
+    if not 1e-6 <= error < 100 or (abs(value) < 5e-4 and error < 5e-4):
+        return f"{show(value)} ± {show(error, '.2g')}"
+    decimals = _decimals(error, 2)
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def percent_with_error(value: float | None, error: float | None) -> str:
+    """Write a share with its standard error: both with as many decimals as the error has."""
+    if value is None:
+        return "–"
+    if error is None or error < 5e-6:  # what would be written as 0
+        return fine_percent(value)
+    digits = sum(error < least for least in (0.0095, 0.00095, 0.000095))
+    return f"{100 * value:z.{digits}f} ± {_per_cent(error, digits)}"
 
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")

@@ -51,8 +51,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "families": {
         *BASE, "attention", "checkpoints", "encodings", "samples", "schemes", "settings",
     },
-    # Answers are sentences, and their numbers are formatted as everywhere.
-    "analyses": {*BASE, "encodings", "text"},
+    "analyses": {*BASE, "encodings"},
     # Whole documents: types alone, imported by the type checker and by the schemas' tool.
     "documents": {"analyses", "layouts", "schema", "sources"},
     # Answers follow from numbers; only the narrator makes words of them.

@@ -22,7 +22,6 @@ from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
 from posprobe.figures.seams import plot
-from posprobe.report.document import plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -47,7 +47,8 @@ class Test:
     value
         The number that was tested, in the unit that its sentence names.
     p
-        Rank p-value, the greatest over the nulls that apply.
+        Rank p-value, the greatest over the nulls that apply; None where the value is held against
+        an interval alone.
     null
         Median of the nearest null.
     interval
@@ -63,7 +64,7 @@ class Test:
     __test__ = False  # no test of pytest's
 
     value: float
-    p: float
+    p: float | None
     null: float | None = None
     interval: tuple[float, float] | None = None
     of: str = ""

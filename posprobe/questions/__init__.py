@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posprobe.questions import fields, grids
+from posprobe.questions import fields, grids, model_attention, models, substitution
 from posprobe.questions.absolute_position import ABSOLUTE_POSITION
 from posprobe.questions.axis_rotations import AXIS_ROTATIONS
 from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
@@ -41,3 +41,17 @@ GRID = (
 )
 #: Names of all questions about a table.
 TABLE = tuple(dict.fromkeys(question.name for question in (*GRID, *SEQUENCE)))
+#: Of a run of a model.
+MODEL = (
+    models.KEPT,
+    models.INPUT_ORDER,
+    models.ORDER_WITHOUT,
+    models.ABSOLUTE,
+    models.APART,
+    model_attention.HEADS,
+    model_attention.FIRST,
+    models.BLANK,
+    substitution.NEEDED,
+    substitution.FEW_COMPONENTS,
+    substitution.RANDOM,
+)

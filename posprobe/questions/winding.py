@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
+from posprobe.analyses.result import HIDDEN
 from posprobe.analyses.stationary import fit_process, leading
 from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.analyses.winding import WindingPair, kept_components, rhythms, winding_pairs
@@ -75,7 +76,7 @@ class Winding:
     rotation: float | None = None
     steady: bool = True
     mixed: tuple[Line, ...] = ()
-    pair: WindingPair | None = field(default=None, repr=False, compare=False)
+    pair: Annotated[WindingPair | None, HIDDEN] = field(default=None, repr=False, compare=False)
 
     @property
     def value(self) -> dict[str, Any]:

@@ -40,20 +40,6 @@ KERNEL_QUESTIONS: Mapping[str, str] = {
     "kernel_offset": "Does the offset alone decide what two positions are to each other?",
     "kernel_sides": "Do positions before and after count alike?",
 }
-#: Questions of a run of a model.
-MODEL_QUESTIONS: Mapping[str, str] = {
-    "kept": "Do positions still show in the last hidden states?",
-    "order": "Does the order of its input matter to the model?",
-    "order_without": "Does it know order without its position table?",
-    "absolute": "Does it matter where a text begins, not distances alone?",
-    "apart": "Are position directions kept apart from those of tokens?",
-    "heads": "Do positions alone make heads look mainly at one offset?",
-    "first": "Does most attention of some layer go to the first position?",
-    "blank": "Do positions alone tell patches apart at the end?",
-    "needed": "Does the model lose something when its positions are taken away?",
-    "few": "Do ten directions of the table, or fewer, do its work?",
-    "random": "Does a random table do its work?",
-}
 #: Why a question has no answer on a grid.
 ON_A_LINE = (
     "Cannot be told: this is asked of positions on a line, and these are patches on a grid; for "

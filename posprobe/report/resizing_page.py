@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from posprobe.measurements import Number
-from posprobe.measurements.model.sentences import percent_with_error, with_error
 from posprobe.page import (
     Cell,
     Column,
@@ -17,7 +16,7 @@ from posprobe.page import (
     columns,
 )
 from posprobe.report.table_page import versions
-from posprobe.text import Block, cell
+from posprobe.text import Block, cell, percent_with_error, with_error
 
 #: Numbers of each way.
 NUMBERS: tuple[Number, ...] = (

@@ -108,12 +108,9 @@ def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[S
     return (Section("undefined", "Not defined for this table", tables=(table,), folded=True),)
 
 
-def told_table(told: Block, _: Mapping[str, str], caption: str) -> Table:
-    """Tabulate."""
-    return answers_table(told, caption)
-
-
-def answers_table(told: Block, caption: str = LEVELS) -> Table:
+def answers_table(
+    told: Block, caption: str = LEVELS, questions: Mapping[str, str] | None = None
+) -> Table:
     """Tabulate questions, answers, and the evidence for them beside what chance gives.
 
     Parameters
@@ -123,11 +120,14 @@ def answers_table(told: Block, caption: str = LEVELS) -> Table:
         answer on grids, too, and is left out.
     caption
         What an answer means.
+    questions
+        In words, by name; those of tables where None.
     """
+    words = asks() if questions is None else questions
     rows = tuple(
-        (asks()[answer["question"]], answer["answer"], claim(answer), chance(answer))
+        (words[answer["question"]], answer["answer"], claim(answer), chance(answer))
         for answer in told["answers"]
-        if answer["question"] in asks() and claim(answer)
+        if answer["question"] in words and claim(answer)
     )
     headings = columns("question", "answer", "evidence", "by chance")
     return Table(caption, headings, rows, stacked=True, brief=True)
