@@ -104,17 +104,38 @@ class NullsBlock(TypedDict):
     numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
 
 
+class CorrectionBlock(TypedDict):
+    """An answer before it was corrected."""
+
+    by: Annotated[Text, "The question whose answer corrects it, or what else does."]
+    was: Literal["yes", "no", "cannot tell"]
+    reason: Text
+
+
 class AnswerBlock(TypedDict):
     """One question and its answer."""
 
     question: Text
     answer: Literal["yes", "no", "cannot tell"]
+    reason: NotRequired[Annotated[Text, "Which branch of the question's rule it is."]]
     sentence: Text
     value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
     null: Annotated[float | None, "What null tables have in place of the number, in the median."]
+    interval: NotRequired[
+        Annotated[list[float] | None, "5 and 95 % of the nearest null's draws.", TWO]
+    ]
     p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the nulls."]
-    effect: Annotated[float | None, "By how much the table differs from the nulls."]
+    least: NotRequired[
+        Annotated[float | None, "The least p-value that so many draws, or heads, allow."]
+    ]
+    of: NotRequired[Annotated[str | None, "Name of the nearest null."]]
+    draws: NotRequired[Annotated[Natural | None, "How often it was drawn."]]
+    facts: NotRequired[Annotated[dict[str, Any] | None, "The numbers that the sentence names."]]
+    effect: NotRequired[Annotated[float | None, "By how much the table differs from the nulls."]]
     keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
+    change: NotRequired[
+        Annotated[CorrectionBlock | None, "What the answer was before another answer corrected it."]
+    ]
 
 
 class PartBlock(TypedDict):

@@ -18,14 +18,17 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, describe_layout
 from posprobe.layouts import Sequence as Line
 from posprobe.progress import stage
+from posprobe.questions import KERNELS as QUESTIONS
 from posprobe.report.analysis import environment
+from posprobe.report.answers_json import answer_block
 from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.kernel_page import kernel_page
-from posprobe.report.kernel_verdict import kernel_verdict
+from posprobe.report.narrator.schemes import ASKS, summary_of_kernels
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.schemes import check_record
 from posprobe.report.stored import KERNELS
+from posprobe.report.verdict import shared
 from posprobe.schemes import MAX_KERNEL, POSITIONS, LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
         KernelPairBlock,
         KernelsDocument,
         RecordBlock,
+        SharedVerdictBlock,
         WalkBlock,
     )
 
@@ -107,7 +111,7 @@ class KernelComparison(Saved):
             "records": records,
             "pairs": pairs,
             "walk": self.walk,
-            "verdict": kernel_verdict(records, pairs, self.walk),
+            "verdict": self._verdict(records, pairs),
             "environment": self.environment,
         }
 
@@ -136,6 +140,19 @@ class KernelComparison(Saved):
             "notes": list(record.notes),
             "source": describe_source(record.source),
         }
+
+    def _verdict(
+        self, records: Sequence[RecordBlock], pairs: Sequence[KernelPairBlock]
+    ) -> SharedVerdictBlock:
+        answers = [
+            {"answers": [answer_block(question.ask(record)) for question in QUESTIONS]}
+            for record in records
+        ]
+        asks = {question.name: ASKS[question.name] for question in QUESTIONS}
+        told = shared(self.labels, answers, asks)
+        said = summary_of_kernels(records, pairs, self.walk)
+        summary = f"{said} {told['summary']}".lstrip()
+        return {"summary": summary, "answers": told["answers"]}
 
     def _pair(self, i: int, j: int) -> KernelPairBlock:
         block: KernelPairBlock = {

@@ -19,27 +19,6 @@ QUESTIONS: Mapping[str, str] = {
     "winding": "Do two components wind around a centre?",
     "ladder": "Do its frequencies form a geometric series?",
 }
-#: Questions of encodings without a table.
-SCHEME_QUESTIONS: Mapping[str, str] = {
-    "rotary_turns": "Does every pair complete a turn within the context?",
-    "rotary_positive": "Does the mean rotation stay positive over the context?",
-    "rotary_stretched": "Were the wavelengths changed for a longer context?",
-    "alibi_near": "Do heads favour near positions?",
-    "alibi_reach": "Does any head pay the far end of the context half of the near one?",
-    "bias_smooth": "Are biases of neighbouring distances alike?",
-    "bias_near": "Do most heads favour near positions?",
-    "bias_sides": "Do heads prefer one side of the query?",
-    "bias_limit": "Do far distances share one bias?",
-    "cosine_smooth": "Are vectors of neighbouring distances alike?",
-    "cosine_near": "Are vectors of near distances most like that of distance 0?",
-    "cosine_limit": "Do far distances share one vector?",
-}
-#: Questions of encodings of any scheme, side by side.
-KERNEL_QUESTIONS: Mapping[str, str] = {
-    "kernel_falls": "Do nearer positions always count for more?",
-    "kernel_offset": "Does the offset alone decide what two positions are to each other?",
-    "kernel_sides": "Do positions before and after count alike?",
-}
 #: Questions of a run of a model.
 MODEL_QUESTIONS: Mapping[str, str] = {
     "kept": "Do positions still show in the last hidden states?",

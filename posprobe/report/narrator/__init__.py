@@ -16,7 +16,7 @@ from posprobe.analyses.facts import Answer, Cause
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
 #: Modules with questions in words (``ASKS``) and ``TEMPLATES``, by subject.
-SUBJECTS = ("tables",)
+SUBJECTS = ("tables", "schemes")
 #: What any question may have to say.
 _SHARED: Mapping[str, Template] = {
     "too_few": "There are too few rows or columns to tell ({f.rows} × {f.columns}).",
