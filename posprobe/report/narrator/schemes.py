@@ -220,13 +220,12 @@ def _sides(f: Sides) -> str:
             f"In {_heads(ordered)}{order}, the bias is largest at the query or equally large on "
             "both sides."
         )
-    places = {
-        "at an earlier key": f.total("before"),
-        "at a later key": f.total("after"),
-        "at the query or on both sides": f.same,
-    }
-    most = listed([f"{place} in {count}" for place, count in places.items() if count])
-    return f"Of {some(ordered, 'head')}{order}, the bias is largest {most}."
+    counts = {"an earlier key": f.total("before"), "a later key": f.total("after")}
+    sides = [(side, n) for side, n in (counts | {"neither": f.same}).items() if n]
+    has = "has its" if sides[0][1] == 1 else "have their"
+    first = f"{sides[0][1]} {has} largest bias at {sides[0][0]}"
+    each = listed([first, *(f"{n} at {side}" for side, n in sides[1:])])
+    return f"Of {some(ordered, 'head')}{order}, {each}."
 
 
 def _limits(noun: str, f: Limits) -> str:
