@@ -12,6 +12,7 @@ import torch
 import transformers
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, walk
+from safetensors.numpy import load_file, save_file
 
 import posprobe as pp
 from posprobe.analyses.facts import Answer
@@ -204,7 +205,12 @@ def test_each_limit_is_told_with_the_encodings_that_have_it(tmp_path: Any) -> No
     torch.manual_seed(0)
     config = library.T5Config(d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=4, vocab_size=20)
     library.T5Model(config).save_pretrained(tmp_path)
+    # As T5 1.0 is published: with a bias between decoder and encoder that nothing uses.
+    stored = load_file(tmp_path / "model.safetensors")
+    other = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    save_file(stored | {other: np.ones((32, 4), np.float32)}, tmp_path / "model.safetensors")
     records = pp.load_schemes(str(tmp_path))
+    assert [record.name for record in records] == ["decoder", "encoder"]
     for record in records:
         assert record.source.tensor is not None
         assert record.source.tensor.startswith(f"{record.name}.")
