@@ -104,10 +104,10 @@ class NullsBlock(TypedDict):
     numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
 
 
-class ChangedAnswer(TypedDict):
-    """What an answer was before it was corrected."""
+class ChangeBlock(TypedDict):
+    """An answer before it was corrected."""
 
-    by: Annotated[str, "The question, or what else it follows from."]
+    by: Annotated[Text, "The question whose answer corrects it, or what else does."]
     was: Literal["yes", "no", "cannot tell"]
     reason: Text
 
@@ -128,9 +128,7 @@ class AnswerBlock(TypedDict):
     draws: Annotated[Natural | None, "How many were drawn of each."]
     facts: Annotated[dict[str, Any] | None, "Every number that the sentence names."]
     keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
-    change: Annotated[
-        dict[str, Any] | None, "By whom the answer was corrected, and what it was before."
-    ]
+    change: Annotated[ChangeBlock | None, "What it was before another answer corrected it."]
 
 
 class PartBlock(TypedDict):

@@ -45,8 +45,8 @@ def similarity(value: float) -> str:
 
 
 def two_figures(value: float) -> str:
-    """Return a number with two figures and no power of ten: 102 as ``100``, 2.94 as ``2.9``."""
-    return f"{float(f'{value:.2g}'):g}"
+    """Return a number with two figures and no power of ten: 1024 as ``1,000``, 2.94 as ``2.9``."""
+    return f"{float(f'{value:.2g}'):,.15g}"
 
 
 def percent(share: float) -> str:

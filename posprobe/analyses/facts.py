@@ -6,6 +6,7 @@ are made of its facts, at the very end, by `posprobe.report.narrator`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -47,7 +48,7 @@ class Test:
     value
         The number that was tested, in the unit that its sentence names.
     p
-        Rank p-value, the greatest over the nulls that apply; None where the value is held against
+        Rank p-value, the greatest over the nulls that apply; NaN where the value is held against
         an interval alone.
     null
         Median of the nearest null.
@@ -64,7 +65,7 @@ class Test:
     __test__ = False  # no test of pytest's
 
     value: float
-    p: float | None
+    p: float
     null: float | None = None
     interval: tuple[float, float] | None = None
     of: str = ""
@@ -150,7 +151,7 @@ class Answer:
     @property
     def p(self) -> float | None:
         """The p-value, None where nothing was tested."""
-        return self.test.p if self.test else None
+        return self.test.p if self.test and not math.isnan(self.test.p) else None
 
     @property
     def value(self) -> Any:

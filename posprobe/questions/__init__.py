@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posprobe.questions import fields, grids, model_attention, models, substitution
+from posprobe.questions import fields, grids, model_attention, models, schemes, substitution
 from posprobe.questions.absolute_position import ABSOLUTE_POSITION
 from posprobe.questions.axis_rotations import AXIS_ROTATIONS
 from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
@@ -41,6 +41,8 @@ GRID = (
 )
 #: Names of all questions about a table.
 TABLE = tuple(dict.fromkeys(question.name for question in (*GRID, *SEQUENCE)))
+#: Names of all questions about encodings, with a table and without.
+ANALYSIS = (*TABLE, *schemes.NAMES)
 #: Of a run of a model.
 MODEL = (
     models.KEPT,

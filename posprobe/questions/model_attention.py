@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -128,7 +129,7 @@ def first(run: Run) -> Answer:
         return Answer("first", "cannot tell", "no_layer", keys=keys)
     most, place, number = max(means)
     facts = First(number, most, found.uniform_first or 0.0)
-    test = Test(most, None, facts.uniform, None, "uniform attention")
+    test = Test(most, math.nan, facts.uniform, None, "uniform attention")
     keys = (f"attention.layers.{place}.first", *keys)
     answer: Verdict = "yes" if most > MOST else "no"
     return Answer("first", answer, "most" if most > MOST else "less", facts, test, keys)

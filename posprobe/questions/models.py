@@ -5,6 +5,7 @@ Where a question needs a random model to compare with, there is none, and it is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -166,7 +167,7 @@ def kept(run: Run) -> Answer:
         drawn = found.layers[last.layer].noise_draws
         low, high = np.quantile(drawn or [last.noise], (0.05, 0.95)).tolist()
         band = (low, high) if len(drawn) > 1 else None
-        test = Test(last.share, None, last.noise, band, "sampling noise", len(drawn))
+        test = Test(last.share, math.nan, last.noise, band, "sampling noise", len(drawn))
     answer, reason = _remains(last)
     return Answer("kept", answer, reason, facts, test, keys)
 
@@ -223,7 +224,7 @@ def _against_rounding(
         answer, reason = "no", "rounding"
     elif value < small:
         answer, reason = "no", "slight"
-    test = Test(value, None, rounding, (0.0, rounding), "rounding")
+    test = Test(value, math.nan, rounding, (0.0, rounding), "rounding")
     return Answer(question, answer, reason, facts, test, keys)
 
 
@@ -287,7 +288,7 @@ def apart(run: Run) -> Answer:
     keys = ("subspaces.variance",)
     if share.value is None:
         return Answer("apart", "cannot tell", "all_alike", facts, keys=keys)
-    test = Test(share.value, None, share.expected, (low, high), "random subspaces")
+    test = Test(share.value, math.nan, share.expected, (low, high), "random subspaces")
     # One random subspace in ten lies outside its band: a claim needs more.
     margin = max(high - low, WRITTEN)
     answer: Verdict = "no"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -132,7 +133,7 @@ def needed(run: Run) -> Answer:
     test = None
     if cost.value is not None:
         band = None if cost.error is None else (-BAND * cost.error, BAND * cost.error)
-        test = Test(cost.value, None, 0.0, band, "no cost")
+        test = Test(cost.value, math.nan, 0.0, band, "no cost")
     answer, reason = _loses(cost, facts.most)
     return Answer("needed", answer, reason, facts, test, (_key(found, removed),))
 
@@ -186,7 +187,7 @@ def _enough(question: str, kind: Callable[[Substitute], bool]) -> RunQuestion:
         best, kept, error = sure[0] if sure else max(known, key=lambda one: one[1])
         facts = Enough(best.label, best.size, kept, error, len(known), _worth(found))
         band = (ENOUGH - BAND * error, ENOUGH + BAND * error)
-        test = Test(kept, None, ENOUGH, band, "90 % kept")
+        test = Test(kept, math.nan, ENOUGH, band, "90 % kept")
         keys = tuple(_key(found, one[0]) for one in known)
         if sure:
             return Answer(question, "yes", "enough", facts, test, keys)

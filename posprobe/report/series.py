@@ -13,7 +13,7 @@ from posprobe.nulls import NULLS
 from posprobe.progress import stage
 from posprobe.report import captions
 from posprobe.report.index import HEADLINE
-from posprobe.report.questions import QUESTIONS
+from posprobe.report.narrator import asks
 from posprobe.report.seam_history import seam_changes
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Series:
             (before, _, until), (after, since, _) = parts[-2:]
             last = since == self.steps[-1]
             when = f"at step {since}, the last" if last else f"from step {since} on"
-            said = f"{QUESTIONS[question]} {before.capitalize()} at step {until}, {after} {when}"
+            said = f"{asks()[question]} {before.capitalize()} at step {until}, {after} {when}"
             if len(parts) > 2:
                 earlier = len(parts) - 2
                 said += f"; {earlier} earlier change{'s' * (earlier > 1)}"

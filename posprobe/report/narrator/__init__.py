@@ -18,7 +18,7 @@ from posprobe.text import Block, capital, show
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
 #: Modules with questions in words (``ASKS``) and ``TEMPLATES``, by subject.
-SUBJECTS = ("models", "tables", "rotations", "breaks", "grids")
+SUBJECTS = ("models", "schemes", "tables", "rotations", "breaks", "grids")
 #: What any question may have to say.
 _SHARED: Mapping[str, Template] = {
     "too_few": "There are too few rows or columns to tell ({f.rows} × {f.columns}).",
