@@ -23,6 +23,8 @@ from typing import (
     is_typeddict,
 )
 
+import numpy as np
+
 from posprobe import documents
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import As, shown
@@ -91,6 +93,11 @@ _PLAIN: Mapping[Any, str] = {
 }  # fmt: skip
 
 
+_ITEMS: Mapping[Any, str] = {
+    np.float64: "number", np.int64: "integer", np.bool_: "boolean",
+}  # fmt: skip
+
+
 def json_schema(
     document: Any,
     *,
@@ -137,6 +144,8 @@ def json_schema(
             record = is_dataclass(kind)
             hints = dict(shown(kind)) if record else get_type_hints(kind, include_extras=True)
             extra = hints.pop(EXTRA, None)
+            # A reason for all that is unknown: lists are null there.
+            unknown = record and get_args(hints.get("undefined"))[:1] == (str,)
             optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
             if kind is (into or document):
                 if twice := sorted(added.keys() & hints.keys()):
@@ -146,7 +155,12 @@ def json_schema(
             defs[name] = {
                 "type": "object",
                 **({"description": _about(kind)} if kind.__doc__ else {}),
-                "properties": {key: _schema(hint, define) for key, hint in hints.items()},
+                "properties": {
+                    key: _or_null(_schema(hint, define))
+                    if unknown and key != "undefined"
+                    else _schema(hint, define)
+                    for key, hint in hints.items()
+                },
                 "required": [key for key in hints if key not in optional],
                 "additionalProperties": _schema(extra, define) if extra is not None else False,
             }
@@ -189,6 +203,8 @@ def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, An
         return _union([_schema(one, define) for one in arguments])
     if origin is list:
         return {"type": "array", "items": _schema(arguments[0], define)}
+    if origin is np.ndarray:
+        return {"type": "array", "items": {"type": _ITEMS[get_args(arguments[1])[0]]}}
     if origin is tuple and Ellipsis in arguments:
         return {"type": "array", "items": _schema(arguments[0], define)}
     if origin is tuple:
@@ -197,6 +213,12 @@ def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, An
     if origin is dict and arguments[0] is str:
         return {"type": "object", "additionalProperties": _schema(arguments[1], define)}
     raise TypeError(f"{hint!r} has no form in JSON")
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Allow for a list or a mapping that nothing is known of."""
+    kind = schema.get("type")
+    return schema | {"type": [kind, "null"]} if kind in ("array", "object") else schema
 
 
 def _about(kind: type) -> str:

@@ -1,20 +1,26 @@
 """What all results share: they are frozen, can be drawn, and are the blocks of the document.
 
 What a result's type says is all that is known of its numbers. Shown in ``analysis.json`` are its
-fields, under their names, and each property whose annotation is ``Annotated``; arrays only where
-they are. ``Annotated`` adds a `Number` (its label and meaning), a description, keywords of JSON
-Schema, `Stored` (the array's name in ``arrays.npz``), `As` (the type in JSON, where it differs), or
-`HIDDEN`. What is NaN or None is undefined, with a reason in ``undefined``.
+fields, under their names, and each property whose annotation is ``Annotated``; an array only where
+its annotation is, if with an empty description. ``Annotated`` adds a `Number` (its label and
+meaning), a description, keywords of JSON Schema, `Stored` (the array's name in ``arrays.npz``),
+`As` (the type in JSON, where it differs), `Part` (of a record whose numbers are listed too), or
+`HIDDEN`.
+
+What is None or not finite is undefined, with a reason in ``undefined``. Where that is a text, it is
+the reason for all numbers, and empty lists are None too; where it is empty, the text ``why`` says
+why a number is None, and ``partly`` why there are gaps in a list.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, cached_property
 from html import escape
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +52,22 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class As:
-    """The type that a value has in JSON, such as ``list[float | None]`` of an array."""
+    """The type that a value has in JSON, such as ``list[float | None]`` of an array.
+
+    Parameters
+    ----------
+    kind
+        That type.
+    made
+        Makes the value that is shown, where it is another one.
+    """
 
     kind: Any
+    made: Callable[[Any], Any] = lambda value: value
+
+
+#: An array as a list in which single numbers may be unknown.
+WithGaps: TypeAlias = Annotated[NDArray[np.float64], As(list[float | None])]
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,16 @@ class Result(Drawable):
             for key, value in _single(as_block(self)).items()
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def nothing() -> NDArray[Any]:
+    """Return the default of a field: an array without numbers, where nothing is known."""
+    return np.zeros(0)
+
+
+def no_counts() -> NDArray[np.int64]:
+    """Return the same of whole numbers."""
+    return np.zeros(0, dtype=np.int64)
 
 
 @cache
@@ -137,22 +166,27 @@ def as_block(record: Any, words: Callable[[Cause], str] = str) -> dict[str, Any]
     if hasattr(record, "summary"):  # not moved yet
         return dict(record.summary())
     kind: Any = type(record)
-    found = {name: plain(getattr(record, name), words) for name in shown(kind)}
+    found = {}
+    for name, hint in shown(kind).items():
+        made = next((note.made for note in notes(hint) if isinstance(note, As)), None)
+        value = getattr(record, name)
+        found[name] = plain(made(value) if made else value, words)
     if isinstance(why := getattr(record, "undefined", None), str):
         if why:  # nothing is known of any number
-            found = {k: None if _all_none(value) else value for k, value in found.items()}
+            found = {k: None if _unknown(value) else value for k, value in found.items()}
         why = why or getattr(record, "why", "")
         missing = {name: why for name, value in found.items() if value is None and why}
-        found["undefined"] = missing
+        found["undefined"] = missing | getattr(record, "partly", {})
     return found
 
 
-def _all_none(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(each is None for each in value)
+def _unknown(value: Any) -> bool:
+    within = value.values() if isinstance(value, dict) else value
+    return isinstance(value, list | dict) and all(each is None for each in within)
 
 
 def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
-    """Return a value as JSON has it; NaN is None."""
+    """Return a value as JSON has it; what is not finite is None."""
     match value:
         case Cause():
             return words(value)
@@ -165,7 +199,7 @@ def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
         case list() | tuple():
             return [plain(each, words) for each in value]
         case float():
-            return value if value == value else None
+            return value if math.isfinite(value) else None
         case _ if is_dataclass(value):
             return as_block(value, words)
     return value
@@ -179,8 +213,8 @@ def stored(record: Any, suffix: str = "") -> dict[str, NDArray[Any]]:
         for note in notes(hint):
             if isinstance(note, Stored):
                 found[f"{note.name}{suffix}"] = getattr(record, name)
-            elif isinstance(note, Part):
-                found |= stored(getattr(record, name), note.stored)
+            elif isinstance(note, Part) and (part := getattr(record, name)) is not None:
+                found |= stored(part, note.stored)
     return found
 
 
@@ -193,16 +227,11 @@ def numbers_of(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number]]:
         for note in added:
             if isinstance(note, Number):
                 yield f"{prefix}{name}", note
-        part = next((note for note in added if isinstance(note, Part)), Part())
-        for one in inner:
-            for key, number in numbers_of(one, f"{prefix}{name}."):
-                yield key, _of_part(number, part)
-
-
-def _of_part(number: Number, part: Part) -> Number:
-    return replace(
-        number, label=f"{number.label}{part.label}", meaning=f"{number.meaning}{part.meaning}"
-    )
+            elif isinstance(note, Part):
+                for one in inner:
+                    for key, number in numbers_of(one, f"{prefix}{name}."):
+                        label, meaning = number.label + note.label, number.meaning + note.meaning
+                        yield key, replace(number, label=label, meaning=meaning)
 
 
 def _single(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
