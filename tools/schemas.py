@@ -27,8 +27,8 @@ import numpy as np
 
 from posprobe import documents
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import As, shown
-from posprobe.layouts import Grid, LayoutBlock, Sequence
+from posprobe.analyses.result import NEWER, As, notes, shown
+from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
 from posprobe.resizing.documents import RulesDocument, WaysDocument
@@ -93,6 +93,7 @@ _PLAIN: Mapping[Any, str] = {
 }  # fmt: skip
 
 
+_LAYOUTS: Mapping[Any, Any] = {Sequence: SequenceBlock, Grid: GridLayoutBlock}
 _ITEMS: Mapping[Any, str] = {
     np.float64: "number", np.int64: "integer", np.bool_: "boolean",
 }  # fmt: skip
@@ -146,7 +147,11 @@ def json_schema(
             extra = hints.pop(EXTRA, None)
             # A reason for all that is unknown: lists are null there.
             unknown = record and get_args(hints.get("undefined"))[:1] == (str,)
-            optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
+            optional = {
+                key
+                for key, hint in hints.items()
+                if get_origin(hint) is NotRequired or NEWER in notes(hint)
+            }
             if kind is (into or document):
                 if twice := sorted(added.keys() & hints.keys()):
                     raise TypeError(f"{name} has the keys {', '.join(twice)} already")
@@ -180,8 +185,8 @@ def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, An
         return {}
     if hint in _PLAIN:
         return {"type": _PLAIN[hint]}
-    if hint in (Sequence, Grid):
-        return _schema(LayoutBlock, define)
+    if hint in _LAYOUTS:
+        return define(_LAYOUTS[hint])
     if is_typeddict(hint) or is_dataclass(hint):
         return define(hint)
     if origin is NotRequired:
@@ -190,7 +195,7 @@ def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, An
         kind = next((note.kind for note in arguments if isinstance(note, As)), arguments[0])
         found = _schema(kind, define)
         for note in arguments[1:]:
-            if isinstance(note, str):
+            if isinstance(note, str) and note != NEWER:
                 found |= {"description": note} if note else {}
             elif isinstance(note, Number) and note.meaning:
                 found.setdefault("description", f"{capital(note.meaning)}.")

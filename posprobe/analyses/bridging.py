@@ -71,12 +71,8 @@ class Kernel:
     log_likelihood: float
 
 
-def _some(axes: dict[str, Bridging]) -> dict[str, Bridging] | None:
-    return axes or None
-
-
-def _ends(found: dict[str, Floats]) -> dict[str, Beyond]:
-    return {rule: Beyond(*r2.tolist()) for rule, r2 in found.items()}
+def _ends(found: Bridging) -> dict[str, Beyond]:
+    return {rule: Beyond(*r2.tolist()) for rule, r2 in found.beyond.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -113,6 +109,7 @@ class Bridging(Result):
     """
 
     figures: ClassVar[str] = "bridging"
+    why: ClassVar[str] = "the positions are a sequence, without axes"
 
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]
@@ -121,8 +118,8 @@ class Bridging(Result):
         default_factory=dict
     )
     beyond: Annotated[dict[str, Floats], As(dict[str, Beyond], _ends)] = field(default_factory=dict)
-    sinusoids: Annotated[NDArray[np.int64], As(list[int], lambda found: found[:-1])] = field(
-        default_factory=no_counts
+    sinusoids: Annotated[NDArray[np.int64], As(list[int], lambda found: found.sinusoids[:-1])] = (
+        field(default_factory=no_counts)
     )
     kernels: dict[str, Kernel] = field(default_factory=dict)
     components: Annotated[
@@ -131,9 +128,9 @@ class Bridging(Result):
     variance: float | None = None
     first: Annotated[int, HIDDEN] = 0
     stop: Annotated[int, HIDDEN] = 0
-    axes: Annotated[dict[str, Bridging], As(dict[str, Bridging], _some)] = field(
-        default_factory=dict
-    )
+    axes: Annotated[
+        dict[str, Bridging], As(dict[str, Bridging], lambda found: found.axes or None)
+    ] = field(default_factory=dict)
     undefined: Annotated[str, As(Reasons)] = ""
 
     @property
@@ -168,11 +165,6 @@ class Bridging(Result):
     def rows(self) -> Annotated[list[int] | None, ""]:
         """First position that was used, and one past the last."""
         return [self.start + self.first, self.start + self.stop] if self.stop else None
-
-    @property
-    def why(self) -> str:
-        """Why there are no axes."""
-        return "the positions are a sequence, without axes"
 
     @property
     def partly(self) -> dict[str, str]:

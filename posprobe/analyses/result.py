@@ -4,8 +4,8 @@ What a result's type says is all that is known of its numbers. Shown in ``analys
 fields, under their names, and each property whose annotation is ``Annotated``; an array only where
 its annotation is, if with an empty description. ``Annotated`` adds a `Number` (its label and
 meaning), a description, keywords of JSON Schema, `Stored` (the array's name in ``arrays.npz``),
-`As` (the type in JSON, where it differs), `Part` (of a record whose numbers are listed too), or
-`HIDDEN`.
+`As` (the type in JSON, where it differs), `Part` (of a record whose numbers are listed too),
+`NEWER` or `HIDDEN`.
 
 What is None or not finite is undefined, with a reason in ``undefined``. Where that is a text, it is
 the reason for all numbers, and empty lists are None too; where it is empty, the text ``why`` says
@@ -33,8 +33,8 @@ from posprobe.layouts import Grid, Sequence, describe_layout
 SHORT = 8
 #: How many values stand on one line, and the letters of the widest of them.
 ON_A_LINE, WIDEST = 4, 40
-#: Marks a field that is no part of the document.
-HIDDEN = "(hidden)"
+#: Marks a field that is no part of the document, and one that older documents have not.
+HIDDEN, NEWER = "(hidden)", "(newer)"
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class As:
     kind
         That type.
     made
-        Makes the value that is shown, where it is another one.
+        Makes of the record the value that is shown, where it is another one.
     """
 
     kind: Any
-    made: Callable[[Any], Any] = lambda value: value
+    made: Callable[[Any], Any] | None = None
 
 
 #: An array as a list in which single numbers may be unknown.
@@ -89,8 +89,10 @@ class Result(Drawable):
     """Base of every analysis's frozen result."""
 
     def __repr__(self) -> str:
-        found = _single(as_block(self)).items()
-        said = [f"{key}={_show(value)}" for key, value in found if not isinstance(value, str)]
+        found = _single(as_block(self))
+        listed = [key for key, _ in numbers_of(type(self)) if key in found]
+        found = {key: found[key] for key in dict.fromkeys((*listed, *found))}
+        said = [f"{k}={_show(value)}" for k, value in found.items() if not isinstance(value, str)]
         shown = [text for text in said if len(text) <= WIDEST]
         more = ", ..." if len(shown) > ON_A_LINE else ""
         return f"{type(self).__name__}({', '.join(shown[:ON_A_LINE])}{more})"
@@ -169,8 +171,7 @@ def as_block(record: Any, words: Callable[[Cause], str] = str) -> dict[str, Any]
     found = {}
     for name, hint in shown(kind).items():
         made = next((note.made for note in notes(hint) if isinstance(note, As)), None)
-        value = getattr(record, name)
-        found[name] = plain(made(value) if made else value, words)
+        found[name] = plain(made(record) if made else getattr(record, name), words)
     if isinstance(why := getattr(record, "undefined", None), str):
         if why:  # nothing is known of any number
             found = {k: None if _unknown(value) else value for k, value in found.items()}

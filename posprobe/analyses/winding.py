@@ -69,15 +69,21 @@ class WindingPair:
         Its rise per turn, in the table's units.
     """
 
-    components: Annotated[tuple[int, int], As(list[int], lambda both: [each + 1 for each in both])]
+    components: Annotated[
+        tuple[int, int], As(list[int], lambda pair: [each + 1 for each in pair.components])
+    ]
     share: float
     coherence: float
     phase: Floats
-    radius: Annotated[Floats, As(float, np.mean), "Mean, in the table's units."]
+    radius: Annotated[
+        Floats, As(float, lambda pair: pair.radius.mean()), "Mean, in the table's units."
+    ]
     phase_linearity: float
     bounds: NDArray[np.int64]
     frequency: Floats
-    axis: Annotated[int | None, As(int | None, lambda axis: None if axis is None else axis + 1)]
+    axis: Annotated[
+        int | None, As(int | None, lambda pair: None if pair.axis is None else pair.axis + 1)
+    ]
     axis_r2: Annotated[float, As(float | None)]
     pitch: Annotated[float, As(float | None)]
 
@@ -149,6 +155,7 @@ class Winding(Result):
     """
 
     figures: ClassVar[str] = "winding"
+    why: ClassVar[str] = f"no two components have a coherence of {COHERENT}"
 
     pairs: tuple[WindingPair, ...]
     scores: Floats
@@ -169,11 +176,6 @@ class Winding(Result):
         float | None, Number("radius CV", "standard deviation of its radius over the mean")
     ] = None
     components: int | None = None
-
-    @property
-    def why(self) -> str:
-        """Why numbers are None where they were looked for."""
-        return f"no two components have a coherence of {COHERENT}"
 
     @property
     def partly(self) -> dict[str, str]:

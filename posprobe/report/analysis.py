@@ -67,8 +67,6 @@ class Analysis(Saved):
         Draws, seed, models and, by number, the values of the sinusoid and of the null models.
     environment
         Versions, device, seed, command and time.
-    tokens
-        What the positions are added to, where ``scale`` was measured.
     verdict
         Summary, answers and the rows that they are about; None where single measurements were
         chosen.
@@ -87,7 +85,6 @@ class Analysis(Saved):
     results: Mapping[str, Result]
     nulls: Mapping[str, Any]
     environment: EnvironmentBlock
-    tokens: Tokens | None = None
     verdict: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -100,8 +97,6 @@ class Analysis(Saved):
             **_summaries(self.results),
             "nulls": dict(self.nulls),
         }
-        if self.tokens is not None and "scale" in document:
-            document["scale"]["sample"] = self.tokens.summary()
         document["findings"] = [asdict(finding) for finding in findings(document)]
         return document
 
@@ -243,7 +238,7 @@ def analyze(
     made = environment(given.device, seed, command)
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
-    return Analysis(table, results, block, made, tokens, told or None)
+    return Analysis(table, results, block, made, told or None)
 
 
 def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> str:

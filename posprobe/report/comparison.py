@@ -17,6 +17,7 @@ from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
 from posprobe.analyses.result import as_block
 from posprobe.analyses.stationary import fit_process
 from posprobe.arrays import Array, Device
+from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
@@ -103,9 +104,13 @@ class Comparison(Saved):
             }
             tables.append(table | own)
         pairs: list[Any] = [
-            {"tables": [self.labels[i], self.labels[j]]}
-            | as_block(distance)
-            | {"nulls": self.bands[i][j]}
+            as_block(
+                PairBlock(
+                    **vars(distance),
+                    tables=[self.labels[i], self.labels[j]],
+                    nulls=self.bands[i][j],
+                )
+            )
             for i, row in enumerate(self.distances)
             for j, distance in enumerate(row)
             if i < j and distance is not None
