@@ -65,7 +65,7 @@ def test_the_files_are_what_the_types_make() -> None:
 
 def test_every_measurement_has_a_block() -> None:
     assert all(is_typeddict(b) or is_dataclass(b) for b in tool().table_blocks().values())
-    assert all(is_typeddict(measurement.block) for measurement in MODEL.values())
+    assert all(is_dataclass(measurement.record) for measurement in MODEL.values())
 
 
 @pytest.mark.parametrize(

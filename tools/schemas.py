@@ -32,6 +32,7 @@ from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
 from posprobe.resizing.documents import RulesDocument, WaysDocument
+from posprobe.schema import Count
 from posprobe.text import capital
 
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
@@ -39,7 +40,7 @@ FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
 def table_blocks() -> dict[str, Any]:
     """Return the types of the blocks of a table's measurements, by name."""
-    return {name: measurement.block for name, measurement in TABLE.items()}
+    return {name: measurement.record or measurement.block for name, measurement in TABLE.items()}
 
 
 def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -59,7 +60,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         "resizing": json_schema(WaysDocument | RulesDocument),
         "forward": json_schema(
             documents.ForwardDocument,
-            blocks={name: measurement.block | None for name, measurement in MODEL.items()},
+            blocks={name: measurement.record | None for name, measurement in MODEL.items()},
             required=True,
         ),
     }
@@ -136,7 +137,7 @@ def json_schema(
     defs: dict[str, Any] = {}
     seen: dict[str, type] = {}
 
-    def define(kind: type) -> dict[str, Any]:
+    def define(kind: type, *, layer: bool = False) -> dict[str, Any]:
         name = kind.__name__
         if seen.setdefault(name, kind) is not kind:
             raise TypeError(f"two types are called {name}: {seen[name]} and {kind}")
@@ -144,6 +145,7 @@ def json_schema(
             defs[name] = {}  # a type may hold itself
             record = is_dataclass(kind)
             hints = dict(shown(kind)) if record else get_type_hints(kind, include_extras=True)
+            hints = {"layer": Count, **hints} if layer else hints
             extra = hints.pop(EXTRA, None)
             # A reason for all that is unknown: lists are null there.
             unknown = record and get_args(hints.get("undefined"))[:1] == (str,)
@@ -178,7 +180,7 @@ def json_schema(
     }
 
 
-def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, Any]:
+def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """Return the schema of one type; ``define`` turns a TypedDict into a reference."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
@@ -215,6 +217,8 @@ def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, An
     if origin is tuple:
         kinds = [_schema(one, define) for one in arguments]
         return {"type": "array", "prefixItems": kinds, "items": False, "minItems": len(kinds)}
+    if origin in (dict, Mapping) and arguments[0] is int:
+        return {"type": "array", "items": define(arguments[1], layer=True)}
     if origin is dict and arguments[0] is str:
         return {"type": "object", "additionalProperties": _schema(arguments[1], define)}
     raise TypeError(f"{hint!r} has no form in JSON")

@@ -44,10 +44,13 @@ class Stored:
     Parameters
     ----------
     name
-        Its key there.
+        Its key there; empty stands for the name of the measurement.
+    made
+        Makes of the record the array that is kept, where it is another one.
     """
 
-    name: str
+    name: str = ""
+    made: Callable[[Any], NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +81,14 @@ class Part:
     ----------
     label, meaning, stored
         What follows those of its numbers, and the names of its arrays in ``arrays.npz``.
+    alone
+        Its numbers that do not stand beside the sinusoid and the null models.
     """
 
     label: str = ""
     meaning: str = ""
     stored: str = ""
+    alone: tuple[str, ...] = ()
 
 
 class Result(Drawable):
@@ -90,7 +96,7 @@ class Result(Drawable):
 
     def __repr__(self) -> str:
         found = _single(as_block(self))
-        listed = [key for key, _ in numbers_of(type(self)) if key in found]
+        listed = [key for key, *_ in numbers_of(type(self)) if key in found]
         found = {key: found[key] for key in dict.fromkeys((*listed, *found))}
         said = [f"{k}={_show(value)}" for k, value in found.items() if not isinstance(value, str)]
         shown = [text for text in said if len(text) <= WIDEST]
@@ -196,7 +202,10 @@ def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
         case np.ndarray() | np.generic():
             return plain(value.tolist(), words)
         case Mapping():
-            return {str(key): plain(each, words) for key, each in value.items()}
+            found = {key: plain(each, words) for key, each in value.items()}
+            if any(isinstance(key, int) for key in found):
+                return [{"layer": number, **each} for number, each in found.items()]
+            return found
         case list() | tuple():
             return [plain(each, words) for each in value]
         case float():
@@ -206,33 +215,57 @@ def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
     return value
 
 
-def stored(record: Any, suffix: str = "") -> dict[str, NDArray[Any]]:
-    """Return the arrays of a record, and of records in it, that ``arrays.npz`` holds."""
+def stored(record: Any, own: str = "", suffix: str = "") -> dict[str, NDArray[Any]]:
+    """Return the arrays of a record, and of records in it, that ``arrays.npz`` holds.
+
+    Parameters
+    ----------
+    record
+        A dataclass. Arrays of layers by number begin with theirs.
+    own, suffix
+        The name of an array that has none of its own, and the end of all.
+    """
     found: dict[str, NDArray[Any]] = {}
     kind: Any = type(record)
     for name, hint in members(kind).items():
-        for note in notes(hint):
+        marks = [note for note in notes(hint) if isinstance(note, Stored | Part)]
+        value: Any = getattr(record, name) if marks else None
+        for note in marks if value is not None else ():
             if isinstance(note, Stored):
-                found[f"{note.name}{suffix}"] = getattr(record, name)
-            elif isinstance(note, Part) and (part := getattr(record, name)) is not None:
-                found |= stored(part, note.stored)
+                found[f"{note.name or own}{suffix}"] = note.made(record) if note.made else value
+            elif isinstance(value, Mapping):
+                for number, layer in value.items():
+                    arrays = stored(layer, own, note.stored)
+                    found |= {f"{number}_{key}": array for key, array in arrays.items()}
+            else:
+                found |= stored(value, own, note.stored)
     return found
 
 
-def numbers_of(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number]]:
-    """Yield the key path and the description of every number of a type of records."""
+def numbers_of(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]:
+    """Yield the key path, the description and the type in JSON of a record's numbers."""
     for name, hint in shown(kind).items():
-        added = notes(hint)
-        bare = get_args(hint)[0] if added else hint
-        inner = [one for one in (bare, *_members(bare)) if is_dataclass(one)]
-        for note in added:
+        bare = in_json(hint)
+        inner = next((one for one in (bare, *_members(bare)) if is_dataclass(one)), None)
+        for note in notes(hint):
             if isinstance(note, Number):
-                yield f"{prefix}{name}", note
-            elif isinstance(note, Part):
-                for one in inner:
-                    for key, number in numbers_of(one, f"{prefix}{name}."):
-                        label, meaning = number.label + note.label, number.meaning + note.meaning
-                        yield key, replace(number, label=label, meaning=meaning)
+                yield f"{prefix}{name}", note, bare
+            elif isinstance(note, Part) and inner is not None:
+                for key, number, found in numbers_of(inner, f"{prefix}{name}."):
+                    changed = replace(
+                        number,
+                        label=number.label + note.label,
+                        meaning=number.meaning + note.meaning,
+                        compared=number.compared and key.split(".")[-1] not in note.alone,
+                    )
+                    yield key, changed, found
+
+
+def in_json(hint: Any) -> Any:
+    """Return the type that a value of a field has in JSON."""
+    added = notes(hint)
+    bare = get_args(hint)[0] if added else hint
+    return next((note.kind for note in added if isinstance(note, As)), bare)
 
 
 def _single(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

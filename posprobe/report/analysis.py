@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result
-from posprobe.analyses.result import as_block
+from posprobe.analyses.result import as_block, stored
 from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Array, Device, check_device, positions
@@ -104,7 +104,7 @@ class Analysis(Saved):
         """Return the content of ``arrays.npz``."""
         arrays: dict[str, NDArray[Any]] = {"values": self.table.values}
         for name, result in self.results.items():
-            arrays |= TABLE[name].arrays(result)
+            arrays |= stored(result, name)
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:

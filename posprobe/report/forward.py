@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import Result
 from posprobe.analyses.mean_decomposition import MeanDecomposition
-from posprobe.analyses.result import as_block
+from posprobe.analyses.result import as_block, stored
 from posprobe.measurements import Finding
 from posprobe.measurements.model import MODEL
 from posprobe.report.forward_page import forward_page
@@ -103,7 +103,7 @@ class ForwardAnalysis(Saved):
         """
         arrays: dict[str, NDArray[Any]] = {}
         for name, result in self.results.items():
-            arrays |= MODEL[name].arrays(result)
+            arrays |= stored(result, name)
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from posprobe import forward
-from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
+from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import (
@@ -120,7 +120,7 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
     compute=lambda given: forward.attend(
         given.model, given.batches("attention"), name=given.reference
     ),
-    block=AttentionBlock,
+    record=AttentionByOffset,
     drawings=(
         Drawing(
             "attention", lambda b: f"Mean attention of every head by offset. {frequent_offsets(b)}"
@@ -135,9 +135,6 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
             lacks=_none_receives,
         ),
     ),
-    arrays=lambda result: {
-        f"{number}_attention": seen.curves for number, seen in result.layers.items()
-    },
     tables=lambda document: (
         preferred_table(document["attention"], "in measured attention"),
         _means(document["attention"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posprobe import forward
-from posprobe.analyses.head_logits import NO_PEAK, HeadsByLayer, HeadsByLayerBlock
+from posprobe.analyses.head_logits import NO_PEAK, HeadsByLayer
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import (
@@ -103,7 +103,7 @@ HEADS = ModelMeasurement[HeadsByLayer](
     compute=lambda given: forward.measure_heads(
         given.reference, rows=given.positions, revision=given.revision, offline=given.offline
     ),
-    block=HeadsByLayerBlock,
+    record=HeadsByLayer,
     drawings=(
         Drawing("heads", lambda b: f"Logits of every head by offset. {frequent_offsets(b)}"),
         Drawing(
@@ -112,9 +112,6 @@ HEADS = ModelMeasurement[HeadsByLayer](
             lacks=_no_peaks,
         ),
     ),
-    arrays=lambda result: {
-        f"{number}_logits": heads.curves for number, heads in result.layers.items()
-    },
     facts=note_sentences,
     tables=lambda document: (
         preferred_table(document["heads"], "by their weights"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posprobe import forward
-from posprobe.analyses.experiments import PermutationBlock, PermutationEffect
+from posprobe.analyses.experiments import PermutationEffect
 from posprobe.measurements.base import Drawing, Finding, sentence
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import counted, percent, rounding
@@ -84,7 +84,7 @@ PERMUTATION = ModelMeasurement[PermutationEffect](
         given.model, given.batches("permutations", given.few), seed=given.seed,
         name=given.reference,
     ),
-    block=PermutationBlock,
+    record=PermutationEffect,
     drawings=(
         Drawing(
             "permutation",

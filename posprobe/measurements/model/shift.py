@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from posprobe import forward
-from posprobe.analyses.experiments import PhaseShift, PhaseShiftBlock
+from posprobe.analyses.experiments import PhaseShift
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement, only_text
 from posprobe.measurements.model.sentences import random_contexts, rounding
@@ -70,9 +70,8 @@ SHIFT = ModelMeasurement[PhaseShift](
         given.model, given.batches("shifted positions", given.few, room=True),
         mask_token=given.mask_token, seed=given.seed, name=given.reference,
     ),
-    block=PhaseShiftBlock,
+    record=PhaseShift,
     drawings=(Drawing("shift", _alt),),
-    arrays=lambda result: {"shifts": result.shifts, "shift_change": result.change},
     needs=only_text,
     tables=_by_shift,
     findings=_findings,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posprobe import families
-from posprobe.analyses.subspaces import SubspaceOverlap, SubspacesBlock, subspace_overlap
+from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import UsageError
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
@@ -110,7 +110,7 @@ SUBSPACES = ModelMeasurement[SubspaceOverlap](
     "(posprobe analyze, section Scale). Only the table as stored is looked at.",
     source="Simon 2024 (GPT-2's positional encodings, blog); outlier dimensions: Luo et al. 2021.",
     compute=_compute,
-    block=SubspacesBlock,
+    record=SubspaceOverlap,
     drawings=(
         Drawing(
             "overlap",
@@ -120,7 +120,6 @@ SUBSPACES = ModelMeasurement[SubspaceOverlap](
             ),
         ),
     ),
-    arrays=lambda result: {"overlap": result.overlap, "overlap_matrix": result.matrix},
     facts=_sampled,
     tables=_overlaps,
     findings=_findings,

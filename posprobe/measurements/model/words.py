@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posprobe import forward
-from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
+from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing, Finding
 from posprobe.measurements.model.base import ModelMeasurement, only_text
 from posprobe.measurements.model.sentences import frequent_offsets, preferred
@@ -48,13 +48,10 @@ WORDS = ModelMeasurement[AttentionByOffset](
         given.model, given.batches("one word repeated", repeated=True), layers=[0],
         name=given.reference,
     ),
-    block=AttentionBlock,
+    record=AttentionByOffset,
     drawings=(
         Drawing("words", lambda b: f"Mean attention of each head by offset. {frequent_offsets(b)}"),
     ),
-    arrays=lambda result: {
-        f"{number}_words": seen.curves for number, seen in result.layers.items()
-    },
     needs=only_text,
     tables=_heads,
     findings=_findings,
