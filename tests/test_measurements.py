@@ -81,6 +81,7 @@ def test_every_number_has_a_place_in_the_schema_and_in_the_documentation() -> No
     analysis = dict(tool("schemas").schemas())["analysis-1.json"]
     for name, measurement in TABLE.items():
         for key, number in measurement.numbers.items():
+            assert measurement.record
             assert f"| {number.label} | `{name}.{key}` |" in explained
             block = analysis["$defs"][measurement.record.__name__]
             for part in key.split("."):

@@ -117,7 +117,7 @@ def test_every_scheme_follows_the_schema() -> None:
 def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
     document = pp.compare(as_table(walk(12, 4)), pp.sinusoidal(12, 4), nulls=1).to_dict()
     assert problems(stored("comparison"), document) == []
-    document["tables"][1]["norms"] = {}  # type: ignore[typeddict-unknown-key]
+    document["tables"][1]["norms"] = {}
     assert problems(stored("comparison"), document)
 
 

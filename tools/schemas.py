@@ -112,18 +112,18 @@ def json_schema(
     Parameters
     ----------
     document
-        A TypedDict, or a union of several where the document has several forms.
+        A TypedDict or a dataclass, or a union of several where the document has several forms.
     blocks
         Types of further keys, by key: those of the registered measurements.
     into
-        The TypedDict that they are keys of; None stands for ``document`` itself.
+        The type that they are keys of; None stands for ``document`` itself.
     required
         Whether every one of these keys must be there.
 
     Raises
     ------
     TypeError
-        If a type has no place in JSON, a key is there twice, or two TypedDicts have one name.
+        If a type has no place in JSON, a key is there twice, or two types have one name.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def json_schema(
 
 
 def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """Return the schema of one type; ``define`` turns a TypedDict into a reference."""
+    """Return the schema of one type; ``define`` turns a record into a reference."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}

@@ -290,8 +290,3 @@ def _show(value: object) -> str:
 def reasons(block: Mapping[str, object], why: str) -> dict[str, str]:
     """Return the same reason for every number of a block that is None."""
     return {name: why for name, value in block.items() if value is None}
-
-
-def numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """Return an array as JSON has it; NaN is an undefined number."""
-    return [None if np.isnan(value) else float(value) for value in values]

@@ -35,12 +35,7 @@ from posprobe.tables import table as as_table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.documents import (
-        BandBlock,
-        ComparedTable,
-        ComparisonDocument,
-        EnvironmentBlock,
-    )
+    from posprobe.documents import BandBlock, EnvironmentBlock
     from posprobe.schemes import Scheme
 
 _R = TypeVar("_R", bound=Result)
@@ -92,37 +87,32 @@ class Comparison(Saved):
     curve_bands: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
     environment: EnvironmentBlock
 
-    def to_dict(self) -> ComparisonDocument:
+    def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.comparison/1`)."""
-        tables: list[ComparedTable] = []
+        tables = []
         for label, analysis in zip(self.labels, self.analyses, strict=True):
             own = analysis.to_dict()
             del own["schema"]
-            table: Any = {
-                "label": label,
-                "published": [value.compared(own) for value in published_for(analysis.table)],
-            }
-            tables.append(table | own)
-        pairs: list[Any] = [
-            as_block(
-                PairBlock(
-                    **vars(distance),
-                    tables=[self.labels[i], self.labels[j]],
-                    nulls=self.bands[i][j],
-                )
+            published = [value.compared(own) for value in published_for(analysis.table)]
+            tables.append({"label": label, "published": published, **own})
+        pairs = [
+            PairBlock(
+                **vars(distance),
+                tables=[self.labels[i], self.labels[j]],
+                nulls=self.bands[i][j],
             )
             for i, row in enumerate(self.distances)
             for j, distance in enumerate(row)
             if i < j and distance is not None
         ]
-        verdicts = [table["verdict"] for table in tables if "verdict" in table]
-        document: ComparisonDocument = {
+        document = {
             "schema": COMPARISON,
             "length": self.length,
             "tables": tables,
-            "pairs": pairs,
+            "pairs": [as_block(pair) for pair in pairs],
             "environment": self.environment,
         }
+        verdicts = [table["verdict"] for table in tables if "verdict" in table]
         if len(verdicts) == len(tables):
             document["verdict"] = shared(self.labels, verdicts)
         return document
