@@ -263,7 +263,8 @@ def test_a_toy_measurement_shows_in_the_schema() -> None:
 
 
 def test_blocks_of_a_model_are_required_and_may_be_null() -> None:
-    blocks = {name: m.block | None for name, m in MODEL.items()} | {"toy": Point | None}
+    kinds: dict[str, Any] = {name: m.record for name, m in MODEL.items()} | {"toy": Point}
+    blocks = {name: kind | None for name, kind in kinds.items()}
     schema = json_schema(ForwardDocument, blocks=blocks, required=True)
     document = forward_analysis().to_dict()
     assert problems(schema, document)

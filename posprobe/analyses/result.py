@@ -154,7 +154,8 @@ def _is_shown(hint: Any) -> bool:
         return False
     bare = get_args(hint)[0] if added else hint
     array = any(get_origin(one) is np.ndarray for one in (bare, *_members(bare)))
-    return not array or any(not isinstance(note, Stored) for note in added)
+    kept_alone = all(isinstance(note, Stored) for note in added)
+    return not (kept_alone and (added or array))
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -195,6 +196,8 @@ def _unknown(value: Any) -> bool:
 def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
     """Return a value as JSON has it; what is not finite is None."""
     match value:
+        case float():
+            return float(value) if math.isfinite(value) else None
         case Cause():
             return words(value)
         case Sequence() | Grid():
@@ -208,8 +211,6 @@ def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
             return found
         case list() | tuple():
             return [plain(each, words) for each in value]
-        case float():
-            return value if math.isfinite(value) else None
         case _ if is_dataclass(value):
             return as_block(value, words)
     return value
