@@ -62,7 +62,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         "resizing": json_schema(WaysDocument | RulesDocument),
         "forward": json_schema(
             documents.ForwardDocument,
-            blocks={name: _or_null(measurement.record) for name, measurement in MODEL.items()},
+            blocks={name: _nullable(measurement.record) for name, measurement in MODEL.items()},
             required=True,
         ),
     }
@@ -72,7 +72,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{name}-{version}.json", {"$schema": schema.pop("$schema"), **titles, **schema}
 
 
-def _or_null(record: Any) -> Any:
+def _nullable(record: Any) -> Any:
     return record | None
 
 
