@@ -29,7 +29,8 @@ from posprobe.analyses.result import As, shown
 from posprobe.layouts import Grid, LayoutBlock, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
-from posprobe.resizing.documents import RulesDocument, WaysDocument
+from posprobe.resizing.comparison import WaysCompared
+from posprobe.resizing.rotary import RulesCompared
 from posprobe.text import capital
 
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
@@ -54,7 +55,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         ),
         "kernels": json_schema(documents.KernelsDocument),
         "sweep": json_schema(documents.SweepDocument),
-        "resizing": json_schema(WaysDocument | RulesDocument),
+        "resizing": json_schema(WaysCompared | RulesCompared),
         "forward": json_schema(
             documents.ForwardDocument,
             blocks={name: measurement.block | None for name, measurement in MODEL.items()},
