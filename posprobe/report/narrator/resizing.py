@@ -141,9 +141,10 @@ def _breaks(f: Way) -> Iterator[str]:
     if f.seams:
         pairs = listed([f"{left} and {right}" for left, right in f.seams])
         yield f"The table breaks anew between positions {pairs}."
-    if f.before.special and f.special is not None:
+    if f.before.special is not None and f.special is not None:
         old, new = len(f.before.special), len(f.special)
-        yield f"The old table has {some(old, 'outlier')}, the new one {new or 'none'}."
+        if old != new:
+            yield f"The old table has {some(old, 'outlier')}, the new one {new or 'none'}."
 
 
 def _cells(f: Way) -> str:
@@ -178,5 +179,7 @@ def costs(f: Run) -> str:
             f"{f.before.value:.3f} on the first {f.cut} of the same windows."
         )
     if others:
-        told += f" Within the errors, {listed([f'`{how}`' for how in others], 9)} cost no more."
+        do = "does" if len(others) == 1 else "do"
+        names = listed([f"`{how}`" for how in others], 9)
+        told += f" Within the errors, {names} {do} as well."
     return told
