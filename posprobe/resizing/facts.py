@@ -54,30 +54,21 @@ class Effect:
     norm_mean: Annotated[Size, Number("mean norm", "of the rows")]
     norm_min: Annotated[Size, Number("smallest norm", "of the rows")]
     neighbour_cosine: Annotated[
-        float | None,
-        "Mean centred cosine of neighbouring rows.",
-        Number("neighbours", "mean centred cosine of neighbouring rows"),
+        float | None, Number("neighbours", "mean centred cosine of neighbouring rows")
     ]
     same_place: Annotated[
         float | None,
-        "Mean centred cosine with the old row at the nearest relative place.",
-        Number("same place", "mean centred cosine with the old row at that place"),
+        Number("same place", "mean centred cosine with the old row at the nearest relative place"),
     ]
     same_position: Annotated[
         float | None,
-        "Mean centred cosine with the old row of the same position.",
-        Number("same position", "mean centred cosine with the old row of that number"),
+        Number("same position", "mean centred cosine with the old row of the same position"),
     ]
     translation_invariance: Annotated[
         float | None,
-        "Share of the variance of the cosines that the offset explains.",
         Number("invariance", "share of the cosines' variance that the offset explains"),
     ]
-    copies: Annotated[
-        Count,
-        "Rows that are exactly one before them.",
-        Number("copies", "rows that equal one before them"),
-    ]
+    copies: Annotated[Count, Number("copies", "rows that equal one before them")]
     turns: Annotated[
         dict[str, Turns], "By axis: `positions`, or `rows` and `columns`; empty without codes."
     ]
@@ -202,59 +193,31 @@ class Rule:
 
     rule: str
     kept: Annotated[Count, "Pairs that turn as in training."]
-    slowed: Annotated[
-        Count,
-        "Pairs that turn more slowly.",
-        Number("slower pairs", "pairs that turn more slowly than in training"),
-    ]
-    slowest: Annotated[
-        float,
-        "Times, the pair that is slowed down most.",
-        Number("slowed most", "times, the pair that is slowed down most"),
-    ]
+    slowed: Annotated[Count, Number("slower pairs", "pairs that turn more slowly than in training")]
+    slowest: Annotated[float, Number("slowed most", "times, the pair that is slowed down most")]
     whole_turn: Annotated[
-        Count,
-        "Pairs that complete a turn within the training length.",
-        Number("whole turns", "pairs of which training has shown every angle"),
+        Count, Number("whole turns", "pairs of which training has shown every angle")
     ]
     interpolated: Annotated[
-        Count,
-        "Others, whose angles are among those of training.",
-        Number("interpolated", "others, whose angles are among those of training"),
+        Count, Number("interpolated", "others, whose angles are among those of training")
     ]
     extrapolated: Annotated[
-        Count,
-        "Others, whose angles go beyond those of training.",
-        Number("extrapolated", "others, whose angles go beyond those of training"),
+        Count, Number("extrapolated", "others, whose angles go beyond those of training")
     ]
     longest_wavelength: Annotated[
-        float | None,
-        "In positions; null where a pair does not turn.",
-        Number("longest wavelength", "in positions"),
+        float | None, Number("longest wavelength", "in positions; none where a pair does not turn")
     ]
-    kernel_at_1: Annotated[
-        float,
-        "Mean rotation of neighbours.",
-        Number("rotation at 1", "mean rotation of neighbours"),
-    ]
+    kernel_at_1: Annotated[float, Number("rotation at 1", "mean rotation of neighbours")]
     kernel_at_training: Annotated[
-        float,
-        "Mean rotation at the training length.",
-        Number("rotation at training length", "mean rotation at that distance"),
+        float, Number("rotation at training length", "mean rotation at the training length")
     ]
     kernel_at_to: Annotated[
-        float,
-        "Mean rotation at the new length.",
-        Number("rotation at new length", "mean rotation at that distance"),
+        float, Number("rotation at new length", "mean rotation at the new length")
     ]
     first_negative: Annotated[
-        Natural | None,
-        "First distance of a negative mean rotation.",
-        Number("first negative", "first distance of a negative mean rotation"),
+        Natural | None, Number("first negative", "first distance of a negative mean rotation")
     ]
-    attention_factor: Annotated[
-        float, "On cosines and sines.", Number("attention factor", "on cosines and sines")
-    ]
+    attention_factor: Annotated[float, Number("attention factor", "on cosines and sines")]
     undefined: Reasons
     pairs: Annotated[int, HIDDEN]
 
