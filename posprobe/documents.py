@@ -18,7 +18,7 @@ from posprobe.sources import SourceBlock
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
 Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]
-#: Headline numbers of a table, by their key path in posprobe.analysis/1; null where undefined.
+#: Headline numbers of a table, by their key path in posprobe.analysis/2; null where undefined.
 Numbers: TypeAlias = dict[str, float | None]
 
 
@@ -104,17 +104,31 @@ class NullsBlock(TypedDict):
     numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
 
 
+class CorrectionBlock(TypedDict):
+    """An answer before it was corrected."""
+
+    by: Annotated[Text, "The question whose answer corrects it, or what else does."]
+    was: Literal["yes", "no", "cannot tell"]
+    reason: Text
+
+
 class AnswerBlock(TypedDict):
     """One question and its answer."""
 
     question: Text
     answer: Literal["yes", "no", "cannot tell"]
+    reason: Annotated[Text, "Which branch of the question's rule it is."]
     sentence: Text
     value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
-    null: Annotated[float | None, "What null tables have in place of the number, in the median."]
-    p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the nulls."]
-    effect: Annotated[float | None, "By how much the table differs from the nulls."]
+    null: Annotated[float | None, "What the nearest baseline has in place of the number: median."]
+    interval: Annotated[list[float] | None, "5 and 95 % of the baseline's draws.", TWO]
+    p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the baselines."]
+    least: Annotated[float | None, "The least p-value that so many draws allow."]
+    baseline: Annotated[str | None, "Name of the nearest baseline."]
+    draws: Annotated[Natural | None, "How many were drawn of each."]
+    facts: Annotated[dict[str, Any] | None, "Every number that the sentence names."]
     keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
+    change: Annotated[CorrectionBlock | None, "What it was before another answer corrected it."]
 
 
 class PartBlock(TypedDict):
@@ -128,11 +142,13 @@ class VerdictBlock(TypedDict):
     """What the table has learned: every question with its answer."""
 
     summary: Text
+    based_on: Annotated[str, "Which positions the answers are about; empty where all."]
     rows: Annotated[list[Count], "First position and one past the last that was asked about.", TWO]
     reasons: Annotated[list[str], "What ends this stretch on either side, or why it is all rows."]
-    parts: NotRequired[
-        Annotated[list[PartBlock], "Other parts of the table that are summed up by themselves."]
+    replaced: Annotated[
+        list[Count], "Patches in whose place the answers see the mean of their neighbours."
     ]
+    parts: Annotated[list[PartBlock], "Other parts of the table that are summed up by themselves."]
     answers: list[AnswerBlock]
 
 
@@ -165,7 +181,7 @@ class SharedVerdictBlock(TypedDict):
 class AnalysisDocument(TypedDict):
     """The analysis of a table. Each measurement adds its block under its name."""
 
-    schema: Literal["posprobe.analysis/1"]
+    schema: Literal["posprobe.analysis/2"]
     table: TableBlock
     environment: EnvironmentBlock
     verdict: NotRequired[Annotated[VerdictBlock, "Absent where single measurements were chosen."]]
@@ -237,7 +253,7 @@ class LinearBiasBlock(SchemeBlock):
 class SchemesDocument(TypedDict):
     """The analysis of the encodings of a checkpoint that has no table."""
 
-    schema: Literal["posprobe.analysis/1"]
+    schema: Literal["posprobe.analysis/2"]
     name: Annotated[str, "Of the checkpoint."]
     schemes: Annotated[list[RelativeBlock | RotaryBlock | LinearBiasBlock], limits(minItems=1)]
     environment: EnvironmentBlock
@@ -303,7 +319,7 @@ class PairBlock(ClosenessBlock):
 class ComparisonDocument(TypedDict):
     """A comparison of tables."""
 
-    schema: Literal["posprobe.comparison/1"]
+    schema: Literal["posprobe.comparison/2"]
     length: Annotated[
         int,
         "Positions of the shortest table. Distances of sequences are taken over the first so many "
@@ -366,7 +382,7 @@ class WalkBlock(TypedDict):
 class KernelsDocument(TypedDict):
     """A comparison of encodings of any scheme."""
 
-    schema: Literal["posprobe.kernels/1"]
+    schema: Literal["posprobe.kernels/2"]
     length: Annotated[int, "Positions at which all kernels are taken.", limits(minimum=3)]
     layout: LayoutBlock
     records: Annotated[list[RecordBlock], limits(minItems=2)]
@@ -386,7 +402,8 @@ ModelBlock = TypedDict(
 class ContextsBlock(TypedDict):
     """What the model was run on: tokens, or images."""
 
-    kind: Annotated[str, "In words; random contexts begin so."]
+    kind: Annotated[str, "In words."]
+    random: NotRequired[Annotated[bool, "Absent from bundles of 0.1.0."]]
     length: NotRequired[Annotated[Natural, "Tokens of each."]]
     shape: NotRequired[
         Annotated[
@@ -409,7 +426,7 @@ class BaselinesBlock(TypedDict):
 class ForwardDocument(TypedDict):
     """A run of a model. Each measurement adds its block under its name, null where not measured."""
 
-    schema: Literal["posprobe.forward/1"]
+    schema: Literal["posprobe.forward/2"]
     name: Annotated[str, "The reference as typed."]
     model: ModelBlock
     contexts: ContextsBlock

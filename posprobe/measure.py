@@ -12,7 +12,6 @@ from posprobe.arrays import Device, device_name
 from posprobe.errors import PosprobeError, UnknownReference, UsageError
 from posprobe.families.runnable import model_source
 from posprobe.forward.models import first_device, says_timm
-from posprobe.forward.streaming import INTERRUPTED
 from posprobe.measurements.model import MODEL, Contexts, ModelInputs
 from posprobe.measurements.model.base import TAKES_IMAGES, Material, read_material
 from posprobe.nulls import MAX_DRAWS
@@ -21,6 +20,7 @@ from posprobe.reference import parse_reference
 from posprobe.report.analysis import DRAWS, environment
 from posprobe.report.files import folder_there, there
 from posprobe.report.forward import ForwardAnalysis
+from posprobe.report.narrator.models import INTERRUPTED, interrupted
 
 if TYPE_CHECKING:
     from posprobe.forward.models import Precision
@@ -127,7 +127,7 @@ def analyze_model(
         described = inputs.describe()
         if only is None:
             wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
-        results, missing = _measured(wanted, inputs)
+        results, missing, stopped = _measured(wanted, inputs)
     place = first_device(model)
     return ForwardAnalysis(
         name=reference,
@@ -143,10 +143,15 @@ def analyze_model(
         environment=environment(device_name(place), given.seed, command),
         notes=tuple(
             dict.fromkeys(
-                note for result in results.values() for note in getattr(result, "notes", ())
+                note
+                for name, result in results.items()
+                for note in (
+                    *interrupted(MODEL[name].title, result), *getattr(result, "notes", ()),
+                )
             )
         ),
-    )
+        stopped=stopped,
+    )  # fmt: skip
 
 
 def _wanted(only: Iterable[str] | None) -> list[str]:
@@ -190,8 +195,11 @@ def check_contexts(given: Contexts) -> None:
 
 def _measured(
     names: Sequence[str], inputs: ModelInputs
-) -> tuple[dict[str, Result], dict[str, str]]:
-    """Measure one after the other, weights first; what is interrupted is the last."""
+) -> tuple[dict[str, Result], dict[str, str], bool]:
+    """Measure one after the other, weights first; what is interrupted is the last.
+
+    Return the results, why others are missing, and whether the run was interrupted.
+    """
     results: dict[str, Result] = {}
     missing: dict[str, str] = {}
     stopped = False
@@ -205,7 +213,7 @@ def _measured(
         try:
             with stage(MODEL[name].title):
                 results[name] = MODEL[name].compute(inputs)
-            stopped = any(INTERRUPTED in note for note in getattr(results[name], "notes", ()))
+            stopped = getattr(results[name], "stopped", False)
         except Exception as error:
             if name == _MAIN or len(names) == 1:
                 raise
@@ -218,4 +226,4 @@ def _measured(
                 raise
             missing[name] = INTERRUPTED
             stopped = True
-    return results, missing
+    return results, missing, stopped

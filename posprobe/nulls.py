@@ -7,7 +7,6 @@ the basis of the columns, which changes no headline number either.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -292,8 +291,3 @@ def band(values: Sequence[float | None]) -> BandBlock | None:
         return None
     low, middle, high = np.percentile(found, [5, 50, 95])
     return {"p5": float(low), "p50": float(middle), "p95": float(high)}
-
-
-def unexplained(value: float) -> float:
-    """Map a share of 1 - 10^-k to k: what matters near 1 is what is left."""
-    return -math.log10(max(1 - value, 1e-12))

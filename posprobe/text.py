@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -33,12 +34,19 @@ def hundredths(value: float) -> str:
 
 def rounded(value: float) -> str:
     """Return a number with three figures, and commas between thousands: 12300 as ``12,300``."""
-    return f"{float(f'{value:.3g}'):,g}" if value < 1e6 else f"{value:.3g}"
+    return f"{float(f'{value:.3g}'):,.9g}" if value < 1e9 else f"{value:.3g}"
+
+
+def similarity(value: float) -> str:
+    """Return a CKA with two decimals, or with four where two would say that it is 1."""
+    if 0.995 <= value < 1 - 1e-6:
+        return f"{int(1e4 * value) / 1e4:.4f}"
+    return hundredths(value)
 
 
 def two_figures(value: float) -> str:
-    """Return a number with two figures and no power of ten: 102 as ``100``, 2.94 as ``2.9``."""
-    return f"{float(f'{value:.2g}'):g}"
+    """Return a number with two figures and no power of ten: 1024 as ``1,000``, 2.94 as ``2.9``."""
+    return f"{float(f'{value:.2g}'):,.15g}"
 
 
 def percent(share: float) -> str:
@@ -48,6 +56,55 @@ def percent(share: float) -> str:
     if 0.995 <= share < 1 - 1e-9:
         return "more than 99 %"
     return f"{100 * share:.0f} %"
+
+
+def fine_percent(share: float) -> str:
+    """Return a share in per cent with two figures, more where it is nearly all: ``3.9 %``.
+
+    0.9996 is ``99.96 %``, and what is less than 0.01 % away from nothing, or from all, says so.
+    """
+    if share < 0:
+        return f"-{fine_percent(-share)}"
+    if 0 < share < 1e-4:
+        return "less than 0.01 %"
+    if 0 < 1 - share < 1e-4:
+        return "more than 99.99 %"
+    away = 100 * abs(1 - share)
+    return _per_cent(share, max(_decimals(100 * share, 2), _decimals(away, 1) if away < 1 else 0))
+
+
+def _per_cent(share: float, decimals: int) -> str:
+    return f"{100 * share:z.{decimals}f} %"
+
+
+def _decimals(value: float, figures: int) -> int:
+    """Return the decimals with which a number has so many figures; 0 of 0."""
+    if not value:
+        return 0
+    return max(0, figures - 1 - math.floor(math.log10(float(f"{value:.{figures - 1}e}"))))
+
+
+def with_error(value: float | None, error: float | None) -> str:
+    """Write a number with its standard error, where it has one, and as many decimals as that."""
+    if value is None:
+        return "–"
+    if error is None:
+        return show(value)
+    # Of a smaller one the last decimals would not be exact in single precision.
+    if not 1e-6 <= error < 100 or (abs(value) < 5e-4 and error < 5e-4):
+        return f"{show(value)} ± {show(error, '.2g')}"
+    decimals = _decimals(error, 2)
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def percent_with_error(value: float | None, error: float | None) -> str:
+    """Write a share with its standard error: both with as many decimals as the error has."""
+    if value is None:
+        return "–"
+    if error is None or error < 5e-6:  # what would be written as 0
+        return fine_percent(value)
+    digits = sum(error < least for least in (0.0095, 0.00095, 0.000095))
+    return f"{100 * value:z.{digits}f} ± {_per_cent(error, digits)}"
 
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -112,3 +169,29 @@ def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     for name, reason in undefined:
         found.setdefault(reason, {})[name.replace("_", " ")] = None
     return tuple(f"{', '.join(names)}: {reason}" for reason, names in found.items())
+
+
+#: Shortest run of positions that is named by its ends, and the most names in a row.
+_RUN, _NAMED = 3, 8
+
+
+def positions(numbers: Sequence[int]) -> str:
+    """Name positions, which rise: ``position 5``, ``positions 0–3 and 1023``."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    names: list[str] = []
+    for run in runs:
+        names += [f"{run[0]}–{run[-1]}"] if len(run) >= _RUN else map(str, run)
+    return f"position{'' if len(numbers) == 1 else 's'} {listed(names, _NAMED)}"
+
+
+def patches(numbers: Sequence[int], width: int) -> str:
+    """Name patches of a grid by row and column: ``the patch in row 5 and column 3``."""
+    places = [divmod(number, width) for number in numbers]
+    if len(places) == 1:
+        return f"the patch in row {places[0][0]} and column {places[0][1]}"
+    return f"the patches {listed([f'({y}, {x})' for y, x in places], _NAMED)} (row, column)"

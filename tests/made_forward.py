@@ -187,7 +187,7 @@ def forward_analysis(
     made = ForwardAnalysis(
         name="made",
         model={"class": "GPT2Model", "parameters": 1234567, "dtype": "float32", "device": "cpu"},
-        contexts={"kind": kind, "seed": 0, **size},
+        contexts={"kind": kind, "random": kind.startswith("random"), "seed": 0, **size},
         results=results,
         missing={},
         environment=ENVIRONMENT,

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
-
-import posprobe as pp
 from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ask, settle
 from posprobe.analyses.grid_answers import ask_grid
+from posprobe.analyses.rotation_answers import closed_form
+
+import posprobe as pp
 from posprobe.analyses.lines import constant_shares
 from posprobe.analyses.result import as_block
-from posprobe.analyses.rotation_answers import closed_form
 from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import half_length
 from posprobe.analyses.toeplitz import toeplitz_inverse

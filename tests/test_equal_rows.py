@@ -11,6 +11,7 @@ from made_tables import as_table, gaussian, walk
 from numpy.typing import NDArray
 
 import posprobe as pp
+from posprobe.analyses.facts import Cause
 from posprobe.analyses.result import as_block
 from posprobe.analyses.seams import seams
 from posprobe.analyses.stretch import stretch
@@ -45,7 +46,7 @@ def test_a_stretch_has_its_ends_as_seams_and_nothing_else_is_found(
             found = seams(array)
             assert found.equal == ((first, last),)
             assert set(found.between) == ends
-            assert {f"positions {first} to {last} hold one and the same row"} == set(found.reasons)
+            assert set(found.reasons) == {Cause("equal_rows", (first, last))}
             assert not found.special
 
 
@@ -84,8 +85,8 @@ def test_a_few_levels_have_seams_and_few_rows_at_either_end_are_special(
     assert [row.row for row in found.special] == special
     assert [left for left, _ in found.between] == seam
     assert [last + 1 - first for first, last in found.equal] == [each for each in long if each > 3]
-    reasons = {row.reason for row in found.special} | set(found.reasons)
-    assert all("hold one and the same row" in reason for reason in reasons)
+    causes = {cause for row in found.special for cause in row.causes} | set(found.reasons)
+    assert {cause.kind for cause in causes} == {"equal_rows"}
 
 
 def test_the_summary_names_every_stretch_of_equal_rows() -> None:
@@ -113,7 +114,7 @@ def test_a_table_of_equal_blocks_has_no_seam_at_each(blocks: int, long: int) -> 
 def test_the_stretch_of_which_questions_are_asked_is_one_of_different_rows() -> None:
     found = stretch(seams(with_equal(gaussian(128, 16), (40, 127))))
     assert found.rows == slice(0, 40)
-    assert "positions 40 to 127 hold one and the same row" in found.reasons[0]
+    assert found.reasons[0].causes == (Cause("equal_rows", (40, 127)),)
     only = np.ones((40, 8))
     only[20] = 5.0
     assert stretch(seams(only)).rows == slice(0, 20)
@@ -137,4 +138,4 @@ def test_positions_and_not_rows_are_told() -> None:
     summary: Any = as_block(seams(table))
     assert summary["equal"] == [[60, 79]]
     assert summary["between"] == [[59, 60], [79, 80]]
-    assert "positions 60 to 79" in summary["reasons"][0]
+    assert summary["reasons"][0].numbers == (60, 79)

@@ -1,4 +1,4 @@
-"""The bundle of a run of a model: document, findings, figures, page and what the terminal says."""
+"""The bundle of a run of a model: document, figures, page and what the terminal says."""
 
 from __future__ import annotations
 
@@ -41,14 +41,15 @@ from posprobe.analyses.similarity import by_displacement
 from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.measurements.model import MODEL
-from posprobe.measurements.model.sentences import even_choice, preferred
+from posprobe.measurements.model.sentences import even_choice
 from posprobe.measurements.model.states import layers_table
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.index import write_index
+from posprobe.report.narrator.models import ASKS
 from posprobe.report.page import page_of as page_model
 from posprobe.report.page import render
-from posprobe.report.questions import MODEL_QUESTIONS
 from posprobe.report.terminal import text as printed
+from posprobe.text import fine_percent
 
 mpl.use("agg")
 LIMIT = 2_000_000
@@ -93,7 +94,7 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     assert problems(alone.to_dict()) == []
     assert {other for other in MODEL if alone.to_dict()[other] is not None} == {name}
     headings = set(re.findall(r'<h2 id="(\w+)"', page_of(alone)))
-    assert headings == {"verdict", "findings", "contexts", name, "provenance"}
+    assert headings == {"verdict", "contexts", name, "provenance"}
     without = {other: result for other, result in results.items() if other != name}
     lacking = forward_analysis(layout, results=without, missing={name: "<b>no</b> reason"})
     document = lacking.to_dict()
@@ -174,79 +175,14 @@ def test_bundles_of_different_references_have_different_names(tmp_path: Path) ->
     assert {text: forward_name(text) for text in names} == names
 
 
-# Findings.
-
-
-def resolved(document: Any, key: str) -> Any:
-    """Follow a dotted path; what a headline number is called holds dots itself."""
-    for part in key.split("."):
-        document = document[int(part)] if isinstance(document, list) else document[part]
-    return document
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_every_finding_rests_on_numbers_of_the_document(layout: Layout) -> None:
-    made = forward_analysis(layout)
-    document = made.to_dict()
-    assert len(document["findings"]) >= 8
-    assert [finding["text"] for finding in document["findings"]] == [
-        finding.text for finding in made.findings
-    ]
-    for finding in document["findings"]:
-        assert finding["text"].endswith(".")
-        assert "None" not in finding["text"]
-        assert "nan" not in finding["text"]
-        assert finding["keys"]
-        for key in finding["keys"]:
-            assert resolved(document, key) is not None
-
-
-def said(made: ForwardAnalysis, word: str) -> list[str]:
-    return [finding.text for finding in made.findings if word in finding.text]
-
-
-@pytest.mark.parametrize(
-    ("kind", "note"),
-    [(RANDOM, "no text"), ("random pixels, independent and normal", "no pictures"), ("x.txt", "")],
-)
-def test_random_contexts_are_called_what_they_are_not(kind: str, note: str) -> None:
+@pytest.mark.parametrize(("kind", "random"), [(RANDOM, "random tokens"), ("windows of x.txt", "")])
+def test_random_contexts_are_called_what_they_are(kind: str, random: str) -> None:
     made = forward_analysis(kind=kind)
-    (share,) = said(made, "variance of the hidden states")
-    (offsets,) = said(made, "attention measured on contexts")
-    page = page_of(made)
-    assert ("Not real input" in page) == bool(note)
-    for text in (share, offsets):
-        assert note in text
-        assert ("are no" in text) == bool(note)
-
-
-def test_what_is_mostly_noise_is_said_to_be_and_nothing_else_is_said_of_it() -> None:
-    layout = Sequence(24)
-    noise = moments(states_of(layout, contexts=3, signal=0.0))
-    results = {"states": mean_decomposition({0: noise, 1: noise}, layout=layout)}
-    made = forward_analysis(layout, results=results)
-    assert len(said(made, "At 2 of 2 layers (0 and 1) more than half")) == 1
-    assert not said(made, "CKA")
-    assert not said(made, "translation invariance")
-    clear = moments(states_of(layout, contexts=40, signal=3.0))
-    results = {"states": mean_decomposition({0: clear}, layout=layout)}
-    assert not said(forward_analysis(layout, results=results), "more than half")
-
-
-@pytest.mark.parametrize("planted", [True, False])
-def test_what_positions_add_is_called_close_to_the_sinusoid_only_beyond_random_walks(
-    planted: bool,
-) -> None:
-    layout = Sequence(60)
-    rng = np.random.default_rng(3)
-    walk = np.cumsum(rng.normal(size=(60, WIDTH)), axis=0)
-    pos = np.asarray(pp.sinusoidal(60, WIDTH).values) if planted else walk
-    contexts = pos + 0.01 * rng.normal(size=(9, 60, WIDTH))
-    sums = {number: moments(contexts) for number in range(5)}
-    results = {"states": mean_decomposition(sums, layout=layout)}
-    made = forward_analysis(layout, results=results)
-    assert bool(said(made, "At 5 of 5 layers what positions add is closer")) == planted
-    assert bool(said(made, "closer to the sinusoid")) == planted
+    assert ("(Measured on random tokens.)" in made.to_dict()["verdict"]["summary"]) == bool(random)
+    assert ("Measured on random tokens, not on text" in page_of(made)) == bool(random)
+    # What is random is a field, and no word.
+    named = replace(made, contexts={**made.contexts, "random": False})
+    assert "Measured on random" not in page_of(named)
 
 
 def test_a_planted_share_of_variance_is_stated() -> None:
@@ -255,8 +191,9 @@ def test_a_planted_share_of_variance_is_stated() -> None:
     rest = np.random.default_rng(0).permutation(np.repeat([1.0, -1.0], 20))
     states = pos + rest[:, None, None] * np.where(np.arange(24) < 12, 1, -1)[:, None]
     found = mean_decomposition({2: moments(states)}, layout=layout)
-    (text,) = said(forward_analysis(layout, results={"states": found}), "variance")
-    assert "50.0 % at layer 2" in text
+    kept = forward_analysis(layout, results={"states": found}).answers["kept"]
+    assert kept.facts.last.layer == 2
+    assert kept.facts.last.share == pytest.approx(0.5)
 
 
 @given(layout=st.builds(Sequence, st.integers(2, 40)), causal=st.booleans())
@@ -282,35 +219,13 @@ def test_an_even_choice_on_a_grid_is_among_displacements(height: int, width: int
     assert even_choice(block) == pytest.approx(1 / (count >= n / 2).sum())
 
 
-def test_heads_that_all_look_back_one_are_counted() -> None:
-    layout = Sequence(9)
-    back = np.eye(9, k=-1)
-    back[0, 0] = 1
-    weights = np.broadcast_to(back, (2, 3, 9, 9))
-    found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
-    made = forward_analysis(layout, results={"attention": found})
-    assert said(made, "all 3 heads prefer previous token")
-
-
-def test_offsets_are_frequent_where_more_heads_prefer_them_than_chance_makes() -> None:
-    where = {"layout": describe_layout(Sequence(64)), "causal": False}
-    offsets = round(1 / even_choice(where))
-
-    def told(names: list[str]) -> bool:
-        said = preferred({"layers": [{"peak_name": names}]}, where)
-        return said.startswith("the offset")
-
-    rng = np.random.default_rng(0)
-    drawn = [list(map(str, rng.integers(offsets, size=24))) for _ in range(400)]
-    assert np.mean([told(names) for names in drawn]) <= 0.04  # at a level of 2 %
-    assert all(told([*names[:18], *["previous token"] * 6]) for names in drawn)
-
-
-def test_of_heads_that_all_prefer_another_offset_none_is_most_frequent() -> None:
-    where = {"layout": describe_layout(Sequence(64)), "causal": True}
-    names = ["previous token", "2 tokens before", "same token", "none"]
-    said = preferred({"layers": [{"peak_name": names}]}, where)
-    assert said == "3 heads prefer as many different offsets; 1 of 4 prefers no offset"
+@pytest.mark.parametrize("where", ["heads", "attention"])
+def test_preferred_offsets_stand_beside_an_even_choice(where: str) -> None:
+    document = forward_analysis(Sequence(24)).to_dict()
+    block = document["heads"]["layers"][0] if where == "heads" else document["attention"]
+    caption = MODEL[where].section(document).tables[0].caption
+    expected = float(re.findall(r"give each offset ([0-9.]+)\.", caption)[0])
+    assert expected == pytest.approx(HEADS * even_choice(block), rel=0.05)
 
 
 def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
@@ -319,11 +234,9 @@ def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     back[0, 0] = 1
     weights = np.stack([back, np.full((9, 9), 1 / 9), back])[None]
     found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
-    made = forward_analysis(layout, results={"attention": found})
-    assert said(made, "2 heads prefer previous token; 1 of 3 prefers no offset")
-    even = attention_by_offset({5: attention_sums(weights[:, 1:2], layout)}, layout=layout)
-    made = forward_analysis(layout, results={"attention": even})
-    assert said(made, "no head of 1 prefers an offset")
+    document = forward_analysis(layout, results={"attention": found}).to_dict()
+    table = MODEL["attention"].section(document).tables[0]
+    assert table.rows == (("5", "previous token (2); none (1)"),)
 
 
 def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(tmp_path: Path) -> None:
@@ -333,10 +246,8 @@ def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(tmp_pa
     document = made.to_dict()
     assert problems(document) == []
     (answer,) = document["verdict"]["answers"]
-    assert answer["answer"] == "no"
-    assert answer["sentence"].endswith(f"no head of {HEADS} prefers an offset.")
+    assert (answer["answer"], answer["reason"]) == ("no", "no_peak")
     assert "same token" not in json.dumps(document["heads"])
-    assert not said(made, "change smoothly")
     made.save(tmp_path / "made")
     assert [p.stem for p in (tmp_path / "made/figures").glob("*peaks*")] == []
 
@@ -358,18 +269,7 @@ def test_order_is_unknown_without_positions_only_where_it_makes_no_difference(
     results["permutation"] = replace(effect, without_positions=zero)
     made = forward_analysis(results=results)
     made = replace(made, model=dict(made.model) | {"dtype": dtype})
-    (text,) = said(made, "Permuting")
-    assert ("order makes no difference" in text) != knows
-    assert ("order makes a difference" in text) == knows
-
-
-def test_one_context_says_nothing_of_positions() -> None:
-    states = mean_decomposition(
-        {0: moments(np.random.default_rng(0).normal(size=(1, 24, WIDTH)))}, layout=Sequence(24)
-    )
-    made = forward_analysis(Sequence(24), results={"states": states})
-    assert said(made, "cannot be told from what its content adds")
-    assert not said(made, "account for")
+    assert made.answers["order_without"].yes == knows
 
 
 def test_how_many_contexts_were_run_is_said_whatever_was_measured() -> None:
@@ -394,8 +294,8 @@ def test_the_page_is_rendered_again_from_the_folder_alone(folder: Path) -> None:
     document = read_bundle(folder)
     assert document == json.loads((folder / "analysis.json").read_text("utf-8"))
     shown = unescape(page)
-    for finding in document["findings"]:
-        assert f"<li>{finding['text']}</li>" in shown
+    for answer in document["verdict"]["answers"]:
+        assert answer["sentence"] in shown
     for name, found in MODEL.items():
         if document[name] is not None:
             for text in (found.title, found.reading, found.limits, found.source):
@@ -429,7 +329,7 @@ def test_the_table_of_layers_stands_above_the_sinusoid_and_the_walks() -> None:
     assert [row[0] for row in table.foot] == ["sinusoid", "random walks"]
     assert {len(row) for row in (*table.rows, *table.foot)} == {len(table.columns)}
     layer = document["states"]["layers"][1]
-    assert table.rows[1][1] == f"{100 * layer['shares']['position']:.1f} %"
+    assert table.rows[1][1] == fine_percent(layer["shares"]["position"])
     assert table.rows[1][8] == f"{layer['analyses']['pca.stable_rank']:.3g}"
     bare = forward_analysis(draws=0).to_dict()
     assert problems(bare) == []
@@ -443,13 +343,14 @@ def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> 
     made = forward_analysis(layout, results=results)
     (layer,) = made.to_dict()["states"]["layers"]
     # Its unit is that of the share of position, of which it is a part.
-    noise = f"{100 * layer['noise_share'] * layer['shares']['position']:.1f} %"
-    share = f"{100 * layer['shares']['position']:.1f} %"
-    assert noise != f"{100 * layer['noise_share']:.1f} %"
+    noise = layer["noise_share"] * layer["shares"]["position"]
+    assert fine_percent(noise) != fine_percent(layer["noise_share"])
     (row,) = layers_table(made.to_dict()).rows
-    assert row[1:3] == (share, noise)
-    (text,) = said(made, "variance of the hidden states")
-    assert f"{share} at layer 0 ({noise} by sampling noise)" in text
+    assert row[1:3] == (fine_percent(layer["shares"]["position"]), fine_percent(noise))
+    kept = made.answers["kept"]
+    assert (kept.facts.last.share, kept.facts.last.noise) == (layer["shares"]["position"], noise)
+    assert kept.test is not None
+    assert (kept.test.value, kept.test.null) == (layer["shares"]["position"], noise)
 
 
 def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> None:
@@ -465,17 +366,14 @@ def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_the_summary_says_findings_layers_heads_and_what_is_missing(layout: Layout) -> None:
+def test_the_terminal_says_answers_layers_heads_and_what_is_missing(layout: Layout) -> None:
     made = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
     text = printed(page_model(made.to_dict()), 80)
     joined = " ".join(text.split())
     document = made.to_dict()
     assert document["verdict"]["summary"] in joined
-    assert all(MODEL_QUESTIONS[a["question"]][:12] in text for a in document["verdict"]["answers"])
-    everything = " ".join(printed(page_model(document), 80, verbose=True).split())
-    for finding in made.findings[:12]:
-        assert finding.text in everything
-    for part in ("note: it was stopped", "random walks", "by their weights", "a reason"):
+    assert all(ASKS[a["question"]][:12] in text for a in document["verdict"]["answers"])
+    for part in ("note: it was stopped", "random walks", "a reason"):
         assert part in joined
     assert MODEL["words"].title in text
     assert max(map(len, text.splitlines())) <= 80
@@ -496,11 +394,11 @@ def test_hostile_names_are_shown_as_text() -> None:
     assert "&lt;img" in card
 
 
-def test_the_notebook_card_shows_findings_and_layers() -> None:
+def test_the_notebook_card_shows_answers_and_layers() -> None:
     made = forward_analysis()
     card = unescape(made._repr_html_())
-    for finding in made.findings:
-        assert finding.text in card
+    for answer in made.to_dict()["verdict"]["answers"]:
+        assert answer["sentence"] in card
     assert "<th>relative norm</th>" in card
     assert "random walks" in card
     heads = forward_analysis(results={"heads": heads_of(Sequence(9))})._repr_html_()

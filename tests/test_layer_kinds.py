@@ -225,10 +225,10 @@ def test_turns_are_counted_within_the_window(tmp_path: Path) -> None:
     (record,) = records_of(tmp_path)
     turning = int((2 * np.pi / model.rotary_emb.inv_freq.numpy() <= WINDOW).sum())
     document = analyze_schemes(record).to_dict()
-    verb = "completes" if turning == 1 else "complete"
-    expected = f"{turning} of 8 {verb} a turn within the window of {WINDOW} positions"
-    assert expected in document["verdict"]["summary"]
-    assert "context" not in document["verdict"]["summary"]
+    answers = {each["question"]: each for each in document["verdict"]["answers"]}
+    (ladder,) = answers["rotary_turns"]["facts"]["ladders"]
+    assert (ladder["pairs"] - ladder["slow"], ladder["pairs"]) == (turning, 8)
+    assert (ladder["seen"], ladder["windowed"]) == (WINDOW, True)
     block = document["schemes"][0]
     assert (block["window"], block["rotation"]["target"]) == (WINDOW, WINDOW)
     with pytest.raises(UsageError, match=f"see {WINDOW} positions"):

@@ -18,7 +18,7 @@ from posprobe.analyses.head_logits import NO_PEAK, head_logits, peak_name
 from posprobe.analyses.result import as_block
 from posprobe.families.weights import load_heads
 from posprobe.forward import measure_heads
-from posprobe.layouts import Grid, Sequence
+from posprobe.layouts import Grid
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -166,21 +166,19 @@ def test_the_sample_of_digits_is_read_in_its_own_layout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "layout", "name"),
+    ("offset", "name"),
     [
-        ([0], Sequence(9), "same token"), ([-1], Sequence(9), "previous token"),
-        ([1], Sequence(9), "next token"), ([-3], Sequence(9), "3 tokens before"),
-        ([2], Sequence(9), "2 tokens after"), ([0, 0], Grid(3, 3), "same patch"),
-        ([-1, 0], Grid(3, 3), "one row up"), ([1, 0], Grid(3, 3), "one row down"),
-        ([0, -1], Grid(3, 3), "one column left"), ([0, 2], Grid(3, 3), "same row, 2 columns right"),
-        ([2, 0], Grid(3, 3), "same column, 2 rows down"),
-        ([-1, 2], Grid(3, 3), "one row up, 2 columns right"),
+        ([0], "same token"), ([-1], "previous token"),
+        ([1], "next token"), ([-3], "3 tokens before"),
+        ([2], "2 tokens after"), ([0, 0], "same patch"),
+        ([-1, 0], "one row up"), ([1, 0], "one row down"),
+        ([0, -1], "one column left"), ([0, 2], "same row, 2 columns right"),
+        ([2, 0], "same column, 2 rows down"),
+        ([-1, 2], "one row up, 2 columns right"),
     ],
 )  # fmt: skip
-def test_an_offset_is_named_by_where_it_leads(
-    offset: list[int], layout: Sequence | Grid, name: str
-) -> None:
-    assert peak_name(offset, layout) == name
+def test_an_offset_is_named_by_where_it_leads(offset: list[int], name: str) -> None:
+    assert peak_name(offset) == name
 
 
 def test_a_planted_head_is_named_by_its_offset(tmp_path: Path) -> None:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from made_forward import forward_analysis, results_of
+from made_forward import forward_analysis
 from made_models import bert
 
 import posprobe as pp
 from posprobe.analyses.result import Result
-from posprobe.analyses.subspaces import Share, SubspaceOverlap
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Sequence
-from posprobe.measurements import Finding, Number
+from posprobe.measurements import Number
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Table, columns
@@ -42,7 +41,6 @@ def test_every_measurement_has_texts_numbers_and_figures(name: str) -> None:
     assert section.pictures
     assert all(picture.alt.endswith(".") for picture in section.pictures)
     assert "None" not in str([picture.alt for picture in section.pictures])
-    assert list(measurement.findings(document))
 
 
 def test_figures_have_one_name_each() -> None:
@@ -93,9 +91,6 @@ TOY = ModelMeasurement[Words](
             brief=True,
         ),
     ),
-    findings=lambda document: iter(
-        [Finding(f"It knows {document['vocabulary']['known']} tokens.", ("vocabulary.known",))]
-    ),
     from_weights=True,
 )
 
@@ -114,47 +109,14 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     assert list(made.results) == ["states", "vocabulary"]
     document = made.to_dict()
     assert document["vocabulary"] == {"known": size, "shares": {"even": 1 / size}, "undefined": {}}
-    assert document["findings"][-1]["text"] == f"It knows {size} tokens."
     assert made.arrays()["vocabulary"].shape == (size,)
     page = page_of(document)
     section = next(section for section in page.sections if section.key == "vocabulary")
     assert section.tables[0].rows[0] == ("tokens", str(size), "rows of the embedding")
     shown = render(document, {})
-    for part in (TOY.title, TOY.shows, TOY.reading, f"It knows {size} tokens."):
+    for part in (TOY.title, TOY.shows, TOY.reading):
         assert part in shown
-    assert f"It knows {size} tokens." in text(page, verbose=True)
     assert "Tokens of BertModel" in text(page)
-    assert f"It knows {size} tokens." in made._repr_html_()
+    assert "Tokens of BertModel" in made._repr_html_()
     with pytest.raises(UsageError, match="vocabulary"):
         pp.analyze_model(str(tmp_path / "bert"), only="magic")
-
-
-def subspaces_of(value: float, band: tuple[float, float]) -> list[str]:
-    found: Any = results_of(Sequence(24))["subspaces"]
-    assert isinstance(found, SubspaceOverlap)
-    share = Share(value, (band[0] + band[1]) / 2, band)
-    result = replace(found, variance=share, bottom=share, undefined={})
-    document = forward_analysis(results={"subspaces": result}).to_dict()
-    return [finding["text"] for finding in document["findings"]]
-
-
-@pytest.mark.parametrize(
-    ("value", "band", "claim"),
-    [
-        # Equal but for rounding, as of a model that was never trained.
-        (0.0390624, (0.0390625, 0.0390625), "about as by chance"),
-        (0.0390626, (0.0390625, 0.0390625), "about as by chance"),
-        (0.05, (0.04, 0.06), "about as by chance"),
-        # One random subspace in ten lies here.
-        (0.065, (0.04, 0.06), "about as by chance"),
-        (0.2, (0.04, 0.06), "more than by chance"),
-        (0.001, (0.04, 0.06), "less than by chance"),
-        (0.03, (0.0390625, 0.0390625), "less than by chance"),
-    ],
-)
-def test_nothing_is_claimed_of_a_share_that_chance_explains(
-    value: float, band: tuple[float, float], claim: str
-) -> None:
-    said = subspaces_of(value, band)
-    assert len(said) == 2
-    assert all(claim in one for one in said)

@@ -125,8 +125,9 @@ def test_udop_has_biases_of_places_on_the_page(tmp_path: Path) -> None:
         assert any("not tokens" in note for note in record.notes)
     document = analyze_schemes(*records).to_dict()
     limit = next(a for a in document["verdict"]["answers"] if a["question"] == "bias_limit")
-    for unit in ("positions", "hundredths of the page's width", "hundredths of the page's height"):
-        assert unit in limit["sentence"]
+    assert {each["unit"] for each in limit["facts"]["encodings"]} == {
+        "positions", "hundredths of the page's width", "hundredths of the page's height",
+    }  # fmt: skip
 
 
 def test_udop_says_which_bias_it_does_not_know(tmp_path: Path) -> None:

@@ -127,6 +127,15 @@ def test_copies_and_seams_are_those_that_the_way_makes() -> None:
     assert ways["linear"]["seams"] == []
 
 
+def test_a_tiled_table_breaks_where_it_begins_again_whatever_rows_are_special() -> None:
+    """As GPT-2's table does, whose first four rows and last one are outliers."""
+    values = pp.sinusoidal(120, 48).values.copy()
+    values[[0, 1, 2, 3, 119]] = np.random.default_rng(0).normal(size=(5, 48))
+    way = only_way(values, 240, "tile")
+    assert way.seams == ((119, 120),)
+    assert len(way.special or ()) > len(way.before.special or ()) > 0
+
+
 def test_cutting_changes_nothing_that_is_left() -> None:
     table = pp.table(helix(120))
     way = by_way(compare_ways(table, to=60, ways=("tile",)).to_dict())["tile"]

@@ -10,7 +10,7 @@ import pytest
 import timm
 import torch
 import transformers
-from made_schemes import rotary, source
+from made_schemes import source
 from timm.models import save_for_hf
 
 import posprobe as pp
@@ -129,8 +129,10 @@ def test_sentence_number_and_figure_have_one_mean_rotation(axes: int) -> None:
     verdict = analysis.to_dict()["verdict"]
     answers = {each["question"]: each for each in verdict["answers"]}
     assert answers["rotary_positive"]["answer"] == ("yes" if axes > 1 else "no")
-    for text in (verdict["summary"], answers["rotary_positive"]["sentence"]):
-        assert ("along one axis, never falls below 0" in text) == (axes > 1)
+    (sign,) = answers["rotary_positive"]["facts"]["encodings"]
+    assert (sign["first"], sign["axes"]) == (first, axes)
+    (ladder,) = answers["rotary_turns"]["facts"]["ladders"]
+    assert ladder["pairs"] * ladder["axes"] == record.rotated / 2 == 12
 
 
 def test_what_holds_at_every_length_needs_none() -> None:
@@ -157,8 +159,3 @@ def test_a_table_beside_rotations_that_cannot_be_read_says_so(tmp_path: Path) ->
     assert model.rope is not None
     notes = pp.load(str(tmp_path)).notes
     assert any("rotary positions too, which could not be read" in note for note in notes)
-
-
-def test_a_ladder_of_text_has_no_axis_to_name() -> None:
-    summary = analyze_schemes(rotary()).to_dict()["verdict"]["summary"]
-    assert "along one axis" not in summary

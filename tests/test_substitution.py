@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-from dataclasses import replace
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from made_forward import forward_analysis, substitution_of
+from made_forward import forward_analysis
 from made_models import (
     LENGTH,
     VOCABULARY,
@@ -30,7 +29,7 @@ from made_models import (
 
 import posprobe as pp
 from posprobe.analyses.result import as_block
-from posprobe.analyses.substitution import Early, costs, early
+from posprobe.analyses.substitution import costs, early
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.figures import builders
 from posprobe.figures.sheet import REPORT
@@ -42,9 +41,13 @@ from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from numpy.typing import NDArray
+
+    from posprobe.analyses.facts import Answer
+    from posprobe.analyses.substitution import SubstitutionEffect
 
 
 def named(table: Any, **options: Any) -> dict[str, NDArray[np.float64]]:
@@ -434,8 +437,7 @@ def test_attention_by_distance_is_that_of_the_model_run_by_hand() -> None:
 def test_attention_that_a_model_does_not_show_is_left_out_and_the_rest_is_not() -> None:
     model = gpt2()
     found = pp.substitution_effect(model, [tokens(8)], random=True)
-    told = said(result=found)
-    assert "ttention changes most at a distance" in told or "Attention by distance stays" in told
+    assert found.distances is not None
     # A model that cannot show its attention is asked the rest.
     model.set_attn_implementation = lambda _: (_ for _ in ()).throw(ValueError("none"))
     blind = pp.substitution_effect(model, [tokens(8)], random=True)
@@ -632,32 +634,26 @@ def test_tables_of_another_shape_are_one_clear_error() -> None:
         pp.substitution_effect(gpt2(), [tokens(2)], tables={"short": np.ones((3, WIDTH))})
 
 
-# What is said of it.
+# What is answered.
 
 
-def said(**options: Any) -> str:
-    result = options.pop("result", None) or substitution_of(**options)
-    document = forward_analysis(results={"substitution": result}).to_dict()
-    text(page_of(document), verbose=True)
-    return " ".join(finding["text"] for finding in document["findings"])
+def answers_of(result: SubstitutionEffect) -> Mapping[str, Answer]:
+    made = forward_analysis(results={"substitution": result})
+    text(page_of(made.to_dict()), verbose=True)
+    return made.answers
 
 
-def test_sentences_name_the_shares_and_say_when_there_are_none() -> None:
-    told = said(layout=Sequence(48))
-    assert "leading components keep" in told
-    assert "of what the table is worth to the next-token loss" in told
-    assert "first 16 positions have" in told
-    assert "no spread" in said(layout=Sequence(48), contexts=1)
-    assert "undefined" in said(layout=Sequence(48), contexts=1)
+def test_what_rotations_are_worth_is_drawn_and_answered() -> None:
     rotations = pp.substitution_effect(llama(), [tokens(6)], random=True)
     for name in ("substitution", "substitution_positions"):
         assert builders(rotations)[name](REPORT, {"made": rotations}, {}).axes
-    told = said(result=rotations)
-    assert "Without any rotation (model.rotary_emb.inv_freq)" in told
-    assert "of what rotations are worth to the outputs" in told
+    needed = answers_of(rotations)["needed"]
+    assert needed.facts.worth.scheme == "rotary"
+    assert needed.facts.worth.table == "model.rotary_emb.inv_freq"
+    assert needed.value == rotations["none"].costs["divergence"].value
 
 
-def test_a_model_that_does_better_without_its_table_is_said_to_where_that_is_certain() -> None:
+def test_a_model_that_does_better_without_its_table_is_known_to_where_that_is_certain() -> None:
     # Each token predicts itself, and the table is noise beside it.
     model = gpt2()
     for block in model.transformer.h:
@@ -671,36 +667,18 @@ def test_a_model_that_does_better_without_its_table_is_said_to_where_that_is_cer
     assert cost.value is not None
     assert cost.error is not None
     assert cost.value < -3 * cost.error
-    told = said(result=found)
-    assert "the model does better so, by 3 standard errors or more" in told
-    assert "less than 3" not in told
+    assert answers_of(found)["needed"].reason == "gain"
     # Of two contexts the difference is the same, and cannot be told.
     few = pp.substitution_effect(gpt2(), [tokens(2, seed=0)])
     value, error = few["mean"].costs["loss"].value, few["mean"].costs["loss"].error
     assert value is not None
     assert error is not None
     assert abs(value) < 3 * error
-    assert "no difference can be told, since that is less than 3 standard" in said(result=few)
-
-
-def test_shares_below_0_and_costs_of_the_first_positions_say_what_they_mean() -> None:
-    made = substitution_of(Sequence(48))
-    worse = tuple(
-        replace(each, costs={**each.costs, "loss": replace(each.costs["loss"], kept=-0.2)})
-        if each.kind in ("components", "null") else each
-        for each in made.substitutes
-    )  # fmt: skip
-    told = said(result=replace(made, substitutes=worse))
-    assert told.count("(below 0: worse than taking them away)") == 2
-    assert "below 0" not in said(result=made).split("Random tables")[0]
-    for share, better in ((-0.1, "they"), (1.3, "all later ones together"), (0.4, None)):
-        told = said(result=replace(made, early=Early(16, share, 1 / 3)))
-        assert ("do better without" in told) == (better is not None)
-        assert better is None or f"({better} do better without)" in told
+    assert answers_of(few)["needed"].reason == "open"
 
 
 @pytest.mark.parametrize("build", [gpt2, vit])
-def test_a_table_of_equal_rows_is_drawn_and_said_to_make_no_difference(build: Any) -> None:
+def test_a_table_of_equal_rows_is_drawn_and_makes_no_difference(build: Any) -> None:
     model = build()
     table = dict(model.named_parameters())[
         "transformer.wpe.weight" if build is gpt2 else "embeddings.position_embeddings"
@@ -709,7 +687,8 @@ def test_a_table_of_equal_rows_is_drawn_and_said_to_make_no_difference(build: An
     contexts = tokens(6) if build is gpt2 else pixels(6)
     found = pp.substitution_effect(model, [contexts], random=True)
     assert builders(found)["substitution"](REPORT, {"made": found}, {}).axes
-    assert "no difference can be told" in said(result=found)
+    needed = answers_of(found)["needed"]
+    assert (needed.answer, needed.reason) == ("no", "little")
 
 
 def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:

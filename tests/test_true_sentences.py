@@ -9,23 +9,24 @@ import numpy as np
 import pytest
 from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
-from sklearn.metrics.pairwise import cosine_similarity
-
-import posprobe as pp
 from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import order, smooth
-from posprobe.analyses.copies import copies
 from posprobe.analyses.grid_answers import grid_order, rows_and_columns
 from posprobe.analyses.rotation_answers import _count, ladder
 from posprobe.analyses.stationary_answer import stationary
 from posprobe.analyses.turning import turn_lengths, winds
+from posprobe.report.agreement import without_order
+from posprobe.report.summary import main_clause
+from posprobe.report.verdict import verdict
+from sklearn.metrics.pairwise import cosine_similarity
+
+import posprobe as pp
+from posprobe.analyses.copies import Copies, copies
 from posprobe.analyses.views import view
 from posprobe.arrays import positions
 from posprobe.measurements import TABLE, TableInputs
-from posprobe.report.agreement import without_order
 from posprobe.report.kernels import compare_kernels
-from posprobe.report.summary import main_clause
-from posprobe.report.verdict import verdict
+from posprobe.report.narrator.causes import copied
 
 Floats = NDArray[np.float64]
 
@@ -55,24 +56,34 @@ def curve(n: int, d: int, seed: int = 0) -> Floats:
 
 
 @pytest.mark.parametrize(
-    ("values", "text"),
+    ("values", "expected", "text"),
     [
-        (np.repeat(gaussian(16, 4), 3, axis=0), "each row stands 3 times in succession"),
-        (np.tile(gaussian(16, 4), (3, 1)), "it repeats itself every 16 positions"),
+        (
+            np.repeat(gaussian(16, 4), 3, axis=0),
+            Copies("blocks", 48, 32, times=3),
+            "each row stands 3 times in succession",
+        ),
+        (
+            np.tile(gaussian(16, 4), (3, 1)),
+            Copies("period", 48, 32, period=16),
+            "it repeats itself every 16 positions",
+        ),
         (
             np.concatenate([gaussian(16, 4), gaussian(16, 4)[::-1]]),
+            Copies("mirror", 32, 16),
             "its second half is the first in reverse order",
         ),
         (
             gaussian(4, 4)[np.arange(48) ** 3 % 47 % 4],
+            Copies("any", 48, 44),
             "44 of its 48 rows are copies of earlier ones",
         ),
     ],
 )
-def test_copies_are_named(values: Floats, text: str) -> None:
+def test_copies_are_found_and_named(values: Floats, expected: Copies, text: str) -> None:
     found = copies(values)
-    assert found
-    assert found.text == text
+    assert found == expected
+    assert copied(expected) == text
 
 
 def test_rows_of_their_own_equal_rows_and_zeros_are_no_copies() -> None:

@@ -33,6 +33,8 @@ from posprobe.resizing.comparison import WaysCompared
 from posprobe.resizing.rotary import RulesCompared
 from posprobe.text import capital
 
+#: Documents without answers are of the first version.
+FIRST = ("sweep", "resizing")
 FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
 
@@ -63,8 +65,9 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         ),
     }
     for name, schema in made.items():
-        titles = {"$id": f"urn:posprobe:{name}:1", "title": f"posprobe.{name}/1"}
-        yield f"{name}-1.json", {"$schema": schema.pop("$schema"), **titles, **schema}
+        version = 1 if name in FIRST else 2
+        titles = {"$id": f"urn:posprobe:{name}:{version}", "title": f"posprobe.{name}/{version}"}
+        yield f"{name}-{version}.json", {"$schema": schema.pop("$schema"), **titles, **schema}
 
 
 def text(schema: Mapping[str, Any]) -> str:

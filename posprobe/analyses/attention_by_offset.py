@@ -113,8 +113,8 @@ class AttentionByOffset(Result):
         Of the positions.
     name
         Of the model.
-    notes
-        What a reader must know, such as that the run was stopped early.
+    stopped
+        Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
 
     figures: ClassVar[str] = "model_attention"
@@ -123,7 +123,7 @@ class AttentionByOffset(Result):
     contexts: int
     layout: Layout
     name: str
-    notes: tuple[str, ...] = ()
+    stopped: bool = False
 
     @property
     def causal(self) -> bool:
@@ -152,7 +152,7 @@ class AttentionByOffset(Result):
                 {
                     "layer": number,
                     "peak": peak_numbers(layer.peak, layer.has_peak),
-                    "peak_name": peak_names(layer.peak, layer.has_peak, self.layout),
+                    "peak_name": peak_names(layer.peak, layer.has_peak),
                     "without_peak": int((~layer.has_peak).sum()),
                     "first": numbers(layer.first),
                     "special": numbers(layer.special),
@@ -336,7 +336,7 @@ def attention_by_offset(
     *,
     layout: Layout,
     name: str = "model",
-    notes: tuple[str, ...] = (),
+    stopped: bool = False,
 ) -> AttentionByOffset:
     """Turn sums over contexts into attention by offset.
 
@@ -344,7 +344,7 @@ def attention_by_offset(
     ----------
     sums
         By layer, as `attention_sums` makes them, all of the same contexts.
-    layout, name, notes
+    layout, name, stopped
         As in `AttentionByOffset`.
     """
     return AttentionByOffset(
@@ -352,7 +352,7 @@ def attention_by_offset(
         contexts=next(iter(sums.values())).contexts,
         layout=layout,
         name=name,
-        notes=notes,
+        stopped=stopped,
     )
 
 

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.stationary import offset_sums
-from posprobe.text import hundredths
 
 #: Mean cosine of rows a period apart that are alike again, and by how much nearer ones are less so.
 AGAIN, BETWEEN = 0.5, 0.5
@@ -31,19 +30,33 @@ class Copies:
 
     Parameters
     ----------
-    text
-        A clause whose subject is the table.
     kind
         Whether they follow each other, return after a period, or in reverse order, or nearly return
         after a period, or none of these.
+    rows
+        Of the table.
+    count
+        Rows that are exact copies of earlier ones.
+    times
+        Of blocks: how often each row stands in succession.
+    period
+        In positions, where they return, or nearly.
+    cosine, between
+        Where they nearly return: mean centred cosine of rows a period apart, and the least of
+        nearer ones.
     """
 
-    text: str
     kind: Literal["blocks", "period", "mirror", "near", "any"]
+    rows: int
+    count: int = 0
+    times: int = 0
+    period: int = 0
+    cosine: float = 0.0
+    between: float = 0.0
 
 
 def copies(values: Floats) -> Copies | None:
-    """Say which rows of a table are exact copies of others, if many are.
+    """Find rows of a table that are exact copies of others, if many are.
 
     Rows of zeros are no copies: a table that is padded has many. Neither are rows of a table of a
     single row, repeated.
@@ -61,8 +74,9 @@ def copies(values: Floats) -> Copies | None:
     Examples
     --------
     >>> import numpy as np
-    >>> copies(np.repeat(np.arange(6.0), 4)[:, None] + 1).text
-    'each row stands 4 times in succession'
+    >>> found = copies(np.repeat(np.arange(6.0), 4)[:, None] + 1)
+    >>> found.kind, found.times
+    ('blocks', 4)
     """
     n = len(values)
     # By digest, row by row: sorting whole rows would copy a large table several times.
@@ -81,13 +95,11 @@ def copies(values: Floats) -> Copies | None:
     edges = np.flatnonzero(np.diff(names)) + 1
     lengths = np.diff(np.concatenate([[0], edges, [n]]))
     if lengths[0] > 1 and (lengths[:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]:
-        return Copies(f"each row stands {lengths[0]} times in succession", "blocks")
+        return Copies("blocks", n, count, times=int(lengths[0]))
     period = _period(names)
     if period:
-        return Copies(f"it repeats itself every {period} positions", "period")
-    if (names == names[::-1]).all():
-        return Copies("its second half is the first in reverse order", "mirror")
-    return Copies(f"{count} of its {n} rows are copies of earlier ones", "any")
+        return Copies("period", n, count, period=period)
+    return Copies("mirror" if (names == names[::-1]).all() else "any", n, count)
 
 
 def _period(names: NDArray[np.intp]) -> int:
@@ -97,7 +109,7 @@ def _period(names: NDArray[np.intp]) -> int:
 
 
 def returns(values: Floats, rotating: float) -> Copies | None:
-    """Say whether rows are alike again after a period, more than what rotates in them explains.
+    """Find whether rows are alike again after a period, more than what rotates in them explains.
 
     A table that was made by putting copies of a shorter one after each other, and trained on, is
     such a one.
@@ -114,8 +126,9 @@ def returns(values: Floats, rotating: float) -> Copies | None:
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> tiled = np.tile(rng.normal(size=(16, 8)), (4, 1)) + 0.1 * rng.normal(size=(64, 8))
-    >>> returns(tiled, rotating=0.0).text
-    'rows 16 positions apart are alike again (mean cosine 0.99, -0.27 between)'
+    >>> found = returns(tiled, rotating=0.0)
+    >>> found.period, round(found.cosine, 2)
+    (16, 0.99)
     """
     rows = values[:PERIOD_ROWS] / (np.abs(values).max(initial=0.0) or 1.0)
     n = len(rows)
@@ -134,8 +147,4 @@ def returns(values: Floats, rotating: float) -> Copies | None:
     mean, between = float(cosine[period]), float(nearer[period - 1])
     if mean - rotating < UNTOLD:
         return None
-    text = (
-        f"rows {period} positions apart are alike again (mean cosine {hundredths(mean)}, "
-        f"{hundredths(between)} between)"
-    )
-    return Copies(text, "near")
+    return Copies("near", len(values), period=period, cosine=mean, between=between)

@@ -17,7 +17,7 @@ class EffectiveBlock(TypedDict):
     positions: Natural
     raw: Annotated[
         dict[str, float | None],
-        "Headline numbers of the table as stored, by their key path in posprobe.analysis/1.",
+        "Headline numbers of the table as stored, by their key path in posprobe.analysis/2.",
     ]
     effective: Annotated[dict[str, float | None], "The same of the rows that attention sees."]
     notes: list[Text]

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
+from posprobe.analyses.facts import Cause
 from posprobe.analyses.outliers import MIN_SIDE
 from posprobe.analyses.special_rows import Found, Series, zero_rows
 from posprobe.arrays import Array, to_numpy
@@ -63,29 +64,31 @@ def find_beside(
     found = Found()
     ends = [0, *(row for stretch in stretches for row in stretch), n]
     parts = list(zip(ends[::2], ends[1::2], strict=True))
-    told = [
-        f"positions {start + first} to {start + stop - 1} hold "
-        + ("one and the same row" if series.norms[first] else "only zeros")
+    causes = [
+        Cause(
+            "equal_rows" if series.norms[first] else "rows_of_zeros",
+            (start + first, start + stop - 1),
+        )
         for first, stop in stretches
     ]
     for k, (first, stop) in enumerate(parts):
         if stop - first >= MIN_SIDE:
             if k > 0:
-                found.seam(first - 1, told[k - 1])
+                found.seam(first - 1, causes[k - 1])
             if k < len(stretches):
-                found.seam(stop - 1, told[k])
+                found.seam(stop - 1, causes[k])
             continue
         for row in range(first, stop):
-            found.row(row, told[max(k - 1, 0)])
+            found.special[row] = [causes[max(k - 1, 0)]]
         inside = 0 < k < len(stretches)
         if inside and (series.rows[first - 1] != series.rows[stop]).any():
-            found.seam((first + stop - 1) // 2, told[k])
+            found.seam((first + stop - 1) // 2, causes[k])
     for first, stop in parts:
         if stop - first >= 2 * MIN_SIDE:
             found.add(find(_part(series, first, stop)), first)
-    for row, (reason,) in zero_rows(series).special.items():
-        if reason not in found.special.get(row, ()):
-            found.row(row, reason)
+    for row, (zero,) in zero_rows(series).special.items():
+        if zero not in found.special.get(row, ()):
+            found.row(row, zero.kind)
     return found
 
 

@@ -98,8 +98,8 @@ class PermutationEffect(Result):
         Of the permutations.
     table
         Name of the parameter that was set to 0.
-    notes
-        What a reader must know, such as that the run was stopped early.
+    stopped
+        Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
 
     figures: ClassVar[str] = "model_permutation"
@@ -109,7 +109,7 @@ class PermutationEffect(Result):
     contexts: int
     seed: int
     table: str
-    notes: tuple[str, ...] = ()
+    stopped: bool = False
 
     def summary(self) -> PermutationBlock:
         """Return the numbers of both models."""
@@ -156,8 +156,8 @@ class PhaseShift(Result):
         What the model predicts: ``"next token"``, ``"masked token"`` or empty.
     contexts
         How many were run.
-    notes
-        What a reader must know, such as that the run was stopped early.
+    stopped
+        Whether the run was interrupted, so that there are fewer contexts than were asked for.
     """
 
     figures: ClassVar[str] = "model_shift"
@@ -167,7 +167,7 @@ class PhaseShift(Result):
     loss: NDArray[np.float64] | None
     task: str
     contexts: int
-    notes: tuple[str, ...] = ()
+    stopped: bool = False
 
     def summary(self) -> PhaseShiftBlock:
         """Return the numbers at every shift."""

@@ -6,6 +6,7 @@ are made of its facts, at the very end, by `posprobe.report.narrator`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -47,7 +48,8 @@ class Test:
     value
         The number that was tested, in the unit that its sentence names.
     p
-        Rank p-value, the greatest over the nulls that apply.
+        Rank p-value, the greatest over the nulls that apply; NaN where the value is held against
+        an interval alone.
     null
         Median of the nearest null.
     interval
@@ -83,11 +85,14 @@ class Cause:
         What its words name, in their order.
     of
         What the numbers are of, where that differs.
+    causes
+        Those of what it names, where they are told with it.
     """
 
     kind: str
     numbers: tuple[float, ...] = ()
     of: str = ""
+    causes: tuple[Cause, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -146,7 +151,7 @@ class Answer:
     @property
     def p(self) -> float | None:
         """The p-value, None where nothing was tested."""
-        return self.test.p if self.test else None
+        return self.test.p if self.test and not math.isnan(self.test.p) else None
 
     @property
     def value(self) -> Any:
@@ -231,3 +236,24 @@ class Verdicts:
     replaced: tuple[int, ...] = ()
     copies: Any = None
     equal: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Shared:
+    """One question asked of several subjects.
+
+    Parameters
+    ----------
+    question
+        Its name.
+    answers
+        By label, of those that it applies to.
+    """
+
+    question: str
+    answers: Mapping[str, Verdict]
+
+    @property
+    def same(self) -> bool:
+        """Whether none of them is yes where another is no."""
+        return not {"yes", "no"} <= set(self.answers.values())

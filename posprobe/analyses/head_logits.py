@@ -119,7 +119,7 @@ class HeadLogits(Result):
     @property
     def names(self) -> list[str]:
         """The peaks in words, head by head; `NO_PEAK` where a head has none."""
-        return peak_names(self.peak, self.has_peak, self.layout)
+        return peak_names(self.peak, self.has_peak)
 
     def summary(self) -> HeadLogitsBlock:
         """Return the numbers per head."""
@@ -175,17 +175,15 @@ class HeadsByLayer(Result):
         }
 
 
-def peak_name(offset: Sequence[int], layout: Layout) -> str:
+def peak_name(offset: Sequence[int]) -> str:
     """Say in words where an offset leads, from the query to the key.
 
     Parameters
     ----------
     offset
         ``[1]``, or ``[rows, columns]`` on a grid, key minus query.
-    layout
-        Of the positions.
     """
-    if not isinstance(layout, Grid):
+    if len(offset) == 1:
         (step,) = offset
         near = {0: "same token", -1: "previous token", 1: "next token"}
         return near.get(step, f"{abs(step)} tokens {'before' if step < 0 else 'after'}")
@@ -199,10 +197,10 @@ def peak_name(offset: Sequence[int], layout: Layout) -> str:
     return rows or columns or "same patch"
 
 
-def peak_names(peak: NDArray[np.int64], has_peak: NDArray[np.bool_], layout: Layout) -> list[str]:
+def peak_names(peak: NDArray[np.int64], has_peak: NDArray[np.bool_]) -> list[str]:
     """Say in words what each head prefers; `NO_PEAK` where it prefers nothing."""
     return [
-        peak_name(row, layout) if known else NO_PEAK
+        peak_name(row) if known else NO_PEAK
         for row, known in zip(peak.tolist(), has_peak.tolist(), strict=True)
     ]
 

@@ -84,6 +84,8 @@ class Lines:
     least_share
         Share of the variance of the weakest rotation that would have been found, at the
         background's median.
+    drawn
+        ``[draws]``: the noise's greatest heights; none where ``p`` is that of a slow rotation.
     """
 
     cycles: Floats
@@ -94,6 +96,7 @@ class Lines:
     p: float
     needed: float
     least_share: float
+    drawn: Floats
 
 
 def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float = 0.02) -> Lines:
@@ -135,10 +138,11 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
         seen = _look(points, rest, taper, noise, seed, level, total, found)
         found += seen.found
     rotations = [line.rotation for line in found]
-    p = first.p
+    p, drawn = first.p, first.drawn
     for slow in find_slow_rotations(points, rotations, seed):
         rotations.append(slow)
-        p = min(p, slow.p)
+        if slow.p < p:
+            p, drawn = slow.p, np.zeros(0)
     least = float(first.needed * np.median(first.background) * 2 / max(total, TINY))
     return Lines(
         first.cycles,
@@ -149,6 +153,7 @@ def find_lines(points: Floats, *, draws: int = 99, seed: int = 0, level: float =
         p,
         first.needed,
         least,
+        drawn,
     )
 
 
@@ -185,7 +190,10 @@ def constant_shares(points: Floats, rotations: Sequence[Rotation]) -> list[float
         high = min([high, *((turns + other) / 2 for other in every if other > turns)])
         first = math.ceil(FINE * low)
         tried = np.arange(first, max(math.floor(FINE * high), first) + 1)
-        cycles.append(tried[int(np.argmax(power[tried]))] / FINE)
+        best = int(tried[np.argmax(power[tried])])
+        # Between two steps, a wave would lose up to a twentieth.
+        own = float(np.square(np.abs(np.exp(2j * np.pi * turns * np.arange(n) / n) @ points)).sum())
+        cycles.append(turns if low <= turns <= high and own > power[best] else best / FINE)
     order = np.argsort([-rotation.share for rotation in rotations], kind="stable")
     angle = 2 * np.pi * np.outer(np.arange(n) / n, np.array(cycles)[order])
     waves = np.stack([np.cos(angle), np.sin(angle)], axis=2).reshape(n, -1)
@@ -232,6 +240,7 @@ class _Seen:
     height: float
     p: float
     needed: float
+    drawn: Floats
 
 
 def _look(
@@ -264,7 +273,7 @@ def _look(
     summits = _summits(height[None])[0] & eligible
     top = float(height[summits].max(initial=0.0))
     if before and top < MIN_HEIGHT:
-        return _Seen(where, part, background, [], top, 1.0, MIN_HEIGHT)
+        return _Seen(where, part, background, [], top, 1.0, MIN_HEIGHT, np.zeros(0))
     directions = _directions(waves[~hole], cycles[~hole])
     bands = np.clip(np.searchsorted([edge for edge, _ in directions], where, "right") - 1, 0, None)
     count = np.array([number for _, number in directions])[bands]
@@ -304,7 +313,7 @@ def _look(
             if n / found.period > MIN_TURNS:
                 lines.append(_Line(found, low - 1, high + 1, float(where[group[0]]), plane))
         p = p if lines else 1.0
-    return _Seen(where, part, background, lines, top, p, needed)
+    return _Seen(where, part, background, lines, top, p, needed, greatest)
 
 
 def _band(taper: Floats, bands: list[tuple[float, float]]) -> Floats:

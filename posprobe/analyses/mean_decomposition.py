@@ -6,7 +6,7 @@ The decomposition ``h = mean + pos_t + ctx_c + rest`` of Song & Zhong 2023 (arXi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, TypedDict
 
@@ -61,6 +61,9 @@ class LayerMeans:
         ``PRODUCTS`` states, or of all where there are fewer.
     shares
         Of the states' variance: ``position``, ``context`` and ``rest``; they add up to 1.
+    noise_draws
+        What sampling noise alone adds to the share of ``position``: that of each of the means with
+        flipped signs that say anything of so few contexts.
     """
 
     mean: NDArray[np.float64]
@@ -71,6 +74,7 @@ class LayerMeans:
     noise_share: float | None
     relative_norm: float | None
     shares: Mapping[str, float] | None
+    noise_draws: tuple[float, ...] = ()
 
     @property
     def is_noisy(self) -> bool:
@@ -101,7 +105,7 @@ class LayerBlock(TypedDict):
     analyses: Annotated[
         dict[str, float | None],
         "Headline numbers of the table that positions add at this layer, by their key path in "
-        "posprobe.analysis/1; a run of the model fills them in.",
+        "posprobe.analysis/2; a run of the model fills them in.",
     ]
 
 
@@ -129,8 +133,8 @@ class MeanDecomposition(Result):
         Of the positions.
     name
         Of the model.
-    notes
-        What a reader must know, such as that the run was stopped early.
+    stopped
+        Whether the run was interrupted, so that there are fewer contexts than were asked for.
     numbers
         By layer, the headline numbers of its table, keyed as in
         `posprobe.analyses.headline.HEADLINES`; None where a number is undefined. Empty where they
@@ -147,7 +151,7 @@ class MeanDecomposition(Result):
     layout: Layout
     start: int
     name: str
-    notes: tuple[str, ...] = ()
+    stopped: bool = False
     numbers: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
     baselines: Mapping[str, Any] = field(default_factory=dict)
 
@@ -168,7 +172,7 @@ class MeanDecomposition(Result):
             name=f"{self.name}, layer {layer}",
             source=Source(self.name, f"mean over {self.contexts} contexts at layer {layer}"),
             start=self.start,
-            notes=("measured: mean over contexts less the mean over positions", *self.notes),
+            notes=("measured: mean over contexts less the mean over positions",),
         )
 
     def summary(self) -> StatesBlock:
@@ -235,7 +239,7 @@ def mean_decomposition(
     layout: Layout,
     start: int = 0,
     name: str = "model",
-    notes: Sequence[str] = (),
+    stopped: bool = False,
 ) -> MeanDecomposition:
     """Turn sums over contexts into the decomposition.
 
@@ -243,7 +247,7 @@ def mean_decomposition(
     ----------
     sums
         By layer, as `moments` makes them, all of the same contexts.
-    layout, start, name, notes
+    layout, start, name, stopped
         As in `MeanDecomposition`.
 
     Raises
@@ -266,7 +270,7 @@ def mean_decomposition(
         layout=layout,
         start=start,
         name=name,
-        notes=tuple(notes),
+        stopped=stopped,
     )
 
 
@@ -301,10 +305,15 @@ def _layer(sums: Moments) -> LayerMeans:
     varies, moves = total > rounding, by_position > rounding
     rest = max(inside - by_position, 0.0)
     rank = None
+    draws: tuple[float, ...] = ()
     if moves and c > 1:
-        # What positions add is in every context: where signs do not balance it is taken out.
-        left = flips(0, c).sum(axis=1)[:, None, None] * pos
-        noisy = (to_numpy(sums.flipped).astype(np.float64) - left) / c
+        # What positions add is in every context: where signs do not balance it is taken out, and
+        # with it as much of the noise.
+        balance = flips(0, c).sum(axis=1)
+        noisy = (to_numpy(sums.flipped).astype(np.float64) - balance[:, None, None] * pos) / c
+        left = 1 - np.square(balance / c)
+        power = c * np.square(noisy).sum(axis=(1, 2))
+        draws = tuple((power[left > 0] / left[left > 0] / total).tolist()) if varies else ()
         noise = max(math.sqrt(_spectral(one)) for one in noisy)
         # Squares of singular values are known to the rounding of the largest.
         least = max((MARGIN * noise) ** 2, rounding / c, 1e-13 * spectral)
@@ -326,6 +335,7 @@ def _layer(sums: Moments) -> LayerMeans:
         }
         if varies
         else None,
+        noise_draws=draws,
     )
 
 

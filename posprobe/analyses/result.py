@@ -135,7 +135,7 @@ def as_block(record: Any, words: Callable[[Cause], str] = str) -> dict[str, Any]
         Says a cause.
     """
     if hasattr(record, "summary"):  # not moved yet
-        return dict(record.summary())
+        return {key: plain(value, words) for key, value in record.summary().items()}
     kind: Any = type(record)
     found = {name: plain(getattr(record, name), words) for name in shown(kind)}
     if isinstance(why := getattr(record, "undefined", None), str):
@@ -212,7 +212,8 @@ def _single(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         if isinstance(value, Mapping):
             kept |= _single(value, f"{prefix}{key}.")
         elif not isinstance(value, list) or (
-            len(value) <= SHORT and not any(isinstance(each, Mapping) for each in value)
+            len(value) <= SHORT
+            and not any(isinstance(each, Mapping) or is_dataclass(each) for each in value)
         ):
             kept[prefix + key] = value
     return kept

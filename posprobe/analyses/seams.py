@@ -13,14 +13,15 @@ order: null models that keep the table's row norms or step lengths keep such row
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, ClassVar, NotRequired, TypedDict
+from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.equal_rows import equal_rows, find_beside
+from posprobe.analyses.facts import Cause
 from posprobe.analyses.outliers import (
     EXCESS,
     FALSE_ALARM,
@@ -36,7 +37,7 @@ from posprobe.analyses.outliers import (
 )
 from posprobe.analyses.pace import pace_changes
 from posprobe.analyses.placement import by_level, by_norm
-from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.result import HIDDEN, Result, reasons
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.special_patches import no_special_patches, special_patches
 from posprobe.analyses.special_rows import (
@@ -65,12 +66,17 @@ class SpecialRow:
     ----------
     row
         Counted from the table's first.
-    reason
-        What is odd about it, with the numbers.
+    causes
+        What is odd about it; one or more.
     """
 
-    row: int
-    reason: str
+    row: Row
+    causes: Annotated[tuple[Cause, ...], HIDDEN]
+
+    @property
+    def reason(self) -> Annotated[Cause, "What is odd about it."]:
+        """All of them, as one."""
+        return Cause("together", causes=self.causes)
 
 
 class SpecialRowBlock(TypedDict):
@@ -127,7 +133,7 @@ class Seams(Result):
         Pairs of neighbouring rows ``(i, i + 1)``, counted from the table's first, with a seam
         between them.
     reasons
-        What changes at each seam, with the numbers.
+        What changes at each seam.
     special
         Rows far from every neighbour that they have, or with a norm far from theirs, or zero;
         patches far from those beside them on the grid, or zero.
@@ -151,7 +157,7 @@ class Seams(Result):
     figures: ClassVar[str] = "seams"
 
     between: tuple[tuple[int, int], ...]
-    reasons: tuple[str, ...]
+    reasons: tuple[Cause, ...]
     special: tuple[SpecialRow, ...]
     cosines: Floats
     steps: Floats
@@ -162,17 +168,18 @@ class Seams(Result):
     no_special: str = ""
     equal: tuple[tuple[int, int], ...] = ()
 
-    def summary(self) -> SeamsBlock:
-        """Return seams and special rows as positions (``start`` added), and the thresholds."""
+    def summary(self) -> dict[str, Any]:
+        """Return seams and special rows as positions (``start`` added), and the thresholds.
+
+        They are as in ``analysis.json``, which has words for causes (`SeamsBlock`).
+        """
         looked = not self.undefined
-        block: SeamsBlock = {
+        block: dict[str, Any] = {
             "between": [[left + self.start, right + self.start] for left, right in self.between]
             if looked
             else None,
             "reasons": list(self.reasons) if looked else None,
-            "special": [
-                {"row": found.row + self.start, "reason": found.reason} for found in self.special
-            ]
+            "special": [replace(found, row=found.row + self.start) for found in self.special]
             if not self.no_special
             else None,
             "equal": [[first + self.start, last + self.start] for first, last in self.equal],
@@ -210,9 +217,10 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     - `MIN_SIDE` or more equal rows are a stretch with a seam at either end, and the other rows are
       looked at by themselves. Of a table of `MIN_SIDE` or more blocks of equal rows these are
       usual, and there are no seams.
-    - A break with no special row in it is a seam. A run of breaks is one seam, at its middle pair
-      (of two the later, as the last row of a block is the odd one), if the table differs on both
-      sides of it: in level, or by the chord across the run against chords of the same span.
+    - A break with no special row in it is a seam. A run of breaks is one seam if the table differs
+      on both sides of it: in level, or by the chord across the run against chords of the same span.
+      It stands where the table begins again with its first row; else at the middle pair (of two
+      the later, as the last row of a block is the odd one).
     - A row is special, too, where its norm departs from both neighbours' to the same side, by
       `NORM_RATIO`; or rows up to an end of the table fewer than `MIN_SIDE` rows away.
     - A row is special where its mean cosine with all others is lower than its neighbours', by
@@ -300,9 +308,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     return Seams(
         between=tuple((left, left + 1) for left in between),
         reasons=tuple(found.between[left] for left in between),
-        special=tuple(
-            SpecialRow(row, "; ".join(found.special[row])) for row in sorted(found.special)
-        ),
+        special=tuple(SpecialRow(row, tuple(found.special[row])) for row in sorted(found.special)),
         cosines=cosines,
         steps=series.steps,
         norms=series.norms,
@@ -331,11 +337,7 @@ def _find(series: Series) -> Found:
     odd_directions(series, found)
     _levels(series, found)
     for row, factor in pace_changes(series.steps):
-        times = f"{factor:.2f} times" if factor > 0.01 else f"{factor:.1e} times"
-        found.seam(
-            by_norm(series, row - 1),
-            f"steps from row to row become {times} as long, at once and for good",
-        )
+        found.seam(by_norm(series, row - 1), Cause("pace", (factor,)))
     _blocks(series, found)
     return found
 
@@ -351,35 +353,37 @@ def _breaks(series: Series, found: Found) -> None:
             continue
         if first == 0:
             for row in range(end + 1):
-                found.row(row, f"far from the next row: {times[row]:.1f} times the usual step")
+                found.row(row, "far_from_next", times[row])
             continue
         if end == last:
             for row in range(first + 1, last + 2):
-                reason = f"far from the row before: {times[row - 1]:.1f} times the usual step"
-                found.row(row, reason)
+                found.row(row, "far_from_previous", times[row - 1])
             continue
         for row in range(first + 1, end + 1):
-            found.row(
-                row,
-                f"far from both neighbours: {times[row - 1]:.1f} and {times[row]:.1f} times the "
-                "usual step",
-            )
+            found.row(row, "far_from_both", times[row - 1], times[row])
         if first < MIN_SIDE or end > last - MIN_SIDE:
             continue
         if first == end:
-            cosine = 1 - series.chords[first] ** 2 / 2
-            step = f"{times[first]:.1f} times the usual step"
+            cosine = 1 - float(series.chords[first]) ** 2 / 2
+            step = Cause("step", (float(times[first]), cosine))
             if not np.isfinite(times[first]):
-                step = "rows around it are equal"
-            found.seam(first, f"{step}, adjacent centred cosine {cosine:.2f}")
+                step = Cause("step_among_equal", (cosine,))
+            found.seam(first, step)
         else:
             change = _change(series, first, end)
             if change:
-                found.seam((first + end + 1) // 2, change)
+                found.seam(_place(series, first, end), change)
 
 
-def _change(series: Series, first: int, end: int) -> str:
-    """Say what differs between the rows up to ``first`` and those from ``end + 1``, if anything."""
+def _place(series: Series, first: int, end: int) -> int:
+    """Return the pair of a run of breaks at which one part of the table ends."""
+    again = (series.rows[first + 1 : end + 2] == series.rows[0]).all(axis=1)
+    begins = series.norms[0] > 0 and again.any()
+    return first + int(np.argmax(again)) if begins else (first + end + 1) // 2
+
+
+def _change(series: Series, first: int, end: int) -> Cause | None:
+    """Return what differs between the rows up to ``first`` and those from ``end + 1``, if any."""
     span = end + 1 - first
     parts = {
         "norms": (series.norms[: first + 1], series.norms[end + 1 :]),
@@ -393,21 +397,19 @@ def _change(series: Series, first: int, end: int) -> str:
         abrupt = abs(float(after[0] - before[-1])) >= apart / 2
         beyond = apart > limit * max(left, right) and max(low, high) > CHANGE * min(low, high)
         if beyond and abrupt:
-            return f"{name} change from {low:.3g} to {high:.3g}"
+            return Cause("level", (low, high), name)
     spans = np.linalg.norm(series.units[span:] - series.units[:-span], axis=1)
     across = spans[first]
     outside = (spans[: max(first - span + 1, 0)][-WINDOW:], spans[end + 1 :][:WINDOW])
     for values in outside:
         if len(values) < MIN_SIDE:
-            return ""
+            return None
         level, deviation = level_of(values)
         excess = across - level > deviations(np.array(len(values)), 4) * deviation
         if not (excess and across > CHANGE * level):
-            return ""
-    return (
-        f"centred cosine {1 - across**2 / 2:.2f} across {span} rows, "
-        f"usually {1 - np.median(np.concatenate(outside)) ** 2 / 2:.2f}"
-    )
+            return None
+    usual = np.median(np.concatenate(outside))
+    return Cause("across", (1 - float(across) ** 2 / 2, span, 1 - float(usual) ** 2 / 2))
 
 
 def _levels(series: Series, found: Found) -> None:
@@ -436,12 +438,9 @@ def _levels(series: Series, found: Found) -> None:
             changed &= series.may_change[left]
         for first, end in _runs(changed):
             best = first + int(np.argmax(apart[first : end + 1]))
-            level = (low[best], high[best])
+            cause = Cause("level", (float(low[best]), float(high[best])), name)
             place = by_level(values, crossing, int(left[best]) + crossing)
-            found.seam(
-                by_norm(series, place) if crossing else place,
-                f"{name} change from {level[0]:.3g} to {level[1]:.3g}",
-            )
+            found.seam(by_norm(series, place) if crossing else place, cause)
 
 
 def _blocks(series: Series, found: Found) -> None:
@@ -476,10 +475,8 @@ def _blocks(series: Series, found: Found) -> None:
         for run in np.split(np.flatnonzero(far), np.flatnonzero(np.diff(between[far]) > 1) + 1):
             if run.size:
                 best = run[np.argmax(excess[run])]
-                found.seam(
-                    int(between[best]),
-                    f"means of {m} rows are {here[best]:.3g} apart, usually {usual:.3g}",
-                )
+                apart = m, float(here[best]), float(usual)
+                found.seam(int(between[best]), Cause("means", apart))
 
 
 def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:

@@ -44,8 +44,7 @@ def special_patches(series: Series, grid: Grid) -> Found | None:
     found = zero_rows(series)
     odd = odd_patches(series.rows, grid.height, grid.width)
     for row, times in (odd or {}).items():
-        far = f"{times:.1f} times as far from its neighbours as patches around it from theirs"
-        found.row(row, far if np.isfinite(times) else "the patches around it are equal")
+        found.row(row, "patch_far", times)
     return None if odd is None and not found.special else found
 
 

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.facts import Cause
 from posprobe.analyses.outliers import (
     MIN_SIDE,
     Floats,
@@ -61,35 +62,37 @@ class Series:
 
 
 class Found:
-    """Seams by their left row, and special rows, with the reasons."""
+    """Seams by their left row, and special rows, with their causes."""
 
     def __init__(self) -> None:
-        self.between: dict[int, str] = {}
-        self.special: dict[int, list[str]] = {}
+        self.between: dict[int, Cause] = {}
+        self.special: dict[int, list[Cause]] = {}
 
-    def seam(self, left: int, reason: str) -> None:
+    def seam(self, left: int, cause: Cause) -> None:
         """Add a seam unless there is one close by: a change is seen in more than one way."""
         if all(abs(left - other) >= MIN_SIDE for other in self.between):
-            self.between[left] = reason
+            self.between[left] = cause
 
-    def row(self, row: int, reason: str) -> None:
-        """Add a reason for which a row is special."""
-        self.special.setdefault(row, []).append(reason)
+    def row(self, row: int, kind: str, *numbers: float) -> None:
+        """Add a cause for which a row is special; numbers are infinite where the usual is 0."""
+        cause = Cause(kind, tuple(map(float, numbers)))
+        if np.isinf(numbers).any():
+            cause = Cause("among_equal", of="patches" if kind == "patch_far" else "rows")
+        self.special.setdefault(row, []).append(cause)
 
     def add(self, part: Found, first: int) -> None:
         """Add what was found in a part that begins with row ``first``."""
-        for left, reason in sorted(part.between.items()):
-            self.seam(first + left, reason)
-        for row, reasons in part.special.items():
-            for reason in reasons:
-                self.row(first + row, reason)
+        for left, cause in sorted(part.between.items()):
+            self.seam(first + left, cause)
+        for row, causes in part.special.items():
+            self.special.setdefault(first + row, []).extend(causes)
 
 
 def zero_rows(series: Series) -> Found:
     """Return the rows of zeros as special."""
     found = Found()
     for row in np.flatnonzero(series.norms == 0).tolist():
-        found.row(row, "zero: it has no direction")
+        found.row(row, "zero")
     return found
 
 
@@ -118,7 +121,7 @@ def odd_norms(series: Series, found: Found) -> None:
             if len(norms[end]) < MIN_SIDE and apart[end].all():
                 odd.update(range(n)[end])
     for row in sorted(odd):
-        found.row(row, f"norm {norms[row]:.3g}, usually {usual[row]:.3g}")
+        found.row(row, "norm", norms[row], usual[row])
 
 
 def odd_directions(series: Series, found: Found) -> None:
@@ -129,10 +132,7 @@ def odd_directions(series: Series, found: Found) -> None:
     odd = stands_out(away) & beyond_tail(away, usual, gap=True) & (away > AWAY * usual)
     odd &= np.append(beside, False) | np.append(False, beside) | _off_the_path(series.rows)
     for row in np.flatnonzero(odd).tolist():
-        found.row(
-            row,
-            f"mean cosine {likeness[row]:.2f} with all other rows, usually {1 - usual[row]:.2f}",
-        )
+        found.row(row, "direction", likeness[row], 1 - usual[row])
 
 
 def _off_the_path(rows: Floats) -> NDArray[np.bool_]:

@@ -31,6 +31,8 @@ GRID_SIDE = 16
 DIRECTIONS = 24
 #: Share of the variance in the weakest directions that draws of a process do without.
 TAIL = 1e-3
+#: A squared exponential kernel halves at so many of its lengths: the root of 2 ln 2.
+HALF = 1.18
 #: Steps of the block iteration for leading directions.
 STEPS = 3
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from posprobe.analyses.facts import Cause
 from posprobe.analyses.seams import Seams
 
 #: Fewest rows of a stretch: of fewer, nothing can be told.
@@ -27,13 +28,14 @@ class Stretch:
     whole
         Whether these are all rows.
     reasons
-        What ends it on either side, or why all rows are taken.
+        What ends it on either side (``seam`` and ``special``, which name positions), or why all
+        rows are taken.
     """
 
     first: int
     stop: int
     whole: bool
-    reasons: tuple[str, ...]
+    reasons: tuple[Cause, ...]
 
     @property
     def rows(self) -> slice:
@@ -71,28 +73,27 @@ def stretch(found: Seams) -> Stretch:
     """
     n = len(found.norms)
     if found.undefined:
-        return Stretch(0, n, True, (found.undefined,))
-    special = {row.row: row.reason for row in found.special}
-    seam = {right: reason for (_, right), reason in zip(found.between, found.reasons, strict=True)}
+        return Stretch(0, n, True, (Cause("undefined", of=found.undefined),))
+    special = {row.row: row.causes for row in found.special}
+    seam = {right: cause for (_, right), cause in zip(found.between, found.reasons, strict=True)}
     whole = runs(found)
     if not whole:
-        return Stretch(0, n, True, ("every row is special",))
+        return Stretch(0, n, True, (Cause("all_special"),))
     first, stop = max(whole, key=lambda run: run[1] - run[0])
     different = [run for run in whole if run[1] - run[0] >= LEAST and not all_equal(found, run)]
     if different:
         first, stop = max(different, key=lambda run: run[1] - run[0])
     if stop - first < LEAST:
-        why = f"no {LEAST} rows in succession are without a seam and a special row"
-        return Stretch(0, n, True, (why,))
+        return Stretch(0, n, True, (Cause("no_run", (LEAST,)),))
     if (first, stop) == (0, n):
-        return Stretch(0, n, True, ("no seam and no special row was found",))
+        return Stretch(0, n, True, (Cause("no_break"),))
     reasons = [
-        f"a seam between positions {found.start + row - 1} and {found.start + row}: {seam[row]}"
+        Cause("seam", (found.start + row - 1, found.start + row), causes=(seam[row],))
         for row in (first, stop)
         if row in seam
     ]
     reasons += [
-        f"position {found.start + row} is special: {special[row]}"
+        Cause("special", (found.start + row,), causes=special[row])
         for row in (first - 1, stop)
         if row in special
     ]

@@ -255,8 +255,10 @@ class SubstitutionEffect(Result):
         not counted. None where the model shows no attention.
     undefined
         Reason for each number that is None.
+    stopped
+        Whether the run was interrupted, so that there are fewer contexts than were asked for.
     notes
-        What a reader must know, such as that the run was stopped early.
+        What else a reader must know.
     """
 
     figures: ClassVar[str] = "model_substitution"
@@ -279,6 +281,7 @@ class SubstitutionEffect(Result):
     early: Early | None = None
     distances: tuple[int, ...] | None = None
     undefined: Mapping[str, str] = field(default_factory=dict)
+    stopped: bool = False
     notes: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> Substitute:

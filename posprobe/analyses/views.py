@@ -26,8 +26,9 @@ LEVEL = 0.02
 DRAWS = 49
 #: Rows of the draws that need a factor of the kernel; longer tables are thinned.
 DRAWN_ROWS = 128
-#: Walks of the table's own steps: so many that the least p-value passes alone among six questions.
-WALKS = 129
+#: Walks of the table's own steps, with the table itself: so many that the least p-value, 1 / 145,
+#: passes alone among the seven questions of a sequence that have one.
+WALKS = 145
 #: Longest table that is looked at whole; of longer ones, the first so many rows.
 MAX_ROWS = 2048
 
@@ -158,11 +159,17 @@ def chance_cosine(rows: Floats) -> float:
     return float(total @ total - np.square(rows).sum()) / (len(rows) * (len(rows) - 1))
 
 
+def random_signs(count: int, rng: np.random.Generator) -> Floats:
+    """Draw the signs of so many steps: ``[WALKS, count]``; the first are all positive."""
+    signs = rng.choice([-1.0, 1.0], size=(WALKS, count))
+    signs[0] = 1.0
+    return np.asarray(signs)
+
+
 def signed(steps: Floats, block: int, rng: np.random.Generator) -> NDArray[np.float32]:
     """Add steps up, the signs of each block of them drawn at random; first as they are."""
     count = len(steps)
-    signs = rng.choice([-1.0, 1.0], size=(WALKS, -(-count // block)))
-    signs[0] = 1.0
+    signs = random_signs(-(-count // block), rng)
     each = np.repeat(signs, block, axis=1)[:, :count].astype(np.float32)
     walks = np.zeros((len(signs), count + 1, steps.shape[1]), dtype=np.float32)
     np.cumsum(each[:, :, None] * steps.astype(np.float32), axis=1, out=walks[:, 1:])

@@ -128,7 +128,6 @@ def forward(
     """
     set_up_logging(quiet=quiet)
     with stage("Starting"):
-        from posprobe.forward.streaming import INTERRUPTED
         from posprobe.measure import analyze_model
         from posprobe.measurements.model import Contexts
         from posprobe.report import check_place, default_place, forward_name
@@ -150,7 +149,7 @@ def forward(
         offline=offline,
         command=shlex.join(["posprobe", *sys.argv[1:]]),
     )
-    if any(INTERRUPTED in said for said in (*analysis.notes, *analysis.missing.values())):
+    if analysis.stopped:
         received.clear()  # what was measured is kept, and says so
     analysis.save(folder)
     document = analysis.to_dict()

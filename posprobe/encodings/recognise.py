@@ -264,6 +264,7 @@ def _checked(
     weight = omega[fast] ** 2
     slope = -float((weight * number[fast]) @ np.log(omega[fast]) / (weight @ number[fast] ** 2))
     best: NearFormula | None = None
+    least = np.inf
     for spread in (one_axis, one_axis - 1):
         if spread < 1 or slope <= 0 or slope * spread > 30:
             continue
@@ -287,8 +288,8 @@ def _checked(
                 full = f"{name}{over}{f', from position {start}' if start else ''}"
                 # A round base is preferred unless another fits clearly better.
                 worth = error if base == rounded else 1.2 * error + 1e-6
-                if error <= _NEARLY and (best is None or worth < best.error):
-                    best = NearFormula(full, base, factor, worth)
+                if error <= _NEARLY and worth < least:
+                    best, least = NearFormula(full, base, factor, error), worth
     return best
 
 

@@ -110,8 +110,9 @@ RULES: tuple[RelativeRule, ...] = (
 )
 
 
-#: What UDOP's decoder stores and does not use: its layers have a bias of their own.
-UNUSED = "decoder.relative_bias."
+#: What is stored and not used: in UDOP's decoder, whose layers have a bias of their own, and in T5
+#: between decoder and encoder, where no key is nearer than another.
+UNUSED = ("decoder.relative_bias.", "EncDecAttention.relative_attention_bias.")
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def find_relative(checkpoint: Checkpoint) -> Iterator[Relative]:
         plain = dotted(name)
         for rule in by_ending.get(plain.rpartition(".")[2], ()):
             first = rule.tensors[0]
-            if not f".{plain}".endswith(f".{first}") or UNUSED in plain:
+            if not f".{plain}".endswith(f".{first}") or any(name in plain for name in UNUSED):
                 continue
             module = plain.removesuffix(first)
             names = [name, *(module + other for other in rule.tensors[1:])]

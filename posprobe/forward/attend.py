@@ -104,8 +104,8 @@ def attend(
         return layouts[0], found
 
     with step_by_step(model, title):
-        layout, sums, notes = stream(model, batches, measure, title)
-    return attention_by_offset(sums, layout=layout, name=title, notes=notes)
+        layout, sums, stopped = stream(model, batches, measure, title)
+    return attention_by_offset(sums, layout=layout, name=title, stopped=stopped)
 
 
 def _numbers(model: Any, points: Sequence[HookPoint]) -> list[int]:

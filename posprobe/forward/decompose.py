@@ -110,8 +110,8 @@ def decompose(
             raise overflowed(model, "sums of the hidden states", title, done)
         return views[0], found
 
-    (layout, start), sums, notes = stream(model, batches, measure, title)
-    return mean_decomposition(sums, layout=layout, start=start, name=title, notes=notes)
+    (layout, start), sums, stopped = stream(model, batches, measure, title)
+    return mean_decomposition(sums, layout=layout, start=start, name=title, stopped=stopped)
 
 
 def check_layers(layers: Sequence[int] | None, count: int, title: str) -> None:

@@ -89,8 +89,8 @@ def token_losses(
         found = TokenLosses(task, losses, (wanted != -100).cpu().numpy() * 1.0)
         return None, {0: found}
 
-    _, sums, notes = stream(model, batches, measure, name)
-    if notes:
+    _, sums, stopped = stream(model, batches, measure, name)
+    if stopped:
         raise KeyboardInterrupt  # models are compared on the same contexts only
     return sums[0]
 

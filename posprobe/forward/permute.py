@@ -92,19 +92,19 @@ def permutation_effect(
             found[1] = _measure(model, batch, done, wanted, seed, title)
         return None, found
 
-    _, sums, notes = stream(model, batches, measure, title)
+    _, sums, stopped = stream(model, batches, measure, title)
     contexts = sums[0].contexts
     if not sums[0].moved:
         raise UsageError(
             f"{title}: every context is one token, or patch, alone or repeated, so that permuting "
             "changes nothing. Use longer contexts, or others."
         )
-    if known is not None and len(known) != contexts and not notes:
+    if known is not None and len(known) != contexts and not stopped:
         raise UsageError(f"{title}: {len(known)} labels for {contexts} contexts.")
     with_positions, without_positions = (
         _change(sums[key], classified=known is not None) for key in (0, 1)
     )
-    return PermutationEffect(with_positions, without_positions, contexts, seed, path, notes)
+    return PermutationEffect(with_positions, without_positions, contexts, seed, path, stopped)
 
 
 def position_table(model: Any, title: str) -> tuple[str, nn.Parameter]:

@@ -114,7 +114,7 @@ def phase_shift(
             found[shift] = _Sums(len(batch), squared_norms(still, state), loss)
         return None, found
 
-    _, sums, notes = stream(model, batches, measure, title)
+    _, sums, stopped = stream(model, batches, measure, title)
     losses = np.array([found.loss for found in sums.values()])
     predicts = bool(losses[:, 1].all())
     return PhaseShift(
@@ -125,7 +125,7 @@ def phase_shift(
         loss=losses[:, 0] / losses[:, 1] if predicts else None,
         task=tasks[0],
         contexts=sums[0].contexts,
-        notes=notes,
+        stopped=stopped,
     )
 
 

@@ -35,16 +35,13 @@ class Summable(Protocol):
 _S = TypeVar("_S", bound=Summable)
 _V = TypeVar("_V")
 
-#: What the notes of a result say that was cut short.
-INTERRUPTED = "the run was interrupted"
-
 
 def stream(
     model: Any,
     batches: Iterable[Array],
     measure: Callable[[torch.Tensor, Mapping[int, _S]], tuple[_V, dict[int, _S]]],
     title: str,
-) -> tuple[_V, dict[int, _S], tuple[str, ...]]:
+) -> tuple[_V, dict[int, _S], bool]:
     """Run every context and join what is measured on it, layer by layer.
 
     A batch that does not fit into memory is halved, and so are those after it. Ctrl-C ends the run
@@ -65,7 +62,7 @@ def stream(
     Returns
     -------
     tuple
-        How positions lie, the sums by layer, and what a reader must know.
+        How positions lie, the sums by layer, and whether the run was interrupted.
 
     Raises
     ------
@@ -75,7 +72,7 @@ def stream(
     sums: dict[int, _S] = {}
     views: list[_V] = []
     shape: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
+    stopped = False
     most = 0
     try:
         with evaluation_mode(model) as device:
@@ -100,11 +97,13 @@ def stream(
         if not sums:
             raise
         done = next(iter(sums.values())).contexts
-        notes = (f"{INTERRUPTED}: means are over the {done} contexts until then",)
+        stopped = True
         logger.warning("Interrupted: the result is over the %d contexts until then.", done)
     if not sums:
-        raise UsageError(f"{title}: there are no contexts to run it on.")
-    return views[0], sums, notes
+        raise UsageError(
+            f"{title}: the inputs are empty. A generator can be used only once; pass a list."
+        )
+    return views[0], sums, stopped
 
 
 def _as_batch(given: Array, device: torch.device, model: Any) -> torch.Tensor:

@@ -140,8 +140,8 @@ def substitution_effect(
             shown.enter_context(step_by_step(model, title))
         except UsageError as error:
             hidden = str(error)
-        _, sums, notes = stream(model, batches, measure, title)
-    return _result(sums[0], ready[0], seed, notes)
+        _, sums, stopped = stream(model, batches, measure, title)
+    return _result(sums[0], ready[0], seed, stopped=stopped)
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,7 +357,7 @@ def _summed(
     )
 
 
-def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> SubstitutionEffect:
+def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> SubstitutionEffect:
     target = ready.target
     removed = [each.name for each in target.substitutes].index(target.removed)
     main = _main(sums.costs)
@@ -385,8 +385,6 @@ def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> Su
     along = by_position(sums.places, weight, count, norm=main == "states")
     there = len(weight) > 1
     again = found[main][0].value
-    if again:
-        notes = (*notes, f"the model is not the same when run again: {again:.1e} of costs is that")
     return SubstitutionEffect(
         substitutes=tuple(
             Substitute(
@@ -414,7 +412,9 @@ def _result(sums: _Sums, ready: _Ready, seed: int, notes: tuple[str, ...]) -> Su
         if there and main != "states" and not isinstance(target.layout, Grid) else None,
         distances=ready.distances.first if ready.distances else None,
         undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
-        notes=notes,
+        stopped=stopped,
+        notes=(f"the model is not the same when run again: {again:.1e} of costs is that",)
+        if again else (),
     )  # fmt: skip
 
 

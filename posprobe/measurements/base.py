@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.facts import Cause
 from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.result import Result, numbers_of, stored
 from posprobe.analyses.seams import Seams, seams
@@ -281,7 +282,7 @@ class TableInputs:
     def stretch(self) -> Stretch:
         """The longest stretch of rows without seams and special rows, or all rows."""
         if self.all_rows:
-            return Stretch(0, len(self.table), True, ("all rows were asked for",))
+            return Stretch(0, len(self.table), True, (Cause("all_rows"),))
         return stretch(self.seams)
 
     @cached_property

@@ -9,10 +9,10 @@ from posprobe.analyses import Seams
 from posprobe.analyses.seams import SeamsBlock
 from posprobe.measurements.base import Drawing, Finding, Measurement, TableInputs, undefined
 from posprobe.page import Table, columns
-from posprobe.text import Block, listed
+from posprobe.text import Block, patches, positions
 
-#: Special rows that the page lists, and that a sentence names.
-LISTED, NAMED = 24, 8
+#: Special rows that the page lists.
+LISTED = 24
 
 
 def _alt(block: Block) -> str:
@@ -24,18 +24,8 @@ def _alt(block: Block) -> str:
     )
 
 
-def named_patches(rows: Sequence[int], width: int) -> str:
-    """Name patches of a grid by their row and column."""
-    places = [divmod(row, width) for row in rows]
-    if len(places) == 1:
-        return f"the patch in row {places[0][0]} and column {places[0][1]}"
-    return f"the patches {listed([f'({y}, {x})' for y, x in places], NAMED)} (row, column)"
-
-
 def _named(rows: Sequence[int], layout: Block) -> str:
-    if layout["type"] == "grid":
-        return named_patches(rows, layout["width"])
-    return f"position{'' if len(rows) == 1 else 's'} {listed([str(row) for row in rows], NAMED)}"
+    return patches(rows, layout["width"]) if layout["type"] == "grid" else positions(rows)
 
 
 def _found(document: Block) -> tuple[Table, ...]:

@@ -21,9 +21,6 @@ from posprobe.questions import axis_rotations, fields, ladder, rotations, windin
 
 Answers: TypeAlias = Mapping[str, Answer]
 
-#: Held-out R² by which rotations must be ahead of any smooth curve: a fifth of the variance, which
-#: no choice among the seven rules reaches by chance on smooth curves.
-AHEAD = 0.2
 #: Turns from which what winds shows that order matters, whatever neighbours have in common: the
 #: paths that random rows make through two components stay below it.
 MANY_TURNS = 3.0
@@ -51,8 +48,8 @@ def _rotations_by_formula(answers: Answers, _: View) -> Answer | None:
     return rotations.by_formula(answers["rotations"], answers["closed_form"], answers["ladder"])
 
 
-def _rotations_by_winding(answers: Answers, seen: View) -> Answer | None:
-    return rotations.by_winding(answers["rotations"], answers["winding"], len(seen))
+def _rotations_by_winding(answers: Answers, _: View) -> Answer | None:
+    return rotations.by_winding(answers["rotations"], answers["winding"])
 
 
 def _winding_by_rotations(answers: Answers, _: View) -> Answer | None:
@@ -61,18 +58,13 @@ def _winding_by_rotations(answers: Answers, _: View) -> Answer | None:
 
 def _smooth_by_rotations(answers: Answers, seen: View) -> Answer | None:
     """Say of a sum of rotations that it is no smooth curve, where gaps in it tell the two apart."""
-    smooth, turning, found = answers["smooth"], answers["rotations"], seen.bridging
-    if not (smooth.yes and turning.yes) or found.undefined:
+    smooth = answers["smooth"]
+    if not (smooth.yes and answers["rotations"].yes):
         return None
-    best = np.maximum(found.r2["sinusoids"], found.r2["ladder"])
-    curve = np.max([found.r2[name] for name in ("linear", *found.kernels)], axis=0)
-    if not np.nanmax(best - curve) > AHEAD:
+    found = rotations.bridged(seen.bridging)
+    if found is None:
         return None
-    widest = int(np.nanargmax(best - curve))
-    facts = replace(
-        smooth.facts, gap=int(found.gaps[widest]), sinusoids=float(best[widest]),
-        curve=float(curve[widest]),
-    )  # fmt: skip
+    facts = replace(smooth.facts, gap=found.gap, sinusoids=found.sinusoids, curve=found.curve)
     keys = (*smooth.keys, "bridging.r2")
     return smooth.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
 
@@ -136,6 +128,10 @@ def _place_by_copies(answers: Answers, seen: View) -> Answer | None:
     return None
 
 
+def _turning_by_formula(answers: Answers, _: View) -> Answer | None:
+    return axis_rotations.by_formula(answers["axis_rotations"], answers["closed_form"])
+
+
 def _turning_by_codes(answers: Answers, _: View) -> Answer | None:
     return axis_rotations.by_codes(answers["axis_rotations"], answers["rows_and_columns"])
 
@@ -158,4 +154,4 @@ SEQUENCE: tuple[Correction[View], ...] = (
     _place_by_copies,
 )
 #: Of patches on a grid.
-GRID: tuple[Correction[View], ...] = (_turning_by_codes, _patches_by_order)
+GRID: tuple[Correction[View], ...] = (_turning_by_formula, _turning_by_codes, _patches_by_order)

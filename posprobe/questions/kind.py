@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias
 from posprobe.analyses.facts import Answer
 
 KindName: TypeAlias = Literal[
-    "formula", "codes", "series", "rotations", "line", "noisy_line", "smooth", "walk", "similar",
-    "opposite", "norms", "ordered", "equal", "equally_far", "independent", "too_few", "unknown",
+    "formula", "codes", "surface", "series", "rotations", "line", "noisy_line", "smooth", "walk",
+    "similar", "opposite", "norms", "ordered", "equal", "equally_far", "independent", "too_few",
+    "unknown",
 ]  # fmt: skip
 
 #: Mean cosine of neighbours from which they are called similar, or opposite.
@@ -66,6 +67,8 @@ def kind_of(answers: Mapping[str, Answer]) -> Kind:
             return Kind("unknown", ("order",))
         far = getattr(facts("absolute_position"), "equally_far", False)
         return Kind("equally_far" if far else "independent", ("order",))
+    if "rows_and_columns" in answers and yes("smooth"):
+        return Kind("surface", ("smooth",))
     winding = ("winding",) if yes("winding") else ()
     if yes("rotations"):
         found = facts("rotations")
@@ -83,7 +86,8 @@ def kind_of(answers: Mapping[str, Answer]) -> Kind:
         if found.straight is not None:
             return Kind("line" if found.line else "noisy_line", ("smooth",))
         return Kind("smooth", ("smooth", *winding, *beside))
-    if answers["smooth"].answer == "no" and answers["absolute_position"].reason == "wanders":
+    wanders = answers["absolute_position"].reason == "wanders"
+    if wanders and answers["smooth"].answer == "no":
         return Kind("walk", ("smooth", *winding, *beside))
     if order.reason in {"norms", "norms_and_wave"}:
         return Kind("norms", ("order", *winding, *beside))

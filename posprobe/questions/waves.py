@@ -1,4 +1,4 @@
-"""Slow changes of a series of lengths along a table, by their slowest four cosines."""
+"""Slow changes along a table: of a series of lengths, by their slowest four cosines."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from posprobe.analyses.closeness import Floats
 #: Least change of norms or speed along the table that counts: a tenth, which is what a reader of
 #: their curve sees as a change.
 SLIGHT = 0.1
+#: Times as long as the distance at which similarity halves a table must be: of fewer independent
+#: stretches, any curve changes slowly.
+STRETCHES = 8
 
 
 def ranks(values: Floats) -> Floats:

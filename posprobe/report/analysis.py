@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, cast
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result
+from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.analyses.result import as_block
 from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
@@ -32,11 +33,13 @@ from posprobe.measurements import (
 )
 from posprobe.nulls import MAX_DRAWS, NULLS, bands
 from posprobe.progress import stage
+from posprobe.report.document import findings_of, verdict_block
+from posprobe.report.narrator import cause
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
-from posprobe.report.verdict import findings, verdict
+from posprobe.report.verdicts import verdicts
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
 from posprobe.tables import table as as_table
@@ -69,9 +72,8 @@ class Analysis(Saved):
         Versions, device, seed, command and time.
     tokens
         What the positions are added to, where ``scale`` was measured.
-    verdict
-        Summary, answers and the rows that they are about; None where single measurements were
-        chosen.
+    verdicts
+        The answers and the rows that they are about; None where single measurements were chosen.
 
     Examples
     --------
@@ -88,21 +90,31 @@ class Analysis(Saved):
     nulls: Mapping[str, Any]
     environment: EnvironmentBlock
     tokens: Tokens | None = None
-    verdict: Mapping[str, Any] | None = None
+    verdicts: Verdicts | None = None
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """Every question with its answer; none where single measurements were chosen."""
+        return tuple(self.verdicts.answers.values()) if self.verdicts else ()
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        """The answers as ``analysis.json`` has them, with the headline."""
+        return verdict_block(self.verdicts) if self.verdicts else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
         document: dict[str, Any] = {
             "schema": ANALYSIS,
             "table": describe(self.table),
             "environment": dict(self.environment),
-            **({"verdict": dict(self.verdict)} if self.verdict else {}),
+            **({"verdict": self.verdict} if self.verdicts else {}),
             **_summaries(self.results),
             "nulls": dict(self.nulls),
         }
         if self.tokens is not None and "scale" in document:
             document["scale"]["sample"] = self.tokens.summary()
-        document["findings"] = [asdict(finding) for finding in findings(document)]
+        document["findings"] = findings_of(document.get("verdict", {}).get("answers", ()))
         return document
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -149,7 +161,7 @@ class Analysis(Saved):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What can be said of the table: sentences with the keys of the numbers they rest on."""
-        return findings(self.to_dict())
+        return tuple(Finding(**finding) for finding in self.to_dict()["findings"])
 
     def _repr_html_(self) -> str:
         return fragment(table_page(self.to_dict()))
@@ -225,7 +237,7 @@ def analyze(
         within_reach(len(table))
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
 
-    told: dict[str, Any] = {}
+    told: list[Verdicts] = []
 
     def measure() -> dict[str, float | None]:
         # All that needs no null table runs in one thread, while others draw.
@@ -234,7 +246,7 @@ def analyze(
                 inputs.result(name)
         if _everything(only):
             with stage(f"{table.name}: questions and answers"):
-                told.update(verdict(inputs, table.source.dtype or "F32"))
+                told.append(verdicts(inputs, table.source.dtype or "F32"))
         return headline_numbers(_summaries(inputs.results))
 
     numbers = bands(table, measure, nulls, seed, chosen)
@@ -243,7 +255,7 @@ def analyze(
     made = environment(given.device, seed, command)
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
-    return Analysis(table, results, block, made, tokens, told or None)
+    return Analysis(table, results, block, made, tokens, told[0] if told else None)
 
 
 def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> str:
@@ -294,7 +306,7 @@ def _everything(only: Iterable[str] | None) -> bool:
 
 
 def _summaries(results: Mapping[str, Result]) -> dict[str, dict[str, Any]]:
-    return {name: as_block(result) for name, result in results.items()}
+    return {name: as_block(result, cause) for name, result in results.items()}
 
 
 def headline_numbers(document: Mapping[str, Any]) -> dict[str, float | None]:

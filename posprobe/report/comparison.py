@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +23,11 @@ from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.progress import stage
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
 from posprobe.report.comparison_page import comparison_page
+from posprobe.report.document import shared_block
 from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
 from posprobe.report.saved import Saved
 from posprobe.report.stored import COMPARISON
-from posprobe.report.verdict import shared
 from posprobe.tables import PositionTable
 from posprobe.tables import table as as_table
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         ComparedTable,
         ComparisonDocument,
         EnvironmentBlock,
+        SharedVerdictBlock,
     )
     from posprobe.schemes import Scheme
 
@@ -92,7 +93,7 @@ class Comparison(Saved):
     environment: EnvironmentBlock
 
     def to_dict(self) -> ComparisonDocument:
-        """Return the content of ``analysis.json`` (schema `posprobe.comparison/1`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.comparison/2`)."""
         tables: list[ComparedTable] = []
         for label, analysis in zip(self.labels, self.analyses, strict=True):
             own = analysis.to_dict()
@@ -110,7 +111,6 @@ class Comparison(Saved):
             for j, distance in enumerate(row)
             if i < j and distance is not None
         ]
-        verdicts = [table["verdict"] for table in tables if "verdict" in table]
         document: ComparisonDocument = {
             "schema": COMPARISON,
             "length": self.length,
@@ -118,8 +118,9 @@ class Comparison(Saved):
             "pairs": pairs,
             "environment": self.environment,
         }
-        if len(verdicts) == len(tables):
-            document["verdict"] = shared(self.labels, verdicts)
+        answers = {label: a.answers for label, a in zip(self.labels, self.analyses, strict=True)}
+        if all(answers.values()):
+            document["verdict"] = cast("SharedVerdictBlock", shared_block(answers))
         return document
 
     def matrix(self, name: str) -> NDArray[np.float64]:

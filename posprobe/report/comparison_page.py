@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from posprobe.measurements import compared_numbers
 from posprobe.page import Column, Fact, Page, Picture, Reading, Section, Table, columns
-from posprobe.report.questions import QUESTIONS
+from posprobe.report.narrator import asks
 from posprobe.report.table_page import versions
 from posprobe.text import Block, cell, listed, lookup, show
 
@@ -61,13 +61,19 @@ def _cut(document: Block) -> Iterator[str]:
             "Numbers and answers are of each table's own rows; distances are taken over the first "
             f"{min(lines)} positions of sequences, which all of them have. Nothing is resampled."
         )
+    # Sequences have positions in common, and equal grids.
+    shapes = {table["label"]: _shape_of(table["table"]["layout"]) for table in tables}
     apart = [
         f"{' and '.join(pair['tables'])} ({pair['undefined']['cka']})"
         for pair in document["pairs"]
-        if "no positions in common" in pair["undefined"].get("cka", "")
+        if pair["cka"] is None and len({shapes[label] for label in pair["tables"]}) > 1
     ]
     if apart:
         yield f"There is no distance between {listed(apart, APART)}."
+
+
+def _shape_of(layout: Block) -> tuple[int, ...]:
+    return (layout["height"], layout["width"]) if layout["type"] == "grid" else ()
 
 
 def _answers(document: Block) -> tuple[Section, ...]:
@@ -76,7 +82,10 @@ def _answers(document: Block) -> tuple[Section, ...]:
         return ()
     told, tables = document["verdict"], document["tables"]
     rows = tuple(
-        (QUESTIONS.get(answer["question"], answer["question"]), *answer["answers"].values())
+        (
+            asks().get(answer["question"], answer["question"]),
+            *(answer["answers"].get(table["label"], "–") for table in tables),
+        )
         for answer in told["answers"]
     )
     headings = columns("question", *(table["label"] for table in tables))

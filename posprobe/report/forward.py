@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from posprobe.analyses import Result
+from posprobe.analyses.decide import decide
+from posprobe.analyses.facts import Answer
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.result import as_block
 from posprobe.measurements import Finding
 from posprobe.measurements.model import MODEL
+from posprobe.questions import MODEL as QUESTIONS
+from posprobe.questions.models import Run
+from posprobe.questions.substitution import where_needed
+from posprobe.report.document import answer_block
 from posprobe.report.forward_page import forward_page
-from posprobe.report.forward_verdict import forward_verdict
+from posprobe.report.narrator import sentence
+from posprobe.report.narrator.models import summary
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import FORWARD
@@ -34,8 +41,8 @@ class ForwardAnalysis(Saved):
     model
         ``class``, ``parameters``, ``dtype`` and ``device``.
     contexts
-        What the model was run on: ``kind`` in words, ``length`` in tokens or ``shape`` of an image,
-        and ``seed``, None where nothing was drawn.
+        What the model was run on: ``kind`` in words, whether that is ``random``, ``length`` in
+        tokens or ``shape`` of an image, and ``seed``, None where nothing was drawn.
     results
         Frozen results by name, any of `posprobe.measurements.model.MODEL`, in its order.
     missing
@@ -43,7 +50,9 @@ class ForwardAnalysis(Saved):
     environment
         Versions, device, seed, command and time.
     notes
-        What a reader must know, such as that the run was stopped early.
+        What a reader must know.
+    stopped
+        Whether the run was interrupted.
 
     Examples
     --------
@@ -63,6 +72,7 @@ class ForwardAnalysis(Saved):
     missing: Mapping[str, str]
     environment: Mapping[str, Any]
     notes: tuple[str, ...] = ()
+    stopped: bool = False
 
     @property
     def baselines(self) -> Mapping[str, Any]:
@@ -70,30 +80,46 @@ class ForwardAnalysis(Saved):
         states = self.results.get("states")
         return states.baselines if isinstance(states, MeanDecomposition) else {}
 
+    @property
+    def run(self) -> Run:
+        """What the questions see."""
+        return Run(
+            self.results, self.model["dtype"], images="shape" in self.contexts,
+            random=self.contexts.get("random", False),
+        )  # fmt: skip
+
+    @property
+    def answers(self) -> Mapping[str, Answer]:
+        """The answers to what can be asked of the results, by question."""
+        asked = [question.ask(self.run) for question in QUESTIONS if question.applies(self.run)]
+        return where_needed(decide(asked, (), self.run))
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What is so: the sentence of each yes, with the keys of the numbers that it rests on."""
+        yes = (answer for answer in self.answers.values() if answer.yes)
+        return tuple(Finding(sentence(answer), answer.keys) for answer in yes)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.forward/1`)."""
-        # How many contexts were run at most; 0 where weights were enough.
-        used = max((getattr(found, "contexts", 0) for found in self.results.values()), default=0)
-        document: dict[str, Any] = {
+        """Return the content of ``analysis.json`` (schema `posprobe.forward/2`)."""
+        answers, run = self.answers, self.run
+        return {
             "schema": FORWARD,
             "name": self.name,
             "model": dict(self.model),
-            "contexts": {**self.contexts, "used": used},
+            "contexts": {**self.contexts, "used": run.contexts},
             "beside": dict(self.baselines) or None,
             **dict.fromkeys(MODEL),
             **{name: as_block(result) for name, result in self.results.items()},
             "missing": dict(self.missing),
             "notes": list(self.notes),
             "environment": dict(self.environment),
+            "verdict": {
+                "summary": summary(answers, run),
+                "answers": [answer_block(answer) for answer in answers.values()],
+            },
+            "findings": [{"text": found.text, "keys": list(found.keys)} for found in self.findings],
         }
-        document["verdict"] = forward_verdict(document)
-        document["findings"] = [
-            asdict(finding)
-            for name, measurement in MODEL.items()
-            if document[name] is not None
-            for finding in measurement.findings(document)
-        ]
-        return document
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: a layer's arrays under its number.
@@ -112,11 +138,6 @@ class ForwardAnalysis(Saved):
         for name, result in self.results.items():
             figures |= MODEL[name].figures({self.name: result})
         return figures
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What can be said: sentences with the keys of the numbers they rest on."""
-        return tuple(Finding(**finding) for finding in self.to_dict()["findings"])
 
     def _repr_html_(self) -> str:
         return fragment(forward_page(self.to_dict()))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from posprobe.measurements.model import MODEL
-from posprobe.measurements.model.sentences import random_contexts
 from posprobe.page import Fact, Page, Section, Table, columns
-from posprobe.report.questions import MODEL_QUESTIONS
-from posprobe.report.table_page import told_table, versions
+from posprobe.report.narrator.models import ASKS
+from posprobe.report.table_page import answers_table, versions
 from posprobe.text import Block, lookup
 
 #: Figures that carry the answers, shown first.
@@ -16,11 +15,9 @@ LEADING = ("layers", "substitution")
 
 
 def forward_page(document: Block) -> Page:
-    """Lay out the page of a run of a model: what can be said, the contexts, each measurement."""
+    """Lay out the page of a run of a model: the answers, the contexts, each measurement."""
     model, contexts = document["model"], document["contexts"]
     run = f", run on {contexts['used']} contexts" if contexts["used"] else ""
-    bullets = tuple(finding["text"] for finding in document["findings"])
-    nothing = () if bullets else ("Nothing can be said in a sentence.",)
     described = f"{model['class']}, {model['parameters']:,} parameters"
     measured = [m.section(document) for m in MODEL.values() if document.get(m.name) is not None]
     told = "verdict" in document
@@ -39,14 +36,7 @@ def forward_page(document: Block) -> Page:
         lead=f"What position does inside this model: {described}{run}, in {model['dtype']}.",
         notes=_run_notes(document),
         sections=(
-            *_verdict(document),
-            Section(
-                "findings",
-                "Findings",
-                paragraphs=nothing,
-                bullets=bullets,
-                folded=told,
-            ),
+            _verdict(document),
             replace(_contexts(document), folded=told),
             *measured,
             *_missing(document),
@@ -59,13 +49,14 @@ def forward_page(document: Block) -> Page:
     )
 
 
-def _verdict(document: Block) -> tuple[Section, ...]:
+def _verdict(document: Block) -> Section:
     """Say what the run amounts to; bundles of earlier versions have findings alone."""
     if "verdict" not in document:
-        return ()
+        bullets = tuple(finding["text"] for finding in document["findings"])
+        return Section("findings", "Findings", bullets=bullets)
     told = document["verdict"]
     caption = "Questions and answers. Each names what it is compared with."
-    tables = (told_table(told, MODEL_QUESTIONS, caption),) if told["answers"] else ()
+    tables = (answers_table(told, caption, ASKS),) if told["answers"] else ()
     title = "What position does in this model"
     pictures = tuple(
         picture
@@ -74,9 +65,7 @@ def _verdict(document: Block) -> tuple[Section, ...]:
         for picture in measurement.section(document).pictures
         if picture.name in LEADING
     )
-    return (
-        Section("verdict", title, bullets=(told["summary"],), pictures=pictures, tables=tables),
-    )
+    return Section("verdict", title, bullets=(told["summary"],), pictures=pictures, tables=tables)
 
 
 def _title(reference: str) -> str:
@@ -102,13 +91,15 @@ def _contexts(document: Block) -> Section:
     if contexts["seed"] is not None:
         rows.append(("seed", str(contexts["seed"])))
     said: tuple[str, ...] = ()
-    if not_real := random_contexts(document):
-        option = "--images DIR" if "shape" in contexts else "--text FILE"
+    if contexts.get("random"):
+        given, real, option = "tokens", "text", "--text FILE"
+        if "shape" in contexts:
+            given, real, option = "pixels", "pictures", "--images DIR"
         said = (
             (
-                f"Not real input: {not_real}. Means over them show what positions add whatever the "
-                "content is; what positions do together with real content can differ. Run it with "
-                f"`{option}` to see."
+                f"Measured on random {given}, not on {real}: means over them show what positions "
+                "add whatever the content is. What positions do with real content can differ. Run "
+                f"it with `{option}` to see."
             ),
         )
     return Section(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from posprobe.measurements import Number
 from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table, columns
-from posprobe.report.questions import KERNEL_QUESTIONS
+from posprobe.report.narrator.schemes import ASKS
 from posprobe.report.table_page import versions
 from posprobe.text import Block, between, cell, show
 
@@ -86,7 +86,10 @@ def _verdict(document: Block) -> tuple[Section, ...]:
         return ()
     told = document["verdict"]
     rows = tuple(
-        (KERNEL_QUESTIONS.get(answer["question"], answer["question"]), *answer["answers"].values())
+        (
+            ASKS.get(answer["question"], answer["question"]),
+            *(answer["answers"].get(record["label"], "–") for record in document["records"]),
+        )
         for answer in told["answers"]
     )
     headings = columns("question", *(record["label"] for record in document["records"]))

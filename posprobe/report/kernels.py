@@ -18,10 +18,12 @@ from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, describe_layout
 from posprobe.layouts import Sequence as Line
 from posprobe.progress import stage
+from posprobe.questions.schemes import KERNELS as QUESTIONS
 from posprobe.report.analysis import environment
 from posprobe.report.comparison import distinct, relabelled
+from posprobe.report.document import shared_block
 from posprobe.report.kernel_page import kernel_page
-from posprobe.report.kernel_verdict import kernel_verdict
+from posprobe.report.narrator.schemes import summary_of_kernels
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.schemes import check_record
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         KernelPairBlock,
         KernelsDocument,
         RecordBlock,
+        SharedVerdictBlock,
         WalkBlock,
     )
 
@@ -96,7 +99,7 @@ class KernelComparison(Saved):
     environment: EnvironmentBlock
 
     def to_dict(self) -> KernelsDocument:
-        """Return the content of ``analysis.json`` (schema `posprobe.kernels/1`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.kernels/2`)."""
         size = len(self.labels)
         records = [self._record(i) for i in range(size)]
         pairs = [self._pair(i, j) for i in range(size) for j in range(i + 1, size)]
@@ -107,7 +110,7 @@ class KernelComparison(Saved):
             "records": records,
             "pairs": pairs,
             "walk": self.walk,
-            "verdict": kernel_verdict(records, pairs, self.walk),
+            "verdict": self._verdict(records, pairs),
             "environment": self.environment,
         }
 
@@ -136,6 +139,19 @@ class KernelComparison(Saved):
             "notes": list(record.notes),
             "source": describe_source(record.source),
         }
+
+    def _verdict(
+        self, records: Sequence[RecordBlock], pairs: Sequence[KernelPairBlock]
+    ) -> SharedVerdictBlock:
+        told = shared_block(
+            {
+                label: [question.ask(record) for question in QUESTIONS]
+                for label, record in zip(self.labels, records, strict=True)
+            }
+        )
+        said = summary_of_kernels(records, pairs, self.walk)
+        summary = f"{said} {told['summary']}".lstrip()
+        return {"summary": summary, "answers": told["answers"]}
 
     def _pair(self, i: int, j: int) -> KernelPairBlock:
         block: KernelPairBlock = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from posprobe.analyses.result import numbers_of
-from posprobe.measurements.model.sentences import percent_with_error, with_error
 from posprobe.page import (
     Cell,
     Column,
@@ -18,7 +17,7 @@ from posprobe.page import (
 )
 from posprobe.report.table_page import versions
 from posprobe.resizing.facts import Effect, Rule
-from posprobe.text import Block, cell
+from posprobe.text import Block, cell, percent_with_error, with_error
 
 
 def ways_page(document: Block) -> Page:

@@ -17,8 +17,7 @@ from posprobe.page import (
     Table,
     columns,
 )
-from posprobe.report.questions import SCHEME_QUESTIONS
-from posprobe.report.table_page import origin, tensor, told_table, versions
+from posprobe.report.table_page import answers_table, origin, tensor, versions
 from posprobe.text import Block, between, cell, lookup, show
 
 
@@ -167,14 +166,14 @@ def scheme_page(document: Block) -> Page:
     kinds: dict[str, list[Block]] = {}
     for scheme in schemes:
         kinds.setdefault(_kind(scheme), []).append(scheme)
-    what = "; and through ".join(what_it_is(found) for found in kinds.values())
+    what = ", and ".join(what_it_is(found) for found in kinds.values())
     several = len(schemes) > 1
     notes = [(scheme["name"], note) for scheme in schemes for note in scheme["notes"]]
     return Page(
         title=document["name"],
         subject="how attention knows position",
-        lead=f"Position enters this model through {what}. There is no table of rows to show: what "
-        "follows is what attention is told about distance.",
+        lead=f"This model uses {what}, so there is no position table. Below: what attention is "
+        "told about distance.",
         notes=tuple(f"{note}." for note in _gathered(notes, len(schemes))),
         sections=(
             _verdict(document),
@@ -204,14 +203,14 @@ def _verdict(document: Block) -> Section:
         return Section("findings", "Findings", bullets=bullets)
     told = document["verdict"]
     caption = (
-        "Questions and answers. What a configuration decides is known; of learned values, yes "
-        "means that values without structure come as far in at most 2 % of the cases."
+        "Answers about the configuration are exact. Answers about learned values are significant "
+        "at the 2 % level."
     )
     return Section(
         "verdict",
         "What attention is told about position",
         bullets=(told["summary"],),
-        tables=(told_table(told, SCHEME_QUESTIONS, caption),),
+        tables=(answers_table(told, caption),),
     )
 
 
@@ -263,9 +262,9 @@ def what_it_is(schemes: Sequence[Block]) -> str:
     several = f", in {len(schemes)} places" if len(schemes) > 1 else ""
     match _kind(schemes[0]):
         case "rotary":
-            return f"rotary position embedding, by which queries and keys turn{several}"
+            return f"rotary embeddings (RoPE){several}"
         case "alibi":
-            return f"linear biases (ALiBi), a fixed slope per head{several}"
+            return f"linear biases (ALiBi) with a fixed slope per head{several}"
         case "cosine":
             return f"a learned vector per distance{several}"
     layouts = [scheme["layout"] for scheme in schemes]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +19,13 @@ from posprobe.encodings.build import whole
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid
 from posprobe.progress import stage
+from posprobe.questions.schemes import answers_of
 from posprobe.report.analysis import environment
+from posprobe.report.document import answer_block, findings_of
+from posprobe.report.narrator.schemes import summary
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.scheme_page import scheme_page
-from posprobe.report.scheme_verdict import scheme_verdict, told_findings
 from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
 from posprobe.sources import describe_source
@@ -79,7 +81,7 @@ class SchemeAnalysis(Saved):
         return Path(self.records[0].source.reference).name or self.records[0].source.reference
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.analysis/1`)."""
+        """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
         schemes = [
             {
                 "name": record.name,
@@ -91,14 +93,15 @@ class SchemeAnalysis(Saved):
             }
             for record, results in zip(self.records, self.results, strict=True)
         ]
-        told = scheme_verdict(schemes)
+        answers = answers_of(schemes)
+        told = [answer_block(answer) for answer in answers.values()]
         return {
             "schema": ANALYSIS,
             "name": self.name,
-            "verdict": told,
+            "verdict": {"summary": summary(answers), "answers": told},
             "schemes": schemes,
             "environment": dict(self.environment),
-            "findings": [asdict(finding) for finding in told_findings(told)],
+            "findings": findings_of(told),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:

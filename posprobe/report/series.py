@@ -15,7 +15,6 @@ from posprobe.progress import stage
 from posprobe.report import captions
 from posprobe.report.index import HEADLINE
 from posprobe.report.narrator import series as narrator
-from posprobe.report.questions import QUESTIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,9 +94,7 @@ class Series:
     def changes(self) -> tuple[str, ...]:
         """A sentence for each of them."""
         return tuple(
-            narrator.seam(each)
-            if isinstance(each, SeamHistory)
-            else narrator.answer(each, QUESTIONS[each.question])
+            narrator.seam(each) if isinstance(each, SeamHistory) else narrator.answer(each)
             for each in self.history
         )
 

@@ -18,12 +18,19 @@ from posprobe.report.files import expanded
 from posprobe.report.own import LARGEST, read_regular
 
 #: Of the five kinds of bundle.
-ANALYSIS: Final = "posprobe.analysis/1"
-COMPARISON: Final = "posprobe.comparison/1"
-KERNELS: Final = "posprobe.kernels/1"
-FORWARD: Final = "posprobe.forward/1"
+ANALYSIS: Final = "posprobe.analysis/2"
+COMPARISON: Final = "posprobe.comparison/2"
+KERNELS: Final = "posprobe.kernels/2"
+FORWARD: Final = "posprobe.forward/2"
 RESIZING: Final = "posprobe.resizing/1"
 SCHEMAS = (ANALYSIS, COMPARISON, KERNELS, FORWARD, RESIZING)
+#: Of version 1, which still become pages.
+EARLIER = (
+    "posprobe.analysis/1",
+    "posprobe.comparison/1",
+    "posprobe.kernels/1",
+    "posprobe.forward/1",
+)
 #: What helps where a bundle is damaged.
 AGAIN = "Analyse the table again."
 #: Arrays that the page carries.
@@ -55,7 +62,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {AGAIN}") from error
     found = document.get("schema") if isinstance(document, dict) else None
-    if found not in SCHEMAS:
+    if found not in (*SCHEMAS, *EARLIER):
         raise InvalidCheckpoint(
             f"{path}: its schema is {found!r:.80} and one of {', '.join(SCHEMAS)} is needed. "
             f"{AGAIN}"

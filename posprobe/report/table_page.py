@@ -8,8 +8,7 @@ from typing import Any
 
 from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
-from posprobe.report.questions import ON_A_LINE, QUESTIONS
-from posprobe.report.verdict import REPLACED, affirmed
+from posprobe.report.narrator import LEVELS, REPLACED, asks, chance, claim
 from posprobe.text import Block, cell, show
 
 
@@ -38,28 +37,6 @@ def table_page(document: Block) -> Page:
 
 #: Figures that carry the answers, shown first.
 LEADING = {"sequence": ("similarity", "winding", "bridging"), "grid": ("mosaic", "axis_codes")}
-#: Terms of art of the answers.
-TERMS = {
-    "smooth curve": "successive steps point in similar directions, so that rows change gradually",
-    "random walk": "random steps added up: neighbours are alike without any plan",
-    "rotation": "two directions in which positions go round a circle at a fixed pace, as sine and "
-    "cosine of one frequency do; the period is the number of positions per turn",
-    "winding": "two components go round a common centre, at a pace that may change",
-    "geometric series": "each period is the same factor longer than the one before, as in the "
-    "sinusoid",
-    "direction": "a direction in the space of the vectors, such as a principal component",
-    "special row": "a row further from its neighbours than the table's steps make likely",
-    "seam": "a place where the parts of the table before and after it differ",
-    "R²": "share of the variance that is predicted: 1 is exact, 0 no better than the mean row",
-    "CKA": "centred kernel alignment: 1 for a rotated copy, 0 for unrelated tables",
-}
-#: What gives each of them away in a sentence.
-_STEMS = {
-    **{term: (term,) for term in TERMS},
-    "random walk": ("walk",),
-    "winding": ("wind", "go round", "goes round"),
-    "special row": ("special row", "unlike their neighbours"),
-}
 
 
 def _lead(table: Block) -> str:
@@ -90,23 +67,9 @@ def _answered(document: Block) -> Page:
         )
         for section in measured
     )
-    first, stop = told["rows"]
-    said: tuple[str, ...] = ()
-    if told["rows"] != table["rows"]:
-        why = "; ".join(told["reasons"])
-        said = (
-            (
-                f"Most questions are asked of positions {first} to {stop - 1}, the longest stretch "
-                f"without seams and special rows ({why}). `--all-rows` asks them of all rows."
-            ),
-        )
-    if any(REPLACED in answer["sentence"] for answer in told["answers"]):
-        text = (
-            "Special patches are replaced by the mean of their neighbours in the answers and in "
-            "the section on row and column codes. All other numbers and figures are of the table "
-            "as it is."
-        )
-        said = (*said, text)
+    said = [told["based_on"]] if told.get("based_on") else []
+    if told.get("replaced"):
+        said.append(REPLACED)
     return Page(
         title=table["name"],
         subject="what it has learned about position",
@@ -117,10 +80,9 @@ def _answered(document: Block) -> Page:
                 "verdict",
                 "What this table has learned",
                 bullets=(told["summary"],),
-                paragraphs=said,
+                paragraphs=tuple(said),
                 pictures=tuple(pictures[name] for name in shown if name in pictures),
                 tables=(answers_table(told),),
-                terms=_used(told),
             ),
             *(replace(section, folded=True) for section in _verdict(document)),
             *folded,
@@ -129,13 +91,6 @@ def _answered(document: Block) -> Page:
         ),
         provenance=(*_source(table), *versions(document["environment"])),
     )
-
-
-def _used(told: Block) -> dict[str, str]:
-    """Return the terms of art that this table's answers use."""
-    rows = answers_table(told).rows
-    said = " ".join([told["summary"], *(str(text) for row in rows for text in (row[0], row[2]))])
-    return {term: text for term, text in TERMS.items() if any(w in said for w in _STEMS[term])}
 
 
 def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[Section, ...]:
@@ -153,35 +108,29 @@ def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[S
     return (Section("undefined", "Not defined for this table", tables=(table,), folded=True),)
 
 
-def told_table(told: Block, questions: Mapping[str, str], caption: str) -> Table:
-    """Tabulate questions, answers and the evidence for them.
+def answers_table(
+    told: Block, caption: str = LEVELS, questions: Mapping[str, str] | None = None
+) -> Table:
+    """Tabulate questions, answers, and the evidence for them beside what chance gives.
 
     Parameters
     ----------
     told
-        The block ``verdict`` of a document; what is no key of ``questions`` is left out.
-    questions
-        In words.
+        The block ``verdict`` of a document; of version 1, what is asked of lines alone has an
+        answer on grids, too, and is left out.
     caption
         What an answer means.
+    questions
+        In words, by name; those of tables where None.
     """
+    words = asks() if questions is None else questions
     rows = tuple(
-        (questions[answer["question"]], answer["answer"], affirmed(answer["sentence"]))
+        (words[answer["question"]], answer["answer"], claim(answer), chance(answer))
         for answer in told["answers"]
-        if answer["sentence"] != ON_A_LINE and answer["question"] in questions
+        if answer["question"] in words and claim(answer)
     )
-    headings = columns("question", "answer", "evidence")
+    headings = columns("question", "answer", "evidence", "by chance")
     return Table(caption, headings, rows, stacked=True, brief=True)
-
-
-def answers_table(told: Block) -> Table:
-    """Tabulate the answers about a table; what was not asked of such a layout is left out."""
-    return told_table(
-        told,
-        QUESTIONS,
-        "Questions and answers. Where random tables without the property are the measure, yes "
-        "means that at most 2 % of them come as far; the numbers behind each answer are below.",
-    )
 
 
 def _verdict(document: Block) -> tuple[Section, ...]:

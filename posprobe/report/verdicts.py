@@ -66,9 +66,7 @@ def _parts(inputs: TableInputs, dtype: str) -> tuple[Part, ...]:
             start + first,
             start + stop,
             _answers(
-                view(
-                    _host(inputs.positions.values[first:stop]), seed=inputs.seed, dtype=dtype
-                )
+                view(_host(inputs.positions.values[first:stop]), seed=inputs.seed, dtype=dtype)
             ),
         )
         for first, stop in sorted(longest)

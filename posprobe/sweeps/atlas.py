@@ -14,11 +14,12 @@ from urllib.parse import quote
 
 import numpy as np
 
+from posprobe import questions
 from posprobe.measurements import compared_numbers
 from posprobe.page import Cell, Column, Page, Picture, Row, Section, Table, columns
 from posprobe.report.html import html
 from posprobe.report.index import HEADLINE
-from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
+from posprobe.report.narrator import asks
 from posprobe.report.series import Series
 from posprobe.sweeps.columns import OWN, Kind, own_value
 from posprobe.sweeps.thumbnails import LENGTH, image, is_thumbnail, levels_of
@@ -148,9 +149,7 @@ class Atlas:
     def _groups(self) -> dict[str, str]:
         """Name what rows can be grouped by: words of which there are not too many."""
         own = {f"{OWN}{name}": _short(name) for name in self.own}
-        asked = {
-            f"answers.{name}": text for name, text in {**QUESTIONS, **SCHEME_QUESTIONS}.items()
-        }
+        asked = {f"answers.{name}": asks()[name] for name in questions.ANALYSIS}
         found = self._there(own | _KINDS | asked)
         return {
             key: label
@@ -246,7 +245,7 @@ class Atlas:
 
 
 def _kept() -> list[str]:
-    answers = [f"answers.{name}" for name in (*QUESTIONS, *SCHEME_QUESTIONS)]
+    answers = [f"answers.{name}" for name in questions.ANALYSIS]
     said = ["name", "reference", "lineage", "bundle", "thumbnail"]
     return [*said, *_SIZES, *_KINDS, *answers, *compared_numbers()]
 

@@ -13,10 +13,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from posprobe import questions
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.measurements import TABLE
 from posprobe.nulls import NULLS
-from posprobe.report.questions import QUESTIONS, SCHEME_QUESTIONS
 from posprobe.text import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.
@@ -62,7 +62,7 @@ _BAND = ("p5", "p50", "p95")
 def columns() -> Mapping[str, Kind]:
     """Return all columns but the user's own, in order."""
     found: dict[str, Kind] = dict(_ABOUT)
-    found |= {f"answers.{name}": "string" for name in (*QUESTIONS, *SCHEME_QUESTIONS)}
+    found |= {f"answers.{name}": "string" for name in questions.ANALYSIS}
     found[SEAMS] = "rows"
     for name, measurement in TABLE.items():
         for number in measurement.numbers:

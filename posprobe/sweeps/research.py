@@ -18,6 +18,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from posprobe import questions
 from posprobe.arrays import positions
 from posprobe.checkpoint_analysis import analyze_any, load_any, scheme_length
 from posprobe.errors import UsageError
@@ -29,7 +30,7 @@ from posprobe.report.analysis import DRAWS, check_request
 from posprobe.report.captions import DIGITS
 from posprobe.report.files import expanded, there
 from posprobe.report.index import HEADLINE
-from posprobe.report.questions import QUESTIONS
+from posprobe.report.narrator import asks
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
 from posprobe.tables import PositionTable
@@ -238,7 +239,7 @@ def _labels(keys: Sequence[str]) -> list[str]:
         f"{name}.{number.key}": number.label
         for name, measurement in TABLE.items()
         for number in measurement.numbers
-    } | {f"answers.{question}": text for question, text in QUESTIONS.items()}
+    } | {f"answers.{name}": asks()[name] for name in questions.TABLE}
     return [known.get(key, key.removeprefix(OWN).replace("_", " ")) for key in keys]
 
 

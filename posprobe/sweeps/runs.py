@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from posprobe import questions
 from posprobe.measurements import compared_numbers
-from posprobe.report.questions import QUESTIONS
 from posprobe.report.series import BAND, PATH, Series
 from posprobe.sweeps.columns import OWN, SEAMS
 from posprobe.sweeps.fingerprints import Fingerprint, distance
@@ -119,7 +119,7 @@ def _called(key: _Key, keys: Sequence[_Key]) -> str:
 
 def _table(place: Path) -> pa.Table:
     """Read what a series shows of rows."""
-    keys = ["reference", SEAMS, *(f"answers.{name}" for name in QUESTIONS)]
+    keys = ["reference", SEAMS, *(f"answers.{name}" for name in questions.TABLE)]
     for key in compared_numbers():
         keys += [key, f"{key}.sinusoid", f"{key}.{BAND}.p5", f"{key}.{BAND}.p95"]
     return read_columns(place, keys)
@@ -178,7 +178,7 @@ def _series(
         numbers=numbers,
         sinusoid=there({key: _column(rows, f"{key}.sinusoid") for key in numbers}),
         bands=there({key: _band(rows, f"{key}.{BAND}") for key in numbers}),
-        answers=there({question: _column(rows, f"answers.{question}") for question in QUESTIONS}),
+        answers=there({name: _column(rows, f"answers.{name}") for name in questions.TABLE}),
         seams=_column(rows, SEAMS),
         path={key: path[key] for key in PATH},
     )

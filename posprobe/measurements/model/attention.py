@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
-from posprobe.measurements.model.sentences import (
-    FOLLOWS,
-    by_layer,
-    frequent_offsets,
-    percent,
-    preferred,
-    preferred_table,
-    random_contexts,
-)
+from posprobe.measurements.model.sentences import FOLLOWS, by_layer, preferred_table
 from posprobe.page import Table, columns
-from posprobe.text import Block, cell
+from posprobe.text import Block, cell, fine_percent
 
 #: Numbers of a head that the table averages, and what their columns are called.
 COLUMNS = {
@@ -39,61 +30,20 @@ def _means(block: Block) -> Table:
     }
     rows = tuple(
         (
-            str(layer["layer"]), _common(layer["peak_name"]),
+            str(layer["layer"]),
             *(_mean(layer[key]) for key in shown), cell(layer["translation_invariance"]),
         )
         for layer in block["layers"]
     )  # fmt: skip
     uniform = block["uniform_first"]
-    even = "" if uniform is None else f" Uniform attention pays the first {percent(uniform)}."
-    headings = ("layer", "most heads prefer", *(f"={label}" for label in shown.values()))
+    even = "" if uniform is None else f" Uniform attention pays the first {fine_percent(uniform)}."
+    headings = ("layer", *(f"={label}" for label in shown.values()))
     return Table(f"Means over heads.{even}", columns(*headings, "=invariance"), rows)
-
-
-def _common(names: Sequence[str]) -> str:
-    name, count = Counter(names).most_common(1)[0]
-    return f"{name} ({count} of {len(names)})"
 
 
 def _mean(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     return cell(sum(known) / len(known) if known else None)
-
-
-def _findings(document: Block) -> Iterator[Finding]:
-    block = document["attention"]
-    note = random_contexts(document)
-    yield Finding(
-        f"In attention measured on contexts{f' ({note})' if note else ''}, "
-        f"{preferred(block, block)}.",
-        tuple(f"attention.layers.{place}.peak" for place in range(len(block["layers"]))),
-    )
-    if block["uniform_first"] is not None:
-        means = [
-            (sum(layer["first"]) / len(layer["first"]), place)
-            for place, layer in enumerate(block["layers"])
-            if None not in layer["first"]
-        ]
-        if means:
-            most, place = max(means)
-            yield Finding(
-                f"The first position receives {percent(most, 0)} of the others' attention at layer "
-                f"{block['layers'][place]['layer']}, the most of all layers, on average over its "
-                f"heads; uniform attention would give it {percent(block['uniform_first'])}.",
-                (f"attention.layers.{place}.first", "attention.uniform_first"),
-            )
-    special = [
-        (sum(layer["special"]) / len(layer["special"]), place)
-        for place, layer in enumerate(block["layers"])
-        if None not in layer["special"] and any(layer["special"])
-    ]
-    if special:
-        most, place = max(special)
-        yield Finding(
-            f"Tokens that are no positions receive {percent(most, 0)} of the attention at layer "
-            f"{block['layers'][place]['layer']}, the most of all layers.",
-            (f"attention.layers.{place}.special",),
-        )
 
 
 def _none_receives(result: AttentionByOffset) -> str:
@@ -122,9 +72,7 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
     ),
     block=AttentionBlock,
     drawings=(
-        Drawing(
-            "attention", lambda b: f"Mean attention of every head by offset. {frequent_offsets(b)}"
-        ),
+        Drawing("attention", lambda _: "Mean attention of every head by offset."),
         Drawing(
             "first",
             by_layer(
@@ -139,8 +87,9 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
         f"{number}_attention": seen.curves for number, seen in result.layers.items()
     },
     tables=lambda document: (
-        preferred_table(document["attention"], "in measured attention"),
+        preferred_table(
+            document["attention"], "in measured attention", document["attention"]
+        ),
         _means(document["attention"]),
     ),
-    findings=_findings,
 )  # fmt: skip

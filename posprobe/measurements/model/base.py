@@ -257,7 +257,9 @@ class ModelInputs:
         given, shape = self.contexts, image_shape(self.model)
         seed = None if given.images or given.text else given.seed
         size = {"length": self.material.length} if shape is None else {"shape": list(shape)}
-        return {"kind": self.material.kind, **size, "seed": seed}
+        return {
+            "kind": self.material.kind, "random": self.is_random, **size, "seed": seed,
+        }  # fmt: skip
 
     def batches(
         self, label: str, count: int | None = None, *, repeated: bool = False, room: bool = False

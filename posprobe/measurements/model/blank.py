@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from posprobe import forward
 from posprobe.analyses.experiments import BlankBlock, BlankImages
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_images
-from posprobe.measurements.model.sentences import by_layer, percent
+from posprobe.measurements.model.sentences import by_layer
 from posprobe.page import Table, columns
-from posprobe.text import Block, cell, show
+from posprobe.text import Block, cell
 
 #: Numbers of an image at a layer, and what their columns are called.
 COLUMNS = {"share": "share", "alignment": "cosine", "cka": "CKA"}
@@ -28,30 +26,6 @@ def _layers(document: Block) -> tuple[Table, ...]:
     headings = [f"={label}, {kind}" for label in COLUMNS.values() for kind in ("grey", "noise")]
     caption = f"By layer; cosine and CKA are with {block['table']}."
     return (Table(caption, columns("layer", *headings), rows),)
-
-
-def _findings(document: Block) -> Iterator[Finding]:
-    layers = document["blank"]["layers"]
-    places = [p for p, layer in enumerate(layers) if layer["constant"]["alignment"] is not None]
-    if not places:
-        return
-    ends = tuple(dict.fromkeys((places[0], places[-1])))
-    said = [
-        f"{show(layers[place]['constant']['alignment'])} at layer {layers[place]['layer']}"
-        for place in ends
-    ]
-    last = layers[places[-1]]
-    share = percent(last["constant"]["share"] or 0.0)
-    yield Finding(
-        "An image of one grey makes a pattern over patches whose mean cosine with the position "
-        f"table is {' and '.join(said)} (0 where unrelated); patches differ by "
-        f"{share} of the squared norm at layer {last['layer']}.",
-        tuple(
-            f"blank.layers.{place}.constant.{key}"
-            for place in ends
-            for key in ("alignment", "share")
-        ),
-    )
 
 
 BLANK = ModelMeasurement[BlankImages](
@@ -89,5 +63,4 @@ BLANK = ModelMeasurement[BlankImages](
     },
     needs=only_images,
     tables=_layers,
-    findings=_findings,
 )  # fmt: skip

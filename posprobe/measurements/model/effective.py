@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from posprobe import families
 from posprobe.analyses.effective import EffectiveBlock, EffectiveTable
 from posprobe.analyses.headline import headline, shape_constants
 from posprobe.measurements import compared_numbers
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.measurements.model.sentences import note_sentences
 from posprobe.measurements.model.states import cosines_of
@@ -60,23 +58,6 @@ def _before_and_after(document: Block) -> tuple[Table, ...]:
     return (Table("The table before and after.", headings, rows),)
 
 
-def _findings(document: Block) -> Iterator[Finding]:
-    block = document["effective"]
-    said = []
-    for key, name in (
-        ("similarity.raw.neighbour_mean", "mean cosine of neighbours"),
-        ("pca.stable_rank", "stable rank"),
-    ):
-        before, after = block["raw"].get(key), block["effective"].get(key)
-        if before is not None and after is not None:
-            said.append(f"{name} {show(after)} (as stored {show(before)})")
-    if said:
-        yield Finding(
-            f"As the first layer's attention sees it, the table has {' and '.join(said)}.",
-            ("effective.raw", "effective.effective"),
-        )
-
-
 EFFECTIVE = ModelMeasurement[EffectiveTable](
     name="effective",
     title="The table as attention sees it",
@@ -93,7 +74,6 @@ EFFECTIVE = ModelMeasurement[EffectiveTable](
     arrays=lambda result: {"effective": result.table.values},
     facts=_facts,
     tables=_before_and_after,
-    findings=_findings,
     from_weights=True,
     drawn_with=lambda result: {"effective": cosines_of(result.table)},
 )

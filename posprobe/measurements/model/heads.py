@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from posprobe import forward
-from posprobe.analyses.head_logits import NO_PEAK, HeadsByLayer, HeadsByLayerBlock
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.analyses.head_logits import HeadsByLayer, HeadsByLayerBlock
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
-from posprobe.measurements.model.sentences import (
-    frequent_offsets,
-    note_sentences,
-    percent,
-    percent_with_error,
-    preferred,
-    preferred_table,
-)
+from posprobe.measurements.model.sentences import note_sentences, preferred_table
 from posprobe.page import Table, columns
-from posprobe.text import Block, cell
+from posprobe.text import Block, cell, percent_with_error
 
 #: Heads that the table lists; the JSON has all.
 LISTED = 32
@@ -50,36 +41,6 @@ def _sharpest(block: Block) -> Table:
     )  # fmt: skip
 
 
-def _findings(document: Block) -> Iterator[Finding]:
-    block = document["heads"]
-    layers = block["layers"]
-    direct = " (above layer 0 along the direct path alone)" if len(layers) > 1 else ""
-    some = any(name != NO_PEAK for layer in layers for name in layer["peak_name"])
-    smooth = (
-        " Positions that change smoothly make neighbouring offsets alike, so that a near one is no "
-        "surprise by itself."
-    )
-    yield Finding(
-        f"By weights alone{direct}, {preferred(block, layers[0])}.{smooth if some else ''}",
-        tuple(f"heads.layers.{place}.peak" for place in range(len(layers))),
-    )
-    place, head = max(
-        ((p, h) for p, layer in enumerate(layers) for h in range(layer["heads"])),
-        key=lambda pair: layers[pair[0]]["attention"][pair[1]] or 0.0,
-    )
-    layer = layers[place]
-    if layer["attention"][head] is None:
-        return
-    if layer["attention"][head] > 2 * layer["uniform"][head]:
-        paid, even = percent(layer["attention"][head], 0), percent(layer["uniform"][head])
-        yield Finding(
-            f"The sharpest by its weights is head {head} of layer {layer['layer']}: with positions "
-            f"as its only input it pays {paid} of its attention at its preferred offset, "
-            f"{layer['peak_name'][head]} (equal logits: {even}).",
-            (f"heads.layers.{place}.attention", f"heads.layers.{place}.uniform"),
-        )
-
-
 def _no_peaks(result: HeadsByLayer) -> str:
     some = any(layer.has_peak.any() for layer in result.layers.values())
     return "" if some else "no head prefers an offset"
@@ -105,10 +66,10 @@ HEADS = ModelMeasurement[HeadsByLayer](
     ),
     block=HeadsByLayerBlock,
     drawings=(
-        Drawing("heads", lambda b: f"Logits of every head by offset. {frequent_offsets(b)}"),
+        Drawing("heads", lambda _: "Logits of every head by offset."),
         Drawing(
             "peaks",
-            lambda b: f"How many heads prefer each offset. {frequent_offsets(b)}",
+            lambda _: "How many heads prefer each offset.",
             lacks=_no_peaks,
         ),
     ),
@@ -117,9 +78,8 @@ HEADS = ModelMeasurement[HeadsByLayer](
     },
     facts=note_sentences,
     tables=lambda document: (
-        preferred_table(document["heads"], "by their weights"),
+        preferred_table(document["heads"], "by their weights", document["heads"]["layers"][0]),
         _sharpest(document["heads"]),
     ),
-    findings=_findings,
     from_weights=True,
 )

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from posprobe import forward
 from posprobe.analyses.experiments import PermutationBlock, PermutationEffect
-from posprobe.measurements.base import Drawing, Finding, sentence
+from posprobe.measurements.base import Drawing, sentence
 from posprobe.measurements.model.base import ModelMeasurement
-from posprobe.measurements.model.sentences import counted, percent, rounding
 from posprobe.page import Table, columns
-from posprobe.text import Block, cell, show
+from posprobe.text import Block, cell
 
 #: Numbers of a model, and what their columns are called.
 COLUMNS = {
@@ -37,36 +34,6 @@ def _changes(document: Block) -> tuple[Table, ...]:
             tuple((label, *(cell(block[kind][key]) for key in shown)) for label, kind in kinds),
         ),
     )
-
-
-def _findings(document: Block) -> Iterator[Finding]:
-    block = document["permutation"]
-    known, zero = block["with_positions"], block["without_positions"]
-    least = rounding(document)
-    if known["tokens"] < least:
-        still = "order makes no difference with its table either"
-    elif zero["tokens"] < least:
-        still = "without its table order makes no difference but for rounding"
-    else:
-        still = "order makes a difference without its table, too"
-    parts = "patches" if "shape" in document["contexts"] else "tokens"
-    yield Finding(
-        f"Permuting the {parts} of {counted(block['contexts'])} changes the last hidden states by "
-        f"{show(known['tokens'])} times their norm, and by {show(zero['tokens'])} with the table "
-        f"set to 0: {still}.",
-        ("permutation.with_positions.tokens", "permutation.without_positions.tokens"),
-    )
-    if known["accuracy"] is not None:
-        yield Finding(
-            f"It classifies {percent(known['accuracy'])} right, of permuted contexts "
-            f"{percent(known['scrambled_accuracy'])}, and with the table set to 0 "
-            f"{percent(zero['accuracy'])}.",
-            (
-                "permutation.with_positions.accuracy",
-                "permutation.with_positions.scrambled_accuracy",
-                "permutation.without_positions.accuracy",
-            ),
-        )
 
 
 PERMUTATION = ModelMeasurement[PermutationEffect](
@@ -96,5 +63,4 @@ PERMUTATION = ModelMeasurement[PermutationEffect](
         ),
     ),
     tables=_changes,
-    findings=_findings,
 )  # fmt: skip

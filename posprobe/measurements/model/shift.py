@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.experiments import PhaseShift, PhaseShiftBlock
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_text
-from posprobe.measurements.model.sentences import random_contexts, rounding
 from posprobe.page import Table, columns
 from posprobe.text import Block, cell, show
 
@@ -37,26 +35,6 @@ def _by_shift(document: Block) -> tuple[Table, ...]:
     return (Table(caption, columns(*headings), tuple(rows)),)
 
 
-def _findings(document: Block) -> Iterator[Finding]:
-    block = document["shift"]
-    change, last = block["change"], block["shifts"][-1]
-    still = max(change) < rounding(document)
-    only = "that is rounding: where a text begins makes no difference" if still else ""
-    yield Finding(
-        f"Counting positions from {last} changes the last hidden states by {show(change[-1])} "
-        f"times their norm{f'; {only}' if only else ''}.",
-        ("shift.change", "shift.shifts"),
-    )
-    if block["loss"] is not None:
-        loss, note = block["loss"], random_contexts(document)
-        yield Finding(
-            f"The loss of the {block['task']} is {show(loss[0])} nats at shift 0 and "
-            f"{show(loss[-1])} at shift {last} (perplexity {math.exp(loss[0]):.3g} and "
-            f"{math.exp(loss[-1]):.3g})" + (f"; {note}, whose loss says little." if note else "."),
-            ("shift.loss",),
-        )
-
-
 SHIFT = ModelMeasurement[PhaseShift](
     name="shift",
     title="Shifted positions",
@@ -75,5 +53,4 @@ SHIFT = ModelMeasurement[PhaseShift](
     arrays=lambda result: {"shifts": result.shifts, "shift_change": result.change},
     needs=only_text,
     tables=_by_shift,
-    findings=_findings,
 )  # fmt: skip

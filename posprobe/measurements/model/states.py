@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,23 +10,17 @@ import numpy as np
 from posprobe import analyses, forward
 from posprobe.analyses import Patches, Similarity
 from posprobe.analyses.headline import headline, shape_constants, sinusoid_headline
-from posprobe.analyses.mean_decomposition import NOISY, MeanDecomposition, StatesBlock
+from posprobe.analyses.mean_decomposition import MeanDecomposition, StatesBlock
 from posprobe.arrays import Array
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
-from posprobe.measurements.model.sentences import (
-    FOLLOWS,
-    by_layer,
-    counted,
-    percent,
-    random_contexts,
-)
-from posprobe.nulls import band, unexplained
+from posprobe.measurements.model.sentences import FOLLOWS, by_layer
+from posprobe.nulls import band
 from posprobe.page import Table, columns
 from posprobe.tables import PositionTable
-from posprobe.text import Block, between, cell, listed, lookup, reasons, show
+from posprobe.text import Block, cell, fine_percent, lookup, reasons, show
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what their
 #: columns are called.
@@ -174,121 +167,7 @@ def _noise(layer: Block) -> float | None:
 
 
 def _share(value: float | None) -> str:
-    return "–" if value is None else percent(value) if value >= 5e-4 else "0 %"
-
-
-def _is_noisy(layer: Block) -> bool:
-    return layer["noise_share"] is None or layer["noise_share"] > NOISY
-
-
-def _findings(document: Block) -> Iterator[Finding]:
-    layers = document["states"]["layers"]
-    used = document["states"]["contexts"]
-    note = random_contexts(document)
-    if used == 1:
-        yield Finding(
-            "From one context what positions add cannot be told from what its content adds: take "
-            "more.",
-            ("states.contexts",),
-        )
-        return
-    known = [(place, layer) for place, layer in enumerate(layers) if layer["shares"]]
-    # Of a layer that is mostly noise nothing is said but that.
-    clear = [(place, layer) for place, layer in known if not _is_noisy(layer)]
-    if known:
-        ends = dict([known[0], known[-1]])
-        said = [
-            f"{percent(layer['shares']['position'])} at layer {layer['layer']}{_of_it(layer)}"
-            for layer in ends.values()
-        ]
-        yield Finding(
-            f"Of the variance of the hidden states, positions account for {' and '.join(said)}, "
-            f"over {counted(used)}{f'; {note}' if note else ''}.",
-            tuple(
-                f"states.layers.{place}.{key}"
-                for place in ends
-                for key in ("shares.position", "noise_share")
-            ),
-        )
-    flat = [place for place, layer in enumerate(layers) if not layer["shares"]]
-    if flat:
-        named = listed([str(layers[place]["layer"]) for place in flat])
-        yield Finding(
-            f"At {len(flat)} of {len(layers)} layers ({named}) all hidden states are equal, so "
-            "that nothing of positions is left there.",
-            tuple(f"states.layers.{place}.shares" for place in flat),
-        )
-    norms = [(layer["relative_norm"], place) for place, layer in clear if layer["relative_norm"]]
-    if len(norms) > 1:
-        (most, top), (least, bottom) = max(norms), min(norms)
-        yield Finding(
-            "The relative norm of what positions add, where it is not mostly noise, is largest at "
-            "layer "
-            f"{layers[top]['layer']} ({show(most)}) and smallest at layer "
-            f"{layers[bottom]['layer']} ({show(least)}).",
-            (f"states.layers.{top}.relative_norm", f"states.layers.{bottom}.relative_norm"),
-        )
-    ranks = [(layer["rank"], place) for place, layer in known if layer["rank"] is not None]
-    if ranks:
-        counts = between(rank for rank, _ in ranks)
-        yield Finding(
-            f"Of what positions add, {counts} directions{' by layer' if len(ranks) > 1 else ''} "
-            "are above sampling noise; with more contexts weaker ones can be.",
-            tuple(f"states.layers.{place}.rank" for _, place in ranks),
-        )
-    noisy = [place for place, layer in known if layer["noise_share"] and _is_noisy(layer)]
-    if noisy:
-        named = listed([str(layers[place]["layer"]) for place in noisy])
-        yield Finding(
-            f"At {len(noisy)} of {len(layers)} layers ({named}) more than half of what positions "
-            "seem to add is sampling noise: these need more contexts.",
-            tuple(f"states.layers.{place}.noise_share" for place in noisy),
-        )
-    for key, what in (
-        (
-            "sinusoid.cka",
-            "what positions add is closer to the sinusoid than random walks are (debiased CKA",
-        ),
-        (
-            "similarity.centered.translation_invariance",
-            "the offset explains more of its cosines than of a random walk's (share",
-        ),
-    ):
-        values = [
-            (place, layer["analyses"][key])
-            for place, layer in clear
-            if layer["analyses"].get(key) is not None
-        ]
-        yield from _beyond_walks(document, values, key, what)
-
-
-def _of_it(layer: Block) -> str:
-    noise = _noise(layer)
-    return "" if noise is None else f" ({percent(noise)} by sampling noise)"
-
-
-def _beyond_walks(
-    document: Block, values: list[tuple[int, float]], key: str, what: str
-) -> Iterator[Finding]:
-    """Count the layers whose number lies above that of 95 % of random walks of the same shape."""
-    walk = (lookup(document, "beside.walk") or {}).get(key)
-    sinusoid = (lookup(document, "beside.sinusoid") or {}).get(key)
-    if walk is None or not values:
-        return
-    # A band from few draws is itself uncertain, by about its width.
-    low, high = (unexplained(walk[name]) for name in ("p5", "p95"))
-    beyond = [(place, value) for place, value in values if unexplained(value) > 2 * high - low]
-    # Of walks up to one in eighty lies beyond, and a model has many layers.
-    if len(beyond) <= 0.1 * len(values):
-        return
-    reach = between(value for _, value in beyond)
-    compared = f"95 % of walks stay below {show(walk['p95'])}"
-    if sinusoid is not None and key != "sinusoid.cka":
-        compared += f", the sinusoid has {show(sinusoid)}"
-    yield Finding(
-        f"At {len(beyond)} of {len(values)} layers {what} {reach}; {compared}).",
-        (*(f"states.layers.{place}.analyses" for place, _ in beyond), "beside.walk"),
-    )
+    return "–" if value is None else fine_percent(value)
 
 
 STATES = ModelMeasurement[MeanDecomposition](
@@ -324,7 +203,7 @@ STATES = ModelMeasurement[MeanDecomposition](
             "cosines",
             by_layer(
                 "Cosine matrices of what positions add at some layers, on one range from -1 to 1; "
-                "share of noise {}.",
+                "the part of it that is sampling noise {}.",
                 "noise_share",
             ),
             lacks=_still,
@@ -350,6 +229,5 @@ STATES = ModelMeasurement[MeanDecomposition](
     },
     facts=_lacking,
     tables=lambda document: (layers_table(document),),
-    findings=_findings,
     drawn_with=_drawn_with,
 )  # fmt: skip

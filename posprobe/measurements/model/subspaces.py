@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from posprobe import families
 from posprobe.analyses.subspaces import SubspaceOverlap, SubspacesBlock, subspace_overlap
 from posprobe.errors import UsageError
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
-from posprobe.measurements.model.sentences import percent
 from posprobe.page import Table, columns
 from posprobe.text import Block, cell, show
 
@@ -21,8 +18,6 @@ SHARES = {
     "top": ("top tenth", "of the subspace, within what tokens use most"),
     "bottom": ("bottom tenth", "of the subspace, within what tokens use least"),
 }
-#: Steps in which sentences write a share: a tenth of a percent.
-_WRITTEN = 1e-3
 
 
 def _compute(given: ModelInputs) -> SubspaceOverlap:
@@ -33,8 +28,8 @@ def _compute(given: ModelInputs) -> SubspaceOverlap:
     found = subspace_overlap(table, tokens.values)
     if len(found.token_share) < found.rank:
         raise UsageError(
-            f"what positions are added to spans {len(found.token_share)} directions alone, fewer "
-            f"than the {found.rank} of the positions"
+            f"the token embeddings have rank {len(found.token_share)}, so they cannot be compared "
+            f"with the {found.rank} position directions"
         )
     return found
 
@@ -69,34 +64,6 @@ def _overlaps(document: Block) -> tuple[Table, ...]:
     return (Table("Shares, and those of a random subspace of the same rank.", headings, rows),)
 
 
-def _findings(document: Block) -> Iterator[Finding]:
-    block = document["subspaces"]
-    positions = f"the subspace of the {block['rank']} leading position directions"
-    for key, text in (
-        ("variance", f"{positions} holds {{}} of the variance of the tokens"),
-        ("bottom", f"{{}} of {positions} lies in the tenth of directions that tokens use least"),
-    ):
-        share = block[key]
-        if share["value"] is None:
-            continue
-        low, high = share["band"]
-        # One random subspace in ten lies outside its band: a claim needs more, and what the
-        # sentence can show.
-        margin = max(high - low, _WRITTEN)
-        claim = "about as"
-        if share["value"] < low - margin:
-            claim = "less than"
-        elif share["value"] > high + margin:
-            claim = "more than"
-        said = text.format(percent(share["value"]))
-        chance = f"{percent(share['expected'])}, 5 to 95 % of random subspaces"
-        yield Finding(
-            f"{said[0].upper()}{said[1:]}, {claim} by chance ({chance} {percent(low)} to "
-            f"{percent(high)}).",
-            (f"subspaces.{key}.value", f"subspaces.{key}.expected", f"subspaces.{key}.band"),
-        )
-
-
 SUBSPACES = ModelMeasurement[SubspaceOverlap](
     name="subspaces",
     title="Position and token directions",
@@ -123,6 +90,5 @@ SUBSPACES = ModelMeasurement[SubspaceOverlap](
     arrays=lambda result: {"overlap": result.overlap, "overlap_matrix": result.matrix},
     facts=_sampled,
     tables=_overlaps,
-    findings=_findings,
     from_weights=True,
 )

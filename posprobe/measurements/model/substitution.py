@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 from posprobe import forward
 from posprobe.analyses.substitution import SubstitutionBlock, SubstitutionEffect
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
-from posprobe.measurements.model.sentences import (
-    below,
-    kept,
-    percent,
-    percent_with_error,
-    random_contexts,
-    removal,
-    smallest,
-    with_error,
-    worth,
-)
+from posprobe.measurements.model.sentences import worth
 from posprobe.page import Table, columns
-from posprobe.text import Block, cell, listed
+from posprobe.text import Block, cell, percent_with_error, some, with_error
 
 #: Costs, and what their columns are called.
 COLUMNS = {
@@ -30,11 +19,6 @@ COLUMNS = {
     "answers": "top answers changed",
     "states": "change of the states",
 }
-
-#: Standard errors of both by which shares of attention must differ.
-SURE = 2.0
-#: Kinds that are named beside components and sinusoids.
-_SIMPLE = ("rotations", "ladder", "formula", "codes", "repaired", "given")
 
 
 def _compute(given: ModelInputs) -> SubstitutionEffect:
@@ -54,7 +38,8 @@ def _costs(document: Block) -> tuple[Table, ...]:
     rows = []
     for each in every:
         main = each[block["measure"]]
-        row = [each["label"], kept(main), *([cell(each["variance"])] if with_variance else [])]
+        row = [each["label"], percent_with_error(main["kept"], main["kept_error"])]
+        row += [cell(each["variance"])] if with_variance else []
         for key in measures:
             write = percent_with_error if key == "answers" else with_error
             row.append(write(each[key]["value"], each[key]["error"]))
@@ -63,10 +48,9 @@ def _costs(document: Block) -> tuple[Table, ...]:
         rows.append(tuple(row))
     headings = ["=kept", *(["=of the variance"] if with_variance else [])]
     headings += [*(f"={COLUMNS[key]}" for key in measures), *(["=CKA"] if with_cka else [])]
-    count = block["contexts"]
     caption = (
-        f"In the place of {block['table']}, over {count} context{'' if count == 1 else 's'}, each "
-        f"number with its standard error. Kept: of {worth(block)}."
+        f"In the place of {block['table']}, over {some(block['contexts'], 'context')}, each number "
+        f"with its standard error. Kept: of {_worth(block)}."
     )
     named = columns("in its place", *headings)
     return (Table(caption, named, tuple(rows), brief=True, brief_rows=_brief(every)),)
@@ -106,36 +90,6 @@ def _cells(block: Block) -> str:
     return "patches" if block["layout"]["type"] == "grid" else "positions"
 
 
-def _moved(block: Block, places: dict[str, int]) -> Iterator[Finding]:
-    """Say at which distance removing the table changes attention most, beside its errors."""
-    own, removed = (block["substitutes"][at]["attention"] for at in (0, places[block["removed"]]))
-    changes = [
-        (abs(two["value"] - one["value"]), at)
-        for at, (one, two) in enumerate(zip(own, removed, strict=True))
-        if None not in (one["value"], two["value"], one["error"], two["error"])
-    ]
-    if not changes:
-        return
-    most, at = max(changes)
-    one, two = own[at], removed[at]
-    # Both are of the same contexts, so that this is more than the error of the difference.
-    if most < SURE * (one["error"] + two["error"]):
-        said = "Attention by distance stays, within standard errors, when positions are taken away"
-    else:
-        name = _distances(block)[at]
-        cells = _cells(block)
-        if name == "1":
-            cells = cells.removesuffix("es" if cells == "patches" else "s")
-        far = "" if name != "0" else ", which is their own place,"
-        said = (
-            f"Attention changes most at a distance of {name} {cells}{far} when positions "
-            f"are taken away: from {percent_with_error(one['value'], one['error'])} of it to "
-            f"{percent_with_error(two['value'], two['error'])}, in the mean over heads and layers"
-        )
-    keys = (0, places[block["removed"]])
-    yield Finding(f"{said}.", tuple(f"substitution.substitutes.{k}.attention.{at}" for k in keys))
-
-
 def _brief(every: list[Block]) -> tuple[int, ...]:
     """Choose what a terminal prints: of what comes in many sizes a few."""
     some = ("1", "3", "10")
@@ -147,99 +101,8 @@ def _brief(every: list[Block]) -> tuple[int, ...]:
     )
 
 
-def _findings(document: Block) -> Iterator[Finding]:
-    block = document["substitution"]
-    places = {each["name"]: place for place, each in enumerate(block["substitutes"])}
-    main = block["measure"]
-    note = random_contexts(document)
-    tail = f" ({note})" if note else ""
-
-    def keys(*names: str) -> tuple[str, ...]:
-        return tuple(f"substitution.substitutes.{places[name]}.{main}" for name in names)
-
-    removed = block["removed"]
-    if block["substitutes"][places[removed]][main]["kept"] is None:
-        why = block["undefined"]["kept"]
-        said = f"{_begun(removal(block))}: {why}, so that shares of what it is worth are undefined"
-        yield Finding(f"{said}{tail}.", keys(removed))
-        return
-    yield Finding(f"{_begun(removal(block))}{tail}.", keys(removed))
-    for kind in ("components", "sinusoids"):
-        if found := smallest(block, kind):
-            name = found["name"]
-            plural = "keeps" if found["size"] == 1 else "keep"
-            yield Finding(
-                f"Its {found['label']} {plural} {kept(found[main])} of "
-                f"{worth(block)}{below([found[main]['kept']])}{_variance(found)}.",
-                keys(name),
-            )
-    smooth = smallest(block, "smoothed", largest=True)
-    simple = [
-        each for each in block["substitutes"]
-        if each[main]["kept"] is not None and (each is smooth or each["kind"] in _SIMPLE)
-    ]  # fmt: skip
-    if simple:
-        yield Finding(
-            f"Of the same, other explanations keep: {_each(simple, main)}.",
-            keys(*(each["name"] for each in simple)),
-        )
-    random = [
-        each for each in block["substitutes"]
-        if each["kind"] == "null" and each[main]["kept"] is not None
-    ]  # fmt: skip
-    if random:
-        yield Finding(
-            f"Random tables in its place, one of each, keep: {_each(random, main)}.",
-            keys(*(each["name"] for each in random)),
-        )
-    parts = [
-        each for each in block["substitutes"]
-        if each["kind"] in ("band", "head") and each[main]["kept"] is not None
-    ]  # fmt: skip
-    if parts:
-        least = min(parts, key=lambda each: float(each[main]["kept"]))
-        said = f"one costs most: {least['label']}, {kept(least[main])} of {worth(block)} is kept"
-        said += below([least[main]["kept"]])
-        if least[main]["kept"] >= 1:
-            said = f"none costs anything of {worth(block)}"
-        yield Finding(f"Of {len(parts)} parts taken away alone, {said}.", keys(least["name"]))
-    if block["distances"] is not None:
-        yield from _moved(block, places)
-    if part := block["early"]:
-        better = ""
-        if part["cost"] < 0 or part["cost"] > 1:
-            who = "they" if part["cost"] < 0 else "all later ones together"
-            better = f" ({who} do better without)"
-        yield Finding(
-            f"The first {part['positions']} positions have {percent(part['cost'], 0)} of that "
-            f"cost of taking positions away{better}, and are {percent(part['of'], 0)} of what is "
-            "counted.",
-            ("substitution.early",),
-        )
-
-
-def _each(some: list[Block], main: str) -> str:
-    said = "; ".join(f"{each['label']}, {kept(each[main])}" for each in some)
-    return said + below(each[main]["kept"] for each in some)
-
-
-def _variance(found: Block) -> str:
-    share = found["variance"]
-    return "" if share is None else f", and {percent(share)} of its variance"
-
-
-def _begun(sentence: str) -> str:
-    return f"{sentence[0].upper()}{sentence[1:]}"
-
-
-def _alt(block: Block) -> str:
-    names = [each["label"] for each in block["substitutes"] if each["kind"] in ("null", "codes")]
-    found = smallest(block, "components")
-    if found is None or found[block["measure"]]["kept"] is None:
-        return f"What tables in place of {block['table']} cost the model."
-    share = kept(found[block["measure"]])
-    beside = f", beside {listed(names)}" if names else ""
-    return f"Share of the table's worth kept: {found['label']} {share}{beside}."
+def _worth(block: Block) -> str:
+    return worth(block["scheme"], block["measure"], block["task"])
 
 
 def _no_positions(found: SubstitutionEffect) -> str:
@@ -272,10 +135,13 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     compute=_compute,
     block=SubstitutionBlock,
     drawings=(
-        Drawing("substitution", _alt),
+        Drawing(
+            "substitution",
+            lambda block: f"Share kept by each table in its place, of {_worth(block)}.",
+        ),
         Drawing(
             "substitution_positions",
-            lambda block: f"Cost by position: of {worth(block)}, what is lost with some of them.",
+            lambda block: f"Cost by position: of {_worth(block)}, what is lost with some of them.",
             lacks=_no_positions,
         ),
         Drawing(
@@ -299,5 +165,4 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     slow=True,
     head=True,
     tables=lambda document: (*_costs(document), *_attention(document)),
-    findings=_findings,
 )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
-from posprobe.measurements.base import Drawing, Finding
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_text
-from posprobe.measurements.model.sentences import frequent_offsets, preferred
 from posprobe.page import Table, columns
 from posprobe.text import Block, cell
 
@@ -23,16 +20,6 @@ def _heads(document: Block) -> tuple[Table, ...]:
     caption = f"Heads of layer {layer['layer']}, over {block['contexts']} repeated tokens."
     headings = columns("head", "prefers", "=to the first", "=locality", "=symmetry")
     return (Table(caption, headings, rows),)
-
-
-def _findings(document: Block) -> Iterator[Finding]:
-    block = document["words"]
-    tokens = "one token" if block["contexts"] == 1 else f"{block['contexts']} single tokens, each"
-    yield Finding(
-        f"On {tokens} repeated, so that positions alone differ, "
-        f"{preferred(block, block)} (layer {block['layers'][0]['layer']}).",
-        ("words.layers.0.peak",),
-    )
 
 
 WORDS = ModelMeasurement[AttentionByOffset](
@@ -50,12 +37,11 @@ WORDS = ModelMeasurement[AttentionByOffset](
     ),
     block=AttentionBlock,
     drawings=(
-        Drawing("words", lambda b: f"Mean attention of each head by offset. {frequent_offsets(b)}"),
+        Drawing("words", lambda _: "Mean attention of each head by offset."),
     ),
     arrays=lambda result: {
         f"{number}_words": seen.curves for number, seen in result.layers.items()
     },
     needs=only_text,
     tables=_heads,
-    findings=_findings,
 )  # fmt: skip

@@ -6,21 +6,39 @@ function of them. What is written here, and only here, is what a reader reads; n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
 from posprobe.analyses.facts import Answer, Cause
+from posprobe.text import Block, capital, show
 
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
 #: Modules with questions in words (``ASKS``) and ``TEMPLATES``, by subject.
-SUBJECTS = ("tables",)
+SUBJECTS = ("models", "schemes", "tables", "rotations", "breaks", "grids")
 #: What any question may have to say.
 _SHARED: Mapping[str, Template] = {
     "too_few": "There are too few rows or columns to tell ({f.rows} × {f.columns}).",
     "all_equal": "All rows are equal.",
+}
+#: What an answer means, above a table of them.
+LEVELS = (
+    "Each yes is significant at the 2 % level where it is tested. By chance: 5 to 95 % of draws."
+)
+#: Beside answers about a grid with outlier patches.
+REPLACED = (
+    "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
+    "and column codes. All other numbers and figures are of the table as it is."
+)
+#: Null tables, by name.
+NULLS: Mapping[str, str] = {
+    "permuted": "random order",
+    "walk": "random walk",
+    "stationary": "stationary process",
+    "smooth": "smooth curve",
 }
 #: After a sentence whose yes does not stand among the other questions.
 AMONG_MANY = "Given the number of questions asked, this is not significant."
@@ -62,5 +80,33 @@ def _told(answer: Answer, reason: str) -> str:
 
 def cause(found: Cause) -> str:
     """Say in a clause why a row is special, or what changes at a seam."""
-    text: str = _module("causes").CAUSES[found.kind]
-    return text.format(*found.numbers, of=found.of)
+    words: str | Callable[[Cause], str] = _module("causes").CAUSES[found.kind]
+    if callable(words):
+        return words(found)
+    return words.format(*found.numbers, of=found.of, causes="; ".join(map(cause, found.causes)))
+
+
+def claim(told: Block) -> str:
+    """Return the sentence of an answer's block; that of version 1 without the answer before it.
+
+    Empty for what version 1 says of grids that is asked of lines alone.
+    """
+    text: str = told["sentence"]
+    if "reason" in told:
+        return text
+    if text.startswith("Cannot be told: this is asked of positions on a line"):
+        return ""
+    begun = re.sub(r"^(Yes|No|Cannot be told|No sign of it): ", "", text)
+    return capital(begun)
+
+
+def chance(told: Block) -> str:
+    """Say what chance gives in place of an answer's number, from the answer's block."""
+    if told["p"] is None:
+        return "–"
+    least = told.get("least") or 0.0
+    p = f"p {'≤' if told['p'] <= least else '='} {told['p']:.2g}"
+    if told.get("interval") is None:
+        return p
+    low, high = (show(end) for end in told["interval"])
+    return f"{low} to {high} ({NULLS.get(told['baseline'], told['baseline'])}), {p}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from posprobe.analyses.history import AnswerHistory, SeamHistory
+from posprobe.report.narrator import asks
 from posprobe.text import listed, some
 
 
@@ -22,12 +23,14 @@ def seam(f: SeamHistory) -> str:
     return f"The seam between positions {f.left} and {f.left + 1} {listed(parts)}{_noted(notes)}."
 
 
-def answer(f: AnswerHistory, asked: str) -> str:
-    """Say when the answer to a question, in words, changes."""
+def answer(f: AnswerHistory) -> str:
+    """Say when the answer to a question changes."""
     notes = ["the last step"] if f.last else []
     notes += [some(f.earlier, "earlier change")] if f.earlier else []
     after = f"{f.after} {_since(f.step, f.last)}"
-    return f"{asked} {f.before.capitalize()} at step {f.until}, {after}{_noted(notes)}."
+    return (
+        f"{asks()[f.question]} {f.before.capitalize()} at step {f.until}, {after}{_noted(notes)}."
+    )
 
 
 def _since(step: int, last: bool) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.kind import Kind, kind_of
 from posprobe.report.narrator import causes
-from posprobe.report.narrator.rotations import periods
+from posprobe.report.narrator.rotations import components, matches, periods
 from posprobe.report.narrator.tables import STRAIGHT
-from posprobe.text import capital, listed, percent, show, some, spelled, two_figures
+from posprobe.text import capital, listed, percent, rounded, some, spelled, two_figures
 
 #: Parts, and places of breaks, that a headline names.
 MOST = 3
@@ -70,26 +70,37 @@ def _breaks(found: Verdicts) -> str:
     return "".join(f"; {text}" for text in said)
 
 
+def _surface(_: Kind, facts: Mapping[str, Any]) -> str:
+    smooth = facts["smooth"]
+    text = "a smooth surface over the grid"
+    if smooth.halves:
+        text += f": similarity halves within {two_figures(smooth.length)} patches"
+    return text
+
+
 def _codes(kind: Kind, facts: Mapping[str, Any]) -> str:
     codes = facts["rows_and_columns"]
     summed = f"a {codes.lone} code alone" if codes.lone else "a row code plus a column code"
     text = f"each patch is {summed} ({percent(codes.share)} of the variance)"
     if "axis_rotations" in kind.of:
         rotating = facts["axis_rotations"].rotating
-        which = "both codes rotate" if len(rotating) != 1 else f"the {rotating[0][:-1]} code rotates"
+        which = (
+            "both codes rotate" if len(rotating) != 1 else f"the {rotating[0][:-1]} code rotates"
+        )
         text += f"; {which}"
     return text
 
 
-def _rotations(kind: Kind, facts: Mapping[str, Any]) -> str:
+def _rotations(_: Kind, facts: Mapping[str, Any]) -> str:
     found = facts["rotations"]
     ladder = facts.get("ladder")
-    if ladder is not None and ladder.base is not None:
-        return f"rotations in a geometric series, like the sinusoid of base {show(ladder.base)}"
+    if ladder is not None and ladder.series is not None:
+        base = rounded(ladder.series.base)
+        return f"rotations in a geometric series, like the sinusoid of base {base}"
     if not found.lines:
         return "a sum of many rotations"
-    text = f"{periods(found.lines)} explain{'s' if len(found.lines) == 1 else ''}"
-    text += f" {percent(found.share)} of the variance"
+    text = f"{components(len(found.lines))} with {periods(found.lines, steady=found.steady)} "
+    text += f"explain{'s' if len(found.lines) == 1 else ''} {percent(found.share)} of the variance"
     return text if ladder is None else f"{text}; the periods form a geometric series"
 
 
@@ -113,8 +124,9 @@ def _order(text: str) -> Callable[[Kind, Mapping[str, Any]], str]:
 
 
 _CLAUSES: Mapping[str, Callable[[Kind, Mapping[str, Any]], str]] = {
-    "formula": lambda _, facts: facts["closed_form"].told,
+    "formula": lambda _, facts: matches(facts["closed_form"]),
     "codes": _codes,
+    "surface": _surface,
     "series": _rotations,
     "rotations": _rotations,
     "smooth": _smooth,

@@ -1,0 +1,368 @@
+"""Whether similarity depends on where positions are, beside how far apart they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.copies import Copies
+from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.similarity import sums_of_rows
+from posprobe.analyses.stationary import HALF, Kernel, half_length, offset_sums, root, toeplitz
+from posprobe.analyses.unit_rows import unit_rows
+from posprobe.analyses.views import DRAWN_ROWS, DRAWS, LEVEL, View, signed
+from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, too_few
+from posprobe.questions.smooth import STRIDES
+from posprobe.questions.waves import SLIGHT, STRETCHES, ranks, slow_waves, variation
+
+#: Draws of the stationary process, and how many where the first leave a yes possible: so many that
+#: the least p-value of four numbers, 4 / 560, stands alone among the questions of a table.
+FIRST_DRAWS, ALL_DRAWS = 5 * DRAWS + 4, 559
+#: Share of kernels as long as half the table above which nobody knows whether it stays in bounds.
+LONG_SHARE = 0.25
+#: Squares by which distances may differ where the offset decides them, as a share of the table's
+#: and of those at the offset: what rounding to 16 bits does; and rows that are looked at, the first
+#: and as many along the whole table.
+EXACT, EXACT_HERE, EXACT_ROWS = 1e-4, 1e-3, 512
+#: Fewest rows, and largest variance beside that of random walks with its steps, of a table that is
+#: said to stay in bounds.
+ENOUGH, BOUNDED = 16, 0.67
+#: Times as long as its movements are related a table must be before it is said to wander.
+LONG = 16
+#: Names of the nulls, in the order in which they are drawn.
+NULLS = ("stationary", "smooth")
+KEYS = ("similarity.centered.translation_invariance",)
+
+Path: TypeAlias = Literal["exact", "equally_far", "bounded", "wanders", "unknown"]
+Sign: TypeAlias = Literal["products", "norms", "speed", "mirrored", "opposed"]
+_SIGNS: tuple[Sign, ...] = ("products", "norms", "speed", "mirrored")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The strongest sign that places matter.
+
+    Parameters
+    ----------
+    sign
+        What differs by place. ``products``: inner products of centred rows at one distance.
+        ``norms``: distances from the mean row. ``speed``: sizes of steps. ``mirrored``,
+        ``opposed``: rows equally far before and after some place are similar, or opposed.
+    share, typical
+        Share that places explain, and its median in random stationary tables: of the squares of
+        inner products, or of the variance of the ranks of norms or of steps.
+    large
+        Whether that is significant and more than a little.
+    """
+
+    sign: Sign
+    share: float
+    typical: float
+    large: bool
+
+
+@dataclass(frozen=True)
+class AbsolutePosition:
+    """What tells that similarity depends on absolute position, or does not.
+
+    Parameters
+    ----------
+    rows
+        Number of rows.
+    path
+        Whether distances follow from the offset but for rounding (``exact``; all of them equal:
+        ``equally_far``), the table stays in bounds, wanders as far as its steps with random signs
+        do, or neither shows.
+    place
+        The strongest sign that places matter.
+    invariance
+        Share of the variance of centred cosines that distance explains; None where they do not
+        vary.
+    variance_ratio
+        Variance, beside the median of random walks with the same steps.
+    misfit
+        Share of the squares of inner products that distance leaves unexplained.
+    p_walk, p_shift
+        Rank p-values: of staying in bounds, among those walks; and of the strongest sign, among
+        random stationary tables.
+    copies
+        What another answer shows: rows that are copies of others.
+    """
+
+    rows: int
+    path: Path
+    place: Place
+    invariance: float | None
+    variance_ratio: float
+    misfit: float
+    p_walk: float
+    p_shift: float
+    copies: Copies | None = None
+
+    @property
+    def exact(self) -> bool:
+        """Whether distances follow from the offset but for rounding."""
+        return self.path in {"exact", "equally_far"}
+
+    @property
+    def equally_far(self) -> bool:
+        """Whether any two rows are equally far apart."""
+        return self.path == "equally_far"
+
+    @property
+    def wanders(self) -> bool:
+        """Whether random signs of its steps take it as far."""
+        return self.path == "wanders"
+
+    @property
+    def value(self) -> dict[str, float]:
+        """The variance and the misfit, with the p-values of both tests."""
+        names = ("variance_ratio", "misfit", "p_walk", "p_shift")
+        return {name: getattr(self, name) for name in names}
+
+
+def ask(seen: View) -> Answer:
+    """Ask whether similarity depends on where positions are, beside their distance.
+
+    Four numbers are held against stationary processes: how much inner products at one distance
+    differ, slow changes of norms and of speed, and mirrored places. A table in which none is
+    unusual must stay in bounds, unlike its own steps with random signs, before distance alone is
+    said to count.
+    """
+    if few := too_few("absolute_position", seen, KEYS):
+        return few
+    n = len(seen)
+    block = _independent(seen)
+    walks = signed(seen.steps, block, seen.rng(7)) if block > 1 else seen.signed_walks
+    variance = walks.var(axis=1).sum(axis=1).astype(np.float64)
+    p_walk = rank(-variance[0], -variance[1:])
+    ratio = float(variance[0] / max(np.median(variance[1:]), np.finfo(np.float64).tiny))
+    place, misfit, test = _strongest(seen)
+    all_as_far = variation(np.linalg.norm(seen.coordinates, axis=1)) <= SLIGHT  # from the mean row
+    path: Path = "unknown"
+    if (p_walk <= LEVEL or all_as_far) and _exact(seen.points):
+        path = "equally_far" if _equally_far(seen.points) else "exact"
+    elif p_walk <= LEVEL and n >= ENOUGH and ratio <= BOUNDED:
+        path = "bounded"
+    elif p_walk > OPEN and n >= max(LONG * block, ENOUGH):
+        path = "wanders"
+    invariance = _invariance(seen.points)
+    facts = AbsolutePosition(n, path, place, invariance, ratio, misfit, p_walk, test.p)
+    if facts.exact:
+        return Answer("absolute_position", "no", path, facts, keys=KEYS)
+    answer: Verdict = "cannot tell"
+    reason = {"bounded": "maybe_place", "wanders": "wanders"}.get(path, "few_steps")
+    if test.p <= LEVEL and place.large:
+        answer, reason = "yes", f"place_{place.sign}"
+    elif p_walk <= LEVEL and test.p > OPEN and _long_share(seen) > LONG_SHARE:
+        reason = "slow"
+    elif path == "bounded" and not LEVEL < test.p <= OPEN:
+        answer, reason = "no", "bounded" if test.p > OPEN else "small"
+    return Answer("absolute_position", answer, reason, facts, test, KEYS)
+
+
+def _strongest(seen: View) -> tuple[Place, float, Test]:
+    """Return the strongest sign that places matter, the misfit, and the test of that sign.
+
+    A sign that is significant and large comes before one that is significant and small.
+    """
+    every = -(-len(seen) // DRAWN_ROWS)
+    rows = seen.coordinates[::every]
+    found, mirrored = np.array(_unequal(rows)), _mirrored(rows)[1]
+    # Norms or speeds that hardly change leave the distance in charge; and those of a curve with few
+    # bends change slowly by themselves.
+    bends = len(seen) >= STRETCHES * half_length(seen.points)
+    slow = (bends and variation(each) > SLIGHT for each in _lengths(rows))
+    counts = np.array([True, *slow, True])
+    drawn = _draws(seen, rows, every, found, counts)
+    medians = np.median(drawn, axis=1)
+    # By number, the p-value of the nearest null, which of the two it is, and whether it shows.
+    both = np.array([[rank(found[k], null[:, k]) for k in range(4)] for null in drawn])
+    nearest = [int(np.lexsort((medians[:, k], both[:, k]))[-1]) for k in range(4)]
+    ps = np.where(counts, both.max(axis=0), 1.0)
+    large = found - medians.max(axis=0) >= LEAST_SHARE
+    showing = (4 * ps <= LEVEL) & large
+    at = int((ps + ~showing).argmin())
+    null = drawn[nearest[at], :, at]
+    test = against(float(found[at]), null, NULLS[nearest[at]], min(1.0, 4 * float(ps[at])))
+    # Wherever a yes is possible, all are drawn.
+    test = replace(test, least=4 / (1 + ALL_DRAWS))
+    sign: Sign = _SIGNS[at] if at < 3 or mirrored else "opposed"
+    place = Place(sign, float(found[at]), float(np.median(null)), bool(showing.any()))
+    return place, float(found[0]), test
+
+
+def _draws(
+    seen: View, rows: Floats, every: int, found: Floats, counts: NDArray[np.bool_]
+) -> Floats:
+    """Return the four numbers of draws of both nulls: ``[nulls, draws, 4]``.
+
+    The fitted process and, for norms and speed alone, the smoothest one that reaches as far: a
+    curve with few bends changes them slowly though no place is special. The rest is drawn only
+    where the first leave a p-value of `LEVEL` possible.
+    """
+    n = len(seen)
+    length = max(half_length(seen.points), 0.5) / HALF
+    smoothest = np.exp(-0.5 * np.square(np.arange(0, n, every) / length))
+    factors = [root(toeplitz(each)) for each in (seen.kernel.by_offset(n)[::every], smoothest)]
+    columns = np.sqrt(np.square(rows).sum(axis=0))
+    rng = seen.rng(2)
+    drawn: list[list[tuple[float, ...]]] = []
+    for count in (FIRST_DRAWS, ALL_DRAWS):
+        while len(drawn) < count:
+            white = rng.standard_normal(rows.shape)
+            fitted, smooth = (factor @ white * columns for factor in factors)
+            drawn.append([_unequal(fitted), (-np.inf, *_slow_lengths(smooth), -np.inf)])
+        reached = (np.array(drawn) >= found - 1e-9 * np.abs(found)).sum(axis=0).max(axis=0)
+        if 4 * (1 + reached[counts].min()) > LEVEL * (1 + ALL_DRAWS):
+            break
+    return np.array(drawn).swapaxes(0, 1)
+
+
+def _invariance(points: Floats) -> float | None:
+    """Return the share of the variance of centred cosines that distance explains."""
+    rows, there = unit_rows(points, np, centered=True)
+    return sums_of_rows(rows, there, 1, len(points), np).numbers()["translation_invariance"]
+
+
+def _long_share(seen: View) -> float:
+    """Return the share of the variance whose fitted kernels are as long as half the table."""
+    kernel, n = seen.kernel, len(seen)
+    weights = kernel.weights.copy()
+    count = len(kernel.lengths)
+    for family in range(4):
+        weights[1 + family * count : 1 + (family + 1) * count][kernel.lengths < n / 2] = 0.0
+    weights[-1] = 0.0
+    long = Kernel(weights, kernel.lengths)
+    return _centred_trace(long, n) / max(_centred_trace(kernel, n), np.finfo(np.float64).tiny)
+
+
+def _centred_trace(kernel: Kernel, n: int) -> float:
+    values = kernel.by_offset(n)
+    pairs = np.where(np.arange(n) > 0, 2.0, 1.0) * np.arange(n, 0, -1)
+    return float(n * values[0] - pairs @ values / n)
+
+
+def _independent(seen: View) -> int:
+    """Return over how many steps the table must move for its movements to be unrelated.
+
+    Movements that are shorter than those over fewer steps do not count: what goes round comes back,
+    and over nearly a whole turn its movements are alike again.
+    """
+    path, found, farthest = seen.signed_walks[0], 1, 0.0
+    for stride in (*STRIDES, 64, 128, 256, 512):
+        moved = path[stride:] - path[:-stride]
+        if len(moved) <= 2 * stride:
+            break
+        ahead = float(np.vdot(moved[stride:], moved[:-stride]))
+        squares = float(np.square(moved).sum())
+        if ahead > 0.15 * squares and squares >= farthest * len(moved):
+            found = 2 * stride
+        farthest = max(farthest, squares / len(moved))
+    return found
+
+
+def _unequal(rows: Floats) -> tuple[float, ...]:
+    """Return how unequal places are: by inner products, by norms, by speed, by mirrored places."""
+    return _misfit(rows), *_slow_lengths(rows), _mirrored(rows)[0]
+
+
+def _mirrored(rows: Floats) -> tuple[float, bool]:
+    """Return the share of the Gram matrix's squares that means of mirrored places hold.
+
+    Places that mirror each other at one place are all an even number of positions apart, or all an
+    odd one, which distance explains where rows alternate: neighbouring centres are taken together.
+    And whether those places are alike, where that is most.
+    """
+    n = len(rows)
+    rows = rows - rows.mean(axis=0)
+    transform = np.fft.rfft(rows, 2 * n, axis=0)
+    sums = np.fft.irfft(np.square(transform).sum(axis=1), 2 * n)[: 2 * n - 1]
+    count = np.minimum(np.arange(1, 2 * n), np.arange(2 * n - 1, 0, -1))
+    both = sums[1:] + sums[:-1]
+    squares = np.square(both) / (count[1:] + count[:-1])
+    whole = float(np.square(rows.T @ rows).sum())
+    share = float(squares.sum()) / max(whole, np.finfo(np.float64).tiny)
+    return share, bool(both[np.argmax(squares)] > 0)
+
+
+def _lengths(rows: Floats) -> tuple[Floats, Floats]:
+    """Return the norms of rows, and of the steps between them."""
+    return np.linalg.norm(rows, axis=1), np.linalg.norm(np.diff(rows, axis=0), axis=1)
+
+
+def _slow_lengths(rows: Floats) -> list[float]:
+    """Return the shares of the variance of `_lengths` that their slowest four waves explain.
+
+    As ranks: single rows do not count.
+    """
+    found = []
+    for each in map(ranks, _lengths(rows)):
+        power = np.square(slow_waves(len(each)) @ each).sum()
+        found.append(float(2 * power / (len(each) * np.square(each).sum())))
+    return found
+
+
+def _misfit(rows: Floats) -> float:
+    """Share of the Gram matrix's squares, all distances apart, that its diagonal means leave."""
+    rows = rows - rows.mean(axis=0)
+    n = len(rows)
+    sums = offset_sums(rows)
+    pairs = np.where(np.arange(n) > 0, 2.0, 1.0)
+    whole = float(np.square(rows.T @ rows).sum())
+    kept = float((pairs * np.square(sums) / np.arange(n, 0, -1)).sum())
+    return 1 - kept / max(whole, np.finfo(np.float64).tiny)
+
+
+def _exact(points: Floats) -> bool:
+    """Say whether offsets decide all distances, of neighbours and along the whole table."""
+    along = points[:: -(-len(points) // EXACT_ROWS)]
+    parts = _unlike_by_place(points[:EXACT_ROWS]), _unlike_by_place(along)
+    return all(whole <= EXACT and here <= EXACT_HERE for whole, here in parts)
+
+
+def _equally_far(points: Floats) -> bool:
+    """Say whether rows are as far from each other as all others are, as those of one-hot codes."""
+    rows = points[:: -(-len(points) // EXACT_ROWS)]
+    squared = _squared_distances(rows)[~np.eye(len(rows), dtype=bool)]
+    return bool(np.ptp(squared) <= 4 * np.sqrt(EXACT) * squared.mean())
+
+
+def _unlike_by_place(rows: Floats) -> tuple[float, float]:
+    """Return the squares by which squared distances differ from their mean at each offset.
+
+    Relative to those of the Gram matrix, and, where that is most, to those of the mean at the same
+    offset: far rows of a line are so far apart that any noise is small beside them. Unlike inner
+    products of centred rows, distances between rows of a sinusoid follow from the offset whatever
+    the mean row is.
+    """
+    squared = _squared_distances(rows).ravel()
+    places = np.arange(len(rows))
+    offset = np.abs(places - places[:, None]).ravel()
+    pairs = np.bincount(offset)
+    mean = np.bincount(offset, squared) / pairs
+    off = np.bincount(offset, np.square(squared - mean[offset]))
+    tiny = np.finfo(np.float64).tiny
+    here = float((off[1:] / np.maximum(pairs * np.square(mean), tiny)[1:]).max(initial=0.0))
+    return float(off.sum()) / max(4 * float(np.square(rows @ rows.T).sum()), tiny), here
+
+
+def _squared_distances(rows: Floats) -> Floats:
+    gram = rows @ rows.T
+    norms = np.diag(gram)
+    return np.asarray(norms[:, None] + norms - 2 * gram)
+
+
+ABSOLUTE_POSITION = Question(
+    "absolute_position",
+    ask,
+    (
+        "exact", "equally_far", "bounded", "small", *(f"place_{sign}" for sign in _SIGNS),
+        "place_opposed", "slow", "maybe_place", "wanders", "few_steps", "straight_line",
+        "unordered", "unordered_open", "order_open", "copies", "zeros",
+    ),
+)  # fmt: skip

@@ -1,0 +1,358 @@
+"""Whether the row code or the column code goes round, each as a sequence of its own.
+
+Lines in the spectrum show rotations of many turns. Of few turns they are harder to tell: the
+principal components of any smooth curve look like sinusoids of half a turn, one turn, one and a
+half, and so on (Antognini & Sohl-Dickstein 2018, section 3). But their variances fall: two of them
+seldom have equal amplitudes a quarter of a period apart, as the two phases of a rotation have. What
+is measured is therefore how much of the variance is in one circle, and beside it stand smooth
+random curves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from posprobe.analyses.axis_codes import AxisCodes
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
+from posprobe.analyses.lines import MORE, constant_shares, find_lines
+from posprobe.analyses.rotation_skill import with_skill
+from posprobe.analyses.slow_rotation import Rotation
+from posprobe.analyses.stationary import fit_kernel, root, toeplitz
+from posprobe.analyses.views import LEVEL, View, view
+from posprobe.questions.base import (
+    LEAST_SHARE,
+    MIN_ROWS,
+    OPEN,
+    Question,
+    against,
+    rank,
+)
+from posprobe.questions.codes import ONE_CODE, RowsAndColumns
+from posprobe.questions.grids import parts, unfit
+
+#: Turns from the first position to the last that are looked for: fewest, most, and their steps.
+#: Half-way round, any bent curve looks like an arc; a whole turn comes back.
+LEAST_TURNS, MOST_TURNS, TURN_STEP = 1.0, 4.5, 0.05
+#: Draws of each null, and how many where those do not exclude a yes. The least p-value of one of
+#: two codes, or of both together, is 3 / 600: it stands alone among the questions of a grid.
+DRAWS, MOST_DRAWS = 299, 599
+#: Spectra of noise that are drawn at first: the least p-value of one of two codes is 2 / 397.
+LINE_DRAWS = 99
+#: Curves with a squared exponential kernel of this share of their length go round most evenly.
+ROUNDEST = 0.2
+#: Positions that a few turns need at most: longer codes are averaged to so many.
+MOST_POSITIONS = 64
+#: Share of a short code below which a rotation of it would not count, whatever else is there.
+LITTLE = 0.25
+#: Least share of a code's variance of a pair of components that counts, and share of all such pairs
+#: from which they are all that there is to say of it.
+PAIR_SHARE, HELD = 0.05, 0.95
+KEYS = ("axis_codes.rows.share", "axis_codes.columns.share")
+
+
+@dataclass(frozen=True)
+class Circle:
+    """The rotation of few turns that explains most of a code.
+
+    Parameters
+    ----------
+    turns
+        From the first position to the last.
+    share
+        Of the code's variance, in a circle.
+    typical, p
+        The same in the nearest smooth random curves, in the median, and the rank among them.
+    """
+
+    turns: float
+    share: float
+    typical: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Code:
+    """The row code or the column code.
+
+    Parameters
+    ----------
+    axis
+        ``rows`` or ``columns``.
+    length
+        Positions along it.
+    lines
+        Rotations that stand out of a smooth spectrum; their periods are in positions.
+    constant
+        Share of the variance that a wave of constant period explains near each of them; of weaker
+        ones, what it adds.
+    circle
+        Where no code has such lines, the rotation of few turns.
+    windings
+        Turns of the pairs of principal components that go round, where they hold `HELD` of it.
+    """
+
+    axis: str
+    length: int
+    lines: tuple[Rotation, ...] = ()
+    constant: tuple[float, ...] = ()
+    circle: Circle | None = None
+    windings: tuple[float, ...] = ()
+
+    @property
+    def value(self) -> Any:
+        """The lines, or the circle."""
+        if self.circle is not None:
+            circle = self.circle
+            return {
+                "turns": circle.turns, "share": circle.share, "typical": circle.typical,
+                "p": circle.p,
+            }  # fmt: skip
+        return [
+            {
+                "period": r.period, "turns": self.length / r.period, "share": r.share,
+                "purity": r.purity, "circularity": r.circularity,
+                "first_period": r.first_period, "last_period": r.last_period, "drift": r.drift,
+                "drift_p": r.drift_p, "p": r.p, "skill": r.skill, "constant_share": constant,
+            }
+            for r, constant in zip(self.lines, self.constant, strict=True)
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class AxisRotations:
+    """What goes round in the codes.
+
+    Parameters
+    ----------
+    height, width
+        Of the grid, in patches.
+    codes
+        Those that are long enough.
+    rotating
+        Which of them go round: ``rows``, ``columns``.
+    codes_share
+        Share of the table's variance that both codes explain, where it is not their sum.
+    """
+
+    height: int
+    width: int
+    codes: tuple[Code, ...] = ()
+    rotating: tuple[str, ...] = ()
+    codes_share: float | None = None
+
+    @property
+    def round(self) -> tuple[Code, ...]:
+        """The codes that go round."""
+        return tuple(code for code in self.codes if code.axis in self.rotating)
+
+    @property
+    def value(self) -> dict[str, Any] | None:
+        """Lines or circle of each code, and which go round."""
+        if not self.codes:
+            return None
+        named = {code.axis: code.value for code in self.codes}
+        return named | {"rotating": list(self.rotating)}
+
+
+def ask(seen: View) -> Answer:
+    """Ask whether the row code or the column code goes round."""
+    if none := unfit("axis_rotations", seen, KEYS, prefix=""):
+        return none
+    codes = _codes(seen)
+    if not codes:
+        facts = AxisRotations(*seen.shape)
+        return Answer("axis_rotations", "cannot tell", "short", facts, keys=KEYS)
+    return _by_lines(seen, codes) or _by_circles(seen, codes)
+
+
+def _codes(seen: View) -> list[tuple[Code, Floats]]:
+    """Return the codes that are long enough, and more than noise: centred ``[length, d]``."""
+    height, width = seen.shape
+    rows, columns, _ = parts(seen.points, (height, width))
+    sizes = width * float(np.square(rows).sum()), height * float(np.square(columns).sum())
+    # What a code that is none has is noise.
+    least = max(1e-9 * float(np.square(seen.points).sum()), ONE_CODE * max(sizes))
+    measured = seen.measured.get("axis_codes")
+    return [
+        (Code(axis, len(code), windings=_windings(measured, axis)), code)
+        for axis, code, size in zip(("rows", "columns"), (rows, columns), sizes, strict=True)
+        if len(code) >= MIN_ROWS and code.shape[1] > 1 and size > least
+    ]
+
+
+def _windings(measured: AxisCodes | None, axis: str) -> tuple[float, ...]:
+    """Return how often the pairs of components of a code go round that are all there is of it."""
+    if measured is None or measured.undefined:
+        return ()
+    pairs = [p for p in measured.axes[axis].winding.pairs if p.share >= PAIR_SHARE]
+    held = sum(pair.share for pair in pairs)
+    return tuple(sorted(pair.turns for pair in pairs)) if held >= HELD else ()
+
+
+def _by_lines(seen: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
+    """Answer by lines of a spectrum, where a code has any."""
+    found, ps = [], []
+    for code, points in codes:
+        lines: tuple[Rotation, ...] = ()
+        own = view(points, seed=seen.seed)
+        if len(own) >= LINE_ROWS:
+            seek = find_lines(own.points, draws=LINE_DRAWS, seed=seen.seed, level=LEVEL)
+            lines = with_skill(own.points, own.coordinates, seek.rotations)
+            ps += [seek.p] if lines else []
+        constant = tuple(constant_shares(own.points, lines)) if lines else ()
+        found.append(replace(code, lines=lines, constant=constant))
+    if not ps:
+        return None
+    draws = (1 + MORE) * LINE_DRAWS
+    share = max(sum(code.constant) for code in found)
+    p, least = (min(1.0, len(codes) * one) for one in (min(ps), 1 / (draws + 1)))
+    test = Test(share, p, of="smooth", draws=draws, least=least)
+    facts = AxisRotations(*seen.shape, tuple(found), tuple(c.axis for c in found if c.lines))
+    return Answer("axis_rotations", "yes", "lines", facts, test, KEYS)
+
+
+def _by_circles(seen: View, codes: list[tuple[Code, Floats]]) -> Answer:
+    """Answer by how much of the codes is in a circle, in one code or in both together."""
+    rng = seen.rng(16)
+    short = [_shortened(points) for _, points in codes]
+    share, turns = np.stack([_rounder(points[None]) for points in short])[..., 0].T
+    times = len(codes) + 1 if len(codes) > 1 else 1
+    drawn = np.empty((len(codes), 4, 0))
+    for draws in (DRAWS, MOST_DRAWS - DRAWS):
+        more = [_smooth_shares(points, rng, draws) for points in short]
+        drawn = np.concatenate([drawn, np.stack(more)], axis=2)
+        each = [
+            max(rank(one, null) for null in nulls) for one, nulls in zip(share, drawn, strict=True)
+        ]
+        joint = max(rank(share.mean(), null) for null in drawn.mean(axis=0))
+        p = min(1.0, times * min(joint, *each))
+        if p > LEVEL:
+            break
+    circles = [
+        Circle(float(turns[k]), float(share[k]), float(np.median(drawn[k], axis=1).max()), each[k])
+        for k in range(len(codes))
+    ]
+    # What is significant for both together is told of each that has more than is usual.
+    rotating = tuple(
+        code.axis
+        for (code, _), circle in zip(codes, circles, strict=True)
+        if circle.p <= LEVEL
+        or (joint <= LEVEL and circle.p <= OPEN and circle.share >= circle.typical + LEAST_SHARE)
+    )
+    best = int(np.argmin(each))
+    alone = each[best] <= joint
+    value, nulls = (share[best], drawn[best]) if alone else (share.mean(), drawn.mean(axis=0))
+    nearest = nulls[int(np.argmax(np.median(nulls, axis=1)))]
+    test = against(float(value), nearest, "smooth", p, times=times)
+    answer: Verdict = "cannot tell"
+    reason = "open"
+    if p <= LEVEL and rotating:
+        answer, reason = "yes", "circles"
+    elif p > OPEN and share.max() < LITTLE:
+        answer, reason = "no", "none"
+    facts = AxisRotations(
+        *seen.shape,
+        tuple(replace(code, circle=one) for (code, _), one in zip(codes, circles, strict=True)),
+        rotating if answer == "yes" else (),
+    )
+    return Answer("axis_rotations", answer, reason, facts, test, KEYS)
+
+
+def _shortened(code: Floats) -> Floats:
+    """Return a centred code of at most `MOST_POSITIONS`, each the mean of neighbours."""
+    if len(code) > MOST_POSITIONS:
+        code = np.stack([part.mean(axis=0) for part in np.array_split(code, MOST_POSITIONS)])
+    return np.asarray(code - code.mean(axis=0))
+
+
+def _smooth_shares(code: Floats, rng: np.random.Generator, draws: int) -> Floats:
+    """Return the shares that smooth random curves have in a circle: ``[4, draws]``.
+
+    Curves with the fitted falling kernel, and with the kernel whose curves go round most evenly;
+    each with the code's covariance of columns, and with as many independent ones.
+    """
+    h, d = code.shape
+    left, sizes, _ = np.linalg.svd(code, full_matrices=False)
+    roundest = np.exp(-0.5 * np.square(np.arange(h) / (ROUNDEST * h)))
+    drawn = []
+    for kernel in (fit_kernel(left * sizes).by_offset(h), roundest):
+        factor = root(toeplitz(kernel))
+        own = rng.standard_normal((draws, h, len(sizes))) * sizes
+        drawn += [_rounder(factor @ rows)[0] for rows in (own, _independent(h, d, rng, draws))]
+    return np.stack(drawn)
+
+
+def _independent(h: int, d: int, rng: np.random.Generator, draws: int) -> Floats:
+    """Draw rows whose products are those of ``[h, d]`` white noise, in at most ``h`` columns."""
+    white = rng.standard_normal((draws, h, min(h, d)))
+    if d <= h:
+        return np.asarray(white)
+    # Bartlett (1933): the triangular factor of a Wishart matrix.
+    white = np.tril(white, -1)
+    place = np.arange(h)
+    white[:, place, place] = np.sqrt(rng.chisquare(d - place, (draws, h)))
+    return white
+
+
+def _rounder(curves: Floats) -> tuple[Floats, Floats]:
+    """Return the greatest shares in a circle of curves ``[m, h, d]``, and its turns: ``[m]`` each.
+
+    Two phases of a frequency are fitted by least squares: an ellipse, whose smaller radius is that
+    of the circle in it.
+    """
+    count, h, _ = curves.shape
+    curves = curves - curves.mean(axis=1, keepdims=True)
+    grams = curves @ curves.swapaxes(1, 2)
+    turns, products = _planes(h)
+    inside = (grams.reshape(count, -1) @ products).reshape(count, 3, -1)
+    half = (inside[:, 0] + inside[:, 1]) / 2
+    smaller = half - np.hypot((inside[:, 0] - inside[:, 1]) / 2, inside[:, 2])
+    best = smaller.argmax(axis=1)
+    whole = np.maximum(np.trace(grams, axis1=1, axis2=2), np.finfo(np.float64).tiny)
+    return smaller[np.arange(count), best] / whole, turns[best]
+
+
+@lru_cache(maxsize=8)
+def _planes(h: int) -> tuple[Floats, Floats]:
+    """Return turns ``[f]``, and what takes a Gram matrix to the ellipse of each: ``[h², 3 f]``.
+
+    The squares and the product of its two phases, times the variance of a circle of radius 1.
+    """
+    turns = np.arange(LEAST_TURNS, min(MOST_TURNS, (h - 1) / 3) + 1e-9, TURN_STEP)
+    angle = 2 * np.pi * turns[:, None] * np.arange(h) / (h - 1)
+    waves = np.stack([np.cos(angle), np.sin(angle)], axis=2)
+    waves -= waves.mean(axis=1, keepdims=True)
+    size = np.sqrt(np.square(waves).sum(axis=(1, 2)))
+    one, other = np.moveaxis(np.linalg.pinv(waves) * size[:, None, None], 1, 0)
+    pairs = ((one, one), (other, other), (one, other))
+    flat = [np.einsum("fi,fj->ijf", a, b).reshape(h * h, -1) for a, b in pairs]
+    return turns, np.concatenate(flat, axis=1)
+
+
+def by_formula(own: Answer, closed_form: Answer) -> Answer | None:
+    """Say of a formula that it makes both codes of rotations, a plane for each frequency."""
+    if not closed_form.yes or own.reason in {"too_few", "all_equal", "large"}:
+        return None
+    keys = (*KEYS, *closed_form.keys)
+    return own.corrected("yes", "formula", "closed_form", test=None, keys=keys)
+
+
+def by_codes(own: Answer, codes: Answer) -> Answer | None:
+    """Say how much of the table codes hold that go round, in one that is no sum of them."""
+    if not own.yes or own.reason == "formula":
+        return None
+    if codes.yes or not isinstance(codes.facts, RowsAndColumns):
+        return None
+    facts = replace(own.facts, codes_share=codes.facts.share)
+    return own.corrected("yes", own.reason, "rows_and_columns", facts=facts)
+
+
+AXIS_ROTATIONS = Question(
+    "axis_rotations", ask, ("lines", "circles", "none", "open", "short", "formula", "large")
+)

@@ -1,0 +1,130 @@
+"""Whether single rows are outliers, and whether a table breaks into parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from posprobe.analyses.facts import Answer, Cause, Verdict
+from posprobe.analyses.seams import Seams
+from posprobe.analyses.views import View
+from posprobe.layouts import Grid
+from posprobe.questions.base import Question
+
+#: Rows below which planted seams and special rows are missed more often than one time in twenty.
+FEWEST_ROWS = 64
+
+
+@dataclass(frozen=True)
+class SpecialRows:
+    """Rows that do not belong to the rows around them, or patches.
+
+    Parameters
+    ----------
+    rows
+        Number of rows in which they were looked for.
+    positions
+        Of the outliers, without zeros: patches count row by row.
+    zeros
+        Positions of rows that hold only zeros.
+    causes
+        What is odd about the first outlier.
+    width
+        Of the grid; None on a line.
+    replaced
+        Whether other questions see the mean of the neighbours in the place of these patches.
+    undefined
+        Why they were not looked for, or empty.
+    """
+
+    rows: int
+    positions: tuple[int, ...] = ()
+    zeros: tuple[int, ...] = ()
+    causes: tuple[Cause, ...] = ()
+    width: int | None = None
+    replaced: bool = False
+    undefined: str = ""
+
+    @property
+    def value(self) -> list[int] | None:
+        """Positions of all special rows."""
+        return None if self.undefined else sorted((*self.positions, *self.zeros))
+
+
+@dataclass(frozen=True)
+class Breaks:
+    """Seams: pairs of neighbouring positions with a break between them.
+
+    Parameters
+    ----------
+    rows
+        Number of rows in which they were looked for.
+    pairs
+        The positions before and after each.
+    causes
+        What changes at each.
+    undefined
+        Why they were not looked for, or empty.
+    """
+
+    rows: int
+    pairs: tuple[tuple[int, int], ...] = ()
+    causes: tuple[Cause, ...] = ()
+    undefined: str = ""
+
+    @property
+    def value(self) -> list[list[int]] | None:
+        """The pairs."""
+        return None if self.undefined else [list(pair) for pair in self.pairs]
+
+
+def ask_special_rows(seen: View) -> Answer:
+    """Ask whether single rows, or patches, are unlike those around them."""
+    breaks = _breaks(seen)
+    zeros = [row.row for row in breaks.special if not breaks.norms[row.row]]
+    others = [row for row in breaks.special if row.row not in zeros]
+    facts = SpecialRows(
+        rows=len(breaks.norms),
+        positions=tuple(seen.start + row.row for row in others),
+        zeros=tuple(seen.start + row for row in zeros),
+        causes=others[0].causes if others else (),
+        width=seen.layout.width if isinstance(seen.layout, Grid) else None,
+        replaced=bool(seen.replaced),
+        undefined=breaks.no_special,
+    )
+    answer, reason = _judged(facts, found=bool(breaks.special))
+    on_grid = facts.width is not None and reason != "undefined"
+    reason = f"patch_{reason}" if on_grid else reason
+    return Answer("special_rows", answer, reason, facts, keys=("seams.special",))
+
+
+def ask_seams(seen: View) -> Answer:
+    """Ask whether the table breaks into parts that differ."""
+    breaks = _breaks(seen)
+    start = seen.start
+    pairs = tuple((start + left, start + right) for left, right in breaks.between)
+    facts = Breaks(len(breaks.norms), pairs, breaks.reasons, breaks.undefined)
+    answer, reason = _judged(facts, found=bool(pairs))
+    return Answer("seams", answer, reason, facts, keys=("seams.between", "seams.reasons"))
+
+
+def _breaks(seen: View) -> Seams:
+    assert seen.breaks is not None  # noqa: S101 - these are not asked of parts
+    return seen.breaks
+
+
+def _judged(facts: SpecialRows | Breaks, *, found: bool) -> tuple[Verdict, str]:
+    """Return the answer and its reason: no needs rows enough to notice what there is."""
+    if facts.undefined:
+        return "cannot tell", "undefined"
+    if found:
+        return "yes", "found"
+    return ("no", "none") if facts.rows >= FEWEST_ROWS else ("cannot tell", "few")
+
+
+SPECIAL_ROWS = Question(
+    "special_rows",
+    ask_special_rows,
+    ("found", "none", "few", "patch_found", "patch_none", "patch_few", "undefined"),
+    parts=False,
+)
+SEAMS = Question("seams", ask_seams, ("found", "none", "few", "undefined"), parts=False)

@@ -1,0 +1,155 @@
+"""What questions of grids share, and whether the place of a patch matters at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.facts import Answer
+from posprobe.analyses.views import LEVEL, MAX_ROWS, View, chance_cosine, units
+from posprobe.questions.base import LEAST_SHARE, Question, against, rank, too_few, verdict_of
+
+#: Permutations of the patches: so many that the least p-value stands alone among the questions.
+ORDER_DRAWS = 199
+#: Patches from which it is denied that their place matters: fewer have too few neighbours.
+ENOUGH = 16
+KEYS = ("grid.neighbour_right", "grid.neighbour_below")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Facts of a grid that is too small or too large for a question.
+
+    Parameters
+    ----------
+    height, width
+        Of the grid, in patches.
+    least, most
+        Fewest patches on a side and most patches in all that the question is asked of.
+    """
+
+    height: int
+    width: int
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class PatchOrder:
+    """What tells that the place of a patch matters.
+
+    Parameters
+    ----------
+    height, width
+        Of the grid, in patches.
+    cosine, chance
+        Mean cosine of patches side by side as seen from the middle, and of any two patches.
+    """
+
+    height: int
+    width: int
+    cosine: float
+    chance: float
+
+    @property
+    def value(self) -> float:
+        """The mean cosine of neighbours."""
+        return self.cosine
+
+
+def unfit(
+    question: str,
+    seen: View,
+    keys: tuple[str, ...],
+    *,
+    least: int = 1,
+    most: int = MAX_ROWS,
+    prefix: str = "patch_",
+) -> Answer | None:
+    """Answer a question about a grid that is too small or too large for it.
+
+    Parameters
+    ----------
+    question, seen, keys
+        As for `too_few`.
+    least, most
+        Fewest patches on a side, and most patches in all.
+    prefix
+        Of the reason.
+    """
+    if few := too_few(question, seen, keys):
+        return few
+    height, width = seen.shape
+    facts = Sides(height, width, least, most)
+    if min(height, width) < least:
+        return Answer(question, "cannot tell", f"{prefix}narrow", facts, keys=keys)
+    if height * width > most:
+        return Answer(question, "cannot tell", f"{prefix}large", facts, keys=keys)
+    return None
+
+
+def draw_until(
+    draw: Callable[[], Any], p_of: Callable[[Floats], float], first: int, most: int
+) -> tuple[Floats, float]:
+    """Return draws of a null and the p-value: the first ones alone where they exclude a yes.
+
+    Parameters
+    ----------
+    draw
+        Makes one draw.
+    p_of
+        The p-value beside some draws.
+    first, most
+        How many are drawn in any case, and at most.
+    """
+    drawn = np.array([draw() for _ in range(first)])
+    if p_of(drawn) <= LEVEL:
+        drawn = np.concatenate([drawn, [draw() for _ in range(most - first)]])
+    return drawn, p_of(drawn)
+
+
+def parts(
+    points: NDArray[np.floating[Any]], shape: tuple[int, int]
+) -> tuple[Floats, Floats, Floats]:
+    """Split ``[h * w, d]`` into row code ``[h, d]``, column code ``[w, d]`` and the rest."""
+    cells = points.astype(np.float64).reshape(*shape, -1)
+    cells = cells - cells.mean(axis=(0, 1))
+    rows, columns = cells.mean(axis=1), cells.mean(axis=0)
+    return rows, columns, cells - rows[:, None] - columns
+
+
+def ask(seen: View) -> Answer:
+    """Ask whether patches side by side are more, or less, similar than patches permuted."""
+    if none := unfit("order", seen, KEYS):
+        return none
+    height, width = seen.shape
+    unit_rows = units(seen.points)
+    # Of the Gram matrix, a permutation needs the entries of neighbours alone.
+    gram = unit_rows @ unit_rows.T
+    patches = np.arange(height * width).reshape(height, width)
+    one = np.concatenate([patches[:, 1:].ravel(), patches[1:].ravel()])
+    other = np.concatenate([patches[:, :-1].ravel(), patches[:-1].ravel()])
+    cosine, chance = float(gram[one, other].mean()), chance_cosine(unit_rows)
+    rng = seen.rng(12)
+    orders = (rng.permutation(len(seen)) for _ in range(ORDER_DRAWS))
+    drawn = np.array([gram[order[one], order[other]].mean() for order in orders])
+    p = rank(abs(cosine - chance), np.abs(drawn - chance))
+    answer = verdict_of(p, enough=len(seen) >= ENOUGH)
+    reason = {"yes": "patch_neighbours", "no": "patch_none"}.get(answer, "patch_open")
+    if answer == "yes" and abs(cosine - chance) < LEAST_SHARE:
+        answer, reason = "no", "patch_small"
+    facts = PatchOrder(height, width, cosine, chance)
+    test = replace(against(cosine, drawn, "permuted", p), null=chance)
+    return Answer("order", answer, reason, facts, test, KEYS)
+
+
+ORDER = Question(
+    "order",
+    ask,
+    ("patch_neighbours", "patch_none", "patch_open", "patch_small", "patch_large"),
+)

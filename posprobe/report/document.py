@@ -1,0 +1,90 @@
+"""Records as ``analysis.json`` has them: the one step at which facts get their words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from posprobe.analyses.facts import Answer, Shared, Verdict, Verdicts
+from posprobe.analyses.result import as_block, plain
+from posprobe.report.narrator import cause, sentence
+from posprobe.report.narrator.breaks import based_on
+from posprobe.report.narrator.compare import agreement, shared
+from posprobe.report.narrator.summary import clause, headline
+
+
+def answer_block(answer: Answer) -> dict[str, Any]:
+    """Return an answer with its sentence, what it was held against, and the facts behind it."""
+    test = answer.test
+    return {
+        "question": answer.question,
+        "answer": answer.answer,
+        "reason": answer.reason,
+        "sentence": sentence(answer),
+        "value": plain(answer.value),
+        "null": test.null if test else None,
+        "interval": list(test.interval) if test and test.interval else None,
+        "p": answer.p,
+        "least": test.least if test and test.least else None,
+        "baseline": test.of if test and test.of else None,
+        "draws": test.draws if test and test.draws else None,
+        "facts": None if answer.facts is None else as_block(answer.facts, cause),
+        "keys": list(answer.keys),
+        "change": None if answer.change is None else as_block(answer.change),
+    }
+
+
+def verdict_block(found: Verdicts) -> dict[str, Any]:
+    """Return the block ``verdict`` of a table."""
+    return {
+        "summary": headline(found),
+        "based_on": based_on(found),
+        "rows": [found.first, found.stop],
+        "reasons": [cause(each) for each in found.ends],
+        "replaced": list(found.replaced),
+        "parts": [
+            {"rows": [part.first, part.stop], "summary": clause(part.answers)}
+            for part in found.parts
+        ],
+        "answers": [answer_block(answer) for answer in found.answers.values()],
+    }
+
+
+def findings_of(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the sentences of the yes answers, with the keys of the numbers they rest on."""
+    return [
+        {"text": answer["sentence"], "keys": answer["keys"]}
+        for answer in answers
+        if answer["answer"] == "yes"
+    ]
+
+
+def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
+    """Return the block ``verdict`` of several subjects.
+
+    Parameters
+    ----------
+    answers
+        Of each subject, by its label. What cannot be told of any is left out.
+    """
+    by_question: dict[str, dict[str, Verdict]] = {}
+    for label, own in answers.items():
+        for answer in own:
+            by_question.setdefault(answer.question, {})[label] = answer.answer
+    found = [
+        Shared(name, each)
+        for name, each in by_question.items()
+        if set(each.values()) != {"cannot tell"}
+    ]
+    return {
+        "summary": agreement(found),
+        "answers": [
+            {
+                "question": each.question,
+                "answers": dict(each.answers),
+                "same": each.same,
+                "sentence": shared(each),
+            }
+            for each in found
+        ],
+    }

@@ -1,0 +1,352 @@
+"""What is said of a run of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from posprobe.analyses.facts import Answer
+from posprobe.analyses.head_logits import peak_name
+from posprobe.measurements.model.sentences import worth
+from posprobe.questions.model_attention import First, Heads
+from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
+from posprobe.questions.substitution import SURE, Enough, Removal
+from posprobe.report.narrator import Template
+from posprobe.text import capital, fine_percent, listed, percent_with_error, show, some, with_error
+
+#: Why what came after an interruption was not measured.
+INTERRUPTED = "the run was interrupted"
+#: Most words of a summary.
+WORDS = 60
+#: The questions, as a reader asks them.
+ASKS: Mapping[str, str] = {
+    "kept": "Do the last hidden states still show position?",
+    "order": "Does the order of its input matter to the model?",
+    "order_without": "Does it know order without its position embedding?",
+    "absolute": "Does absolute position matter, not only distance?",
+    "apart": "Do position directions avoid those of tokens?",
+    "heads": "Does position alone make heads attend mainly at one offset?",
+    "first": "Does some layer attend mainly to the first position?",
+    "blank": "Does position alone tell patches apart at the last layer?",
+    "needed": "Does removing positions cost the model anything?",
+    "few": "Are ten components of the table, or fewer, enough?",
+    "random": "Is a random table enough?",
+}
+
+
+# Hidden states.
+
+
+def _explained(*layers: Layer | None, noise: bool = True) -> str:
+    """Say what position explains at layers of which it can be told: each with its own noise."""
+    told = [
+        f"{fine_percent(layer.share or 0.0)}{'' if place else ' of the hidden-state variance'} at "
+        f"layer {layer.layer}"
+        + (f" (sampling noise {fine_percent(layer.noise)})" if noise and layer.noise else "")
+        for place, layer in enumerate(layer for layer in layers if layer and layer.clear)
+    ]
+    return f"Position explains {' and '.join(told)}." if told else ""
+
+
+def _before(f: Kept) -> str:
+    """Say what position explains at the first layer, where that can be told."""
+    said = _explained(f.first)
+    return f" {said}" if said else ""
+
+
+def _no_direction(f: Kept) -> str:
+    noise = f" ({fine_percent(f.last.noise)} of the variance)" if f.last.noise else ""
+    told = f"At layer {f.last.layer}, no direction of position stands above sampling noise{noise}."
+    return told + _before(f)
+
+
+# Experiments.
+
+
+def _change(f: Changed) -> str:
+    return f"the last hidden states by {show(f.change, '.2g')} times their norm"
+
+
+def _permuting(f: Changed) -> str:
+    return f"Permuting the {'patches' if f.images else 'tokens'} changes {_change(f)}"
+
+
+def _without(f: Changed) -> str:
+    parts = "patches" if f.images else "tokens"
+    return f"With the position embedding set to 0, permuting the {parts} changes {_change(f)}"
+
+
+def _shifting(f: Changed) -> str:
+    return f"Shifting all positions by {f.shift} changes {_change(f)}"
+
+
+def _grey(f: Blank) -> str:
+    cosine = "" if f.cosine is None else (
+        f" (mean cosine with the position embedding {f.cosine:z.2f})"
+    )  # fmt: skip
+    return (
+        f"In a uniformly grey image, patches differ by {fine_percent(f.share)} of the squared "
+        f"norm at layer {f.layer}{cosine}"
+    )
+
+
+def _no_order(f: Changed) -> str:
+    return f"Without the position embedding, the model is permutation-invariant. {_without(f)}."
+
+
+def _changes(question: str, told: Callable[..., str]) -> dict[tuple[str, str], Template]:
+    """Say the same of a change, of a small one and of rounding."""
+    return {
+        (question, "changed"): lambda f: f"{told(f)}.",
+        (question, "slight"): lambda f: f"{told(f)}: more than rounding, but little.",
+        (question, "rounding"): lambda f: f"{told(f)}, which is within rounding.",
+    }
+
+
+# Directions and heads.
+
+
+def _overlap(f: Overlap) -> str:
+    return (
+        f"The {some(f.rank, 'leading position direction')} "
+        f"{'holds' if f.rank == 1 else 'hold'} {fine_percent(f.share or 0.0)} of the token "
+        f"variance; random subspaces hold {fine_percent(f.expected)} "
+        f"({fine_percent(f.low)} to {fine_percent(f.high)})."
+    )
+
+
+def _weights(f: Heads) -> str:
+    return "By their weights" + (", on the direct path" if f.layers > 1 else "")
+
+
+def _sharp(f: Heads) -> str:
+    where = listed([f"{peak_name(each.offset)} ({each.heads})" for each in f.offsets])
+    often = "most often the " if f.kinds > len(f.offsets) else "the "
+    return (
+        f"{_weights(f)}, {f.heads} of {some(f.of, 'head')} "
+        f"{'pays' if f.heads == 1 else 'pay'} more than half of their attention at one offset: "
+        f"{often}{where}."
+    )
+
+
+def _sharpest(f: Heads) -> str:
+    return (
+        f"{_weights(f)}, the sharpest of {some(f.of, 'head')} pays {fine_percent(f.sharpest)} of "
+        f"its attention at one offset (equal logits: {fine_percent(f.uniform)})."
+    )
+
+
+def _to_first(f: First) -> str:
+    return (
+        f"In attention layer {f.layer}, the first position receives {fine_percent(f.attention)} of "
+        f"the attention of later positions (uniform attention: {fine_percent(f.uniform)})."
+    )
+
+
+# Other tables in the place of the model's own.
+
+_REMOVED = {
+    "table": "With the mean row in place of every row of {}",
+    "rotary": "Without rotation ({})",
+    "relative": "With the biases of every head at their mean ({})",
+}
+
+
+def _removed(f: Removal) -> str:
+    begin = _REMOVED[f.worth.scheme].format(f.worth.table)
+    cost = with_error(f.cost, f.error)
+    if f.worth.measure == "loss":
+        own = with_error(f.loss, f.loss_error)
+        task = f.worth.task.replace(" ", "-")
+        return f"{begin}, the {task} loss changes by {cost} nats (unchanged: {own})."
+    if f.worth.measure == "divergence":
+        others = percent_with_error(f.answers, f.answers_error)
+        return f"{begin}, outputs diverge by {cost} nats; {others} of the top answers change."
+    return f"{begin}, the last hidden states change by {cost} times their norm."
+
+
+def _unit(f: Removal) -> str:
+    return "of the norm of the states" if f.worth.measure == "states" else "nats"
+
+
+def _not_excluded(f: Removal) -> str:
+    most = show(f.most, ".2g")
+    return f"{_removed(f)} Within two standard errors it could be {most}, or nothing."
+
+
+def _keeps(f: Enough) -> str:
+    verb = "keeps" if f.size == 1 or f.size is None else "keep"
+    worse = ", worse than no positions" if f.kept < -SURE * f.error else ""
+    what = worth(f.worth.scheme, f.worth.measure, f.worth.task)
+    return (
+        f"{capital(f.label) if f.size else f'A random table ({f.label})'} {verb} "
+        f"{percent_with_error(f.kept, f.error)} of {what}{worse}"
+    )
+
+
+def _best(f: Enough) -> str:
+    return f"{_keeps(f)}{f', the most of {f.of} tried' if f.of > 1 else ''}."
+
+
+TEMPLATES: Mapping[tuple[str, str], Template] = {
+    ("kept", "seen"): lambda f: _explained(f.first, f.last),
+    ("kept", "small"): lambda f: f"{_explained(f.first, f.last)} That is little.",
+    ("kept", "rounding"): lambda f: (
+        f"At layer {f.last.layer}, position adds nothing beyond rounding.{_before(f)}"
+    ),
+    ("kept", "noise"): _no_direction,
+    ("kept", "few_contexts"): lambda f: (
+        f"{_no_direction(f)} That is too much noise: take more contexts."
+    ),
+    ("kept", "noisy"): lambda f: (
+        f"At layer {f.last.layer}, more than half of what position seems to explain is sampling "
+        f"noise: take more contexts."
+    ),
+    ("kept", "equal_states"): lambda f: (
+        f"All hidden states at layer {f.last.layer} are equal.{_before(f)}"
+    ),
+    ("kept", "one_context"): "One context cannot separate position from content: take more.",
+    ("kept", "one_position"): "There is only one position.",
+    **_changes("order", _permuting),
+    **_changes("order_without", _without),
+    ("order_without", "rounding"): _no_order,
+    **_changes("absolute", _shifting),
+    ("absolute", "no_room"): "The contexts leave no room for a shift.",
+    ("apart", "less"): _overlap,
+    ("apart", "small"): lambda f: f"{_overlap(f)} That is less, but not half as little.",
+    ("apart", "chance"): _overlap,
+    ("apart", "more"): _overlap,
+    ("apart", "open"): _overlap,
+    ("apart", "no_room"): lambda f: (
+        f"{f.rank} position directions of {f.width} dimensions leave none to avoid."
+    ),
+    ("apart", "all_alike"): "All tokens, or all positions, are equal.",
+    ("heads", "sharp"): _sharp,
+    ("heads", "short"): lambda f: f"{_sharpest(f)} That is less than twice as much.",
+    ("heads", "even"): _sharpest,
+    ("heads", "no_peak"): lambda f: f"{_weights(f)}, no head of {f.of} prefers an offset.",
+    ("heads", "one_position"): "There is only one position.",
+    ("first", "most"): _to_first,
+    ("first", "less"): _to_first,
+    ("first", "no_layer"): "No layer has later positions that attend to the first.",
+    **_changes("blank", _grey),
+    ("blank", "no_states"): "All hidden states are 0.",
+    ("needed", "loses"): _removed,
+    ("needed", "gain"): lambda f: f"{_removed(f)} The model does better so.",
+    ("needed", "little"): lambda f: (
+        f"{_removed(f)} Two standard errors more would be below {show(f.small)} {_unit(f)}."
+    ),
+    ("needed", "small"): lambda f: f"{_removed(f)} A loss is certain, but it is small.",
+    ("needed", "open"): _not_excluded,
+    ("needed", "one_context"): lambda f: f"{_removed(f)} One context has no standard error.",
+    ("needed", "not_finite"): lambda f: (
+        f"{_REMOVED[f.worth.scheme].format(f.worth.table)}, the outputs are not finite."
+    ),
+    ("few", "enough"): lambda f: f"{_keeps(f)}.",
+    ("few", "less"): _best,
+    ("few", "open"): _best,
+    ("random", "enough"): lambda f: f"{_keeps(f)}.",
+    ("random", "less"): _best,
+    ("random", "open"): _best,
+}
+
+
+def summary(answers: Mapping[str, Answer], run: Run) -> str:
+    """Sum a run up in at most `WORDS` words, the first answers first.
+
+    Parameters
+    ----------
+    answers
+        By the name of the question, in the order of the page.
+    run
+        What they are about.
+    """
+    told: list[str] = []
+    for name, clause in _CLAUSES.items():
+        said = clause(answers[name], answers, run) if name in answers else ""
+        if said and len(" ".join([*told, said]).split()) <= WORDS - len(_note(run).split()):
+            told.append(said)
+    if not told:
+        return "No question has a clear answer."
+    return " ".join([*told, _note(run)]).rstrip()
+
+
+def _note(run: Run) -> str:
+    if not (run.random and run.contexts):
+        return ""
+    return f"(Measured on random {'pixels' if run.images else 'tokens'}.)"
+
+
+def interrupted(title: str, result: Any) -> tuple[str, ...]:
+    """Say over how many contexts a result is that was interrupted; nothing of others."""
+    if not getattr(result, "stopped", False):
+        return ()
+    return (f"{title}: {INTERRUPTED} after {some(result.contexts, 'context')}",)
+
+
+Clause = Callable[[Answer, Mapping[str, Answer], Run], str]
+
+
+def _of_states(answer: Answer, _: Mapping[str, Answer], __: Run) -> str:
+    f: Kept | None = answer.facts
+    if f is None or answer.answer == "cannot tell":
+        return ""
+    if answer.reason not in ("seen", "small"):
+        return f"Position leaves no trace above noise in the hidden states of layer {f.last.layer}."
+    return _explained(f.first, f.last, noise=False)
+
+
+def _of_order(answer: Answer, answers: Mapping[str, Answer], run: Run) -> str:
+    if not answer.yes:
+        parts = "patches" if run.images else "tokens"
+        return f"The order of {parts} makes {_how_little(answer)} difference."
+    if not answers["order_without"].yes:
+        return "Without the position embedding, the model is permutation-invariant."
+    return "The model knows order even without its position embedding."
+
+
+def _if_yes(text: str) -> Clause:
+    return lambda answer, _, __: text.format(f=answer.facts) if answer.yes else ""
+
+
+def _of_shifts(answer: Answer, _: Mapping[str, Answer], __: Run) -> str:
+    if answer.yes:
+        return "Absolute position matters, not only distance."
+    if answer.answer == "cannot tell":
+        return ""
+    return f"Shifting all positions makes {_how_little(answer)} difference."
+
+
+def _how_little(answer: Answer) -> str:
+    return "little" if answer.reason == "slight" else "no"
+
+
+def _of_components(answer: Answer, _: Mapping[str, Answer], __: Run) -> str:
+    verb = "is" if answer.facts.size == 1 else "are"
+    label = answer.facts.label
+    return f"The {label} of the position table {verb} enough." if answer.yes else ""
+
+
+def _of_need(answer: Answer, answers: Mapping[str, Answer], _: Run) -> str:
+    if answer.yes:
+        f: Removal = answer.facts
+        cost = f"Removing positions costs {with_error(f.cost, f.error)} {_unit(f)}."
+        return "" if "few" in answers and answers["few"].yes else cost
+    if answer.answer == "cannot tell":
+        return ""
+    if answer.reason == "gain":
+        return "The model does better without its positions."
+    return f"Removing positions costs less than {answer.facts.small} {_unit(answer.facts)}."
+
+
+_CLAUSES: Mapping[str, Clause] = {
+    "kept": _of_states,
+    "order": _of_order,
+    "absolute": _of_shifts,
+    "few": _of_components,
+    "needed": _of_need,
+    "apart": _if_yes("Position directions avoid those of tokens."),
+    "heads": _if_yes("{f.heads} of {f.of} heads attend mainly at one offset."),
+    "first": _if_yes("In attention layer {f.layer}, most attention goes to the first position."),
+    "blank": _if_yes("Position alone tells patches apart."),
+}

@@ -1,0 +1,422 @@
+"""What is said of encodings without a table, and of kernels side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from math import ceil
+
+from posprobe.analyses.facts import Answer
+from posprobe.questions.schemes import (
+    Falls,
+    Kernel,
+    Ladder,
+    Left,
+    Limit,
+    Limits,
+    Near,
+    Rule,
+    Rules,
+    Sides,
+    Sign,
+    Signs,
+    Smooth,
+    Turns,
+)
+from posprobe.report.narrator import Template
+from posprobe.schemes import POSITIONS
+from posprobe.text import Block, capital, hundredths, listed, percent, show, some, two_figures
+
+#: The questions, as a reader asks them.
+ASKS: Mapping[str, str] = {
+    "rotary_turns": "Does every pair complete a turn within the context?",
+    "rotary_positive": "Does the RoPE score stay positive over the context?",
+    "rotary_stretched": "Are the wavelengths changed for a longer context?",
+    "alibi_near": "Do heads favour near positions?",
+    "alibi_reach": "Does any head give the far end of the context half the weight of the near one?",
+    "bias_smooth": "Do neighbouring distances have similar biases?",
+    "bias_near": "Do most heads favour near positions?",
+    "bias_sides": "Do heads prefer one side of the query?",
+    "bias_limit": "Do far distances share one bias?",
+    "cosine_smooth": "Do neighbouring distances have similar vectors?",
+    "cosine_near": "Are vectors of near distances most similar to that of distance 0?",
+    "cosine_limit": "Do far distances share one vector?",
+    "kernel_falls": "Do nearer positions always count for more?",
+    "kernel_offset": "Does the offset alone decide the kernel?",
+    "kernel_sides": "Do positions before and after count equally?",
+}
+
+#: Encodings that a sentence names, and that a headline does.
+NAMED, LEADING = 4, 2
+NO_LENGTH = "The configuration states no length."
+NO_ORDER = "Not applicable: no order of distances was found."
+#: What the values per distance are, and what has them.
+_NOUNS = {"bias": ("head", "heads"), "cosine": ("table of vectors", "tables of vectors")}
+#: Ratio of two half widths from which a reader sees that one curve is wider.
+WIDER = 1.25
+#: Pairs of curves that are told of, the most similar first.
+PAIRS = 3
+
+
+def _each(parts: Sequence[tuple[str, str]], most: int = NAMED) -> str:
+    """Join what is said of each encoding: with its name if there are several, of many the first."""
+    if len(parts) == 1:
+        return f"{capital(parts[0][1])}."
+    said = [f"{name}: {text}" for name, text in parts[:most]]
+    if more := len(parts) - most:
+        said += [f"and {some(more, 'more encoding')}"] if more > 0 else []
+    return f"{'; '.join(said)}."
+
+
+def _span(values: Iterable[float]) -> str:
+    low, high = (two_figures(end(list(values))) for end in (min, max))
+    return low if low == high else f"{low} to {high}"
+
+
+# Rotary positions.
+
+
+def _context(f: Ladder | Sign) -> str:
+    return "window" if f.windowed else "context"
+
+
+def _pairs(f: Ladder, count: str = "") -> str:
+    """Count the pairs of a head, those of all axes."""
+    total = some(f.axes * f.pairs, "pair")
+    per = f" ({f.pairs} per axis)" if f.axes > 1 else ""
+    return f"{count}{total}{per}"
+
+
+def _turn(f: Ladder) -> str:
+    slow = (f.slow or 0) * f.axes
+    who = _pairs(f, f"{slow} of ") if slow else _pairs(f, "all " if f.axes * f.pairs > 1 else "")
+    one = slow == 1 or f.axes * f.pairs == 1
+    verb = f"{'completes' if one else 'complete'} a turn"
+    need = "" if f.longest is None else f" (the slowest needs {ceil(f.longest):,})"
+    verb = f"never {verb}" if slow else verb
+    return f"{who} {verb} within the {_context(f)} of {f.seen:,} positions{need}"
+
+
+def _turns(f: Turns) -> str:
+    return _each([(each.name, _turn(each)) for each in f.ladders if each.slow is not None])
+
+
+def _sign(f: Sign) -> str:
+    """Say how far the mean rotation stays positive: the logit of equal unit pairs is just that."""
+    if f.first is None and f.axes > 1:
+        return "is never negative along one axis, as the pairs of the other axes stand still"
+    context = "" if f.seen is None else f" ({_context(f)}: {f.seen:,})"
+    if f.first is None:
+        return f"stays positive up to distance {f.searched:,}, the farthest looked at{context}"
+    return f"stays positive up to distance {f.first - 1:,}{context}"
+
+
+def _score(f: Signs) -> str:
+    known = [each for each in f.encodings if each.known] or f.encodings
+    whose = ["with identical query and key, the RoPE score", *["it"] * (len(known) - 1)]
+    signs = zip(known, whose, strict=True)
+    return _each([(each.name, f"{score} {_sign(each)}") for each, score in signs])
+
+
+def _rule(f: Rule) -> str:
+    if not f.changes:
+        upto = "" if f.length is None else f" in texts of up to {f.length:,} positions"
+        return f"the rule {f.rule} changes no wavelength{upto}"
+    length = "" if f.length is None else f" for texts of {f.length:,} positions"
+    more = f.training is not None and f.length is not None and f.length > f.training
+    training = f" (training: {f.training:,})" if more else ""
+    return f"the rule {f.rule} changes the wavelengths{length}{training}"
+
+
+def _rules(f: Rules) -> str:
+    changed = [each for each in f.rules if each.changes]
+    return _each([(each.name, _rule(each)) for each in changed or f.rules])
+
+
+# Linear biases.
+
+
+def _heads(count: int) -> str:
+    return f"all {count} heads" if count > 1 else "the only head"
+
+
+def _falls(f: Falls) -> str:
+    slopes = [slope for each in f.encodings for slope in each.slopes]
+    by = f"by {_span(slopes)} logits per position"
+    said = [f"The bias falls with distance in {_heads(len(slopes))}, {by}."]
+    for length in dict.fromkeys(each.length for each in f.encodings):
+        windows = [w for each in f.encodings if each.length == length for w in each.windows]
+        keys = f"{_span(windows)} of {some(length, 'key')}"
+        said.append(f"By itself, it spreads attention over {keys}.")
+    return " ".join(said)
+
+
+def _left(f: Left) -> str:
+    return (
+        f"With equal contents, the head with the smallest slope gives a key {f.length:,} positions "
+        f"away {percent(f.left or 0)} of the nearest key's weight (50 % at "
+        f"{two_figures(f.halving)} positions)."
+    )
+
+
+# What was learned of each distance.
+
+
+def _count(kind: str, count: int, of: int) -> str:
+    return f"{count} of {some(of, *_NOUNS[kind])}"
+
+
+def _smooth(kind: str, f: Smooth) -> str:
+    what = {"bias": "biases", "cosine": "cosines with distance 0"}[kind]
+    return (
+        f"In {_count(kind, f.structured or 0, f.heads)}, neighbouring distances have more similar "
+        f"{what} than in 95 % of permutations ({f.chance:.2g} expected by chance)."
+    )
+
+
+def _equal(kind: str) -> str:
+    return f"The {'biases' if kind == 'bias' else 'cosines'} are the same at all distances."
+
+
+def _near(kind: str, f: Near) -> str:
+    near, far, ordered, heads = (f.total(each) for each in ("near", "far", "ordered", "heads"))
+    which = _count(kind, near, ordered)
+    which += " with an order of distances" if ordered < heads else ""
+    if kind == "bias":
+        said = [f"{which} {'favours' if near == 1 else 'favour'} near positions"]
+        beyond = f"{far} {'favours' if far == 1 else 'favour'} those beyond a quarter of the length"
+    else:
+        said = [f"in {which}, near distances are most similar to distance 0"]
+        beyond = f"in {far}, distances beyond a quarter of the length are"
+    widths = [(each.unit, width) for each in f.encodings for width in each.widths]
+    if widths:
+        some_of = "" if len(widths) == near else f" in {len(widths)} of them"
+        said.append(f"half of the fall is done within {_measured(widths)}{some_of}")
+    if far:
+        said.append(beyond)
+    if unordered := f.total("varying") - ordered:
+        said.append(f"{unordered} of {heads} {'shows' if unordered == 1 else 'show'} no order")
+    return " ".join(f"{capital(each)}." for each in said)
+
+
+def _measured(distances: Iterable[tuple[str, float]]) -> str:
+    """Write distances with what they count, each unit by itself."""
+    units: dict[str, list[float]] = {}
+    for unit, distance in distances:
+        units.setdefault(unit, []).append(distance)
+    said = []
+    for unit, each in units.items():
+        low, high = f"{min(each):,g}", f"{max(each):,g}"
+        one = high == "1" and unit == POSITIONS
+        said.append(f"{low if low == high else f'{low} to {high}'} {'position' if one else unit}")
+    return listed(said)
+
+
+def _sides(f: Sides) -> str:
+    ordered = f.total("ordered")
+    order = " with an order of distances" if ordered < f.total("heads") else ""
+    if not f.total("before") + f.total("after"):
+        return (
+            f"In {_heads(ordered)}{order}, the bias is largest at the query or equally large on "
+            "both sides."
+        )
+    counts = {"an earlier key": f.total("before"), "a later key": f.total("after")}
+    sides = [(side, n) for side, n in (counts | {"neither": f.same}).items() if n]
+    has = "has its" if sides[0][1] == 1 else "have their"
+    first = f"{sides[0][1]} {has} largest bias at {sides[0][0]}"
+    each = listed([first, *(f"{n} at {side}" for side, n in sides[1:])])
+    return f"Of {some(ordered, 'head')}{order}, {each}."
+
+
+def _limits(noun: str, f: Limits) -> str:
+    """Say each limit once, with the encodings that it is of where others have another or none."""
+    found: dict[str, list[Limit]] = {}
+    for each in sorted(f.encodings, key=lambda each: each.reach or 0):
+        if each.reach is not None:
+            side = "" if each.causal else " per side"
+            text = f"from {each.reach:,} {each.unit} on, distances share one {noun}{side}"
+            text = text if each.reach else f"all distances share one {noun}"
+            found.setdefault(text, []).append(each)
+    said = []
+    for text, those in found.items():
+        names = those[0].name if len(those) == 1 else f"{those[0].name} and {len(those) - 1} more"
+        said.append(text if len(those) == len(f.encodings) else f"{text} ({names})")
+    return " ".join(f"{capital(text)}." for text in said)
+
+
+def _of_learned(kind: str) -> dict[tuple[str, str], Template]:
+    """Return the templates that biases and vectors share."""
+    noun = "bias" if kind == "bias" else "vector"
+    smooth, near = partial(_smooth, kind), partial(_near, kind)
+    return {
+        (f"{kind}_smooth", "smooth"): smooth,
+        (f"{kind}_smooth", "no_order"): smooth,
+        (f"{kind}_smooth", "weak"): smooth,
+        (f"{kind}_smooth", "computed"): (
+            "The values are computed from the distance, so they are smooth whatever was learned."
+        ),
+        (f"{kind}_smooth", "equal"): _equal(kind),
+        (f"{kind}_near", "most"): near,
+        (f"{kind}_near", "few"): near,
+        (f"{kind}_near", "open"): near,
+        (f"{kind}_near", "no_order"): NO_ORDER,
+        (f"{kind}_near", "equal"): _equal(kind),
+        (f"{kind}_limit", "shared"): partial(_limits, noun),
+        (f"{kind}_limit", "changing"): f"The {noun} changes up to the farthest distance.",
+    }
+
+
+# Kernels.
+
+
+def _kernel(text: str) -> Callable[[Kernel], str]:
+    return lambda f: f"{f.label}: {text.format(share=percent(f.value or 0))}."
+
+
+_FALLS = "the kernel does not rise in {share} of the steps away from distance 0"
+_OFFSET = "the offset explains {share} of the kernel's variance"
+_SIDES = "{share} of the variance differs between before and after"
+_FLAT = _kernel("the number is undefined")
+
+TEMPLATES: Mapping[tuple[str, str], Template] = {
+    ("rotary_turns", "all"): _turns,
+    ("rotary_turns", "never"): _turns,
+    ("rotary_turns", "no_length"): NO_LENGTH,
+    ("rotary_positive", "positive"): _score,
+    ("rotary_positive", "within"): _score,
+    ("rotary_positive", "not_searched"): _score,
+    ("rotary_positive", "no_length"): NO_LENGTH,
+    ("rotary_stretched", "changed"): _rules,
+    ("rotary_stretched", "unchanged"): _rules,
+    ("rotary_stretched", "no_rule"): "The configuration states no rule for longer contexts.",
+    ("alibi_near", "falls"): _falls,
+    ("alibi_reach", "half"): _left,
+    ("alibi_reach", "less"): _left,
+    ("alibi_reach", "no_length"): NO_LENGTH,
+    **_of_learned("bias"),
+    **_of_learned("cosine"),
+    ("bias_sides", "sided"): _sides,
+    ("bias_sides", "even"): _sides,
+    ("bias_sides", "no_order"): NO_ORDER,
+    ("bias_sides", "equal"): _equal("bias"),
+    ("kernel_falls", "falls"): _kernel(_FALLS),
+    ("kernel_falls", "rises"): _kernel(_FALLS),
+    ("kernel_falls", "undefined"): _FLAT,
+    ("kernel_offset", "decides"): _kernel(_OFFSET),
+    ("kernel_offset", "partly"): _kernel(_OFFSET),
+    ("kernel_offset", "mostly"): _kernel(_OFFSET),
+    ("kernel_offset", "undefined"): _FLAT,
+    ("kernel_sides", "even"): _kernel(_SIDES),
+    ("kernel_sides", "sided"): _kernel(_SIDES),
+    ("kernel_sides", "undefined"): _FLAT,
+}
+
+
+# What is said first.
+
+
+def summary(answers: Mapping[str, Answer]) -> str:
+    """Sum up the encodings of a checkpoint, kind by kind.
+
+    Parameters
+    ----------
+    answers
+        By question.
+    """
+    said = []
+    if "rotary_turns" in answers:
+        said.append(_of_rotary(answers["rotary_turns"].facts, answers["rotary_positive"].facts))
+    if "alibi_near" in answers:
+        said.append(_of_slopes(answers["alibi_near"].facts))
+    said += [_of_distances(kind, answers) for kind in _NOUNS if f"{kind}_smooth" in answers]
+    return " ".join(said)
+
+
+def _of_rotary(turns: Turns, signs: Signs) -> str:
+    said = _each([(each.name, _wavelengths(each)) for each in turns.ladders], LEADING)
+    # Of several, the answers tell it.
+    return f"{said} {_score(signs)}" if len(signs.encodings) == 1 else said
+
+
+def _wavelengths(f: Ladder) -> str:
+    ends = [end for end in (f.shortest, f.longest) if end is not None]
+    reach = f"of {_span(ends)} positions" if len(ends) == 2 else "without end"
+    one = f.axes * f.pairs == 1
+    said = f"{_pairs(f)} {'has a wavelength' if one else 'have wavelengths'} {reach}"
+    if f.slow is None:
+        return said
+    turning = f.axes * (f.pairs - f.slow)
+    count = str(turning) if f.slow or one else "all"
+    verb = "completes" if turning == 1 else "complete"
+    return f"{said}, and {count} {verb} a turn within the {_context(f)} of {f.seen:,}"
+
+
+def _of_slopes(f: Falls) -> str:
+    halving = f.halving
+    fast, slow = two_figures(min(halving)), two_figures(max(halving))
+    said = f"With equal contents, ALiBi halves attention every {fast} positions"
+    if fast == slow:
+        return f"{said} in {'every' if len(halving) > 1 else 'the only'} head."
+    return f"{said} in the steepest of {len(halving)} heads and every {slow} in the flattest."
+
+
+def _of_distances(kind: str, answers: Mapping[str, Answer]) -> str:
+    smooth, near = answers[f"{kind}_smooth"], answers[f"{kind}_near"]
+    f: Smooth = smooth.facts
+    heads, values = some(f.heads, *_NOUNS[kind]), "biases" if kind == "bias" else "cosines"
+    count = f"{_count(kind, f.structured or 0, f.heads)} ({f.chance:.2g} by chance)"
+    weak = f"The evidence for an order of distances is weak: {count}."
+    said = [
+        {
+            "smooth": f"Neighbouring distances have similar {values} in {count}.",
+            "no_order": f"No order of distances was found in {heads}.",
+            "computed": f"The {values} of {heads} are computed from the distance.",
+            "equal": f"The {values} of {heads} are the same at all distances.",
+        }.get(smooth.reason, weak)
+    ]
+    if near.value:
+        one = near.value["near"] == 1
+        far = f", {near.value['far']} far ones" if near.value["far"] else ""
+        said.append(f"{near.value['near']} {'favours' if one else 'favour'} near positions{far}.")
+    limit = answers.get(f"{kind}_limit")
+    if limit is not None and limit.yes and smooth.reason != "equal":
+        said.append(_limits("bias" if kind == "bias" else "vector", limit.facts))
+    return " ".join(said)
+
+
+def summary_of_kernels(records: Sequence[Block], pairs: Sequence[Block], walk: Block | None) -> str:
+    """Say how similar the kernels of encodings are, and how wide.
+
+    Parameters
+    ----------
+    records, pairs, walk
+        Blocks of ``analysis.json``.
+    """
+    known = [pair for pair in pairs if pair["correlation"] is not None]
+    known.sort(key=lambda pair: -pair["correlation"])
+    said = [_pair(pair, walk) for pair in known[:PAIRS]]
+    if (others := len(known) - PAIRS) > 0:
+        which = "pair is" if others == 1 else f"{others} pairs are"
+        said.append(f"The other {which} no more similar.")
+    widths = {
+        str(record["label"]): float(record["half_width"])
+        for record in records
+        if record["half_width"] is not None
+    }
+    if len(widths) > 1 and max(widths.values()) >= WIDER * max(min(widths.values()), 1e-9):
+        each = [f"{show(width)} for {label}" for label, width in widths.items()]
+        said.append(f"Half of the fall with distance is done at {listed(each)}.")
+    return " ".join(said)
+
+
+def _pair(pair: Block, walk: Block | None) -> str:
+    value, names = float(pair["correlation"]), listed(pair["records"])
+    if walk is None:
+        return f"The curves of {names} over distance have a correlation of {hundredths(value)}."
+    bar = f"95 % of random walks: below {hundredths(walk['correlation'])}"
+    kind = "similar" if value > 0 else "opposed"
+    if abs(value) <= walk["correlation"]:
+        kind = f"no more {kind} than those of random walks"
+    return (
+        f"The curves of {names} over distance are {kind} (correlation {hundredths(value)}; {bar})."
+    )

@@ -1,0 +1,200 @@
+"""Periodic components: which are found in planted tables, how large they are, and why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from made_tables import gaussian, rotation, walk, waves
+
+import posprobe as pp
+from posprobe.analyses.bridging import bridging
+from posprobe.analyses.closeness import Floats
+from posprobe.analyses.facts import Answer, TooFew
+from posprobe.analyses.views import View, view
+from posprobe.questions import SEQUENCE
+from posprobe.questions.base import LEAST_SHARE, SHARED, Question
+from posprobe.questions.closed_form import CLOSED_FORM
+from posprobe.questions.ladder import LADDER
+from posprobe.questions.rotations import ROTATIONS, Rotations, bridged, by_formula, by_winding
+from posprobe.questions.winding import WINDING
+from posprobe.report.narrator import sentence, templates
+
+
+def weak(share: float) -> Floats:
+    """Return a walk's worth of smooth rows with a circle of period 4.1 of that share."""
+    slow = np.cos(np.pi * np.outer(np.arange(256) + 0.5, np.arange(1, 9)) / 256) @ gaussian(8, 16)
+    slow /= np.sqrt(np.square(slow).sum(axis=1).mean())
+    circle = waves(256, [4.1]) @ rotation(16)[:2]
+    both = np.sqrt(1 - share) * slow + np.sqrt(share) * circle
+    return np.asarray(both + 1e-3 * gaussian(256, 16))
+
+
+def chirp(n: int = 200) -> Floats:
+    """Return a circle whose pace wanders too widely for a period, in some noise."""
+    pace = 2 * np.pi / 10 * np.exp(0.35 * np.sin(2 * np.pi * np.arange(n) / 61))
+    phase = np.cumsum(pace)
+    return np.stack([np.cos(phase), np.sin(phase)], axis=1)
+
+
+TABLES = {
+    "stand_out": waves(256, [9.0, 31.0], noise=0.1),
+    "small": weak(0.002),
+    "none": gaussian(200, 32),
+    "few_frequencies": gaussian(40, 8),
+    "dense": pp.sinusoidal(64, 64, base=100.0).values
+    + 0.6 * pp.sinusoidal(64, 64, base=100.0).values.std() * gaussian(64, 64),
+    "unclear": pp.load("sample:rxnmapper-albert").values,
+    "too_few": gaussian(12, 4),
+}
+
+
+@cache
+def asked(name: str) -> Answer:
+    return ROTATIONS.ask(view(np.asarray(TABLES[name], dtype=np.float64)))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_planted_table_has_its_reason(name: str) -> None:
+    answer = asked(name)
+    assert answer.reason == name
+    yes, no = {"stand_out"}, {"small", "none"}
+    assert answer.answer == ("yes" if name in yes else "no" if name in no else "cannot tell")
+    assert sentence(answer).endswith(".")
+
+
+def test_every_reason_is_reached_or_comes_from_a_correction() -> None:
+    assert set(TABLES) - set(SHARED) | {"formula", "pace"} == set(ROTATIONS.reasons)
+
+
+@pytest.mark.parametrize("question", [CLOSED_FORM, ROTATIONS, WINDING, LADDER])
+def test_every_reason_has_a_template_and_no_template_is_without(question: Question[View]) -> None:
+    assert question in SEQUENCE
+    told = {reason for name, reason in templates() if name == question.name}
+    assert told == set(question.reasons)
+
+
+def test_planted_periods_have_their_numbers() -> None:
+    facts = asked("stand_out").facts
+    assert [line.period for line in facts.lines] == pytest.approx([9, 31], rel=0.005)
+    # Two circles of radius 1, and noise of 0.1 in four columns.
+    assert facts.share == pytest.approx(2 / 2.04, abs=0.005)
+    assert all(line.round for line in facts.lines)
+    assert facts.steady
+    assert facts.drifting == ()
+    assert [line["turns"] for line in facts.value] == pytest.approx([256 / 9, 256 / 31], rel=0.005)
+
+
+def test_lines_that_overlap_are_not_counted_twice() -> None:
+    # 12.8 and 11.9 turns: each peak holds some of the other.
+    close = waves(256, [20.0, 21.5]) + 0.3 * gaussian(256, 4)
+    facts = ROTATIONS.ask(view(close)).facts
+    signal = 2 / (2 + 4 * 0.09)
+    assert facts.share <= signal + 0.02
+    assert facts.share <= 1
+
+
+def test_a_yes_may_stand_alone_among_seven_questions() -> None:
+    for name in ("stand_out", "small"):
+        test = asked(name).test
+        assert test is not None
+        assert test.least <= test.p <= 0.05 / 7
+        assert test.interval is not None
+        assert test.null is not None
+        assert test.interval[0] <= test.null <= test.interval[1] < test.value
+
+
+def test_what_is_sure_and_small_is_no_and_said_to_be_small() -> None:
+    for share, answer in ((0.002, "no"), (0.05, "yes")):
+        found = ROTATIONS.ask(view(weak(share)))
+        assert found.p is not None
+        assert found.p <= 0.01
+        assert found.answer == answer
+        assert (found.facts.size >= LEAST_SHARE) == (answer == "yes")
+    assert "small (less than 1 % of the variance)" in sentence(asked("small"))
+
+
+def test_a_wave_along_one_direction_is_told_from_a_circle() -> None:
+    wave = np.outer(np.cos(2 * np.pi * np.arange(256) / 8), np.ones(16)) + 0.3 * gaussian(256, 16)
+    answer = ROTATIONS.ask(view(wave))
+    assert [line.round for line in answer.facts.lines] == [False]
+    assert "It oscillates along one direction" in sentence(answer)
+    assert "oscillate" not in sentence(asked("stand_out"))
+
+
+def test_a_period_that_falls_is_said_to_fall() -> None:
+    phase = 2 * np.pi * 256 / 15 * (np.arange(256) / 256) ** 1.15
+    curve = np.stack([np.cos(phase), np.sin(phase)], axis=1) @ rotation(16)[:2]
+    answer = ROTATIONS.ask(view(curve + 0.05 * gaussian(256, 16)))
+    (line,) = answer.facts.drifting
+    assert line.first_period > line.period > line.last_period
+    assert not answer.facts.steady
+    assert "The period falls from" in sentence(answer)
+    assert "a period of about" in sentence(answer)
+
+
+def test_a_period_of_two_is_told_where_there_is_no_other() -> None:
+    alternating = gaussian(128, 16) + 0.7 * np.where(np.arange(128) % 2, 1, -1)[:, None]
+    answer = ROTATIONS.ask(view(alternating))
+    assert answer.reason == "none"
+    assert answer.facts.alternating == pytest.approx(0.49 / 1.49, abs=0.03)
+    assert "Even and odd positions differ" in sentence(answer)
+    assert not asked("none").facts.alternates
+
+
+def test_neither_turning_nor_scaling_the_table_changes_the_answer() -> None:
+    values = TABLES["stand_out"]
+    turned = ROTATIONS.ask(view(-3.0 * values @ rotation(4, 7) + 5.0))
+    assert turned.facts.share == pytest.approx(asked("stand_out").facts.share, abs=1e-5)
+    assert turned.p == asked("stand_out").p
+
+
+def test_a_formula_or_a_series_is_made_of_periodic_components() -> None:
+    seen = view(np.asarray(pp.sinusoidal(64, 64).values, dtype=np.float64) @ rotation(64))
+    own, form, series = ROTATIONS.ask(seen), CLOSED_FORM.ask(seen), LADDER.ask(seen)
+    assert not own.yes
+    for first, second, by in ((form, series, "closed_form"), (asked("none"), series, "ladder")):
+        answer = by_formula(own, first, second)
+        assert answer is not None
+        assert (answer.answer, answer.reason, answer.p) == ("yes", "formula", None)
+        assert answer.change is not None
+        assert answer.change.by == by
+        assert sentence(answer)
+    assert by_formula(own, asked("none"), asked("none")) is None
+    assert by_formula(asked("stand_out"), form, series) is None
+    assert by_formula(asked("too_few"), form, series) is None
+
+
+def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
+    winds = WINDING.ask(view(chirp()))
+    assert winds.yes
+    assert winds.facts.changes
+    own = asked("unclear")
+    answer = by_winding(own, winds)
+    assert answer is not None
+    assert (answer.answer, answer.reason) == ("no", "pace")
+    fast, slow = answer.facts.turn
+    assert f"between {fast:.3g} and {slow:.3g} positions" in sentence(answer)
+    steady = WINDING.ask(view(waves(256, [12.0], noise=0.05)))
+    assert by_winding(own, steady) is None
+    assert by_winding(own, replace(winds, answer="cannot tell")) is None
+    assert by_winding(asked("none"), winds) is None
+    assert by_winding(asked("few_frequencies"), winds) is None
+    assert by_winding(asked("too_few"), winds) is None
+
+
+def test_gaps_tell_sinusoids_from_smooth_curves() -> None:
+    found = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
+    assert found is not None
+    assert found.sinusoids > found.curve + 0.2
+    assert bridged(bridging(walk(256, 16))) is None
+    assert bridged(None) is None
+
+
+def test_facts_without_lines_explain_nothing() -> None:
+    facts = asked("none").facts
+    assert isinstance(facts, Rotations)
+    assert (facts.share, facts.value, facts.turn) == (0.0, [], None)
+    assert isinstance(asked("too_few").facts, TooFew)

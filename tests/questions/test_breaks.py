@@ -1,0 +1,232 @@
+"""Outliers and breaks: what is planted is answered, with the numbers that its words name."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import as_table, gaussian, patches, rotation, walk
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.analyses.copies import Copies
+from posprobe.analyses.facts import Answer, Cause
+from posprobe.analyses.seams import SpecialRow
+from posprobe.analyses.stretch import Stretch
+from posprobe.analyses.views import view
+from posprobe.arrays import positions
+from posprobe.layouts import Grid
+from posprobe.measurements import TableInputs
+from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
+from posprobe.report.document import plain
+from posprobe.report.narrator import cause, sentence, templates
+from posprobe.report.narrator.breaks import based_on
+from posprobe.report.narrator.causes import CAUSES, copied
+from posprobe.tables import PositionTable
+
+Floats = NDArray[np.float64]
+
+
+def sinusoid(n: int, d: int) -> Floats:
+    return np.array(pp.sinusoidal(n, d).values, dtype=np.float64)
+
+
+def two_bases(n: int, d: int, edge: int) -> Floats:
+    table = sinusoid(n, d)
+    return np.concatenate([table[:edge], table[edge:] @ rotation(d, 5)])
+
+
+def changed(values: Floats, *changes: tuple[Any, Any]) -> Floats:
+    """Give some rows other values."""
+    for rows, new in changes:
+        values[rows] = new
+    return values
+
+
+def surface(side: int, d: int) -> Floats:
+    """A few slow waves over a grid."""
+    y, x = np.meshgrid(np.arange(side) / side, np.arange(side) / side, indexing="ij")
+    waves = [np.cos(np.pi * (a * y + b * x) + a) for a in range(3) for b in range(3)]
+    return np.asarray(np.stack(waves, -1).reshape(side**2, 9) @ gaussian(9, d))
+
+
+def grid(values: Floats, height: int, width: int) -> PositionTable:
+    return pp.table(values, grid=(height, width))
+
+
+def inputs_of(table: PositionTable, *, all_rows: bool = False) -> TableInputs:
+    return TableInputs(table, positions(table), 0, None, {}, all_rows)
+
+
+def asked(table: PositionTable) -> dict[str, Answer]:
+    inputs = inputs_of(table)
+    seen = view(
+        np.asarray(inputs.kept.values, dtype=np.float64),
+        layout=table.layout, start=table.start, breaks=inputs.seams, replaced=inputs.replaced,
+    )  # fmt: skip
+    questions = [SPECIAL_ROWS] if isinstance(table.layout, Grid) else [SPECIAL_ROWS, SEAMS]
+    return {question.name: question.ask(seen) for question in questions}
+
+
+@cache
+def tables() -> dict[str, PositionTable]:
+    """Tables whose breaks and outliers are planted."""
+    odd = changed(two_bases(200, 64, 100), (150, gaussian(1, 64)[0]))
+    return {
+        "noise": as_table(gaussian(100, 16)),
+        "short noise": as_table(gaussian(40, 16)),
+        "five rows": as_table(gaussian(5, 16)),
+        "seam and outlier": as_table(odd)[10:],
+        "two seams": as_table(changed(gaussian(128, 16), (slice(60, 80), gaussian(1, 16, 5)))),
+        "odd ends": as_table(
+            changed(sinusoid(200, 64), (0, gaussian(1, 64)), (199, gaussian(1, 64, 2)))
+        ),
+        "long row": as_table(changed(gaussian(300, 64), (77, 4 * gaussian(1, 64)))),
+        "row unlike all": as_table(
+            changed(gaussian(200, 64, 1) + 16 * np.eye(64)[0], (100, 16 * np.eye(64)[1]))
+        ),
+        "zeros": as_table(changed(walk(64, 16), (slice(20, 22), 0.0))),
+        "zeros and long row": as_table(
+            changed(gaussian(300, 64), (77, 4 * gaussian(1, 64)), (200, 0.0))
+        ),
+        "zeros behind": as_table(changed(gaussian(128, 16), (slice(100, 128), 0.0))),
+        "all special": as_table(changed(np.zeros((40, 8)), (slice(35, 40), gaussian(5, 8)))),
+        "zeros everywhere": as_table(changed(gaussian(64, 16), (slice(0, 64, 7), 0.0))),
+        "outliers at a seam": as_table(
+            changed(two_bases(200, 64, 100), (slice(99, 101), gaussian(2, 64)))
+        ),
+        "louder": as_table(gaussian(400, 384) * np.where(np.arange(400) < 250, 1, 1.6)[:, None]),
+        "faster": as_table(
+            np.cumsum(gaussian(300, 16) * np.where(np.arange(300) < 100, 1, 4)[:, None], axis=0)
+        ),
+        "moved": as_table(gaussian(200, 16) + 2 * np.repeat(gaussian(2, 16, 9), 100, axis=0)),
+        "short runs": as_table(np.repeat(gaussian(13, 16), [7] * 6 + [1] + [7] * 6, axis=0)),
+        "outlier among runs": as_table(
+            changed(
+                np.repeat(1 + 1e-3 * gaussian(9, 8), [7] * 8 + [8], axis=0), (20, gaussian(1, 8))
+            )
+        ),
+        "outlier patch": grid(changed(surface(14, 32), (75, 9 * gaussian(1, 32))), 14, 14),
+        "outlier patches": grid(
+            changed(surface(14, 32), (0, 9 * gaussian(1, 32)), (76, 9 * gaussian(1, 32)), (100, 0)),
+            14, 14,
+        ),
+        "equal patches": grid(changed(np.ones((36, 8)), ([0, 21], gaussian(2, 8))), 6, 6),
+        "codes": patches(12, 12, 32),
+        "few patches": patches(6, 6, 8),
+        "too few patches": patches(3, 5, 8),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "special", "breaks"),
+    [
+        ("noise", ("no", "none", []), ("no", "none", [])),
+        ("short noise", ("cannot tell", "few", []), ("cannot tell", "few", [])),
+        ("five rows", ("cannot tell", "undefined", None), ("cannot tell", "undefined", None)),
+        ("seam and outlier", ("yes", "found", [150]), ("yes", "found", [[99, 100]])),
+        ("two seams", ("no", "none", []), ("yes", "found", [[59, 60], [79, 80]])),
+        ("odd ends", ("yes", "found", [0, 199]), ("no", "none", [])),
+        ("zeros and long row", ("yes", "found", [77, 200]), ("no", "none", [])),
+        ("outlier patch", ("yes", "patch_found", [75]), None),
+        ("outlier patches", ("yes", "patch_found", [0, 76, 100]), None),
+        ("codes", ("no", "patch_none", []), None),
+        ("few patches", ("cannot tell", "patch_few", []), None),
+        ("too few patches", ("cannot tell", "undefined", None), None),
+    ],
+)
+def test_what_is_planted_is_answered(
+    name: str, special: tuple[Any, ...], breaks: tuple[Any, ...] | None
+) -> None:
+    answers = asked(tables()[name])
+    found = answers["special_rows"]
+    assert (found.answer, found.reason, found.value) == special
+    if breaks:
+        found = answers["seams"]
+        assert (found.answer, found.reason, found.value) == breaks
+
+
+def test_facts_name_positions_and_tell_zeros_apart() -> None:
+    facts = asked(tables()["zeros and long row"][50:])["special_rows"].facts
+    assert (facts.rows, facts.positions, facts.zeros) == (250, (77,), (200,))
+    (why,) = facts.causes
+    assert why.kind == "norm"
+    assert why.numbers[0] == pytest.approx(np.linalg.norm(4 * gaussian(1, 64)))
+    patch = asked(tables()["outlier patches"])["special_rows"].facts
+    assert (patch.positions, patch.zeros, patch.width, patch.replaced) == (
+        (0, 76),
+        (100,),
+        14,
+        True,
+    )
+
+
+def test_sentences_name_their_facts() -> None:
+    said = {name: sentence(asked(tables()[name])["special_rows"]) for name in tables()}
+    assert said["odd ends"].startswith("Outliers: positions 0 and 199. The step from 0 to 1 is ")
+    assert said["zeros"] == "Positions 20 and 21 hold only zeros."
+    assert "The norm of 77 is 29 (median nearby 8.1)." in said["zeros and long row"]
+    assert said["outlier patch"].startswith("Outlier: the patch in row 5 and column 5. It is ")
+    assert "in row 7 and column 2 holds only zeros" in said["outlier patches"]
+    assert said["outlier patches"].endswith("mean of the neighbours in their place.")
+    seams = sentence(asked(tables()["two seams"])["seams"])
+    assert seams.startswith("The table breaks before positions 60 and 80. At the first: ")
+
+
+def test_every_reason_is_reached_and_told_in_short_sentences() -> None:
+    reached = set()
+    for table in tables().values():
+        for answer in asked(table).values():
+            reached.add((answer.question, answer.reason))
+            told = sentence(answer)
+            assert not told.startswith(("Yes", "Cannot"))
+            assert "inf" not in told
+            assert "nan" not in told
+            assert all(len(part.split()) <= 25 for part in told.split(". "))
+    listed = {(each.name, reason) for each in (SPECIAL_ROWS, SEAMS) for reason in each.reasons}
+    assert reached == listed
+    assert {key for key in templates() if key[0] in {"special_rows", "seams"}} == listed
+
+
+def test_every_cause_is_reached_and_has_words() -> None:
+    causes = set(inputs_of(tables()["noise"], all_rows=True).stretch.reasons)
+    for table in tables().values():
+        inputs = inputs_of(table)
+        causes |= {*inputs.seams.reasons, *inputs.stretch.reasons}
+        causes |= {each for row in inputs.seams.special for each in row.causes}
+    assert {each.kind for each in causes} == set(CAUSES)
+    for each in causes:
+        assert np.isfinite(each.numbers).all()
+        assert "{" not in cause(each)
+
+
+def test_causes_are_words_in_the_document() -> None:
+    change = Cause("level", (1.0, 2.5), "norms")
+    assert plain({"a": (change,), "b": np.float32(0.5), "c": {"d": np.zeros(3)}}) == {
+        "a": ["norms change from 1 to 2.5"], "b": 0.5, "c": {},
+    }  # fmt: skip
+    assert cause(Cause("seam", (9, 10), causes=(change,))) == (
+        "a seam between positions 9 and 10: norms change from 1 to 2.5"
+    )
+    odd = SpecialRow(7, (Cause("zero"), change))
+    assert plain([odd]) == [
+        {"row": 7, "reason": "zero: it has no direction; norms change from 1 to 2.5"}
+    ]
+    found = Copies("near", 64, period=16, cosine=0.987, between=-0.001)
+    assert plain(found)["period"] == 16
+    assert "(mean cosine 0.99, 0.00 between)" in copied(found)
+
+
+def test_the_stretch_names_what_is_left_out() -> None:
+    table = tables()["seam and outlier"]
+    found = inputs_of(table)
+    assert based_on(found.stretch, table.start).startswith(
+        "Based on positions 10–99; positions beyond the break at 100 are excluded."
+    )
+    ends = (Cause("seam", (9, 10)), Cause("special", (50,)))
+    assert based_on(Stretch(10, 50, False, ends), 0).startswith(
+        "Based on positions 10–49; outliers and positions beyond the break at 10 are excluded."
+    )
+    assert based_on(Stretch(0, 64, True, (Cause("no_break"),)), 0) == ""

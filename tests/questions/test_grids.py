@@ -1,0 +1,397 @@
+"""Questions of grids on planted tables: what is there is found, what is not is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from made_tables import as_table, gaussian, rotation, walk, waves
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.analyses.axis_codes import axis_codes
+from posprobe.analyses.decide import RATE
+from posprobe.analyses.facts import Answer
+from posprobe.analyses.stationary import grid_distances, root
+from posprobe.analyses.views import view
+from posprobe.layouts import Grid
+from posprobe.questions import GRID, axis_rotations
+from posprobe.questions.axis_rotations import by_codes, by_formula
+from posprobe.questions.base import SHARED
+from posprobe.questions.fields import by_order
+from posprobe.report.narrator import sentence, templates
+
+Floats = NDArray[np.float64]
+
+
+def asked(values: Floats, height: int, width: int, **known: Any) -> dict[str, Answer]:
+    seen = view(values, layout=Grid(height, width), **known)
+    return {question.name: question.ask(seen) for question in GRID}
+
+
+def field(height: int, width: int, d: int, length: float, seed: int = 0) -> Floats:
+    """An isotropic smooth field."""
+    covariance = np.exp(-0.5 * np.square(grid_distances(height, width) / length))
+    return root(covariance) @ gaussian(height * width, d, seed)
+
+
+def summed(rows: Floats, columns: Floats, noise: float = 0.0) -> Floats:
+    """A row code plus a column code, and noise."""
+    values = (rows[:, None] + columns[None]).reshape(-1, rows.shape[1])
+    return np.asarray(values + noise * gaussian(*values.shape, seed=9))
+
+
+def curve(n: int, d: int, length: float, seed: int) -> Floats:
+    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
+    return root(np.exp(-0.5 * np.square(offset))) @ gaussian(n, d, seed)
+
+
+def circle(n: int, turns: float, seed: int) -> Floats:
+    angle = 2 * np.pi * turns * np.arange(n) / (n - 1)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(32, seed)[:2]
+
+
+def circles(side: int, turns: float, noise: float = 0.0) -> Floats:
+    return summed(circle(side, turns, 1), circle(side, turns, 2), noise)
+
+
+def rhythm(n: int, periods: list[float], seed: int) -> Floats:
+    code = waves(n, periods, seed)
+    return code @ rotation(32, seed)[: code.shape[1]]
+
+
+def growing(side: int, by: float) -> Floats:
+    return np.exp(by * np.repeat(np.linspace(0, 1, side), side))[:, None]
+
+
+def lengths(values: Floats) -> Floats:
+    """Some patches, anywhere, much longer than others."""
+    return np.asarray(values * np.exp(3.0 * gaussian(len(values), 1, seed=4)))
+
+
+TABLES: dict[str, tuple[Any, int, int]] = {
+    "noise": (lambda: gaussian(576, 64), 24, 24),
+    "noise 3 x 3": (lambda: gaussian(9, 8), 3, 3),
+    "noise of few columns": (lambda: gaussian(64, 2), 8, 8),
+    "noise 2 x 20": (lambda: gaussian(40, 8), 2, 20),
+    "noise 40 x 60": (lambda: gaussian(2400, 8), 40, 60),
+    "field": (lambda: field(14, 14, 64, 2.0), 14, 14),
+    "field of few columns": (lambda: field(14, 14, 4, 2.0) @ gaussian(4, 64), 14, 14),
+    "field in much noise": (
+        lambda: 0.12 * field(20, 20, 256, 2.0) + gaussian(400, 256),
+        20, 20,
+    ),
+    "smooth codes": (lambda: summed(curve(14, 64, 3.0, 0), curve(14, 64, 3.0, 1), 0.05), 14, 14),
+    "codes of walks": (lambda: summed(walk(12, 32), walk(12, 32, 1), 0.3), 12, 12),
+    "weak codes": (lambda: summed(curve(10, 32, 2.0, 0), curve(10, 32, 2.0, 10), 3.0), 10, 10),
+    "small codes": (lambda: summed(curve(5, 32, 2.0, 1), curve(5, 32, 2.0, 2), 0.6), 5, 5),
+    "row code": (lambda: np.repeat(walk(12, 32), 12, axis=0) + 0.2 * gaussian(144, 32), 12, 12),
+    "circles": (lambda: circles(14, 1.5, 0.1), 14, 14),
+    "waves": (lambda: summed(rhythm(24, [3.7, 6.1], 1), rhythm(24, [3.7, 6.1], 2), 0.4), 24, 24),
+    "checkerboard": (
+        lambda: np.indices((12, 12)).sum(axis=0).reshape(-1, 1) % 2 * gaussian(1, 16)
+        + 0.3 * gaussian(144, 16),
+        12, 12,
+    ),
+    "growing": (lambda: field(14, 14, 64, 1.5) * growing(14, 1.5), 14, 14),
+    "hardly growing": (lambda: gaussian(1024, 16) * growing(32, 0.1), 32, 32),
+    "long patches": (lambda: lengths(field(14, 14, 64, 1.5)), 14, 14),
+}  # fmt: skip
+
+
+@cache
+def answers(name: str) -> dict[str, Answer]:
+    make, height, width = TABLES[name]
+    return asked(make(), height, width)
+
+
+FOUND = [
+    ("noise", "order", "no", "patch_none"),
+    ("noise", "rows_and_columns", "no", "none"),
+    ("noise", "axis_rotations", "no", "none"),
+    ("noise", "smooth", "no", "patch_rough"),
+    ("noise", "absolute_position", "cannot tell", "patch_unlike"),
+    ("noise", "low_dimensional", "no", "patch_as_many"),
+    ("noise 3 x 3", "order", "cannot tell", "patch_open"),
+    ("noise 3 x 3", "rows_and_columns", "cannot tell", "few_patches"),
+    ("noise 3 x 3", "axis_rotations", "cannot tell", "short"),
+    ("noise 3 x 3", "smooth", "cannot tell", "patch_narrow"),
+    ("noise 3 x 3", "absolute_position", "cannot tell", "patch_narrow"),
+    ("noise 3 x 3", "low_dimensional", "cannot tell", "patch_narrow"),
+    ("noise 2 x 20", "rows_and_columns", "cannot tell", "narrow"),
+    ("noise of few columns", "low_dimensional", "cannot tell", "patch_few_columns"),
+    *(
+        ("noise 40 x 60", question.name, "cannot tell", reason)
+        for question in GRID
+        for reason in question.reasons
+        if reason.endswith("large")
+    ),
+    ("field", "order", "yes", "patch_neighbours"),
+    ("field", "rows_and_columns", "no", "none"),
+    ("field", "axis_rotations", "cannot tell", "open"),
+    ("field", "smooth", "yes", "patch_surface"),
+    ("field", "absolute_position", "no", "patch_displacement"),
+    ("field of few columns", "low_dimensional", "yes", "patch_fewer"),
+    ("field of few columns", "absolute_position", "cannot tell", "patch_slow"),
+    ("field in much noise", "order", "no", "patch_small"),
+    ("smooth codes", "rows_and_columns", "yes", "codes"),
+    ("smooth codes", "axis_rotations", "cannot tell", "open"),
+    ("smooth codes", "smooth", "yes", "patch_surface"),
+    ("smooth codes", "absolute_position", "no", "patch_displacement"),
+    ("codes of walks", "rows_and_columns", "yes", "codes"),
+    ("codes of walks", "smooth", "no", "patch_rough"),
+    ("weak codes", "rows_and_columns", "cannot tell", "open"),
+    ("small codes", "rows_and_columns", "cannot tell", "imitated"),
+    ("small codes", "smooth", "cannot tell", "patch_open"),
+    ("small codes", "absolute_position", "cannot tell", "patch_open"),
+    ("small codes", "low_dimensional", "cannot tell", "patch_open"),
+    ("row code", "rows_and_columns", "yes", "lone"),
+    ("circles", "axis_rotations", "yes", "circles"),
+    ("waves", "rows_and_columns", "yes", "codes"),
+    ("waves", "axis_rotations", "yes", "lines"),
+    ("waves", "absolute_position", "cannot tell", "patch_short"),
+    ("checkerboard", "order", "yes", "patch_neighbours"),
+    ("checkerboard", "rows_and_columns", "no", "no_more"),
+    ("growing", "absolute_position", "yes", "patch_norms"),
+    ("growing", "low_dimensional", "no", "patch_small"),
+    ("hardly growing", "absolute_position", "cannot tell", "patch_small"),
+    ("long patches", "absolute_position", "yes", "patch_products"),
+]
+
+
+@pytest.mark.parametrize(("table", "question", "answer", "reason"), FOUND)
+def test_planted_tables(table: str, question: str, answer: str, reason: str) -> None:
+    found = answers(table)[question]
+    assert (found.answer, found.reason) == (answer, reason)
+    assert found.change is None
+
+
+def test_every_reason_is_reached_or_comes_from_a_correction_and_has_its_words() -> None:
+    of_grids = {(question.name, reason) for question in GRID for reason in question.reasons}
+    reached = {(question, reason) for _, question, _, reason in FOUND}
+    corrected = {
+        ("axis_rotations", "formula"),
+        *(
+            ("absolute_position", reason)
+            for reason in ("patch_unordered", "patch_order_open", "patch_yes_unordered")
+        ),
+    }
+    assert of_grids == reached | corrected
+    assert of_grids <= set(templates())
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_sentences_are_short_and_do_not_begin_with_their_answer(table: str) -> None:
+    for answer in answers(table).values():
+        for told in sentence(answer).split(". "):
+            assert not told.startswith(("Yes", "No:", "Cannot"))
+            assert len(told.split()) <= 33, told
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_is_told_is_what_was_tested(table: str) -> None:
+    found = answers(table)
+    values: dict[tuple[str, str], Callable[[Any], float]] = {
+        ("order", ""): lambda f: f.cosine,
+        ("rows_and_columns", ""): lambda f: f.held,
+        ("smooth", ""): lambda f: f.cosine,
+        ("low_dimensional", ""): lambda f: f.participation,
+        ("absolute_position", "patch_norms"): lambda f: f.norms,
+        ("absolute_position", "patch_products"): lambda f: f.misfit,
+        ("absolute_position", "patch_displacement"): lambda f: f.misfit,
+    }
+    for (question, reason), value in values.items():
+        answer = found[question]
+        if answer.test and answer.reason == (reason or answer.reason):
+            assert answer.test.value == pytest.approx(value(answer.facts), rel=1e-9)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_yes_can_stand_alone_among_the_questions(table: str) -> None:
+    for answer in answers(table).values():
+        if answer.yes:
+            assert answer.test is not None
+            assert answer.test.least <= RATE / len(GRID)
+            assert answer.test.p >= answer.test.least
+
+
+@pytest.mark.parametrize("values", [np.ones((64, 8)), gaussian(4, 8)], ids=["equal", "four"])
+def test_degenerate_grids_are_left_open(values: Floats) -> None:
+    side = int(np.sqrt(len(values)))
+    for answer in asked(values, side, side).values():
+        assert answer.answer == "cannot tell"
+        assert answer.reason in SHARED
+        assert sentence(answer)
+
+
+# --- order ---
+
+
+def test_order_compares_neighbours_with_all_pairs() -> None:
+    values = gaussian(20, 6)
+    found = asked(values, 5, 4)["order"]
+    assert found.test is not None
+    swapped = values.reshape(5, 4, 6).swapaxes(0, 1).reshape(20, 6)
+    assert found.value == pytest.approx(asked(swapped, 4, 5)["order"].value, rel=1e-9)
+    assert found.test.null == found.facts.chance
+
+
+def test_neighbours_are_seen_in_all_components() -> None:
+    """Noise that happens to have an order in its leading eight components has none."""
+    assert asked(gaussian(49, 64), 7, 7)["order"].answer == "no"
+
+
+# --- rows and columns ---
+
+
+def test_codes_are_split_as_the_variance_is() -> None:
+    found = answers("codes of walks")["rows_and_columns"].facts
+    codes = axis_codes(as_table(TABLES["codes of walks"][0](), Grid(12, 12)))
+    assert found.row_share == pytest.approx(codes.axes["rows"].share, rel=1e-9)
+    assert found.column_share == pytest.approx(codes.axes["columns"].share, rel=1e-9)
+    assert found.held > found.typical
+    assert found.lone == ""
+    assert answers("row code")["rows_and_columns"].facts.lone == "row"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 32, 37, 48])
+def test_codes_in_equal_noise_are_never_denied_of_a_small_grid(seed: int) -> None:
+    """A separable field that is fitted to smooth codes of seven patches a side imitates them."""
+    codes = summed(curve(7, 64, 1.4, seed), curve(7, 64, 1.4, seed + 100))
+    values = codes + np.sqrt(2) * gaussian(49, 64, seed + 200)
+    assert asked(values, 7, 7)["rows_and_columns"].answer != "no"
+
+
+# --- rotations of codes ---
+
+
+@pytest.mark.parametrize("side", [8, 14, 20])
+@pytest.mark.parametrize("noise", [0.0, 0.3])
+def test_circles_are_told_the_more_surely_the_further_they_go_round(
+    side: int, noise: float
+) -> None:
+    level = {"no": 0, "cannot tell": 1, "yes": 2}
+    found = [
+        asked_rotations(circles(side, turns, noise), side)
+        for turns in (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5)
+    ]
+    told = [level[answer.answer] for answer in found]
+    assert told == sorted(told)
+    assert told[0] < level["yes"] == told[6]
+    first = [answer.facts.codes[0] for answer in found]
+    shares = [code.circle.share for code in first if code.circle]  # of long ones, lines may stand
+    assert (np.diff(shares) > (-0.1 if noise else -1e-9)).all()
+
+
+def asked_rotations(values: Floats, side: int, **known: Any) -> Answer:
+    return axis_rotations.ask(view(values, layout=Grid(side, side), **known))
+
+
+@pytest.mark.parametrize("turns", [1.0, 1.3, 2.0])
+def test_a_whole_circle_is_all_of_its_code(turns: float) -> None:
+    found = asked_rotations(circles(14, turns), 14)
+    for code in found.facts.codes:
+        assert code.circle.turns == pytest.approx(turns, abs=0.02)
+        assert code.circle.share == pytest.approx(1.0, abs=1e-9)
+    assert found.value["rotating"] == ["rows", "columns"]
+
+
+@pytest.mark.parametrize("length", [2.0, 4.0, 8.0])
+@pytest.mark.parametrize("d", [8, 64])
+def test_smooth_codes_do_not_go_round(length: float, d: int) -> None:
+    values = summed(curve(14, d, length, 3), curve(14, d, length, 4))
+    assert asked_rotations(values, 14).answer != "yes"
+
+
+def test_only_the_code_that_goes_round_is_named() -> None:
+    found = asked_rotations(summed(circle(14, 1.4, 1), curve(14, 32, 8.0, 1) * 0.3, 0.02), 14)
+    assert found.answer == "yes"
+    assert found.facts.rotating == ("rows",)
+    assert "column code" not in sentence(found)
+
+
+def test_periods_of_codes_are_named() -> None:
+    values = summed(rhythm(24, [3.7, 6.1], 1), rhythm(24, [3.7, 6.1], 2), 0.2)
+    found = asked_rotations(values, 24)
+    for code in found.facts.codes:
+        assert [line.period for line in code.lines] == pytest.approx([3.7, 6.1], rel=0.03)
+    assert [line["period"] for line in found.value["rows"]] == [
+        line.period for line in found.facts.codes[0].lines
+    ]
+
+
+def test_windings_are_told_where_they_are_all_of_a_code() -> None:
+    values = circles(14, 1.5, 0.02)
+    measured = {"axis_codes": axis_codes(as_table(values, Grid(14, 14)))}
+    for code in asked_rotations(values, 14, measured=measured).facts.codes:
+        assert code.windings == pytest.approx([1.5], abs=0.1)
+    assert asked_rotations(values, 14).facts.codes[0].windings == ()
+
+
+def test_a_long_code_is_averaged() -> None:
+    """Two circles of 600 rows: no matrix of 600 x 600 is drawn six hundred times."""
+    code = circle(600, 1.5, 1)
+    values = np.repeat(code, 2, axis=0) + 0.05 * gaussian(1200, 32)
+    seen = view(values, layout=Grid(600, 2))
+    found = axis_rotations.ask(seen)
+    assert found.answer == "yes"
+
+
+# --- corrections ---
+
+
+def test_a_formula_makes_codes_of_rotations() -> None:
+    values = np.asarray(pp.sincos2d(14, 14, 64).values, dtype=np.float64)
+    own = asked_rotations(values, 14)
+    form = Answer("closed_form", "yes", "formula", keys=("sinusoid.cka",))
+    found = by_formula(own, form)
+    assert found is not None
+    assert (found.answer, found.reason, found.test) == ("yes", "formula", None)
+    assert found.change is not None
+    assert found.change.by == "closed_form"
+    assert sentence(found)
+    assert by_formula(own, replace(form, answer="no")) is None
+    few = answers("noise 40 x 60")["axis_rotations"]
+    assert by_formula(few, form) is None
+
+
+def test_codes_that_are_not_the_table_say_how_much_they_hold() -> None:
+    own = answers("circles")["axis_rotations"]
+    codes = answers("circles")["rows_and_columns"]
+    assert by_codes(own, codes) is None
+    weak = by_codes(own, replace(codes, answer="no"))
+    assert weak is not None
+    assert weak.yes
+    assert weak.facts.codes_share == codes.facts.share
+    assert sentence(weak).startswith(sentence(own))
+    assert sentence(weak) != sentence(own)
+    still = answers("noise")["axis_rotations"]
+    assert by_codes(still, replace(codes, answer="no")) is None
+
+
+@pytest.mark.parametrize(
+    ("own", "order", "expected"),
+    [
+        ("no", "no", ("no", "patch_unordered")),
+        ("yes", "no", ("cannot tell", "patch_yes_unordered")),
+        ("cannot tell", "no", None),
+        ("no", "cannot tell", ("no", "patch_order_open")),
+        ("yes", "cannot tell", None),
+        ("no", "yes", None),
+        ("yes", "yes", None),
+    ],
+)
+def test_places_of_patches_whose_order_may_not_matter(
+    own: Any, order: Any, expected: tuple[str, str] | None
+) -> None:
+    base = replace(answers("field")["absolute_position"], answer=own)
+    found = by_order(base, replace(answers("field")["order"], answer=order))
+    assert (found and (found.answer, found.reason)) == expected
+    if found:
+        assert found.change is not None
+        assert found.change.was == own
+        assert sentence(found)

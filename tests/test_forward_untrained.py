@@ -1,0 +1,65 @@
+"""Untrained models, which have learned nothing of position: nothing is said that noise explains."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import transformers
+
+import posprobe as pp
+from posprobe.measurements.model import MODEL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 100, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+}  # fmt: skip
+
+
+def run(model: Any, folder: Path, count: int, *only: str) -> pp.ForwardAnalysis:
+    model.save_pretrained(folder)
+    contexts = pp.Contexts(count=count, length=24)
+    return pp.analyze_model(str(folder), contexts, only=only, nulls=0, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"), [(4, "few_contexts"), (48, "noise")], ids=["few", "many"]
+)
+def test_what_an_untrained_llama_adds_is_noise_and_no_share(
+    count: int, reason: str, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
+    made = run(model, tmp_path / "llama", count, "states")
+    kept = made.answers["kept"]
+    # A share that is all noise, and no direction above it, at the first layer as at the last.
+    assert (kept.reason, kept.facts.last.rank, kept.facts.first.rank) == (reason, 0, 0)
+    assert kept.facts.last.share == pytest.approx(kept.facts.last.noise, rel=0.25)
+    document = made.to_dict()
+    assert "explains" not in document["verdict"]["answers"][0]["sentence"]
+    assert "explains" not in document["verdict"]["summary"]
+    # The noise is of the layer that is named.
+    layer = document["states"]["layers"][-1]
+    assert layer["layer"] == kept.facts.last.layer == 3
+    noise = layer["noise_share"] * layer["shares"]["position"]
+    assert kept.facts.last.noise == pytest.approx(noise)
+
+
+def test_offsets_that_heads_of_an_untrained_bert_prefer_stand_beside_chance(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.BertConfig(**SIZES, max_position_embeddings=24)
+    made = run(transformers.BertModel(config), tmp_path / "bert", 8, "attention", "heads")
+    assert made.answers["heads"].answer == "no"
+    document = made.to_dict()
+    assert not any("prefer" in finding["text"] for finding in document["findings"])
+    for name in ("attention", "heads"):
+        section = MODEL[name].section(document)
+        told = [table.caption for table in section.tables if "prefer" in table.caption]
+        assert told
+        # Four heads, and 25 offsets or one less that half of 24 positions have.
+        assert re.search(r"would give each offset 0\.1[67]\.", told[0])

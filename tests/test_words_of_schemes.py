@@ -1,0 +1,294 @@
+"""What is said of encodings without a table: words of facts that are known, and of each reason."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from made_schemes import buckets, linear, rotary, source, window
+from made_tables import as_table, walk
+from safetensors.numpy import load_file, save_file
+
+import posprobe as pp
+from posprobe.analyses.facts import Answer
+from posprobe.layouts import Grid, Sequence
+from posprobe.questions import ALIBI, BIAS, COSINE, KERNELS, ROTARY
+from posprobe.questions.schemes import answers_of
+from posprobe.report.kernels import compare_kernels
+from posprobe.report.narrator import sentence
+from posprobe.report.narrator.schemes import ASKS, TEMPLATES, summary, summary_of_kernels
+from posprobe.report.schemes import analyze_schemes
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
+
+library: Any = transformers
+
+
+def asked(*records: Scheme) -> dict[str, Answer]:
+    return answers_of(analyze_schemes(*records).to_dict()["schemes"])
+
+
+def said(*records: Scheme) -> dict[str, str]:
+    """Return the sentences by question, and the headline."""
+    answers = asked(*records)
+    told = {name: sentence(answer) for name, answer in answers.items()}
+    return {**told, "summary": summary(answers)}
+
+
+def noise(heads: int, seed: int, **fields: Any) -> RelativeBias:
+    values = np.random.default_rng(seed).standard_normal((heads, 119))
+    return RelativeBias(values, Sequence(60), "noise", source(), **fields)
+
+
+def mixed(quantity: Any = "bias") -> RelativeBias:
+    """Of 12 heads, 4 fall from the query, 4 rise, 2 are noise and 2 have one value."""
+    offsets = np.abs(np.arange(-59, 60))
+    rng = np.random.default_rng(5)
+    noisy = rng.standard_normal((2, 119))
+    falls, rises = np.exp(-offsets / 5.0), 1 - np.exp(-offsets / 20.0)
+    values = np.stack([*[falls] * 4, *[rises] * 4, *noisy, *np.ones((2, 119))])
+    values[:8] += 0.01 * rng.standard_normal((8, 119))
+    return RelativeBias(values, Sequence(60), "m", source(), quantity=quantity)
+
+
+def peaks(*shifts: int, quantity: Any = "bias", **fields: Any) -> RelativeBias:
+    offsets = np.arange(-39, 40)
+    values = np.stack([np.exp(-((offsets - shift) ** 2) / 20) for shift in shifts])
+    return RelativeBias(values, Sequence(40), "peaks", source(), quantity=quantity, **fields)
+
+
+SLOW = {"rope_type": "linear", "factor": 2e7}
+FLAT = np.full((2, 79), 3.0)
+RECORDS: dict[str, tuple[Scheme, ...]] = {
+    "rotary": (rotary(),),
+    "short": (rotary(base=50.0, max_positions=20), rotary("other", base=50.0)),
+    "no length": (rotary(max_positions=None, training_length=None),),
+    "fast": (rotary(base=50.0, max_positions=300),),
+    "axes": (Rotary(24, "vision", source(), base=50.0, axes=2, max_positions=900),),
+    "one": (Rotary(2, "one", source(), max_positions=8),),
+    "not searched": (Rotary(2, "one", source(), max_positions=2**21, scaling=SLOW),),
+    "changed": (rotary(scaling={"rope_type": "linear", "factor": 8.0}),),
+    "unchanged": (rotary(scaling={"rope_type": "linear", "factor": 1.0}),),
+    "alibi": (linear(),),
+    "alibi without length": (linear(1, max_positions=None),),
+    "alibi far": (LinearBias(np.array([1e-3]), "far", source(), max_positions=300),),
+    "buckets": (buckets(), buckets(name="decoder", causal=True)),
+    "noise": (noise(12, 3),),
+    "open": (noise(8, 3), peaks(-2, 0, 0)),
+    "mixed": (mixed(),),
+    "sided": (peaks(-3, -3, 0, 3),),
+    "far": (peaks(-30, 30, 30),),
+    "weak": (peaks(0),),
+    "flat": (RelativeBias(FLAT, Sequence(40), "flat", source()),),
+    "computed": (replace(buckets(), computed=True),),
+    "windows": (window(), window(7, 7)),
+    **{
+        f"vectors {name}": (record,)
+        for name, record in {
+            "buckets": buckets(quantity="cosine"),
+            "noise": noise(12, 3, quantity="cosine"),
+            "mixed": mixed("cosine"),
+            "near": peaks(0, 0, 0, quantity="cosine"),
+            "one": peaks(0, quantity="cosine"),
+            "flat": RelativeBias(FLAT / 3, Sequence(40), "flat", source(), quantity="cosine"),
+            "computed": peaks(0, quantity="cosine", computed=True),
+        }.items()
+    },
+    "vectors open": (noise(8, 3, quantity="cosine"), peaks(-2, 0, 0, quantity="cosine")),
+}
+
+
+def test_every_reason_of_a_question_has_words_and_no_words_are_without_a_reason() -> None:
+    questions = (*ROTARY, *ALIBI, *BIAS, *COSINE, *KERNELS)
+    assert [each.name for each in questions] == list(ASKS)
+    assert {(each.name, reason) for each in questions for reason in each.reasons} == set(TEMPLATES)
+
+
+def test_every_reason_is_reached_and_told() -> None:
+    reached: dict[tuple[str, str], str] = {}
+    for records in RECORDS.values():
+        for answer in asked(*records).values():
+            reached[answer.question, answer.reason] = sentence(answer)
+    wanted = {key for key in TEMPLATES if not key[0].startswith("kernel_")}
+    assert wanted == set(reached)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_sentences_begin_with_their_subject_and_are_short(name: str) -> None:
+    for question, text in said(*RECORDS[name]).items():
+        assert text.endswith(".")
+        assert not re.match(r"(yes|no|cannot tell)\b(?! order)", text, re.IGNORECASE)
+        assert "None" not in text
+        assert "nan" not in text.split()
+        if question != "summary":
+            parts = re.split(r"[.;:] ", text)
+            assert all(len(re.sub(r"\(.*?\)", "", part).split()) <= 25 for part in parts), text
+
+
+# Numbers and what they are of.
+
+
+def test_biases_that_are_all_zero_are_not_said_to_depend_on_distance(tmp_path: Any) -> None:
+    """As BEiT and Swin are initialised."""
+    torch.manual_seed(0)
+    beit = library.BeitModel(
+        library.BeitConfig(
+            hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
+            image_size=64, patch_size=16, use_relative_position_bias=True,
+        )
+    )  # fmt: skip
+    swin = library.SwinModel(
+        library.SwinConfig(
+            image_size=32, patch_size=2, embed_dim=16, depths=[1, 1], num_heads=[4, 4],
+            window_size=4,
+        )
+    )  # fmt: skip
+    for name, model in (("beit", beit), ("swin", swin)):
+        model.save_pretrained(tmp_path / name)
+        records: Any = pp.load_schemes(str(tmp_path / name))
+        assert not any(record.values.any() for record in records)
+        told = said(*records)
+        assert told["summary"] == "The biases of 8 heads are the same at all distances."
+        assert told["bias_smooth"] == "The biases are the same at all distances."
+
+
+def test_pairs_of_a_head_are_counted_whatever_axis_they_belong_to() -> None:
+    """Qwen2-VL's images: heads of 80 numbers, half of whose pairs turn along rows."""
+    images = Rotary(80, "vision", source(), axes=2)
+    text = Rotary(128, "text", source(), base=1e6, max_positions=32_768)
+    told = said(images)
+    assert told["summary"].startswith("40 pairs (20 per axis) have wavelengths of 6.3 to 40,000")
+    told = said(text, images)
+    assert "vision: 40 pairs (20 per axis)" in told["summary"]
+    turns = told["rotary_turns"]
+    assert turns.startswith("24 of 64 pairs never complete a turn within the context of 32,768")
+    framed = said(replace(images, max_positions=100))["rotary_turns"]
+    slow = 2 * (2 * np.pi / images.frequencies() > 100).sum()
+    assert framed.startswith(f"{slow} of 40 pairs (20 per axis) never complete a turn")
+
+
+def test_a_score_is_positive_up_to_the_distance_before_it_is_not() -> None:
+    omega = 10_000.0 ** (-np.arange(16) / 16)
+    last = next(k for k in range(1, 10**6) if np.cos(k * omega).sum() < 0) - 1
+    told = said(rotary(max_positions=128))["rotary_positive"]
+    assert told == (
+        "With identical query and key, the RoPE score stays positive up to distance "
+        f"{last} (context: 128)."
+    )
+    assert "(window: 64)" in said(rotary(window=64))["rotary_positive"]
+    along = "never negative along one axis, as the pairs of the other axes stand still."
+    assert said(*RECORDS["axes"])["rotary_positive"].endswith(along)
+    looked = said(*RECORDS["not searched"])["rotary_positive"]
+    assert "up to distance 1,048,576, the farthest looked at (context: 2,097,152)" in looked
+
+
+def test_what_a_rule_changes_is_told_with_the_length_of_the_text() -> None:
+    changed, unchanged = (said(*RECORDS[name])["rotary_stretched"] for name in
+                          ("changed", "unchanged"))  # fmt: skip
+    assert changed == (
+        "The rule linear changes the wavelengths for texts of 4,096 positions (training: 2,048)."
+    )
+    assert unchanged == "The rule linear changes no wavelength in texts of up to 4,096 positions."
+
+
+def test_keys_are_told_of_how_many() -> None:
+    """BLOOM states no length: curves are taken at 512 positions."""
+    told = said(linear(16, max_positions=None))["alibi_near"]
+    assert re.search(r"over 3\.9 to 440 of 512 keys\.$", told)
+
+
+def test_each_limit_is_told_with_the_encodings_that_have_it(tmp_path: Any) -> None:
+    torch.manual_seed(0)
+    config = library.T5Config(d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=4, vocab_size=20)
+    library.T5Model(config).save_pretrained(tmp_path)
+    # As T5 1.0 is published: with a bias between decoder and encoder that nothing uses.
+    stored = load_file(tmp_path / "model.safetensors")
+    other = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    save_file(stored | {other: np.ones((32, 4), np.float32)}, tmp_path / "model.safetensors")
+    records = pp.load_schemes(str(tmp_path))
+    assert [record.name for record in records] == ["decoder", "encoder"]
+    for record in records:
+        assert record.source.tensor is not None
+        assert record.source.tensor.startswith(f"{record.name}.")
+    told = said(*records)
+    limits = (
+        "From 91 positions on, distances share one bias per side (encoder). From 113 positions "
+        "on, distances share one bias (decoder)."
+    )
+    assert told["bias_limit"] == limits
+    assert told["summary"].endswith(limits)
+    alone = said(buckets())["bias_limit"]
+    assert alone == "From 91 positions on, distances share one bias per side."
+
+
+def test_one_thing_has_a_verb_in_the_singular() -> None:
+    told = said(noise(1, 4, quantity="cosine"))
+    assert told["summary"] == "No order of distances was found in 1 table of vectors."
+    assert said(*RECORDS["one"])["rotary_turns"].startswith("1 pair completes a turn")
+    nearest = np.where(np.arange(-39, 40) == 0, 1.0, 0.0)
+    nearest = nearest + 0.01 * np.exp(-np.abs(np.arange(-39, 40)) / 9)
+    one = RelativeBias(nearest[None], Sequence(40), "one", source(), computed=True)
+    near = said(one)["bias_near"]
+    assert near == "1 of 1 head favours near positions. Half of the fall is done within 1 position."
+
+
+def test_heads_are_told_with_all_that_they_are_of() -> None:
+    told = said(mixed())
+    assert told["bias_smooth"] == (
+        "In 8 of 12 heads, neighbouring distances have more similar biases than in 95 % of "
+        "permutations (0.5 expected by chance)."
+    )
+    assert told["bias_near"].startswith("4 of 8 heads with an order of distances favour near")
+    assert told["bias_near"].endswith("2 of 12 show no order.")
+    assert "In all 8 heads with an order" in told["bias_sides"]
+    assert said(*RECORDS["sided"])["bias_sides"] == (
+        "Of 4 heads, 2 have their largest bias at an earlier key, 1 at a later key and 1 at "
+        "neither."
+    )
+
+
+def test_places_on_a_page_are_no_positions() -> None:
+    page = replace(buckets(6), unit="hundredths of the page's width", layout=Sequence(101))
+    told = said(page)
+    assert "From 91 hundredths of the page's width on" in told["bias_limit"]
+    assert "hundredths of the page's width" in told["bias_near"]
+
+
+def test_patches_have_no_limit_and_no_side() -> None:
+    assert {"bias_limit", "bias_sides"}.isdisjoint(
+        said(RelativeBias(np.eye(9)[None], Grid(5, 5), "grid", source()))
+    )
+
+
+# Kernels side by side.
+
+
+def test_curves_are_similar_only_beyond_random_walks() -> None:
+    falls = RelativeBias(-np.abs(np.arange(-59.0, 60))[None], Sequence(60), "falls", source())
+    rises = replace(falls, values=-falls.values, name="rises")
+    other = replace(falls, values=noise(1, 0).values, name="other")
+    document = compare_kernels(falls, rises, other).to_dict()
+    records, pairs, walk = document["records"], document["pairs"], document["walk"]
+    assert walk is not None
+    for pair in pairs:
+        text = summary_of_kernels(records, [pair], walk)
+        beyond = abs(pair["correlation"] or 0) > walk["correlation"]
+        assert ("no more" in text) == (not beyond)
+        assert ("opposed" in text) == ((pair["correlation"] or 0) < 0)
+
+
+def test_the_answers_of_kernels_are_told() -> None:
+    document = compare_kernels(linear(4), pp.sinusoidal(48, 16), as_table(walk(48, 4))).to_dict()
+    reasons = {
+        (answer.question, answer.reason): sentence(answer)
+        for record in document["records"]
+        for answer in (question.ask(record) for question in KERNELS)
+    }
+    assert reasons["kernel_falls", "falls"].endswith("does not rise in 100 % of the steps away "
+                                                     "from distance 0.")  # fmt: skip
+    assert reasons["kernel_sides", "undefined"] == "alibi: the number is undefined."
+    assert ("kernel_offset", "partly") in reasons
