@@ -31,7 +31,8 @@ from posprobe.analyses.result import NEWER, As, notes, shown
 from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
-from posprobe.resizing.documents import RulesDocument, WaysDocument
+from posprobe.resizing.comparison import WaysCompared
+from posprobe.resizing.rotary import RulesCompared
 from posprobe.schema import Count
 from posprobe.text import capital
 
@@ -59,7 +60,7 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         ),
         "kernels": json_schema(documents.KernelsDocument),
         "sweep": json_schema(documents.SweepDocument),
-        "resizing": json_schema(WaysDocument | RulesDocument),
+        "resizing": json_schema(WaysCompared | RulesCompared),
         "forward": json_schema(
             documents.ForwardDocument,
             blocks={name: _nullable(measurement.record) for name, measurement in MODEL.items()},

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from posprobe.analyses.facts import Number
+from posprobe.analyses.result import numbers_of
 from posprobe.page import (
     Cell,
     Column,
@@ -18,32 +16,8 @@ from posprobe.page import (
     columns,
 )
 from posprobe.report.table_page import versions
+from posprobe.resizing.facts import Effect, Rule
 from posprobe.text import Block, cell, percent_with_error, with_error
-
-#: Numbers of each way.
-NUMBERS: Mapping[str, Number] = {
-    "norm_mean": Number("mean norm", "of the rows"),
-    "norm_min": Number("smallest norm", "of the rows"),
-    "neighbour_cosine": Number("neighbours", "mean centred cosine of neighbouring rows"),
-    "same_place": Number("same place", "mean centred cosine with the old row at that place"),
-    "same_position": Number("same position", "mean centred cosine with the old row of that number"),
-    "translation_invariance": Number("invariance", "share of the cosines' variance by offset"),
-    "copies": Number("copies", "rows that equal one before them"),
-}
-#: Numbers of each rule of scaling.
-RULE_NUMBERS: Mapping[str, Number] = {
-    "slowed": Number("slower pairs", "pairs that turn more slowly than in training"),
-    "slowest": Number("slowed most", "times, the pair that is slowed down most"),
-    "whole_turn": Number("whole turns", "pairs of which training has shown every angle"),
-    "interpolated": Number("interpolated", "others, whose angles are among those of training"),
-    "extrapolated": Number("extrapolated", "others, whose angles go beyond those of training"),
-    "longest_wavelength": Number("longest wavelength", "in positions"),
-    "kernel_at_1": Number("rotation at 1", "mean rotation of neighbours"),
-    "kernel_at_training": Number("rotation at training length", "mean rotation at that distance"),
-    "kernel_at_to": Number("rotation at new length", "mean rotation at that distance"),
-    "first_negative": Number("first negative", "first distance of a negative mean rotation"),
-    "attention_factor": Number("attention factor", "on cosines and sines"),
-}
 
 
 def ways_page(document: Block) -> Page:
@@ -96,7 +70,7 @@ def rules_page(document: Block) -> Page:
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
         (Cell(number.label, note=number.meaning), *(cell(rule[key]) for rule in rules))
-        for key, number in RULE_NUMBERS.items()
+        for key, number, _ in numbers_of(Rule)
     ]
     headings = (
         Column("number", notes=("meaning",)),
@@ -207,7 +181,7 @@ def _numbers(document: Block) -> Table:
                 for how, block in blocks.items()
             ),
         )
-        for key, number in NUMBERS.items()
+        for key, number, _ in numbers_of(Effect)
     ]
     for axis in document["before"]["turns"]:
         name = "period" if axis == "positions" else f"period along {axis}"
