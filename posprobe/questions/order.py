@@ -81,7 +81,8 @@ def ask(seen: View) -> Answer:
         found[2, k] = np.square(waves @ by_rank[places]).sum()
     cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
     chance = chance_cosine(unit_rows)
-    apart = np.abs(found[0] - chance)
+    # As far as single precision tells: rows that are equally far apart have no order.
+    apart = np.abs(found[0] - chance).round(6)
     ahead, turning, far = (rank(each[0], each[1:]) for each in (apart, *found[1:]))
     if variation(away) <= SLIGHT:
         far = 1.0
