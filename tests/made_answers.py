@@ -101,7 +101,7 @@ def with_row(values: Floats, row: int) -> Floats:
     return values
 
 
-def _codes(*factors: float) -> tuple[Floats, Floats]:
+def _round() -> tuple[Floats, Floats]:
     angle = 2 * np.pi * np.outer(np.arange(14) / 13, [1.0, 2.0])
     circles = np.hstack([np.cos(angle), np.sin(angle)]) * [1, 0.4, 1, 0.4]
     return circles @ rotation(32)[:4], circles @ rotation(32, 1)[:4]
@@ -142,7 +142,7 @@ PLANTED: Mapping[str, tuple[Callable[[], Floats | PositionTable], Shape]] = {
     "patches of noise": (lambda: gaussian(120, 24), (10, 12)),
     "field": (lambda: surface(12, 48, 2, 3.0), (12, 12)),
     "codes": (lambda: summed(gaussian(8, 24, 1), gaussian(9, 24, 2), 0.5), (8, 9)),
-    "turning codes": (lambda: summed(*_codes(), noise=0.05), (14, 14)),
+    "turning codes": (lambda: summed(*_round(), noise=0.05), (14, 14)),
     "row code": (lambda: np.repeat(gaussian(10, 16), 10, 0) + 0.05 * gaussian(100, 16), (10, 10)),
     "checkerboard": (lambda: BOARD + 0.3 * gaussian(64, 8), (8, 8)),
     "grid formula": (lambda: pp.sincos2d(10, 12, 32), (10, 12)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -152,7 +152,7 @@ def test_what_is_planted_is_what_is_answered(name: str) -> None:
 
 
 def test_planted_numbers_are_those_of_the_facts() -> None:
-    def facts(table: str, question: str) -> object:
+    def facts(table: str, question: str) -> Any:
         return planted(table).answers[question].value
 
     # The correlation of squares falls to half of the neighbours' where the offset is:
@@ -630,7 +630,12 @@ def test_the_false_discovery_rate_is_held_over_the_questions() -> None:
     def made(name: str, verdict: Verdict, p: float | None) -> Answer:
         return Answer(name, verdict, "made", test=None if p is None else Test(1.0, p))
 
-    some = [made("a", "yes", 0.02), made("b", "no", 0.5), made("c", "no", 0.9), made("d", "no", None)]
+    some = [
+        made("a", "yes", 0.02),
+        made("b", "no", 0.5),
+        made("c", "no", 0.9),
+        made("d", "no", None),
+    ]
     found = hold_rate(some)
     assert (found[0].answer, found[0].reason) == ("cannot tell", "among_many")  # 0.02 > 0.05 / 3
     assert found[1:] == some[1:]

@@ -152,4 +152,3 @@ def test_minilm_is_a_ladder_of_four_rotations_behind_a_seam() -> None:
     assert periods == pytest.approx([6.0, 17.8, 53, 159], rel=0.04)
     assert answers["ladder"].yes
     assert answers["smooth"].answer == answers["closed_form"].answer == "no"
-
