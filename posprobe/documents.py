@@ -104,7 +104,7 @@ class NullsBlock(TypedDict):
     numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
 
 
-class ChangeBlock(TypedDict):
+class CorrectionBlock(TypedDict):
     """An answer before it was corrected."""
 
     by: Annotated[Text, "The question whose answer corrects it, or what else does."]
@@ -128,7 +128,7 @@ class AnswerBlock(TypedDict):
     draws: Annotated[Natural | None, "How many were drawn of each."]
     facts: Annotated[dict[str, Any] | None, "Every number that the sentence names."]
     keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
-    change: Annotated[ChangeBlock | None, "What it was before another answer corrected it."]
+    change: Annotated[CorrectionBlock | None, "What it was before another answer corrected it."]
 
 
 class PartBlock(TypedDict):

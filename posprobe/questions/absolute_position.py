@@ -186,10 +186,9 @@ def _strongest(seen: View) -> tuple[Place, float, Test]:
     ps = np.where(counts, both.max(axis=0), 1.0)
     large = found - medians.max(axis=0) >= LEAST_SHARE
     showing = (4 * ps <= LEVEL) & large
-    # Where nothing is even likely, inner products are what is told.
-    at = int((ps + ~showing).argmin()) if 4 * ps.min() <= OPEN else 0
+    at = int((ps + ~showing).argmin())
     null = drawn[nearest[at], :, at]
-    test = against(float(found[at]), null, NULLS[nearest[at]], min(1.0, 4 * float(ps.min())))
+    test = against(float(found[at]), null, NULLS[nearest[at]], min(1.0, 4 * float(ps[at])))
     # Wherever a yes is possible, all are drawn.
     test = replace(test, least=4 / (1 + ALL_DRAWS))
     sign: Sign = _SIGNS[at] if at < 3 or mirrored else "opposed"

@@ -17,6 +17,8 @@ from posprobe.questions.waves import SLIGHT, ranks, slow_waves, variation
 #: Permutations of the rows: so many that the least p-value of three numbers, 3 / 491, stands alone
 #: among the questions of a table.
 ORDER_DRAWS = 10 * DRAWS
+#: Error of a mean of cosines in single precision.
+ROUNDING = 1e-6
 KEYS = ("similarity.centered.neighbour_mean", "spectrum.entropy")
 
 
@@ -81,8 +83,8 @@ def ask(seen: View) -> Answer:
         found[2, k] = np.square(waves @ by_rank[places]).sum()
     cosine = float(np.einsum("ij,ij->i", unit_rows[1:], unit_rows[:-1]).mean())
     chance = chance_cosine(unit_rows)
-    # As far as single precision tells: rows that are equally far apart have no order.
-    apart = np.abs(found[0] - chance).round(6)
+    # Single precision: what it rounds is no difference.
+    apart = np.maximum(np.abs(found[0] - chance) - ROUNDING, 0.0)
     ahead, turning, far = (rank(each[0], each[1:]) for each in (apart, *found[1:]))
     if variation(away) <= SLIGHT:
         far = 1.0

@@ -72,7 +72,7 @@ class Analysis(Saved):
         Versions, device, seed, command and time.
     tokens
         What the positions are added to, where ``scale`` was measured.
-    verdict
+    verdicts
         The answers and the rows that they are about; None where single measurements were chosen.
 
     Examples
@@ -90,12 +90,17 @@ class Analysis(Saved):
     nulls: Mapping[str, Any]
     environment: EnvironmentBlock
     tokens: Tokens | None = None
-    verdict: Verdicts | None = None
+    verdicts: Verdicts | None = None
 
     @property
     def answers(self) -> tuple[Answer, ...]:
         """Every question with its answer; none where single measurements were chosen."""
-        return tuple(self.verdict.answers.values()) if self.verdict else ()
+        return tuple(self.verdicts.answers.values()) if self.verdicts else ()
+
+    @property
+    def verdict(self) -> dict[str, Any] | None:
+        """The answers as ``analysis.json`` has them, with the headline."""
+        return verdict_block(self.verdicts) if self.verdicts else None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
@@ -103,7 +108,7 @@ class Analysis(Saved):
             "schema": ANALYSIS,
             "table": describe(self.table),
             "environment": dict(self.environment),
-            **({"verdict": verdict_block(self.verdict)} if self.verdict else {}),
+            **({"verdict": self.verdict} if self.verdicts else {}),
             **_summaries(self.results),
             "nulls": dict(self.nulls),
         }

@@ -105,8 +105,8 @@ _EXPLAINED: Mapping[str, str] = {
     "products": "distance leaves {0} of the squared similarity unexplained",
     "norms": "a slow trend explains {0} of the variance of the ranked distances from the mean",
     "speed": "a slow trend explains {0} of the variance of the ranked step sizes",
-    "mirrored": "such pairs account for {0} of the squared similarity",
-    "opposed": "such pairs account for {0} of the squared similarity",
+    "mirrored": "pairs mirrored at one place account for {0} of the squared similarity",
+    "opposed": "pairs mirrored at one place account for {0} of the squared similarity",
 }
 
 

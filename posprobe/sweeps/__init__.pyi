@@ -1,0 +1,29 @@
+"""The public names, each once: type checkers and the lazy loader read them here."""
+
+from .fingerprints import (
+    Likeness as Likeness,
+)
+from .many import (
+    Sweep as Sweep,
+)
+from .many import (
+    sweep as sweep,
+)
+from .research import (
+    research_table as research_table,
+)
+from .runs import (
+    series as series,
+)
+from .search import (
+    Match as Match,
+)
+from .search import (
+    Nearest as Nearest,
+)
+from .search import (
+    nearest as nearest,
+)
+from .store import (
+    read_sweep as read_sweep,
+)

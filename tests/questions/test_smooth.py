@@ -1,0 +1,133 @@
+"""Whether a table is a smooth curve: what is planted is found, and the number told was tested."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_tables import gaussian, walk
+from numpy.typing import NDArray
+
+from posprobe.analyses.facts import Answer
+from posprobe.analyses.views import random_signs, view
+from posprobe.questions.base import SHARED
+from posprobe.questions.smooth import GRADUAL, SMOOTH, _cosines
+from posprobe.report.narrator import sentence
+
+Floats = NDArray[np.float64]
+
+
+def curve(n: int, d: int, length: float, seed: int = 0) -> Floats:
+    offset = np.subtract.outer(np.arange(n), np.arange(n)) / length
+    root = np.linalg.cholesky(np.exp(-(offset**2) / 2) + 1e-8 * np.eye(n))
+    return np.asarray(root @ gaussian(n, d, seed))
+
+
+def related_steps(n: int, d: int, cosine: float) -> Floats:
+    steps = gaussian(n, d, seed=4)
+    for k in range(1, n):
+        steps[k] += cosine * steps[k - 1]
+    return np.asarray(np.cumsum(steps, axis=0))
+
+
+LINE = np.linspace(-1, 1, 96)[:, None]
+TABLES = {
+    "curve": curve(128, 16, 6.0),
+    "line": LINE * np.arange(1.0, 9),
+    "noisy_line": np.sqrt(3) * LINE + gaussian(96, 16),
+    "small": related_steps(1000, 32, 0.08),
+    "not_smooth": walk(200, 32),
+    "open": walk(10, 8),
+    "too_few": walk(5, 4),
+    "all_equal": np.ones((20, 4)),
+}
+
+
+def asked(values: Floats) -> Answer:
+    return SMOOTH.ask(view(values))
+
+
+@pytest.mark.parametrize("reason", TABLES)
+def test_each_reason_is_reached_and_has_words(reason: str) -> None:
+    answer = asked(TABLES[reason])
+    assert answer.reason == reason
+    yes = reason in {"curve", "line", "noisy_line"}
+    assert answer.yes == yes
+    assert sentence(answer).endswith(".")
+
+
+def test_reasons_of_its_own_and_of_the_correction_are_all_that_there_are() -> None:
+    assert {*SMOOTH.reasons, *SHARED} == {*TABLES, "rotations", "among_many"}
+
+
+def test_what_rotations_tell_better_is_said_with_both_scores() -> None:
+    answer = asked(TABLES["curve"])
+    facts = replace(answer.facts, gap=16, sinusoids=0.74, curve=0.28)
+    text = sentence(answer.corrected("no", "rotations", "rotations", facts=facts))
+    assert "gaps of 16 positions" in text
+    assert "0.74" in text
+    assert "0.28" in text
+
+
+@pytest.mark.parametrize(("n", "d", "stride"), [(40, 3, 1), (61, 70, 4), (90, 5, 16)])
+def test_cosines_are_those_of_the_walks_themselves(n: int, d: int, stride: int) -> None:
+    values = walk(n, d)
+    signs = random_signs(n - 1, np.random.default_rng(1))[:5]
+    found = _cosines(np.diff(values, axis=0), signs, [1, stride])[1]
+    for sign, cosine in zip(signs, found, strict=True):
+        steps = sign[:, None] * np.diff(values, axis=0)
+        path = np.cumsum(np.vstack([values[:1], steps]), axis=0)
+        step = path[stride:] - path[:-stride]
+        one, two = step[:-stride], step[stride:]
+        expected = 2 * np.vdot(one, two) / (np.square(one).sum() + np.square(two).sum())
+        assert cosine == pytest.approx(expected, abs=1e-9)
+    np.testing.assert_array_equal(signs[0], 1)
+
+
+def test_steps_are_compared_in_all_columns_and_what_is_told_was_tested() -> None:
+    ways = np.arange(1, 41)
+    time = np.arange(200)
+    values = np.cos(2 * np.pi * np.outer(time, ways) / 400 + ways) + 0.3 * gaussian(200, 40)
+    answer = asked(values)
+    stride = answer.facts.stride
+    step = values[stride:] - values[:-stride]
+    one, two = step[:-stride], step[stride:]
+    expected = 2 * np.vdot(one, two) / (np.square(one).sum() + np.square(two).sum())
+    assert answer.facts.cosine == pytest.approx(expected, rel=1e-9)
+    assert answer.test is not None
+    assert answer.test.value == answer.facts.cosine == answer.value["cosine"]
+    assert answer.test.interval is not None
+    low, high = answer.test.interval
+    assert low < answer.test.null < high < answer.test.value  # type: ignore[operator]
+
+
+def test_a_significant_cosine_that_is_small_is_no_smooth_curve() -> None:
+    answer = asked(TABLES["small"])
+    assert answer.answer == "no"
+    assert answer.p is not None
+    assert answer.p <= 0.02
+    assert 0.02 < answer.facts.cosine < GRADUAL
+    assert asked(related_steps(1000, 32, 0.4)).yes
+
+
+def test_a_line_is_told_by_its_share() -> None:
+    noisy = asked(TABLES["noisy_line"])
+    assert noisy.facts.straight == noisy.value["straight"] == noisy.test.value  # type: ignore[union-attr]
+    assert noisy.facts.straight == pytest.approx(0.5, abs=0.08)
+    assert not noisy.facts.line
+    assert asked(TABLES["line"]).facts.line
+    assert "straight" not in asked(walk(96, 16)).value
+
+
+def test_a_table_that_repeats_itself_over_a_step_is_not_smooth() -> None:
+    answer = asked(np.tile(gaussian(16, 16), (8, 1)))
+    assert abs(answer.facts.cosine) <= 1
+    assert not answer.yes
+
+
+def test_the_least_p_value_stands_among_seven_questions() -> None:
+    for values in (TABLES["curve"], TABLES["line"]):
+        answer = asked(values)
+        assert answer.test is not None
+        assert answer.p == answer.test.least <= 0.05 / 7
