@@ -8,7 +8,7 @@ from typing import Any
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.kind import Kind, kind_of
 from posprobe.report.narrator import causes
-from posprobe.report.narrator.rotations import components, matches, periods
+from posprobe.report.narrator.rotations import components, matches, periods, turned
 from posprobe.report.narrator.tables import STRAIGHT
 from posprobe.text import capital, listed, percent, rounded, some, spelled, two_figures
 
@@ -26,11 +26,11 @@ def headline(found: Verdicts) -> str:
     """
     main = clause(found.answers)
     if not found.whole:
-        main = f"positions {found.first} to {found.stop - 1}: {main}"
+        main = f"positions {found.first}–{found.stop - 1}: {main}"
     tail = _breaks(found)
     told: dict[str, list[str]] = {}
     for part in found.parts:
-        told.setdefault(clause(part.answers), []).append(f"{part.first} to {part.stop - 1}")
+        told.setdefault(clause(part.answers), []).append(f"{part.first}–{part.stop - 1}")
     alike = told.pop(clause(found.answers), None)
     rest = [f"positions {listed(which, MOST)}: {text}" for text, which in told.items()]
     if alike:
@@ -41,7 +41,8 @@ def headline(found: Verdicts) -> str:
 def clause(answers: Mapping[str, Answer]) -> str:
     """Say what one stretch is, as a sentence without its full stop."""
     kind = kind_of(answers)
-    return _CLAUSES[kind.name](kind, {name: answers[name].facts for name in kind.of})
+    text = _CLAUSES[kind.name](kind, {name: answers[name].facts for name in kind.of})
+    return text.format(rows="patches" if "rows_and_columns" in answers else "rows")
 
 
 def _breaks(found: Verdicts) -> str:
@@ -63,7 +64,7 @@ def _breaks(found: Verdicts) -> str:
         if zeros:
             said.append(f"{some(zeros, noun)} {'is' if zeros == 1 else 'are'} zero")
     own = (found.first, found.stop - 1)
-    if names := [f"{first} to {last}" for first, last in found.equal if (first, last) != own]:
+    if names := [f"{first}–{last}" for first, last in found.equal if (first, last) != own]:
         said.append(f"rows are equal within positions {listed(names, MOST + 1)}")
     if found.copies:
         said.append(causes.copied(found.copies))
@@ -113,7 +114,7 @@ def _smooth(kind: Kind, facts: Mapping[str, Any]) -> str:
 def _beside(kind: Kind, facts: Mapping[str, Any]) -> str:
     text = ""
     if "winding" in kind.of:
-        text += f", and it makes {facts['winding'].turns:.1f} turns around a centre"
+        text += f", and it makes {turned(facts['winding'].turns)} around a centre"
     if "rotations" in kind.of:
         text += f"; beside that, {periods(facts['rotations'].lines)}"
     return text
@@ -145,9 +146,9 @@ _CLAUSES: Mapping[str, Callable[[Kind, Mapping[str, Any]], str]] = {
         "the order of positions matters, but neighbours are hardly similar "
         "(mean cosine {f.cosine:z.2f})"
     ),
-    "equal": lambda *_: "all rows are equal",
-    "equally_far": lambda *_: "any two rows are equally far apart",
-    "independent": lambda *_: "no structure found: the rows look independent",
-    "too_few": lambda _, facts: f"{spelled(facts['order'].rows)} rows are too few to tell",
+    "equal": lambda *_: "all {rows} are equal",
+    "equally_far": lambda *_: "any two {rows} are equally far apart",
+    "independent": lambda *_: "no structure found: the {rows} look independent",
+    "too_few": lambda _, facts: f"{spelled(facts['order'].rows)} {{rows}} are too few to tell",
     "unknown": lambda *_: "whether the order of positions matters cannot be told",
 }
