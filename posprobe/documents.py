@@ -6,12 +6,13 @@ key for each of them. What an undefined number leaves is None, with a reason in 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
-from posprobe.analyses.closeness import ClosenessBlock
-from posprobe.analyses.heads import HeadsBlock
-from posprobe.analyses.rotation import RotationBlock
-from posprobe.analyses.smoothness import SmoothnessBlock
+from posprobe.analyses.closeness import Closeness
+from posprobe.analyses.heads import Heads
+from posprobe.analyses.rotation import Rotation
+from posprobe.analyses.smoothness import Smoothness
 from posprobe.layouts import LayoutBlock
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, Text, limits
 from posprobe.sources import SourceBlock
@@ -200,7 +201,7 @@ class SchemeBlock(TypedDict):
     head_count: Natural
     notes: list[str]
     source: SourceBlock
-    heads: HeadsBlock
+    heads: Heads
 
 
 class RelativeBlock(SchemeBlock):
@@ -218,7 +219,7 @@ class RelativeBlock(SchemeBlock):
         "length do, and on a grid.",
     ]
     special: Annotated[list[str], "Special tokens that have biases of their own."]
-    smoothness: SmoothnessBlock
+    smoothness: Smoothness
 
 
 class RotaryBlock(SchemeBlock):
@@ -238,7 +239,7 @@ class RotaryBlock(SchemeBlock):
     scaling: dict[str, Any]
     max_positions: Natural | None
     training_length: Natural | None
-    rotation: RotationBlock
+    rotation: Rotation
 
 
 class LinearBiasBlock(SchemeBlock):
@@ -306,7 +307,8 @@ class ComparedTable(TypedDict):
     findings: list[FindingBlock]
 
 
-class PairBlock(ClosenessBlock):
+@dataclass(frozen=True)
+class PairBlock(Closeness):
     """Distances of two tables, and what surrogates of both reach."""
 
     tables: Annotated[list[str], "Labels.", TWO]

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
+from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import ask, settle
 from posprobe.analyses.grid_answers import ask_grid
 from posprobe.analyses.rotation_answers import closed_form
 
 import posprobe as pp
-from posprobe.analyses.answer import Answer
 from posprobe.analyses.lines import constant_shares
 from posprobe.analyses.result import as_block
 from posprobe.analyses.slow_rotation import Rotation

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
+from posprobe.analyses.answer import Answer
 from posprobe.analyses.answers import order, smooth
 from posprobe.analyses.grid_answers import grid_order, rows_and_columns
 from posprobe.analyses.rotation_answers import _count, ladder
@@ -16,17 +17,16 @@ from posprobe.analyses.stationary_answer import stationary
 from posprobe.analyses.turning import turn_lengths, winds
 from posprobe.report.agreement import without_order
 from posprobe.report.summary import main_clause
+from posprobe.report.verdict import verdict
 from sklearn.metrics.pairwise import cosine_similarity
 
 import posprobe as pp
-from posprobe.analyses.answer import Answer
 from posprobe.analyses.copies import Copies, copies
 from posprobe.analyses.views import view
 from posprobe.arrays import positions
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.narrator.causes import copied
-from posprobe.report.verdict import verdict
 
 Floats = NDArray[np.float64]
 

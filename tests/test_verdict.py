@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from made_tables import as_table, gaussian, rotation, walk, waves
 from numpy.typing import NDArray
+from posprobe.report.questions import QUESTIONS
+from posprobe.report.verdict import shared, verdict
 
 import posprobe as pp
 from posprobe.arrays import positions
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import TABLE, TableInputs
-from posprobe.report.questions import QUESTIONS
-from posprobe.report.verdict import shared, verdict
 from posprobe.tables import PositionTable
 
 Floats = NDArray[np.float64]

@@ -21,14 +21,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from posprobe.report.questions import QUESTIONS
+from posprobe.report.verdict import verdict
 from scipy.linalg import toeplitz
 
 import posprobe as pp
 from posprobe.arrays import positions
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import TABLE, TableInputs
-from posprobe.report.questions import QUESTIONS
-from posprobe.report.verdict import verdict
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
