@@ -168,8 +168,7 @@ def made(
 def built(kind: Any, reason: str, there: tuple[str, ...] = ()) -> st.SearchStrategy[Any]:
     hints = get_type_hints(kind, include_extras=True)
     drawn = {
-        each.name: made(hints[each.name], each.name, reason, there=there)
-        for each in fields(kind)
+        each.name: made(hints[each.name], each.name, reason, there=there) for each in fields(kind)
     }
     if kind is AbsolutePosition and reason.startswith("place_"):
         place = drawn["place"]
