@@ -22,6 +22,7 @@ from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
 from posprobe.figures.seams import plot
+from posprobe.report.narrator import cause
 
 if TYPE_CHECKING:
     from collections.abc import Callable
