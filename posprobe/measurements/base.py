@@ -7,7 +7,7 @@ follows from these records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -150,8 +150,6 @@ class Measurement(Generic[I, R]):
         From the block, sentences with numbers that no table lists.
     tables
         From the document, further tables of its section.
-    findings
-        From the document, what can be said in sentences.
     drawn_with
         From the result, what its figures show beyond it, computed.
     """
@@ -172,7 +170,6 @@ class Measurement(Generic[I, R]):
     slow: bool = False
     facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
     tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
-    findings: Callable[[Block], Iterator[Finding]] = lambda _: iter(())
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
 
     def __post_init__(self) -> None:

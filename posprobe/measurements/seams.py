@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from posprobe import analyses
 from posprobe.analyses import Seams
 from posprobe.analyses.seams import SeamsBlock
-from posprobe.measurements.base import Drawing, Finding, Measurement, TableInputs, undefined
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
 from posprobe.page import Table, columns
 from posprobe.text import Block, patches, positions
 
@@ -42,26 +42,6 @@ def _found(document: Block) -> tuple[Table, ...]:
     return (Table("Seams and special rows", columns("where", "what"), rows),) if rows else ()
 
 
-def _findings(document: Block) -> Iterator[Finding]:
-    """Say what was found where no verdict says it."""
-    block = document.get("seams")
-    if not block or "verdict" in document:
-        return
-    for (left, right), reason in zip(block["between"] or (), block["reasons"] or (), strict=True):
-        yield Finding(
-            f"There is a seam between positions {left} and {right}: {reason}.",
-            ("seams.between", "seams.reasons"),
-        )
-    if special := block["special"]:
-        layout, rows = document["table"]["layout"], [row["row"] for row in special]
-        own = "is unlike its" if len(rows) == 1 else "are unlike their"
-        text = f"{_named(rows, layout)} {own} neighbours"
-        first = "it" if len(rows) == 1 else _named(rows[:1], layout)
-        yield Finding(
-            f"{text[0].upper()}{text[1:]}; {first} is {special[0]['reason']}.", ("seams.special",)
-        )
-
-
 SEAMS = Measurement[TableInputs, Seams](
     name="seams",
     title="Seams and special rows",
@@ -74,5 +54,4 @@ SEAMS = Measurement[TableInputs, Seams](
     block=SeamsBlock,
     drawings=(Drawing("seams", _alt, lacks=undefined),),
     tables=_found,
-    findings=_findings,
 )
