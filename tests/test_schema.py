@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict, is_typeddict
 import jsonschema
 import numpy as np
 import pytest
+from documents import AnalysisDocument, ForwardDocument
 from made_forward import forward_analysis
 from made_schemes import buckets, linear, rotary
 from made_tables import as_table, patches, walk
 from schemas import json_schema
 
 import posprobe as pp
-from posprobe.documents import AnalysisDocument, ForwardDocument
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
