@@ -17,11 +17,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import toeplitz
+from scipy.stats import binomtest
 
 import posprobe as pp
 from posprobe.analyses.facts import Answer
@@ -62,6 +63,12 @@ class Process:
     either: frozenset[str] = frozenset()
     grid: bool = False
     periods: Callable[[int], tuple[float, ...]] | None = None
+
+    def has(self, question: str) -> Literal["planted", "either", "absent"]:
+        """Say whether the property that a question is about is there."""
+        return (
+            "planted" if question in self.yes else "either" if question in self.either else "absent"
+        )
 
 
 def gaussian(rng: np.random.Generator, n: int, d: int) -> Floats:
@@ -420,7 +427,9 @@ FIELDS: Mapping[str, Process] = {
     "low-rank field": Process(
         low_rank_field, S({"order", "low_dimensional"}), BOTH, grid=True
     ),
-    "heavy-tailed noise on a grid": Process(heavy_noise, either=S({"absolute_position"}), grid=True),
+    "heavy-tailed noise on a grid": Process(
+        heavy_noise, either=S({"absolute_position"}), grid=True
+    ),
     "special patches": Process(special_field, S({"order", "special_rows"}), BOTH, grid=True),
     "field with growing norms": Process(growing_field, PLACED, S({"smooth"}), grid=True),
     "row + column codes": Process(additive, S({"order", "rows_and_columns"}), BOTH, grid=True),
@@ -442,7 +451,7 @@ def right_periods(wanted: tuple[float, ...], value: object) -> bool:
     )
 
 
-def answered(values: Floats, layout: Layout, seed: int) -> dict[str, Answer]:
+def answered(values: Floats, layout: Layout, seed: int) -> Mapping[str, Answer]:
     """Ask every question of a table, as `posprobe.analyze` does."""
     table = PositionTable(values.astype(np.float32), layout, "drawn", Source("drawn", "drawn"))
     given = positions(table)
@@ -476,7 +485,7 @@ def measure(
         for question, said in answered(values, rows, index).items():
             counted = counts["answers"].setdefault(question, [0, 0, 0])
             counted[("yes", "no", "cannot tell").index(said.answer)] += 1
-            false |= said.yes and question not in process.yes | process.either
+            false |= said.yes and process.has(question) == "absent"
             if question == "rotations" and said.yes and process.periods:
                 counts["periods"] += right_periods(process.periods(n), said.value)
         counts["any"] += false
@@ -491,9 +500,9 @@ def show(name: str, size: str, counts: Counts) -> str:
     for question in COLUMNS[process.grid]:
         yes, no, open_ = counts["answers"].get(question, (0, 0, tables))
         text = " / ".join(f"{100 * c / tables:.0f}" for c in (yes, no, open_))
-        if question in process.yes:
+        if process.has(question) == "planted":
             text = f"**{text}**"
-        elif question not in process.either and yes:
+        elif process.has(question) == "absent" and yes:
             text += " \\*"
         cells.append(text)
     sure = counts["answers"].get("rotations", [0])[0]
@@ -510,17 +519,51 @@ def heading(grid: bool) -> str:
     return f"| {' | '.join(names)} |\n|{' --- |' * 2}{' ---: |' * (len(names) - 2)}"
 
 
+def rate(yes: int, tables: int, *, least: bool) -> str:
+    """Return a count of yes with the lower or upper end of its 95 % interval (Clopper-Pearson)."""
+    if not tables:
+        return ""
+    ends = binomtest(yes, tables).proportion_ci()
+    end = f"≥ {100 * ends.low:.1f}" if least else f"≤ {100 * ends.high:.1f}"
+    return f"{yes} of {tables:,} ({end} %)"
+
+
+def rates(counted: Mapping[str, Mapping[str, Counts]], *, grid: bool) -> str:
+    """Return, by question and size, yes where the property is absent and where it is planted."""
+    kinds = FIELDS if grid else PROCESSES
+    sizes = [f"{n}x{d}" for n, d in (GRIDS if grid else SIZES)]
+    lines = [
+        f"| question | yes where | {' | '.join(sizes)} |",
+        f"| --- | --- |{' ---: |' * len(sizes)}",
+    ]
+    for question in COLUMNS[grid]:
+        for truth in ("absent", "planted"):
+            names = [name for name, process in kinds.items() if process.has(question) == truth]
+            cells = []
+            for size in sizes:
+                of = [counted[name][size] for name in names if size in counted.get(name, {})]
+                yes = sum(counts["answers"].get(question, [0])[0] for counts in of)
+                tables = sum(counts["tables"] for counts in of)
+                cells.append(rate(yes, tables, least=truth == "planted"))
+            if any(cells):
+                lines.append(f"| {question.replace('_', ' ')} | {truth} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def page(counted: Mapping[str, Mapping[str, Counts]]) -> str:
-    """Return the measured table as the documentation has it."""
-    parts = []
+    """Return the measured tables as the documentation has them: rates, then every process."""
+    parts: dict[str, list[str]] = {"rates": [], "processes": []}
     for grid, kinds in ((False, PROCESSES), (True, FIELDS)):
         rows = [
             show(name, size, counts)
             for name in kinds
             for size, counts in counted.get(name, {}).items()
         ]
-        parts.append("\n".join([heading(grid), *rows]))
-    return "\n\n".join(parts)
+        parts["rates"].append(rates(counted, grid=grid))
+        parts["processes"].append("\n".join([heading(grid), *rows]))
+    return "\n\n".join(
+        ["## Rates by question", *parts["rates"], "## Every process", *parts["processes"]]
+    )
 
 
 def main() -> None:
