@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parent.parent
 DATA = (
     "py.typed",
+    "families/families.toml",
     "samples/NOTICE",
     "samples/samples.json",
     "report/schema/analysis-1.json",
