@@ -28,6 +28,7 @@ DATA = (
     "families/families.toml",
     "samples/NOTICE",
     "samples/samples.json",
+    "report/published.toml",
     "report/schema/analysis-1.json",
     "report/templates/page.html",
     "report/templates/style.css",
