@@ -26,6 +26,9 @@ REPOSITORY = Path(__file__).parent.parent
 DATA = (
     "py.typed",
     "families/families.toml",
+    "families/layer_rules.toml",
+    "families/relative.toml",
+    "figures/venues.toml",
     "samples/NOTICE",
     "samples/samples.json",
     "report/published.toml",
