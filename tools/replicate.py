@@ -19,7 +19,7 @@ import posprobe as pp
 from posprobe.analyses.probes_held_out import absolute_probe, order_probe
 from posprobe.analyses.probes_published import absolute_probe_published, order_probe_published
 from posprobe.layouts import Sequence as Line
-from posprobe.report.published import PUBLISHED, Published, published_for
+from posprobe.report.published import Published, published, published_for
 from posprobe.samples import samples
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -72,7 +72,7 @@ def replications(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
     for table in tables:
         for value in published_for(table):
             found.setdefault((value.model, value.key), (value, table))
-    for value in PUBLISHED:
+    for value in published():
         rows = f"{value.rows[0]}-{value.rows[1] - 1}" if value.rows else "all"
         if value.stored:
             rows += " as stored"
