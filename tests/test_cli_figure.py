@@ -17,7 +17,7 @@ from made_cli import Cli, cli
 from made_tables import walk
 from safetensors.numpy import save_file
 
-from posprobe.figures.venues import VENUES
+from posprobe.figures.venues import venues
 from posprobe.report.paper_kinds import kinds
 
 __all__ = ["cli"]
@@ -176,5 +176,5 @@ def test_the_request_is_checked_before_anything_is_fetched(figure: Figure) -> No
 def test_the_help_names_every_kind_and_venue() -> None:
     # `posprobe.cli` has a command of that name, so the module is looked up by its own.
     module = import_module("posprobe.cli.figure")
-    for listed, there in ((module.KINDS, kinds()), (module.VENUES, VENUES)):
+    for listed, there in ((module.KINDS, kinds()), (module.VENUES, venues())):
         assert re.split(r", | or ", listed) == list(there)

@@ -20,7 +20,7 @@ from posprobe.report import read_bundle
 #: What the start of the program has no use for.
 HEAVY = (
     "numpy", "scipy", "sklearn", "matplotlib", "torch", "transformers", "timm", "safetensors",
-    "huggingface_hub", "jinja2", "PIL", "rich",
+    "huggingface_hub", "jinja2", "PIL", "rich", "tomllib",
 )  # fmt: skip
 
 

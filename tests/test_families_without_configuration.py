@@ -22,8 +22,9 @@ from tiny_models import (
 )
 
 from posprobe.errors import AmbiguousTable, InvalidCheckpoint, NoPositionTable, UnknownReference
-from posprobe.families import FAMILIES, find_encodings, load
+from posprobe.families import find_encodings, load
 from posprobe.families.read import open_reference
+from posprobe.families.registry import registry
 from posprobe.layouts import Grid, Sequence
 from posprobe.reference import parse_reference
 
@@ -53,12 +54,12 @@ PREFIXED = {
 
 
 def test_every_module_name_that_identifies_a_family_is_tried() -> None:
-    assert set(PREFIXED) == {prefix for family in FAMILIES for prefix in family.prefixes}
+    assert set(PREFIXED) == {prefix for family in registry().families for prefix in family.prefixes}
 
 
 @pytest.mark.parametrize("prefix", PREFIXED)
 def test_the_modules_name_identifies_the_family(prefix: str, tmp_path: Path) -> None:
-    (family,) = (family for family in FAMILIES if prefix in family.prefixes)
+    (family,) = (family for family in registry().families if prefix in family.prefixes)
     (case,) = (case for case in CASES if case.id == PREFIXED[prefix])
     tiny = case.build()
     tables, padding = family.tables, getattr(tiny.model.config, "pad_token_id", None)

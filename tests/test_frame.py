@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 REPOSITORY = Path(__file__).parent.parent
 DATA = (
     "py.typed",
+    "families/families.toml",
+    "families/layer_rules.toml",
+    "families/relative.toml",
+    "figures/venues.toml",
     "samples/NOTICE",
     "samples/samples.json",
+    "report/published.toml",
     "report/schema/analysis-1.json",
     "report/templates/page.html",
     "report/templates/style.css",

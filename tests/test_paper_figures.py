@@ -23,7 +23,7 @@ from PIL import Image
 import posprobe as pp
 from posprobe.errors import OutputError, UsageError
 from posprobe.figures import style
-from posprobe.figures.venues import VENUES, venue_rc
+from posprobe.figures.venues import venue_rc, venues
 from posprobe.layouts import Grid
 from posprobe.measurements import compared_numbers
 from posprobe.report.paper import PaperFigure, paper_figure
@@ -70,7 +70,7 @@ def check_page(drawn: PaperFigure, venue: str, span: Span) -> None:
     """Hold a figure to its width, to text of 7 to 9 points, and to nothing beyond the page."""
     width, height = drawn.figure.get_size_inches()
     assert width == STATED[venue][span == "page"]
-    assert 1 < height <= VENUES[venue].height + 1e-9
+    assert 1 < height <= venues()[venue].height + 1e-9
     assert all(7 <= float(text.get_fontsize()) <= 9 for text in texts(drawn.figure))
     with style(venue, span=span):
         inside = drawn.figure.get_tightbbox()
@@ -86,7 +86,7 @@ def check_page(drawn: PaperFigure, venue: str, span: Span) -> None:
 
 @pytest.mark.parametrize("venue", STATED)
 def test_widths_are_those_of_the_author_kits(venue: str) -> None:
-    found = VENUES[venue]
+    found = venues()[venue]
     assert (found.column, found.page) == pytest.approx(STATED[venue], abs=1e-9)
     # The kit is named, and says a length.
     assert re.search(r"\d+(\.\d+)?( true |-| )?(in|cm|inches|pixels)\b", found.source)
@@ -94,7 +94,7 @@ def test_widths_are_those_of_the_author_kits(venue: str) -> None:
 
 
 def test_every_venue_is_tested() -> None:
-    assert set(VENUES) == set(STATED)
+    assert set(venues()) == set(STATED)
     assert {kind for kind, _ in CASES} == set(KINDS)
 
 

@@ -97,7 +97,7 @@ def test_a_planted_head_is_reported_at_its_offset(
     assert found.uniform[0] < 0.3
     # A head without weights prefers nothing: its attention is uniform everywhere.
     assert np.isnan(found.offset_share[1])
-    assert found.names[1] == NO_PEAK
+    assert found.peak_name[1] == NO_PEAK
     assert np.isnan(found.attention[1])
     assert np.nanmax(np.abs(found.curves[1])) == 0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pytest
@@ -13,10 +13,10 @@ from made_forward import forward_analysis
 from made_models import bert
 
 import posprobe as pp
-from posprobe.analyses.result import Result
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import Part, Result, Stored
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Sequence
-from posprobe.measurements import Number
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Table, columns
@@ -59,13 +59,26 @@ def test_the_registry_starts_without_a_library_of_models() -> None:
 
 
 @dataclass(frozen=True)
+class Even:
+    """A share."""
+
+    even: Annotated[float, Number("even share", "of each token")]
+
+
+@dataclass(frozen=True)
 class Words(Result):
     """How many tokens a model knows."""
 
-    known: int
+    known: Annotated[int, Number("tokens", "rows of the embedding", form="d")]
+    undefined: Annotated[dict[str, str], ""] = field(default_factory=dict)
 
-    def summary(self) -> dict[str, Any]:
-        return {"known": self.known, "shares": {"even": 1 / self.known}, "undefined": {}}
+    @property
+    def shares(self) -> Annotated[Even, Part()]:
+        return Even(1 / self.known)
+
+    @property
+    def vocabulary(self) -> Annotated[Any, Stored()]:
+        return np.arange(self.known)
 
 
 TOY = ModelMeasurement[Words](
@@ -76,13 +89,8 @@ TOY = ModelMeasurement[Words](
     limits="Little.",
     source="Made up.",
     compute=lambda given: Words(given.model.config.vocab_size),
-    block=None,
-    numbers=(
-        Number("known", "tokens", "rows of the embedding", "d"),
-        Number("shares.even", "even share", "of each token"),
-    ),
+    record=Words,
     drawings=(Drawing("vocabulary", lambda block: f"{block['known']} tokens."),),
-    arrays=lambda result: {"vocabulary": np.arange(result.known)},
     tables=lambda document: (
         Table(
             f"Tokens of {document['model']['class']}",

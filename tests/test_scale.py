@@ -21,6 +21,7 @@ from scipy.spatial.distance import pdist, squareform
 from tiny_models import CASES, Case, Tiny
 
 import posprobe as pp
+from posprobe.analyses.result import as_block
 from posprobe.analyses.scale import Scale, scale
 from posprobe.arrays import positions
 from posprobe.checkpoints import open_local
@@ -54,7 +55,7 @@ def test_planted_lengths_are_found() -> None:
     assert found.ratio == pytest.approx(0.25)
     # The 5th and 95th percentile of the lengths 1, 1.02 ... 3 are 1.1 and 2.9.
     assert found.ratio_band == pytest.approx((0.5 / 2.9, 0.5 / 1.1))
-    summary = found.summary()
+    summary = as_block(found)
     assert summary["position_norm"] == pytest.approx(0.5)
     assert summary["token_norm"] == pytest.approx(2)
     assert summary["tokens"] == 101
@@ -160,7 +161,7 @@ def test_what_is_undefined_is_none_with_a_reason(
 ) -> None:
     if undefined == {"ratio_band"}:
         tokens = np.repeat(tokens, [10, 90], axis=0)
-    summary: Any = scale(values, tokens).summary()
+    summary: Any = as_block(scale(values, tokens))
     assert set(summary["undefined"]) == undefined
     assert all(summary["undefined"].values())
     for name in (*LENGTHS, "ratio_band", *OTHERS):
@@ -193,7 +194,7 @@ def test_torch_and_numpy_agree() -> None:
     assert found.closest == expected.closest
     for name in (*LENGTHS, "ratio_band", *OTHERS):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12)
-    assert scale(positions(values), tokens).summary() == expected.summary()
+    assert as_block(scale(positions(values), tokens)) == as_block(expected)
 
 
 # --- which tensor, and with which factor ---

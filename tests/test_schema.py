@@ -11,6 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 import schemas
+from documents import AnalysisDocument, ForwardDocument
 from made_forward import forward_analysis
 from made_schemas import VERSIONS, problems, schema
 from made_schemes import buckets, linear, rotary
@@ -18,7 +19,6 @@ from made_tables import as_table, patches, walk
 from schemas import json_schema
 
 import posprobe as pp
-from posprobe.documents import AnalysisDocument, ForwardDocument
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
@@ -44,8 +44,8 @@ def test_the_files_are_what_the_types_make() -> None:
 
 
 def test_every_measurement_has_a_block() -> None:
-    assert all(is_typeddict(b) or is_dataclass(b) for b in schemas.table_blocks().values())
-    assert all(is_typeddict(measurement.block) for measurement in MODEL.values())
+    assert all(map(is_dataclass, schemas.table_blocks().values()))
+    assert all(is_dataclass(measurement.record) for measurement in MODEL.values())
 
 
 @pytest.mark.parametrize("name", VERSIONS)
@@ -96,7 +96,7 @@ def test_every_scheme_follows_the_schema() -> None:
 def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
     document = pp.compare(as_table(walk(12, 4)), pp.sinusoidal(12, 4), nulls=1).to_dict()
     assert problems("comparison", document) == []
-    document["tables"][1]["norms"] = {}  # type: ignore[typeddict-unknown-key]
+    document["tables"][1]["norms"] = {}
     assert problems("comparison", document)
 
 
@@ -242,7 +242,8 @@ def test_a_toy_measurement_shows_in_the_schema() -> None:
 
 
 def test_blocks_of_a_model_are_required_and_may_be_null() -> None:
-    blocks = {name: m.block | None for name, m in MODEL.items()} | {"toy": Point | None}
+    kinds: dict[str, Any] = {name: m.record for name, m in MODEL.items()} | {"toy": Point}
+    blocks = {name: kind | None for name, kind in kinds.items()}
     schema = json_schema(ForwardDocument, blocks=blocks, required=True)
     document = forward_analysis().to_dict()
     assert problems(schema, document)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import posprobe as pp
+from posprobe.analyses.history import AnswerHistory, SeamHistory
 from posprobe.cli import main
 from posprobe.report.series import Series
 from posprobe.sweeps import runs
-from posprobe.sweeps.fingerprints import fingerprint, likeness
+from posprobe.sweeps.fingerprints import FAR, fingerprint, likeness
 
 KEPT = Path(__file__).parent / "data" / "series"
 QUICK: dict[str, Any] = {"engine": "threads", "jobs": 1}
@@ -105,10 +106,9 @@ def test_a_change_is_told_with_the_steps_between_which_it_happened() -> None:
         "order": ("no", "no", "yes", "yes"), "smooth": ("no", "cannot tell", "no", "yes"),
         "rotations": ("yes",) * 4, "seams": (None, None, "no", None),
     }  # fmt: skip
-    said = made(answers=answers).changes
-    assert said == (
-        "Does the order of positions matter? No at step 1, yes from step 2 on.",
-        "Is it a smooth curve? No at step 2, yes at step 3, the last; 2 earlier changes.",
+    assert made(answers=answers).history == (
+        AnswerHistory("order", "no", 1, "yes", 2, last=False, earlier=0),
+        AnswerHistory("smooth", "no", 2, "yes", 3, last=True, earlier=2),
     )
 
 
@@ -133,16 +133,25 @@ def test_a_planted_seam_is_told_with_its_row_and_its_step(tmp_path: Path) -> Non
     sweep = pp.sweep(str(folder), only=["seams"], nulls=0, **QUICK).run()
     (run,) = pp.series(sweep.folder)
     assert run.seams == ([], [], [64, 96], [64, 96], [64], [64])
-    said = (
-        "The seam between positions 63 and 64 appears at step 20 and stays.",
-        "The seam between positions 95 and 96 appears at step 20 and is gone from step 80 on.",
+    assert run.history == (
+        SeamHistory(63, 20, 0, None, None, earlier=0, step=20, last=False),
+        SeamHistory(95, 20, 0, None, 80, earlier=0, step=80, last=False),
     )
-    assert run.changes == said
+    said = run.changes
+    assert len(said) == 2
     assert all(text in run.figure().caption for text in said)
     page = (sweep.folder / "atlas.html").read_text(encoding="utf-8")
     assert all(text in page for text in said)
     rows = (sweep.folder / "sweep.csv").read_text(encoding="utf-8").splitlines()
     assert sum(",64 96," in row for row in rows) == 2
+
+
+def moving(
+    left: int, step: int, *, appears: int | None = None, moves: int = 0,
+    moved: tuple[int, int] | None = None, gone: int | None = None, earlier: int = 0,
+) -> SeamHistory:  # fmt: skip
+    """A seam in a run whose last step is 3."""
+    return SeamHistory(left, appears, moves, moved, gone, earlier, step, last=step == 3)
 
 
 @pytest.mark.parametrize(
@@ -152,31 +161,22 @@ def test_a_planted_seam_is_told_with_its_row_and_its_step(tmp_path: Path) -> Non
         (([8], [8], [8], [8]), ()),
         (([], [8], [], []), ()),
         ((None, [8], [8], None), ()),
-        (([], [], [], [8]), ("7 and 8 appears at step 3, the last.",)),
-        (([8], [8], [], []), ("7 and 8 is gone from step 2 on.",)),
-        (([8], [8], [10], [10]), ("7 and 8 moves to positions 9 and 10 at step 2 and stays.",)),
-        (
-            ([8], [8], [9], [11]),
-            ("7 and 8 moves 2 times, the last time to positions 10 and 11 at step 3 and stays.",),
-        ),
-        (([8], [], [8], [8]), ("7 and 8 appears at step 2 and stays; 1 earlier appearance.",)),
+        (([], [], [], [8]), (moving(7, 3, appears=3),)),
+        (([8], [8], [], []), (moving(7, 2, gone=2),)),
+        (([8], [8], [8], []), (moving(7, 3, gone=3),)),
+        (([8], [8], [10], [10]), (moving(7, 2, moves=1, moved=(2, 9)),)),
+        (([8], [8], [9], [11]), (moving(7, 3, moves=2, moved=(3, 10)),)),
+        (([8], [], [8], [8]), (moving(7, 2, appears=2, earlier=1),)),
         # Two seams near each other are two, each with the nearest one of the step before.
-        (
-            ([8, 11], [8, 11], [7, 11], [7, 11]),
-            ("7 and 8 moves to positions 6 and 7 at step 2 and stays.",),
-        ),
+        (([8, 11], [8, 11], [7, 11], [7, 11]), (moving(7, 2, moves=1, moved=(2, 6)),)),
         # Further apart than a few rows it is another seam.
-        (
-            ([8], [8], [20], [20]),
-            ("7 and 8 is gone from step 2 on.", "19 and 20 appears at step 2 and stays."),
-        ),
+        (([8], [8], [20], [20]), (moving(7, 2, gone=2), moving(19, 2, appears=2))),
     ],
 )
 def test_seams_are_followed_from_step_to_step(
-    seams: tuple[list[int] | None, ...], expected: tuple[str, ...]
+    seams: tuple[list[int] | None, ...], expected: tuple[SeamHistory, ...]
 ) -> None:
-    found = made(seams=seams).changes
-    assert set(found) == {f"The seam between positions {text}" for text in expected}
+    assert made(seams=seams).history == expected
 
 
 def test_the_command_draws_a_run(
@@ -257,4 +257,4 @@ def test_a_training_from_another_start_has_the_structure_and_is_unrelated() -> N
     digits = pp.load(str(KEPT / "digits-vit" / "step-1000.safetensors"))
     match = pp.nearest(digits).matches[0]
     assert (match.name, match.likeness.related) == ("digits-vit", True)
-    assert "start in common" in match.likeness.evidence
+    assert (match.likeness.distance or 0) > FAR

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.pca import pca
 from posprobe.analyses.result import as_block
-from posprobe.analyses.shift import MIN_SHARE, MIN_SKILL, Shift, shift
+from posprobe.analyses.shift import RULE, Shift, shift
 from posprobe.analyses.shift_skill import MIN_ROWS, least_skill, shift_rank
 from posprobe.encodings import sinusoidal
 from posprobe.encodings.sinusoidal import Order, frequencies
@@ -130,7 +130,7 @@ def test_a_drifting_frequency_is_no_rotation() -> None:
     found = shift(table + 0.01 * gaussian(512, 8))
     assert not found.rotations.any()
     assert found.skill is not None
-    assert found.skill > MIN_SKILL  # so it is the phase that gives it away
+    assert found.skill > RULE.min_skill  # so it is the phase that gives it away
     assert found.phase_linearity.max() < 0.995
 
 
@@ -167,7 +167,7 @@ def test_no_null_model_rotates() -> None:
         for table in (walk(128, 32, seed), gaussian(128, 32, seed), rng.permutation(sinusoid)):
             found = shift(table)
             turning += bool(found.rotations.any())
-            skilled += found.skill is not None and found.skill >= MIN_SKILL
+            skilled += found.skill is not None and found.skill >= RULE.min_skill
     assert turning == 0
     assert skilled == 0
 
@@ -301,7 +301,7 @@ def test_undefined_numbers_have_a_reason(table: Floats, why: str) -> None:
 def test_poor_tables_give_numbers_and_no_rotation(table: Floats) -> None:
     found = shift(table)
     assert found.skill is not None
-    assert found.skill < MIN_SKILL
+    assert found.skill < RULE.min_skill
     assert not found.rotations.any()
     json.dumps(as_block(found), allow_nan=False)
 
@@ -324,7 +324,7 @@ def test_the_summary_is_complete() -> None:
     assert summary["periods"] == found.periods.tolist()
     assert summary["rotations"] == found.periods[:4].tolist()
     assert summary["rank"] == 10
-    assert summary["rule"]["min_share"] == MIN_SHARE
+    assert summary["rule"]["min_share"] == RULE.min_share
     lists = ("periods", "moduli", "half_lives", "shares", "turns", "phase_linearity", "radius_cv")
     assert {len(summary[key]) for key in lists} == {5}
     assert found.start == 5

@@ -116,7 +116,7 @@ def test_a_line_in_a_third_of_the_table_does_not_drift() -> None:
     found = spectrogram(x)
     assert 2 < np.count_nonzero(~np.isnan(found.fastest)) < len(found.fastest) / 2
     assert found.drift is None
-    assert "segments show a line" in found.undefined["drift"]
+    assert "segments show a line" in found.partly["drift"]
     assert as_block(found)["fastest_period_p10_p50_p90"] is not None
 
 
@@ -142,7 +142,7 @@ def test_noise_and_walks_show_no_line(d: int) -> None:
             found = spectrogram(x)
             assert found.drift is None
             assert np.isnan(found.fastest).mean() > 0.9
-            assert "above red noise" in found.undefined["drift"]
+            assert "above red noise" in found.partly["drift"]
 
 
 @few
@@ -202,7 +202,7 @@ def test_a_table_constant_in_part_has_a_spectrogram() -> None:
 def test_one_segment_does_not_drift() -> None:
     found = spectrogram(waves(64, [5.0]), length=64)
     assert found.drift is None
-    assert found.undefined == {"drift": "a single segment shows no drift"}
+    assert found.partly == {"drift": "a single segment shows no drift"}
     periods: Any = as_block(found)["fastest_period_p10_p50_p90"]
     np.testing.assert_allclose(periods, 5, rtol=0.01)
 

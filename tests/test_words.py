@@ -421,8 +421,7 @@ def test_copies_have_words(told: str) -> None:
 
 
 def test_findings_are_the_sentences_of_what_is_answered_yes() -> None:
-    blocks = [answer_block(answer) for answer in planted("rotations").answers.values()]
-    found = {finding["text"] for finding in findings_of(blocks)}
+    found = {finding.text for finding in findings_of(planted("rotations").answers.values())}
     assert found == {sentence(each) for each in planted("rotations").answers.values() if each.yes}
 
 

@@ -24,9 +24,9 @@ def document() -> str:
         parts.append(f"## {measurement.title}: `{name}`\n\n{measurement.shows}{slow}\n")
         if measurement.numbers:
             rows = [
-                f"| {number.label} | `{name}.{number.key}` | {number.meaning} | "
+                f"| {number.label} | `{name}.{key}` | {number.meaning} | "
                 f"{'•' if number.compared else ''} |"
-                for number in measurement.numbers
+                for key, number in measurement.numbers.items()
             ]
             head = "| number | key | meaning | compared |\n| --- | --- | --- | --- |"
             parts.append("\n".join([head, *rows]) + "\n")

@@ -99,7 +99,7 @@ def main() -> None:
         distance = min(seen.distance or 0.0 for seen in each)
         chance = min(seen.chance or 0.0 for seen in each)
         wrong = sum(seen.related for seen in each)
-        print(f"| {name} | {len(each)} | {wrong} | {100 * distance:.0f} % | {chance:.1g} |")
+        print(f"| {name} | {len(each)} | {wrong} | {distance:.2f} | {chance:.1g} |")
     rng = np.random.default_rng(1)
     changes: dict[str, Callable[[Floats], Floats]] = {
         "noise of 1 %": partial(noisy, rng, share=0.01)

@@ -19,7 +19,7 @@ import posprobe as pp
 from posprobe.analyses.probes_held_out import absolute_probe, order_probe
 from posprobe.analyses.probes_published import absolute_probe_published, order_probe_published
 from posprobe.layouts import Sequence as Line
-from posprobe.report.published import PUBLISHED, Published, published_for
+from posprobe.report.published import Published, published, published_for
 from posprobe.samples import samples
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -42,8 +42,8 @@ def measure(value: Published, table: PositionTable, seeds: int) -> str:
             probe = absolute_probe_published(table, rows=stop, seeds=seeds)
             return f"{probe.mean:.3g} ± {probe.sd or 0:.2g}"
         case "probes.order_published.error":
-            probe = order_probe_published(table, seeds=seeds)
-            return f"{probe.mean:.2%} ± {probe.sd or 0:.2%}".replace("%", " %")
+            order = order_probe_published(table, seeds=seeds)
+            return f"{order.mean:.2%} ± {order.sd or 0:.2%}".replace("%", " %")
         case "pca.stable_rank":
             return f"{pp.pca(table[first:stop]).stable_rank:.3f}"
         case "pca.top3":
@@ -72,7 +72,7 @@ def replications(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
     for table in tables:
         for value in published_for(table):
             found.setdefault((value.model, value.key), (value, table))
-    for value in PUBLISHED:
+    for value in published():
         rows = f"{value.rows[0]}-{value.rows[1] - 1}" if value.rows else "all"
         if value.stored:
             rows += " as stored"
@@ -98,7 +98,7 @@ def comparisons(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
     yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for table in tables:
         first, second = absolute_probe_published(table, seeds=seeds), absolute_probe(table)
-        third, fourth = order_probe_published(table, seeds=seeds), order_probe(table).summary()
+        third, fourth = order_probe_published(table, seeds=seeds), order_probe(table)
         cells = (
             table.name,
             f"{table.rows[0]}-{table.rows[1] - 1}",
@@ -107,8 +107,8 @@ def comparisons(tables: Sequence[PositionTable], seeds: int) -> Iterator[str]:
             f"{second.interpolation:.2f} ({second.chance_interpolation:.0f})",
             f"{second.extrapolation:.2f} ({second.chance_extrapolation:.0f})",
             f"{third.mean:.1%} ± {third.sd or 0:.1%} ({third.chance:.0%})",
-            f"{fourth['error']:.1%} ({fourth['chance']:.0%})",
-            f"{fourth['blocked']:.1%}",
+            f"{fourth.error:.1%} ({fourth.chance.mean():.0%})",
+            f"{fourth.blocked.mean():.1%}",
         )
         yield f"| {' | '.join(cell.replace('%', ' %') for cell in cells)} |"
 

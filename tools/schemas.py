@@ -23,13 +23,17 @@ from typing import (
     is_typeddict,
 )
 
-from posprobe import documents
+import documents
+import numpy as np
+
 from posprobe.analyses.facts import Number
-from posprobe.analyses.result import As, shown
-from posprobe.layouts import Grid, LayoutBlock, Sequence
+from posprobe.analyses.result import NEWER, As, notes, shown
+from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
-from posprobe.resizing.documents import RulesDocument, WaysDocument
+from posprobe.resizing.comparison import WaysCompared
+from posprobe.resizing.rotary import RulesCompared
+from posprobe.schema import Count
 from posprobe.text import capital
 
 #: Documents without answers are of the first version.
@@ -39,7 +43,7 @@ FOLDER = Path(__file__).parents[1] / "posprobe" / "report" / "schema"
 
 def table_blocks() -> dict[str, Any]:
     """Return the types of the blocks of a table's measurements, by name."""
-    return {name: measurement.block for name, measurement in TABLE.items()}
+    return {name: measurement.record or measurement.block for name, measurement in TABLE.items()}
 
 
 def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -56,10 +60,10 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         ),
         "kernels": json_schema(documents.KernelsDocument),
         "sweep": json_schema(documents.SweepDocument),
-        "resizing": json_schema(WaysDocument | RulesDocument),
+        "resizing": json_schema(WaysCompared | RulesCompared),
         "forward": json_schema(
             documents.ForwardDocument,
-            blocks={name: measurement.block | None for name, measurement in MODEL.items()},
+            blocks={name: _nullable(measurement.record) for name, measurement in MODEL.items()},
             required=True,
         ),
     }
@@ -67,6 +71,10 @@ def schemas() -> Iterator[tuple[str, dict[str, Any]]]:
         version = 1 if name in FIRST else 2
         titles = {"$id": f"urn:posprobe:{name}:{version}", "title": f"posprobe.{name}/{version}"}
         yield f"{name}-{version}.json", {"$schema": schema.pop("$schema"), **titles, **schema}
+
+
+def _nullable(record: Any) -> Any:
+    return record | None
 
 
 def text(schema: Mapping[str, Any]) -> str:
@@ -94,6 +102,12 @@ _PLAIN: Mapping[Any, str] = {
 }  # fmt: skip
 
 
+_LAYOUTS: Mapping[Any, Any] = {Sequence: SequenceBlock, Grid: GridLayoutBlock}
+_ITEMS: Mapping[Any, str] = {
+    np.float64: "number", np.int64: "integer", np.bool_: "boolean",
+}  # fmt: skip
+
+
 def json_schema(
     document: Any,
     *,
@@ -106,18 +120,18 @@ def json_schema(
     Parameters
     ----------
     document
-        A TypedDict, or a union of several where the document has several forms.
+        A TypedDict or a dataclass, or a union of several where the document has several forms.
     blocks
         Types of further keys, by key: those of the registered measurements.
     into
-        The TypedDict that they are keys of; None stands for ``document`` itself.
+        The type that they are keys of; None stands for ``document`` itself.
     required
         Whether every one of these keys must be there.
 
     Raises
     ------
     TypeError
-        If a type has no place in JSON, a key is there twice, or two TypedDicts have one name.
+        If a type has no place in JSON, a key is there twice, or two types have one name.
 
     Examples
     --------
@@ -131,7 +145,7 @@ def json_schema(
     defs: dict[str, Any] = {}
     seen: dict[str, type] = {}
 
-    def define(kind: type) -> dict[str, Any]:
+    def define(kind: type, *, layer: bool = False) -> dict[str, Any]:
         name = kind.__name__
         if seen.setdefault(name, kind) is not kind:
             raise TypeError(f"two types are called {name}: {seen[name]} and {kind}")
@@ -139,8 +153,15 @@ def json_schema(
             defs[name] = {}  # a type may hold itself
             record = is_dataclass(kind)
             hints = dict(shown(kind)) if record else get_type_hints(kind, include_extras=True)
+            hints = {"layer": Count, **hints} if layer else hints
             extra = hints.pop(EXTRA, None)
-            optional = {key for key, hint in hints.items() if get_origin(hint) is NotRequired}
+            # A reason for all that is unknown: lists are null there.
+            unknown = record and get_args(hints.get("undefined"))[:1] == (str,)
+            optional = {
+                key
+                for key, hint in hints.items()
+                if get_origin(hint) is NotRequired or NEWER in notes(hint)
+            }
             if kind is (into or document):
                 if twice := sorted(added.keys() & hints.keys()):
                     raise TypeError(f"{name} has the keys {', '.join(twice)} already")
@@ -149,7 +170,12 @@ def json_schema(
             defs[name] = {
                 "type": "object",
                 **({"description": _about(kind)} if kind.__doc__ else {}),
-                "properties": {key: _schema(hint, define) for key, hint in hints.items()},
+                "properties": {
+                    key: _or_null(_schema(hint, define))
+                    if unknown and key != "undefined"
+                    else _schema(hint, define)
+                    for key, hint in hints.items()
+                },
                 "required": [key for key in hints if key not in optional],
                 "additionalProperties": _schema(extra, define) if extra is not None else False,
             }
@@ -162,15 +188,15 @@ def json_schema(
     }
 
 
-def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, Any]:
-    """Return the schema of one type; ``define`` turns a TypedDict into a reference."""
+def _schema(hint: Any, define: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Return the schema of one type; ``define`` turns a record into a reference."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return {}
     if hint in _PLAIN:
         return {"type": _PLAIN[hint]}
-    if hint in (Sequence, Grid):
-        return _schema(LayoutBlock, define)
+    if hint in _LAYOUTS:
+        return define(_LAYOUTS[hint])
     if is_typeddict(hint) or is_dataclass(hint):
         return define(hint)
     if origin is NotRequired:
@@ -179,7 +205,7 @@ def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, An
         kind = next((note.kind for note in arguments if isinstance(note, As)), arguments[0])
         found = _schema(kind, define)
         for note in arguments[1:]:
-            if isinstance(note, str):
+            if isinstance(note, str) and note != NEWER:
                 found |= {"description": note} if note else {}
             elif isinstance(note, Number) and note.meaning:
                 found.setdefault("description", f"{capital(note.meaning)}.")
@@ -192,14 +218,24 @@ def _schema(hint: Any, define: Callable[[type], dict[str, Any]]) -> dict[str, An
         return _union([_schema(one, define) for one in arguments])
     if origin is list:
         return {"type": "array", "items": _schema(arguments[0], define)}
+    if origin is np.ndarray:
+        return {"type": "array", "items": {"type": _ITEMS[get_args(arguments[1])[0]]}}
     if origin is tuple and Ellipsis in arguments:
         return {"type": "array", "items": _schema(arguments[0], define)}
     if origin is tuple:
         kinds = [_schema(one, define) for one in arguments]
         return {"type": "array", "prefixItems": kinds, "items": False, "minItems": len(kinds)}
+    if origin in (dict, Mapping) and arguments[0] is int:
+        return {"type": "array", "items": define(arguments[1], layer=True)}
     if origin is dict and arguments[0] is str:
         return {"type": "object", "additionalProperties": _schema(arguments[1], define)}
     raise TypeError(f"{hint!r} has no form in JSON")
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """Allow for a list or a mapping that nothing is known of."""
+    kind = schema.get("type")
+    return schema | {"type": [kind, "null"]} if kind in ("array", "object") else schema
 
 
 def _about(kind: type) -> str:

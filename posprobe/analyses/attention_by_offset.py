@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, ClassVar, TypedDict
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.head_logits import nearest_peak, peak_names, peak_numbers
-from posprobe.analyses.result import Result, numbers
+from posprobe.analyses.head_logits import Peaks, nearest_peak, peak_names
+from posprobe.analyses.result import HIDDEN, Part, Result, Stored, WithGaps
 from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, namespace, to_numpy
 from posprobe.errors import InvalidTable
-from posprobe.layouts import Grid, Layout, LayoutBlock, describe_layout
-from posprobe.schema import TWO, Count, Natural, Reasons, limits
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import Count, Natural, Reasons, limits
 
 #: Mean attention to later tokens up to which they are hidden, but for rounding.
-HIDDEN = 1e-9
+UNSEEN = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,45 +58,28 @@ class LayerAttention:
         None where there is none. Causal attention leaves out later keys.
     """
 
-    curves: NDArray[np.float64]
-    peak: NDArray[np.int64]
-    has_peak: NDArray[np.bool_]
-    first: NDArray[np.float64]
-    special: NDArray[np.float64]
-    locality: NDArray[np.float64]
-    symmetry: NDArray[np.float64]
-    translation_invariance: float | None
-
-
-class LayerAttentionBlock(TypedDict):
-    """Attention in one layer; every list is by head."""
-
-    layer: Count
+    curves: Annotated[NDArray[np.float64], Stored()]
     peak: Annotated[
-        list[int | Annotated[list[int], TWO] | None],
+        Peaks,
         "The offset, key minus query, at which the mean is farthest above uniform attention; rows "
         "and columns on a grid; null where it is so at none.",
     ]
-    peak_name: Annotated[list[str], "The same in words; none where there is none."]
-    without_peak: Annotated[Count, "How many heads prefer no offset."]
-    first: list[float | None]
-    special: list[float | None]
-    locality: list[float | None]
-    symmetry: list[float | None]
+    has_peak: NDArray[np.bool_]
+    first: WithGaps
+    special: WithGaps
+    locality: WithGaps
+    symmetry: WithGaps
     translation_invariance: float | None
 
+    @property
+    def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
+        """The peaks in words, head by head."""
+        return peak_names(self)
 
-class AttentionBlock(TypedDict):
-    """Measured attention by offset."""
-
-    contexts: Natural
-    layout: LayoutBlock
-    causal: Annotated[bool, "Whether no head looks at later positions."]
-    uniform_first: Annotated[
-        float | None, "What uniform attention would pay the first position; null on a grid."
-    ]
-    layers: Annotated[list[LayerAttentionBlock], limits(minItems=1)]
-    undefined: Reasons
+    @property
+    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
+        """How many heads prefer none."""
+        return int((~self.has_peak).sum())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,53 +102,35 @@ class AttentionByOffset(Result):
 
     figures: ClassVar[str] = "model_attention"
 
-    layers: Mapping[int, LayerAttention]
-    contexts: int
+    layers: Annotated[Mapping[int, LayerAttention], limits(minItems=1), Part()]
+    contexts: Natural
     layout: Layout
-    name: str
-    stopped: bool = False
+    name: Annotated[str, HIDDEN]
+    stopped: Annotated[bool, HIDDEN] = False
 
     @property
-    def causal(self) -> bool:
+    def causal(self) -> Annotated[bool, "Whether no head looks at later positions."]:
         """Whether no head of any layer looks at later positions of a sequence."""
         n = self.layout.size
         return not isinstance(self.layout, Grid) and all(
-            np.nanmax(layer.curves[:, n:], initial=0.0) < HIDDEN for layer in self.layers.values()
+            np.nanmax(layer.curves[:, n:], initial=0.0) < UNSEEN for layer in self.layers.values()
         )
 
     @property
-    def uniform_first(self) -> float | None:
+    def uniform_first(
+        self,
+    ) -> Annotated[
+        float | None, "What uniform attention would pay the first position; null on a grid."
+    ]:
         """What uniform attention would pay the first position; None on a grid."""
         n = self.layout.size
         if isinstance(self.layout, Grid) or n == 1:
             return None
         return float(np.mean(1 / np.arange(2, n + 1))) if self.causal else 1 / n
 
-    def summary(self) -> AttentionBlock:
-        """Return the numbers per layer and head; None is an undefined number."""
-        return {
-            "contexts": self.contexts,
-            "layout": describe_layout(self.layout),
-            "causal": self.causal,
-            "uniform_first": self.uniform_first,
-            "layers": [
-                {
-                    "layer": number,
-                    "peak": peak_numbers(layer.peak, layer.has_peak),
-                    "peak_name": peak_names(layer.peak, layer.has_peak),
-                    "without_peak": int((~layer.has_peak).sum()),
-                    "first": numbers(layer.first),
-                    "special": numbers(layer.special),
-                    "locality": numbers(layer.locality),
-                    "symmetry": numbers(layer.symmetry),
-                    "translation_invariance": layer.translation_invariance,
-                }
-                for number, layer in self.layers.items()
-            ],
-            "undefined": self._undefined(),
-        }
-
-    def _undefined(self) -> dict[str, str]:
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for each number that is None."""
         why = {}
         if not all(layer.has_peak.all() for layer in self.layers.values()):
             why["peak"] = "a head prefers no offset"
@@ -364,7 +329,7 @@ def _layer(sums: AttentionSums, layout: Layout) -> LayerAttention:
     curves = np.full(sums.curves.shape, np.nan)
     np.divide(sums.curves, sums.contexts * count, out=curves, where=count > 0)
     uniform, seen = np.full((n, n), 1 / n), np.ones((n, n))
-    if not grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < HIDDEN:
+    if not grid and n > 1 and np.nanmax(curves[:, 0, n:], initial=0.0) < UNSEEN:
         uniform, seen = np.tri(n) / np.arange(1, n + 1)[:, None], np.tri(n)
     level = np.divide(
         by_displacement(uniform * _keys(layout), height, width, np), np.maximum(count, 1)

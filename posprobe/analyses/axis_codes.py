@@ -8,43 +8,24 @@ smooth curve.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import ClassVar, TypedDict
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from posprobe.analyses.facts import Number
 from posprobe.analyses.pca import PCA
 from posprobe.analyses.pca import pca as principal_components
 from posprobe.analyses.predictors import Floats
-from posprobe.analyses.result import Result
-from posprobe.analyses.winding import Winding, WindingBlock, winding
+from posprobe.analyses.result import HIDDEN, As, Part, Result
+from posprobe.analyses.winding import Winding, winding
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
+from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
 
 #: Components whose variance is summed up.
 LEADING = 4
-
-
-class AxisCodeBlock(TypedDict):
-    """One axis; ``share`` is of the table's variance, the rest is about the code alone."""
-
-    length: int
-    share: float
-    explained_variance_ratio: list[float] | None
-    top4: float | None
-    winding: WindingBlock
-    undefined: dict[str, str]
-
-
-class AxisCodesBlock(TypedDict):
-    """What stands in ``analysis.json``; None is an undefined number with a reason beside it."""
-
-    rows: AxisCodeBlock | None
-    columns: AxisCodeBlock | None
-    additive_share: float | None
-    interaction_share: float | None
-    undefined: dict[str, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,24 +47,30 @@ class AxisCode:
     """
 
     code: Floats
-    share: float
-    components: PCA | None
+    share: Annotated[float, Number("variance", "share of the table's variance it holds")]
+    components: Annotated[PCA | None, HIDDEN]
     winding: Winding
-    undefined: str = ""
+    undefined: Annotated[str, As(Reasons)] = ""
 
-    def summary(self) -> AxisCodeBlock:
-        """Return the code's share and components."""
-        ratio = None if self.components is None else self.components.explained_variance_ratio
-        return {
-            "length": len(self.code),
-            "share": self.share,
-            "explained_variance_ratio": None if ratio is None else ratio.tolist(),
-            "top4": None if ratio is None else float(ratio[:LEADING].sum()),
-            "winding": self.winding.summary(),
-            "undefined": dict.fromkeys(("explained_variance_ratio", "top4"), self.undefined)
-            if self.undefined
-            else {},
-        }
+    @property
+    def length(self) -> Annotated[int, ""]:
+        """Positions along the axis."""
+        return len(self.code)
+
+    @property
+    def explained_variance_ratio(
+        self,
+    ) -> Annotated[Floats | None, ""]:
+        """Shares of the code's variance, by component."""
+        return None if self.components is None else self.components.explained_variance_ratio
+
+    @property
+    def top4(
+        self,
+    ) -> Annotated[float | None, Number("four components", "share of the code's variance")]:
+        """Share of the code's variance in its first components."""
+        ratio = self.explained_variance_ratio
+        return None if ratio is None else float(ratio[:LEADING].sum())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,8 +79,8 @@ class AxisCodes(Result):
 
     Parameters
     ----------
-    axes
-        ``"rows"`` and ``"columns"``; empty where undefined.
+    rows, columns
+        The two codes; None where undefined.
     interaction_share
         Share of the variance that neither code holds.
     layout
@@ -104,22 +91,28 @@ class AxisCodes(Result):
 
     figures: ClassVar[str] = "axis_codes"
 
-    interaction_share: float
-    layout: Layout
-    axes: dict[str, AxisCode] = field(default_factory=dict)
-    undefined: str = ""
+    interaction_share: Annotated[float, As(float | None)]
+    layout: Annotated[Layout, HIDDEN]
+    rows: Annotated[AxisCode | None, Part(" of the row code")] = None
+    columns: Annotated[AxisCode | None, Part(" of the column code")] = None
+    undefined: Annotated[str, As(Reasons)] = ""
 
-    def summary(self) -> AxisCodesBlock:
-        """Return both codes' shares, components and windings."""
-        there = not self.undefined
-        names = ("rows", "columns", "additive_share", "interaction_share")
-        return {
-            "rows": self.axes["rows"].summary() if there else None,
-            "columns": self.axes["columns"].summary() if there else None,
-            "additive_share": 1 - self.interaction_share if there else None,
-            "interaction_share": self.interaction_share if there else None,
-            "undefined": {} if there else dict.fromkeys(names, self.undefined),
-        }
+    @property
+    def additive_share(
+        self,
+    ) -> Annotated[
+        float,
+        As(float | None),
+        Number("row code plus column code", "share of the variance they hold"),
+    ]:
+        """Share of the variance that the two codes hold."""
+        return 1 - self.interaction_share
+
+    @property
+    def axes(self) -> dict[str, AxisCode]:
+        """``"rows"`` and ``"columns"``; empty where undefined."""
+        found = {"rows": self.rows, "columns": self.columns}
+        return {name: code for name, code in found.items() if code is not None}
 
 
 def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
@@ -159,12 +152,10 @@ def axis_codes(table: PositionTable | Positions | Array) -> AxisCodes:
     whole = float((rest**2).mean(axis=(0, 1)).sum())
     inside = float(((rest - rows[:, None] - columns) ** 2).mean(axis=(0, 1)).sum())
     return AxisCodes(
-        interaction_share=inside / whole,
-        layout=layout,
-        axes={
-            "rows": _axis(largest * rows, float((rows**2).mean(axis=0).sum()) / whole),
-            "columns": _axis(largest * columns, float((columns**2).mean(axis=0).sum()) / whole),
-        },
+        inside / whole,
+        layout,
+        _axis(largest * rows, float((rows**2).mean(axis=0).sum()) / whole),
+        _axis(largest * columns, float((columns**2).mean(axis=0).sum()) / whole),
     )
 
 

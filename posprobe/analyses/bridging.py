@@ -11,18 +11,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar, TypedDict
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses import predictors
+from posprobe.analyses.facts import Number
 from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.pca import pca as principal_components
 from posprobe.analyses.predictors import KERNELS, Floats, Mask
-from posprobe.analyses.result import Result, numbers
+from posprobe.analyses.result import HIDDEN, As, Result, no_counts
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
+from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
 
 #: Fewest positions of which a quarter can be left out.
@@ -41,39 +43,13 @@ GOLDEN = (5**0.5 - 1) / 2
 RULES = ("linear", *KERNELS, "sinusoids", "ladder", "shift")
 
 
-class KernelBlock(TypedDict):
-    """A fitted kernel; ``length_scale`` in positions, ``noise`` as a share of the variance."""
-
-    length_scale: float
-    noise: float
-    log_likelihood: float
-
-
-class BeyondBlock(TypedDict):
+@dataclass(frozen=True)
+class Beyond:
     """Held-out R² of a quarter of the table, before the start, after the end, and of both."""
 
     start: float | None
     end: float | None
     both: float | None
-
-
-class BridgingBlock(TypedDict):
-    """What stands in ``analysis.json``; None is an undefined number with a reason beside it."""
-
-    gaps: list[int] | None
-    r2: dict[str, list[float | None]] | None
-    beyond: dict[str, BeyondBlock] | None
-    sinusoids: list[int] | None
-    sinusoids_beyond: int | None
-    kernel: str | None
-    length_scale: float | None
-    noise: float | None
-    kernels: dict[str, KernelBlock] | None
-    components: int | None
-    variance: float | None
-    rows: list[int] | None
-    axes: dict[str, BridgingBlock] | None
-    undefined: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -93,6 +69,10 @@ class Kernel:
     length_scale: float
     noise: float
     log_likelihood: float
+
+
+def _ends(found: Bridging) -> dict[str, Beyond]:
+    return {rule: Beyond(*r2.tolist()) for rule, r2 in found.beyond.items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -129,77 +109,72 @@ class Bridging(Result):
     """
 
     figures: ClassVar[str] = "bridging"
+    why: ClassVar[str] = "the positions are a sequence, without axes"
 
-    gaps: NDArray[np.int64]
-    r2: dict[str, Floats]
-    beyond: dict[str, Floats]
-    sinusoids: NDArray[np.int64]
-    kernels: dict[str, Kernel]
-    components: int
-    variance: float
-    first: int
-    stop: int
-    layout: Layout
-    start: int
-    axes: dict[str, Bridging] = field(default_factory=dict)
-    undefined: str = ""
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    gaps: Annotated[NDArray[np.int64], ""] = field(default_factory=no_counts)
+    r2: Annotated[dict[str, Floats], As(dict[str, list[float | None]])] = field(
+        default_factory=dict
+    )
+    beyond: Annotated[dict[str, Floats], As(dict[str, Beyond], _ends)] = field(default_factory=dict)
+    sinusoids: Annotated[NDArray[np.int64], As(list[int], lambda found: found.sinusoids[:-1])] = (
+        field(default_factory=no_counts)
+    )
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    components: Annotated[
+        int | None, Number("components bridged", "leading ones, which are predicted", form="d")
+    ] = None
+    variance: float | None = None
+    first: Annotated[int, HIDDEN] = 0
+    stop: Annotated[int, HIDDEN] = 0
+    axes: Annotated[
+        dict[str, Bridging], As(dict[str, Bridging], lambda found: found.axes or None)
+    ] = field(default_factory=dict)
+    undefined: Annotated[str, As(Reasons)] = ""
 
     @property
-    def kernel(self) -> str | None:
+    def sinusoids_beyond(self) -> Annotated[int | None, ""]:
+        """With how many sinusoids the R² beyond the ends was best."""
+        return int(self.sinusoids[-1]) if self.sinusoids.size else None
+
+    @property
+    def kernel(self) -> Annotated[str | None, ""]:
         """Name of the kernel with the largest likelihood."""
-        if not self.kernels:
-            return None
-        return max(self.kernels, key=lambda name: self.kernels[name].log_likelihood)
+        return max(self.kernels, key=lambda name: self.kernels[name].log_likelihood, default=None)
 
     @property
-    def length_scale(self) -> float | None:
+    def length_scale(
+        self,
+    ) -> Annotated[
+        float | None, Number("length scale", "in positions, of the kernel that fits best")
+    ]:
         """Length scale of that kernel, in positions."""
         return self.kernels[self.kernel].length_scale if self.kernel else None
 
-    def summary(self) -> BridgingBlock:
-        """Return R² by gap and beyond the ends, and the fitted kernels."""
-        there = not self.undefined
-        best = self.kernels[self.kernel] if self.kernel else None
-        block: BridgingBlock = {
-            "gaps": self.gaps.tolist() if there else None,
-            "r2": {rule: numbers(values) for rule, values in self.r2.items()} if there else None,
-            "beyond": {rule: _ends(values) for rule, values in self.beyond.items()}
-            if there
-            else None,
-            "sinusoids": self.sinusoids[:-1].tolist() if there else None,
-            "sinusoids_beyond": int(self.sinusoids[-1]) if there else None,
-            "kernel": self.kernel,
-            "length_scale": self.length_scale,
-            "noise": best.noise if best else None,
-            "kernels": {
-                name: {
-                    "length_scale": fitted.length_scale,
-                    "noise": fitted.noise,
-                    "log_likelihood": fitted.log_likelihood,
-                }
-                for name, fitted in self.kernels.items()
-            }
-            if there
-            else None,
-            "components": self.components if there else None,
-            "variance": self.variance if there else None,
-            "rows": [self.start + self.first, self.start + self.stop] if there else None,
-            "axes": {name: axis.summary() for name, axis in self.axes.items()} or None,
-            "undefined": {},
-        }
-        undefined = {
-            name: self.undefined or "the positions are a sequence, without axes"
-            for name, value in block.items()
-            if value is None and (self.undefined or name == "axes")
-        }
-        if there and any(
-            np.isnan(values).any() for values in (*self.r2.values(), *self.beyond.values())
-        ):
-            undefined["r2"] = "null where the rows left out are all equal to the mean of the rest"
-        if there and self.stop - self.first < self.layout.size:
-            undefined["rows"] = f"the table is longer than {MAX_ROWS} rows: those in its middle"
-        block["undefined"] = undefined
-        return block
+    @property
+    def noise(
+        self,
+    ) -> Annotated[
+        float | None, Number("noise", "share of the variance that is independent from row to row")
+    ]:
+        """Noise of that kernel."""
+        return self.kernels[self.kernel].noise if self.kernel else None
+
+    @property
+    def rows(self) -> Annotated[list[int] | None, ""]:
+        """First position that was used, and one past the last."""
+        return [self.start + self.first, self.start + self.stop] if self.stop else None
+
+    @property
+    def partly(self) -> dict[str, str]:
+        """Why single R² are None, and why not all rows were used."""
+        found = {}
+        if any(np.isnan(r2).any() for r2 in (*self.r2.values(), *self.beyond.values())):
+            found["r2"] = "null where the rows left out are all equal to the mean of the rest"
+        if not self.undefined and self.stop - self.first < self.layout.size:
+            found["rows"] = f"the table is longer than {MAX_ROWS} rows: those in its middle"
+        return found
 
 
 def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Bridging:
@@ -236,16 +211,17 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
         cells = to_numpy(given.values).astype(np.float64)
         cells = cells.reshape(given.layout.height, given.layout.width, d)
         axes = {"rows": bridging(cells.mean(axis=1)), "columns": bridging(cells.mean(axis=0))}
-        return _none(given, "patches lie on a grid: see its axes", axes)
+        why = "patches lie on a grid: see its axes"
+        return Bridging(given.layout, given.start, axes=axes, undefined=why)
     if n < MIN_ROWS:
-        return _none(given, f"fewer than {MIN_ROWS} rows")
+        return Bridging(given.layout, given.start, undefined=f"fewer than {MIN_ROWS} rows")
     found = components_of(given, pca)
     first = max((n - MAX_ROWS) // 2, 0)
     stop = min(first + MAX_ROWS, n)
     if stop - first < n:
         found = principal_components(to_numpy(given.values)[first:stop])
     if found.undefined:
-        return _none(given, found.undefined)
+        return Bridging(given.layout, given.start, undefined=found.undefined)
     share = np.cumsum(found.explained_variance_ratio)
     kept = min(int(np.argmax(share >= min(SHARE, share[-1]))) + 1, MOST_COMPONENTS)
     curve = found.scores[:, :kept] / found.singular_values[0]
@@ -392,26 +368,3 @@ def leave_out(
         share = offset if single else (GOLDEN * cell + offset) % 1.0
         begin = int(np.floor(low + gap + share * max(high - low - 3 * gap, 0)))
         fold[begin : begin + gap] = index
-
-
-def _ends(values: Floats) -> BeyondBlock:
-    start, end, both = numbers(values)
-    return {"start": start, "end": end, "both": both}
-
-
-def _none(given: Positions, why: str, axes: dict[str, Bridging] | None = None) -> Bridging:
-    return Bridging(
-        gaps=np.zeros(0, dtype=np.int64),
-        r2={},
-        beyond={},
-        sinusoids=np.zeros(0, dtype=np.int64),
-        kernels={},
-        components=0,
-        variance=np.nan,
-        first=0,
-        stop=0,
-        layout=given.layout,
-        start=given.start,
-        axes=axes or {},
-        undefined=why,
-    )

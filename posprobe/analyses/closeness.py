@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, TypeAlias, TypedDict
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -207,17 +207,6 @@ def shared_rank(x: Cloud, y: Cloud) -> int:
     return next((k for k in ranks if _splits(x, k) and _splits(y, k)), 0)
 
 
-class ClosenessBlock(TypedDict):
-    """Distances of two tables."""
-
-    cka: Annotated[float | None, "Debiased."]
-    cka_biased: Share | None
-    procrustes: Annotated[float | None, limits(minimum=0, maximum=1.4142136)]
-    subspace_overlap: Share | None
-    subspace_rank: Annotated[Count, "Leading directions compared."]
-    undefined: Reasons
-
-
 @dataclass(frozen=True)
 class Closeness:
     """All distances of two tables.
@@ -236,23 +225,12 @@ class Closeness:
         Reason for each number that is None.
     """
 
-    cka: float | None
-    cka_biased: float | None
-    procrustes: float | None
-    subspace_overlap: float | None
-    subspace_rank: int
-    undefined: dict[str, str]
-
-    def summary(self) -> ClosenessBlock:
-        """Return the numbers as they stand in JSON."""
-        return {
-            "cka": self.cka,
-            "cka_biased": self.cka_biased,
-            "procrustes": self.procrustes,
-            "subspace_overlap": self.subspace_overlap,
-            "subspace_rank": self.subspace_rank,
-            "undefined": dict(self.undefined),
-        }
+    cka: Annotated[float | None, "Debiased."]
+    cka_biased: Share | None
+    procrustes: Annotated[float | None, limits(minimum=0, maximum=1.4142136)]
+    subspace_overlap: Share | None
+    subspace_rank: Annotated[Count, "Leading directions compared."]
+    undefined: Reasons
 
 
 def closeness(x: Comparable, y: Comparable) -> Closeness:

@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar
 
-from posprobe.analyses.result import Result
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.schema import Natural, Reasons, Text
 from posprobe.tables import PositionTable
-
-
-class EffectiveBlock(TypedDict):
-    """The table as stored and as the first layer's attention sees it."""
-
-    positions: Natural
-    raw: Annotated[
-        dict[str, float | None],
-        "Headline numbers of the table as stored, by their key path in posprobe.analysis/2.",
-    ]
-    effective: Annotated[dict[str, float | None], "The same of the rows that attention sees."]
-    notes: list[Text]
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,24 +33,32 @@ class EffectiveTable(Result):
 
     figures: ClassVar[str] = "model_effective"
 
-    raw: Mapping[str, float | None]
-    effective: Mapping[str, float | None]
-    notes: tuple[str, ...]
-    table: PositionTable
+    raw: Annotated[
+        Mapping[str, float | None],
+        As(dict[str, float | None]),
+        "Headline numbers of the table as stored, by their key path in posprobe.analysis/1.",
+    ]
+    effective: Annotated[
+        Mapping[str, float | None],
+        As(dict[str, float | None], lambda found: {k: found.effective.get(k) for k in found.raw}),
+        "The same of the rows that attention sees.",
+    ]
+    notes: Annotated[tuple[str, ...], As(list[Text])]
+    table: Annotated[PositionTable, HIDDEN]
 
-    def summary(self) -> EffectiveBlock:
-        """Return both sets of numbers."""
-        lacking = [
-            key
-            for key in self.raw
-            if self.raw[key] is None or self.effective.get(key, None) is None
-        ]
-        return {
-            "positions": len(self.table),
-            "raw": dict(self.raw),
-            "effective": {key: self.effective.get(key) for key in self.raw},
-            "notes": list(self.notes),
-            "undefined": dict.fromkeys(
-                lacking, "too few positions or rows too alike in one of the two tables"
-            ),
-        }
+    @property
+    def rows(self) -> Annotated[NDArray[np.floating[Any]], Stored("effective")]:
+        """``[n, d]``: those of ``table``."""
+        return self.table.values
+
+    @property
+    def positions(self) -> Annotated[Natural, ""]:
+        """How many there are."""
+        return len(self.table)
+
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for numbers that are None on either side."""
+        why = "too few positions or rows too alike in one of the two tables"
+        sides = (self.raw, self.effective)
+        return {key: why for key in self.raw if any(side.get(key) is None for side in sides)}

@@ -7,41 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypedDict
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
-from posprobe.layouts import Grid, LayoutBlock, describe_layout
+from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
+from posprobe.layouts import Grid
 from posprobe.schema import Count, Natural, Reasons, Size, limits
-
-#: Why numbers of permutations are unknown.
-_UNKNOWN = {
-    "special": "all tokens are permuted, none stays",
-    "accuracy": "the contexts have no labels",
-    "scrambled_accuracy": "the contexts have no labels",
-}
-
-
-class ChangeBlock(TypedDict):
-    """What changes when tokens are permuted."""
-
-    tokens: Size
-    special: float | None
-    accuracy: float | None
-    scrambled_accuracy: float | None
-
-
-class PermutationBlock(TypedDict):
-    """Tokens permuted, with the position table and with zeros in its place."""
-
-    contexts: Natural
-    seed: int
-    table: str
-    with_positions: ChangeBlock
-    without_positions: ChangeBlock
-    undefined: Reasons
 
 
 @dataclass(frozen=True)
@@ -61,19 +34,10 @@ class Change:
         labels.
     """
 
-    tokens: float
+    tokens: Size
     special: float | None
     accuracy: float | None
     scrambled_accuracy: float | None
-
-    def summary(self) -> ChangeBlock:
-        """Return the numbers."""
-        return {
-            "tokens": self.tokens,
-            "special": self.special,
-            "accuracy": self.accuracy,
-            "scrambled_accuracy": self.scrambled_accuracy,
-        }
 
 
 #: Why numbers of permutations are unknown.
@@ -106,36 +70,16 @@ class PermutationEffect(Result):
 
     with_positions: Change
     without_positions: Change
-    contexts: int
+    contexts: Natural
     seed: int
     table: str
-    stopped: bool = False
+    stopped: Annotated[bool, HIDDEN] = False
 
-    def summary(self) -> PermutationBlock:
-        """Return the numbers of both models."""
-        return {
-            "contexts": self.contexts,
-            "seed": self.seed,
-            "table": self.table,
-            "with_positions": self.with_positions.summary(),
-            "without_positions": self.without_positions.summary(),
-            "undefined": {
-                name: why
-                for name, why in _UNKNOWN.items()
-                if getattr(self.with_positions, name) is None
-            },
-        }
-
-
-class PhaseShiftBlock(TypedDict):
-    """The same contexts with positions counted from a later one."""
-
-    contexts: Natural
-    shifts: Annotated[list[Count], limits(minItems=1)]
-    change: list[Size]
-    loss: Annotated[list[float] | None, "Nats per predicted token, by shift."]
-    task: str | None
-    undefined: Reasons
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for numbers that are None."""
+        known = self.with_positions
+        return {name: why for name, why in _UNKNOWN.items() if getattr(known, name) is None}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -162,54 +106,22 @@ class PhaseShift(Result):
 
     figures: ClassVar[str] = "model_shift"
 
-    shifts: NDArray[np.int64]
-    change: NDArray[np.float64]
-    loss: NDArray[np.float64] | None
-    task: str
-    contexts: int
-    stopped: bool = False
+    shifts: Annotated[NDArray[np.int64], As(list[Count]), limits(minItems=1), Stored("shifts")]
+    change: Annotated[NDArray[np.float64], As(list[Size]), Stored("shift_change")]
+    loss: Annotated[NDArray[np.float64] | None, "Nats per predicted token, by shift."]
+    task: Annotated[str, As(str | None, lambda found: found.task or None)]
+    contexts: Natural
+    stopped: Annotated[bool, HIDDEN] = False
 
-    def summary(self) -> PhaseShiftBlock:
-        """Return the numbers at every shift."""
-        return {
-            "contexts": self.contexts,
-            "shifts": self.shifts.tolist(),
-            "change": self.change.tolist(),
-            "loss": None if self.loss is None else self.loss.tolist(),
-            "task": self.task or None,
-            "undefined": {} if self.loss is not None else {"loss": self._why()},
-        }
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for a loss that is None."""
+        return {} if self.loss is not None else {"loss": self._why()}
 
     def _why(self) -> str:
         if self.task:
             return "which token masks another is not known without a tokenizer"
         return "the model was loaded without a head that predicts tokens"
-
-
-class PatternBlock(TypedDict):
-    """What differs between the patches of one image."""
-
-    share: float | None
-    alignment: float | None
-    cka: float | None
-
-
-class LayerPatternsBlock(TypedDict):
-    """The same at one layer."""
-
-    layer: Count
-    constant: PatternBlock
-    noise: PatternBlock
-
-
-class BlankBlock(TypedDict):
-    """Images without content."""
-
-    layout: LayoutBlock
-    seed: int
-    table: str
-    layers: Annotated[list[LayerPatternsBlock], limits(minItems=1)]
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,11 +145,15 @@ class Pattern:
     share: float | None
     alignment: float | None
     cka: float | None
-    norms: NDArray[np.float64]
+    norms: Annotated[NDArray[np.float64], Stored("blank")]
 
-    def summary(self) -> PatternBlock:
-        """Return the numbers."""
-        return {"share": self.share, "alignment": self.alignment, "cka": self.cka}
+
+@dataclass(frozen=True)
+class LayerPatterns:
+    """The same of both images at one layer."""
+
+    constant: Annotated[Pattern, Part(stored="_constant")]
+    noise: Annotated[Pattern, Part(stored="_noise")]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -263,35 +179,27 @@ class BlankImages(Result):
 
     figures: ClassVar[str] = "model_blank"
 
-    constant: Mapping[int, Pattern]
-    noise: Mapping[int, Pattern]
+    constant: Annotated[Mapping[int, Pattern], HIDDEN]
+    noise: Annotated[Mapping[int, Pattern], HIDDEN]
     layout: Grid
     seed: int
     table: str
 
-    def summary(self) -> BlankBlock:
-        """Return the numbers per layer."""
-        patterns = [*self.constant.values(), *self.noise.values()]
-        undefined = {}
-        if any(pattern.alignment is None for pattern in patterns):
-            undefined["alignment"] = (
-                "the patches' states or rows are all alike, or their widths differ"
-            )
-        if any(pattern.cka is None for pattern in patterns):
-            undefined["cka"] = "the patches' states or rows are all alike, or there are too few"
-        if any(pattern.share is None for pattern in patterns):
-            undefined["share"] = "all hidden states are 0"
-        return {
-            "layout": describe_layout(self.layout),
-            "seed": self.seed,
-            "table": self.table,
-            "layers": [
-                {
-                    "layer": number,
-                    "constant": pattern.summary(),
-                    "noise": self.noise[number].summary(),
-                }
-                for number, pattern in self.constant.items()
-            ],
-            "undefined": undefined,
+    @property
+    def layers(
+        self,
+    ) -> Annotated[Mapping[int, LayerPatterns], limits(minItems=1), Part()]:
+        """Both by layer."""
+        return {k: LayerPatterns(pattern, self.noise[k]) for k, pattern in self.constant.items()}
+
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for each number that is None."""
+        reasons = {
+            "alignment": "the patches' states or rows are all alike, or their widths differ",
+            "cka": "the patches' states or rows are all alike, or there are too few",
+            "share": "all hidden states are 0",
         }
+        patterns = [*self.constant.values(), *self.noise.values()]
+        lacking = {key for key in reasons if any(getattr(p, key) is None for p in patterns)}
+        return {key: why for key, why in reasons.items() if key in lacking}

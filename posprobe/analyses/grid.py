@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, Result, Stored
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.similarity import Similarity, similarity
 from posprobe.analyses.spectrum import detrended, grid_power
@@ -23,25 +24,6 @@ from posprobe.tables import PositionTable
 
 #: Most tiles along a side of a mosaic.
 TILES = 16
-
-
-class GridBlock(TypedDict):
-    """What a table of patches knows about rows and columns: mean centred cosines, and shares."""
-
-    height: Natural
-    width: Natural
-    neighbour_right: Cosine | None
-    neighbour_below: Cosine | None
-    own_row: Cosine | None
-    own_column: Cosine | None
-    elsewhere: Annotated[Cosine | None, "With patches of other rows and columns."]
-    row_share: Annotated[float | None, "Of the variance; the three add up to 1."]
-    column_share: float | None
-    interaction_share: float | None
-    axis_power_share: Annotated[
-        float | None, "Share of the power in waves along rows or columns only."
-    ]
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,6 +52,8 @@ class Patches(Result):
         Share of the power on the two axes, that is in waves along rows or columns only.
     layout
         The grid.
+    undefined
+        Reason for each number that is None.
     every
         Patches from one that has a map to the next, 1 where all have one.
     """
@@ -77,37 +61,55 @@ class Patches(Result):
     figures: ClassVar[str] = "grid"
 
     mosaic: NDArray[np.float64]
-    neighbour_right: float | None
-    neighbour_below: float | None
-    own_row: float | None
-    own_column: float | None
-    elsewhere: float | None
-    row_share: float | None
-    column_share: float | None
-    interaction_share: float | None
-    power: NDArray[np.float64]
-    axis_power_share: float | None
-    layout: Grid
-    every: int = 1
+    power: Annotated[NDArray[np.float64], Stored("grid_power")]
+    layout: Annotated[Grid, HIDDEN]
+    neighbour_right: Annotated[
+        Cosine | None, Number("neighbour to the right", "mean centred cosine")
+    ]
+    neighbour_below: Annotated[Cosine | None, Number("neighbour below", "mean centred cosine")]
+    own_row: Annotated[
+        Cosine | None, Number("own row", "mean centred cosine with the rest of the row")
+    ]
+    own_column: Annotated[
+        Cosine | None, Number("own column", "mean centred cosine with the rest of the column")
+    ]
+    elsewhere: Annotated[
+        Cosine | None, Number("elsewhere", "mean centred cosine with other rows and columns")
+    ]
+    row_share: Annotated[
+        float | None,
+        Number("rows", "share of the variance that the row alone explains", compared=True),
+    ]
+    column_share: Annotated[
+        float | None,
+        Number("columns", "share of the variance that the column alone explains", compared=True),
+    ]
+    interaction_share: Annotated[
+        float | None,
+        Number(
+            "interaction",
+            "share of the variance that neither row nor column explains",
+            compared=True,
+        ),
+    ]
+    axis_power_share: Annotated[
+        float | None,
+        Number(
+            "power on the axes", "share of the power in waves along one axis only", compared=True
+        ),
+    ]
+    undefined: Reasons
+    every: Annotated[int, HIDDEN] = 1
 
-    def summary(self) -> GridBlock:
-        """Return the scalars."""
-        block: GridBlock = {
-            "height": self.layout.height,
-            "width": self.layout.width,
-            "neighbour_right": self.neighbour_right,
-            "neighbour_below": self.neighbour_below,
-            "own_row": self.own_row,
-            "own_column": self.own_column,
-            "elsewhere": self.elsewhere,
-            "row_share": self.row_share,
-            "column_share": self.column_share,
-            "interaction_share": self.interaction_share,
-            "axis_power_share": self.axis_power_share,
-            "undefined": {},
-        }
-        block["undefined"] = reasons(block, "no such pair of patches, or no variance")
-        return block
+    @property
+    def height(self) -> Annotated[Natural, ""]:
+        """Rows of the grid."""
+        return self.layout.height
+
+    @property
+    def width(self) -> Annotated[Natural, ""]:
+        """Its columns."""
+        return self.layout.width
 
 
 def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None) -> Patches:
@@ -152,7 +154,14 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
 
     power = grid_power(detrended(values, xp, linear=False), layout, xp).astype(np.float64)
     power = power.sum(axis=1).reshape(height, width)
-    numbers = grid_numbers(to_numpy(centred(values, xp)[0]), power)
+    numbers = {
+        "neighbour_right": over((down == 0) & (right == 1)),
+        "neighbour_below": over((down == 1) & (right == 0)),
+        "own_row": over((down == 0) & (right != 0)),
+        "own_column": over((down != 0) & (right == 0)),
+        "elsewhere": over((down != 0) & (right != 0)),
+    } | grid_numbers(to_numpy(centred(values, xp)[0]), power)
+    missing = [name for name, value in numbers.items() if value is None]
     every = 1
     if cosines.raw.pooled == 1:
         mosaic = cosines.raw.matrix.reshape(height, width, height, width)
@@ -160,18 +169,11 @@ def grid(table: PositionTable | Positions, *, cosines: Similarity | None = None)
         every = math.ceil(max(height, width) / TILES)
         mosaic = _maps(values, layout, every, xp)
     return Patches(
-        mosaic=mosaic,
-        neighbour_right=over((down == 0) & (right == 1)),
-        neighbour_below=over((down == 1) & (right == 0)),
-        own_row=over((down == 0) & (right != 0)),
-        own_column=over((down != 0) & (right == 0)),
-        elsewhere=over((down != 0) & (right != 0)),
-        row_share=numbers["row_share"],
-        column_share=numbers["column_share"],
-        interaction_share=numbers["interaction_share"],
-        power=np.fft.fftshift(power),
-        axis_power_share=numbers["axis_power_share"],
-        layout=layout,
+        mosaic,
+        np.fft.fftshift(power),
+        layout,
+        **numbers,
+        undefined=dict.fromkeys(missing, "no such pair of patches, or no variance"),
         every=every,
     )
 

@@ -10,17 +10,17 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result, numbers
+from posprobe.analyses.result import As, Part, Result, Stored, WithGaps
 from posprobe.analyses.rounding import centring_error
 from posprobe.analyses.similarity import by_displacement
 from posprobe.arrays import Array, Positions, namespace, positions
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.layouts import Grid, Layout, LayoutBlock, describe_layout
+from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Count, Natural, Reasons, Text, limits
 from posprobe.tables import PositionTable
 
@@ -30,40 +30,26 @@ MAX_POSITIONS = 16_384
 NO_PEAK = "none"
 
 
-class HeadLogitsBlock(TypedDict):
-    """Logits between positions in one layer; every list is by head."""
-
-    heads: Natural
-    layout: LayoutBlock
-    causal: bool
-    peak: Annotated[
-        list[int | Annotated[list[int], TWO] | None],
-        "The offset, key minus query, with the largest mean; rows and columns on a grid; null "
-        "where all have the same.",
+def peaks(found: Any) -> list[int | list[int] | None]:
+    """Return each head's peak as it stands in JSON: a number, two on a grid, or None."""
+    return [
+        None if not known else row if len(row) > 1 else row[0]
+        for row, known in zip(found.peak.tolist(), found.has_peak.tolist(), strict=True)
     ]
-    peak_name: Annotated[list[str], "The same in words; none where there is none."]
-    without_peak: Annotated[Count, "How many heads prefer no offset."]
-    attention: list[float | None]
-    uniform: list[float | None]
-    offset_share: list[float | None]
-    key_share: list[float | None]
-    undefined: Reasons
 
 
-class LayerHeadsBlock(HeadLogitsBlock):
-    """Logits between positions in one layer, with its number."""
+def peak_names(found: Any) -> list[str]:
+    """Say in words what each head prefers; `NO_PEAK` where it prefers nothing."""
+    return [
+        peak_name(row) if known else NO_PEAK
+        for row, known in zip(found.peak.tolist(), found.has_peak.tolist(), strict=True)
+    ]
 
-    layer: Count
 
-
-class HeadsByLayerBlock(TypedDict):
-    """Logits between positions from weights alone."""
-
-    heads: Natural
-    peaks: Annotated[dict[str, Natural], "How many heads prefer which offset, in words."]
-    without_peak: Annotated[Count, "How many heads prefer no offset."]
-    layers: Annotated[list[LayerHeadsBlock], limits(minItems=1)]
-    notes: list[Text]
+#: Offsets of heads as JSON has them.
+Peaks: TypeAlias = Annotated[
+    NDArray[np.int64], As(list[int | Annotated[list[int], TWO] | None], peaks)
+]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,23 +92,38 @@ class HeadLogits(Result):
 
     figures: ClassVar[str] = "model_heads"
 
-    curves: NDArray[np.float64]
-    offset_share: NDArray[np.float64]
-    key_share: NDArray[np.float64]
-    peak: NDArray[np.int64]
+    curves: Annotated[NDArray[np.float64], Stored("logits")]
+    offset_share: WithGaps
+    key_share: WithGaps
+    peak: Annotated[
+        Peaks,
+        "The offset, key minus query, with the largest mean; rows and columns on a grid; null "
+        "where all have the same.",
+    ]
     has_peak: NDArray[np.bool_]
-    attention: NDArray[np.float64]
-    uniform: NDArray[np.float64]
+    attention: WithGaps
+    uniform: WithGaps
     layout: Layout
     causal: bool
 
     @property
-    def names(self) -> list[str]:
-        """The peaks in words, head by head; `NO_PEAK` where a head has none."""
-        return peak_names(self.peak, self.has_peak)
+    def heads(self) -> Annotated[Natural, ""]:
+        """How many there are."""
+        return len(self.peak)
 
-    def summary(self) -> HeadLogitsBlock:
-        """Return the numbers per head."""
+    @property
+    def peak_name(self) -> Annotated[list[str], "The same in words; none where there is none."]:
+        """The peaks in words, head by head; `NO_PEAK` where a head has none."""
+        return peak_names(self)
+
+    @property
+    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
+        """How many heads prefer none."""
+        return int((~self.has_peak).sum())
+
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for each number that is None."""
         undefined = {}
         if np.isnan(self.offset_share).any():
             undefined["offset_share"] = "a head's logits do not depend on query and key together"
@@ -130,19 +131,7 @@ class HeadLogits(Result):
             undefined["key_share"] = "a head's logits are the same for all keys"
         if not self.has_peak.all():
             undefined |= dict.fromkeys(("peak", "attention", "uniform"), "a head prefers no offset")
-        return {
-            "heads": len(self.peak),
-            "layout": describe_layout(self.layout),
-            "causal": self.causal,
-            "peak": peak_numbers(self.peak, self.has_peak),
-            "peak_name": self.names,
-            "without_peak": int((~self.has_peak).sum()),
-            "attention": numbers(self.attention),
-            "uniform": numbers(self.uniform),
-            "offset_share": numbers(self.offset_share),
-            "key_share": numbers(self.key_share),
-            "undefined": undefined,
-        }
+        return undefined
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,20 +148,26 @@ class HeadsByLayer(Result):
 
     figures: ClassVar[str] = "model_heads"
 
-    layers: Mapping[int, HeadLogits]
-    notes: tuple[str, ...] = ()
+    layers: Annotated[Mapping[int, HeadLogits], limits(minItems=1), Part()]
+    notes: Annotated[tuple[str, ...], As(list[Text])] = ()
 
-    def summary(self) -> HeadsByLayerBlock:
-        """Return the numbers per layer and head, and how many heads have each peak."""
-        names = Counter(name for found in self.layers.values() for name in found.names)
-        heads, without = names.total(), names.pop(NO_PEAK, 0)
-        return {
-            "heads": heads,
-            "peaks": dict(names.most_common()),
-            "without_peak": without,
-            "layers": [{"layer": number, **f.summary()} for number, f in self.layers.items()],
-            "notes": list(self.notes),
-        }
+    @property
+    def heads(self) -> Annotated[Natural, ""]:
+        """How many there are in all layers."""
+        return sum(layer.heads for layer in self.layers.values())
+
+    @property
+    def peaks(
+        self,
+    ) -> Annotated[dict[str, Natural], "How many heads prefer which offset, in words."]:
+        """By the name of the offset, the most frequent first."""
+        names = Counter(name for found in self.layers.values() for name in found.peak_name)
+        return {name: count for name, count in names.most_common() if name != NO_PEAK}
+
+    @property
+    def without_peak(self) -> Annotated[Count, "How many heads prefer no offset."]:
+        """How many heads prefer none."""
+        return sum(layer.without_peak for layer in self.layers.values())
 
 
 def peak_name(offset: Sequence[int]) -> str:
@@ -195,24 +190,6 @@ def peak_name(offset: Sequence[int]) -> str:
     if abs(down) > 1 or abs(right) > 1:
         return f"same column, {rows}" if down else f"same row, {columns}"
     return rows or columns or "same patch"
-
-
-def peak_names(peak: NDArray[np.int64], has_peak: NDArray[np.bool_]) -> list[str]:
-    """Say in words what each head prefers; `NO_PEAK` where it prefers nothing."""
-    return [
-        peak_name(row) if known else NO_PEAK
-        for row, known in zip(peak.tolist(), has_peak.tolist(), strict=True)
-    ]
-
-
-def peak_numbers(
-    peak: NDArray[np.int64], has_peak: NDArray[np.bool_]
-) -> list[int | list[int] | None]:
-    """Return each head's peak as it stands in JSON: a number, two on a grid, or None."""
-    return [
-        None if not known else row if len(row) > 1 else row[0]
-        for row, known in zip(peak.tolist(), has_peak.tolist(), strict=True)
-    ]
 
 
 def _steps(count: int, unit: str, back: str, forth: str) -> str:

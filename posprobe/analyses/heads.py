@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypedDict
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result, numbers
+from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable
-from posprobe.layouts import Grid, Layout, LayoutBlock, Sequence, describe_layout
+from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.schema import TWO, Reasons, Share, Size
 
 #: Share of a curve's variance in its odd part from which before and after differ.
@@ -20,36 +20,12 @@ SIDED = 0.01
 STRAIGHT = 0.97
 
 
-class HeadsBlock(TypedDict):
-    """What each head prefers by distance."""
+def _peaks(found: Heads) -> list[int | list[int]]:
+    return [row if len(row) > 1 else row[0] for row in found.peak.tolist()]
 
-    quantity: Annotated[
-        Literal["bias", "cosine"],
-        "Logits that are added, or cosines with the vector of distance 0; for rotary, the mean "
-        "rotation.",
-    ]
-    causal: bool
-    layout: LayoutBlock
-    window: Annotated[
-        list[Size | None],
-        "Per head, positions: the effective number of keys by the bias alone.",
-    ]
-    half_width: Annotated[list[Size | None], "Per head, positions."]
-    asymmetry: Annotated[list[Share | None], "Per head: share of the variance in the odd part."]
-    peak: Annotated[
-        list[int | Annotated[list[int], TWO]],
-        "Per head: offset of the largest value, key minus query; rows first.",
-    ]
-    near: Annotated[
-        list[bool | None],
-        "Per head: whether the largest value, of cosines that beyond distance 0, lies within a "
-        "quarter of the positions.",
-    ]
-    monotone_fraction: Annotated[
-        list[Share | None],
-        "Per head: share of the steps away from distance 0 that do not rise.",
-    ]
-    undefined: Reasons
+
+def _is_near(found: Heads) -> list[bool | None]:
+    return [None if np.isnan(near) else bool(near) for near in found.near]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,47 +70,56 @@ class Heads(Result):
 
     figures: ClassVar[str] = "relative"
 
-    curves: NDArray[np.float64]
+    curves: Annotated[NDArray[np.float64], Stored("curves")]
     layout: Layout
-    quantity: Literal["bias", "cosine"]
+    quantity: Annotated[
+        Literal["bias", "cosine"],
+        "Logits that are added, or cosines with the vector of distance 0; for rotary, the mean "
+        "rotation.",
+    ]
     causal: bool
-    window: NDArray[np.float64]
-    half_width: NDArray[np.float64]
-    asymmetry: NDArray[np.float64]
-    peak: NDArray[np.int64]
-    near: NDArray[np.float64]
-    monotone_fraction: NDArray[np.float64]
-    unit: str = "positions"
+    window: Annotated[
+        NDArray[np.float64],
+        As(list[Size | None]),
+        "Per head, positions: the effective number of keys by the bias alone.",
+    ]
+    half_width: Annotated[NDArray[np.float64], As(list[Size | None]), "Per head, positions."]
+    asymmetry: Annotated[
+        NDArray[np.float64],
+        As(list[Share | None]),
+        "Per head: share of the variance in the odd part.",
+    ]
+    peak: Annotated[
+        NDArray[np.int64],
+        As(list[int | Annotated[list[int], TWO]], _peaks),
+        "Per head: offset of the largest value, key minus query; rows first.",
+    ]
+    near: Annotated[
+        NDArray[np.float64],
+        As(list[bool | None], _is_near),
+        "Per head: whether the largest value, of cosines that beyond distance 0, lies within a "
+        "quarter of the positions.",
+    ]
+    monotone_fraction: Annotated[
+        NDArray[np.float64],
+        As(list[Share | None]),
+        "Per head: share of the steps away from distance 0 that do not rise.",
+    ]
+    unit: Annotated[str, HIDDEN] = "positions"
 
-    def summary(self) -> HeadsBlock:
-        """Return the numbers per head."""
-        undefined = {}
-        if self.quantity == "cosine":
-            undefined["window"] = "similarities have no scale as logits"
-        if self.causal:
-            undefined["asymmetry"] = "later keys are hidden"
-        elif np.isnan(self.asymmetry).any():
-            undefined["asymmetry"] = "a head's curve is constant"
-        if np.isnan(self.half_width).any():
-            undefined["half_width"] = (
-                "a head's curve does not fall to a level, or falls in a straight line to the end"
-            )
-        if np.isnan(self.near).any():
-            undefined["near"] = "a head's curve is constant"
-        if np.isnan(self.monotone_fraction).any():
-            undefined["monotone_fraction"] = "a head's curve is constant"
-        return {
-            "quantity": self.quantity,
-            "causal": self.causal,
-            "layout": describe_layout(self.layout),
-            "window": numbers(self.window),
-            "half_width": numbers(self.half_width),
-            "asymmetry": numbers(self.asymmetry),
-            "peak": [row if len(row) > 1 else row[0] for row in self.peak.tolist()],
-            "near": [None if np.isnan(near) else bool(near) for near in self.near],
-            "monotone_fraction": numbers(self.monotone_fraction),
-            "undefined": undefined,
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for numbers that are None."""
+        flat = "a head's curve is constant"
+        reasons = {
+            "window": "similarities have no scale as logits",
+            "asymmetry": "later keys are hidden" if self.causal else flat,
+            "half_width": "a head's curve does not fall to a level, or falls in a straight line "
+            "to the end",
+            "near": flat,
+            "monotone_fraction": flat,
         }
+        return {name: why for name, why in reasons.items() if np.isnan(getattr(self, name)).any()}
 
 
 def heads(

@@ -8,16 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.moments import Moments, flips
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import HIDDEN, As, Part, Result, Stored
 from posprobe.arrays import in_parallel, to_numpy
 from posprobe.errors import UsageError
-from posprobe.layouts import Grid, Layout, LayoutBlock, describe_layout
+from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Natural, Reasons, Share, limits
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
@@ -31,6 +31,23 @@ NOISY = 0.5
 SMALL = 256
 #: Headline numbers that only a sequence has.
 _ON_A_LINE = ("shift.skill", "sinusoid.ladder_share")
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares of the variance, which add up to 1."""
+
+    position: Share
+    context: Share
+    rest: Share
+
+
+def _shares(layer: LayerMeans) -> Shares | None:
+    return Shares(**layer.shares) if layer.shares else None
+
+
+def _error_norms(layer: LayerMeans) -> NDArray[np.float64]:
+    return np.asarray(np.linalg.norm(layer.error, axis=1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,59 +81,38 @@ class LayerMeans:
     noise_draws
         What sampling noise alone adds to the share of ``position``: that of each of the means with
         flipped signs that say anything of so few contexts.
+    analyses
+        Headline numbers of the table ``pos``, keyed as in `posprobe.analyses.headline.HEADLINES`;
+        None where a number is undefined. Empty where they were not measured.
     """
 
-    mean: NDArray[np.float64]
-    pos: NDArray[np.float64]
-    error: NDArray[np.float64]
-    stable_rank: float | None
-    rank: int | None
-    noise_share: float | None
-    relative_norm: float | None
-    shares: Mapping[str, float] | None
-    noise_draws: tuple[float, ...] = ()
-
-    @property
-    def is_noisy(self) -> bool:
-        """Whether more than half of ``pos`` is noise, or, with one context, nothing is known."""
-        return self.noise_share is None or self.noise_share > NOISY
-
-
-class SharesBlock(TypedDict):
-    """Shares of the variance, which add up to 1."""
-
-    position: Share
-    context: Share
-    rest: Share
-
-
-class LayerBlock(TypedDict):
-    """Hidden states of one layer."""
-
-    layer: Count
+    mean: Annotated[NDArray[np.float64], Stored("mean", lambda layer: layer.mean.astype("f4"))]
+    pos: Annotated[NDArray[np.float64], Stored("pos", lambda layer: layer.pos.astype("f4"))]
+    error: Annotated[NDArray[np.float64], Stored("error", _error_norms)]
     stable_rank: float | None
     rank: Annotated[
         Count | None, "Directions of what positions add that stand above sampling noise."
     ]
     noise_share: Annotated[Share | None, "Share of what positions add that is sampling noise."]
     relative_norm: float | None
-    relative_norm_frobenius: float | None
-    shares: SharesBlock | None
+    shares: Annotated[Mapping[str, float] | None, As(Shares | None, _shares)]
     analyses: Annotated[
-        dict[str, float | None],
+        Mapping[str, float | None],
+        As(dict[str, float | None]),
         "Headline numbers of the table that positions add at this layer, by their key path in "
         "posprobe.analysis/2; a run of the model fills them in.",
-    ]
+    ] = field(default_factory=dict)
+    noise_draws: Annotated[tuple[float, ...], HIDDEN] = ()
 
+    @property
+    def relative_norm_frobenius(self) -> Annotated[float | None, ""]:
+        """The same by all singular values: the root of the share of positions."""
+        return math.sqrt(self.shares["position"]) if self.shares else None
 
-class StatesBlock(TypedDict):
-    """Hidden states: h = mean + pos_t + ctx_c + rest at every layer (Song & Zhong 2023)."""
-
-    contexts: Natural
-    layout: LayoutBlock
-    start: Count
-    layers: Annotated[list[LayerBlock], limits(minItems=1)]
-    undefined: Reasons
+    @property
+    def is_noisy(self) -> bool:
+        """Whether more than half of ``pos`` is noise, or, with one context, nothing is known."""
+        return self.noise_share is None or self.noise_share > NOISY
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -135,25 +131,21 @@ class MeanDecomposition(Result):
         Of the model.
     stopped
         Whether the run was interrupted, so that there are fewer contexts than were asked for.
-    numbers
-        By layer, the headline numbers of its table, keyed as in
-        `posprobe.analyses.headline.HEADLINES`; None where a number is undefined. Empty where they
-        were not measured.
     baselines
-        The same numbers of the ``sinusoid`` of that shape and, as ``p5``, ``p50`` and ``p95``, of
-        random walks (``walk``), with their ``draws`` and ``seed``; empty as well.
+        The headline numbers of the ``sinusoid`` of that shape and, as ``p5``, ``p50`` and ``p95``,
+        of random walks (``walk``), with their ``draws`` and ``seed``; empty where they were not
+        measured.
     """
 
     figures: ClassVar[str] = "model_states"
 
-    layers: Mapping[int, LayerMeans]
-    contexts: int
+    layers: Annotated[Mapping[int, LayerMeans], limits(minItems=1), Part()]
+    contexts: Natural
     layout: Layout
-    start: int
-    name: str
-    stopped: bool = False
-    numbers: Mapping[int, Mapping[str, float | None]] = field(default_factory=dict)
-    baselines: Mapping[str, Any] = field(default_factory=dict)
+    start: Count
+    name: Annotated[str, HIDDEN]
+    stopped: Annotated[bool, HIDDEN] = False
+    baselines: Annotated[Mapping[str, Any], HIDDEN] = field(default_factory=dict)
 
     def table(self, layer: int) -> PositionTable:
         """Return what positions add at a layer as a table, so that every analysis applies to it.
@@ -175,8 +167,9 @@ class MeanDecomposition(Result):
             notes=("measured: mean over contexts less the mean over positions",),
         )
 
-    def summary(self) -> StatesBlock:
-        """Return the numbers of every layer."""
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for each number that is None at some layers."""
         flat = [n for n, layer in self.layers.items() if layer.shares is None]
         alike = [n for n, layer in self.layers.items() if layer.stable_rank is None]
         undefined = {}
@@ -188,49 +181,21 @@ class MeanDecomposition(Result):
             undefined["rank"] = undefined["noise_share"] = "one context has no sampling error"
         elif alike:
             undefined["rank"] = undefined["noise_share"] = undefined["stable_rank"]
-        undefined |= _lacking(self.numbers, on_grid=isinstance(self.layout, Grid))
+        return undefined | self._lacking()
+
+    def _lacking(self) -> dict[str, str]:
+        """Say at which layers a headline number is undefined, and why."""
+        where: dict[str, list[int]] = {}
+        for number, layer in self.layers.items():
+            for key, value in layer.analyses.items():
+                if value is None:
+                    where.setdefault(key, []).append(number)
         return {
-            "contexts": self.contexts,
-            "layout": describe_layout(self.layout),
-            "start": self.start,
-            "layers": [
-                {
-                    "layer": number,
-                    "stable_rank": layer.stable_rank,
-                    "rank": layer.rank,
-                    "noise_share": layer.noise_share,
-                    "relative_norm": layer.relative_norm,
-                    "relative_norm_frobenius": math.sqrt(layer.shares["position"])
-                    if layer.shares
-                    else None,
-                    "shares": {
-                        "position": layer.shares["position"],
-                        "context": layer.shares["context"],
-                        "rest": layer.shares["rest"],
-                    }
-                    if layer.shares
-                    else None,
-                    "analyses": dict(self.numbers.get(number, {})),
-                }
-                for number, layer in self.layers.items()
-            ],
-            "undefined": undefined,
+            key: "patches are not on a line"
+            if isinstance(self.layout, Grid) and key in _ON_A_LINE
+            else f"too few positions, or positions add nothing, at the layers {layers}"
+            for key, layers in where.items()
         }
-
-
-def _lacking(numbers: Mapping[int, Mapping[str, float | None]], *, on_grid: bool) -> dict[str, str]:
-    """Say at which layers a headline number is undefined, and why."""
-    where: dict[str, list[int]] = {}
-    for layer, found in numbers.items():
-        for key, value in found.items():
-            if value is None:
-                where.setdefault(key, []).append(layer)
-    return {
-        key: "patches are not on a line"
-        if on_grid and key in _ON_A_LINE
-        else f"too few positions, or positions add nothing, at the layers {layers}"
-        for key, layers in where.items()
-    }
 
 
 def mean_decomposition(

@@ -109,7 +109,7 @@ class PCA(Result):
     ) -> Annotated[
         NDArray[np.float64],
         Stored("pca_explained_variance_ratio"),
-        As(list[Share] | None),
+        As(list[Share]),
         limits(minItems=1),
     ]:
         """``[k]``: squared singular values over the sum of all; NaN for a constant table."""

@@ -8,40 +8,27 @@ positions, or positions that no training pair contains, see `posprobe.analyses.p
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
-from typing import ClassVar, TypedDict
+from typing import Annotated, ClassVar
 
 from threadpoolctl import threadpool_limits
 
 from posprobe.analyses.probes_held_out import (
     AbsoluteProbe,
-    AbsoluteProbeBlock,
     OrderProbe,
-    OrderProbeBlock,
     absolute_probe,
     order_probe,
 )
 from posprobe.analyses.probes_published import (
-    PublishedProbe,
-    PublishedProbeBlock,
+    PublishedAbsolute,
+    PublishedOrder,
     absolute_probe_published,
     order_probe_published,
 )
 from posprobe.analyses.probing import check_seeds, why_not_probed
-from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.result import As, Part, Result
 from posprobe.arrays import Array, Positions, positions
 from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
-
-
-class ProbesBlock(TypedDict):
-    """How well position can be read off a row, and which of two rows comes later."""
-
-    absolute_published: PublishedProbeBlock | None
-    absolute_blocked: AbsoluteProbeBlock | None
-    order_published: PublishedProbeBlock | None
-    order_disjoint: OrderProbeBlock | None
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,37 +47,11 @@ class Probes(Result):
 
     figures: ClassVar[str] = "probes"
 
-    absolute_published: PublishedProbe | None
-    absolute_blocked: AbsoluteProbe | None
-    order_published: PublishedProbe | None
-    order_disjoint: OrderProbe | None
-    undefined: str = ""
-
-    def summary(self) -> ProbesBlock:
-        """Return the four probes' numbers."""
-        absolute, order = self.absolute_published, self.order_published
-        blocked, disjoint = self.absolute_blocked, self.order_disjoint
-        block: ProbesBlock = {
-            "absolute_published": None if absolute is None else absolute.summary(),
-            "absolute_blocked": None if blocked is None else blocked.summary(),
-            "order_published": None if order is None else order.summary(),
-            "order_disjoint": None if disjoint is None else disjoint.summary(),
-            "undefined": {},
-        }
-        block["undefined"] = reasons(block, self.undefined)
-        return block
-
-    def _repr_html_(self) -> str:
-        parts = (
-            ("absolute position as published", self.absolute_published),
-            ("absolute position, blocks held out", self.absolute_blocked),
-            ("order as published", self.order_published),
-            ("order, positions held out", self.order_disjoint),
-        )
-        tables = [
-            f"<h4>{title}</h4>{part._repr_html_()}" for title, part in parts if part is not None
-        ]
-        return "".join(tables) or f"<p>no probes: {escape(self.undefined)}</p>"
+    absolute_published: Annotated[PublishedAbsolute | None, Part()] = None
+    absolute_blocked: Annotated[AbsoluteProbe | None, Part()] = None
+    order_published: Annotated[PublishedOrder | None, Part()] = None
+    order_disjoint: Annotated[OrderProbe | None, Part()] = None
+    undefined: Annotated[str, As(Reasons)] = ""
 
 
 def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: int = 10) -> Probes:
@@ -133,7 +94,7 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
     check_seeds(seeds)
     why = why_not_probed(given)
     if why:
-        return Probes(None, None, None, None, why)
+        return Probes(undefined=why)
     # Many small fits lose up to a factor of ten to threads that wait for each other.
     with threadpool_limits(1, "blas"):
         return Probes(

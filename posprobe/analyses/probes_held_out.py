@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.facts import Number
 from posprobe.analyses.probing import (
     FOLDS,
     MAX_ITERATIONS,
@@ -23,7 +24,7 @@ from posprobe.analyses.probing import (
     generators,
     spread,
 )
-from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.result import HIDDEN, As, Result
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.schema import Count, Natural, Reasons, Share, Size
 from posprobe.tables import PositionTable
@@ -38,23 +39,6 @@ PAIRS = 2048
 Standardize: TypeAlias = Literal["table", "columns"]
 
 _Rows: TypeAlias = NDArray[np.intp]
-
-
-class AbsoluteProbeBlock(TypedDict):
-    """Mean absolute errors of position, in positions, with blocks of neighbours held out."""
-
-    mae: Size
-    interpolation: Annotated[Size, "Over the inner blocks."]
-    extrapolation: Annotated[Size, "Over the first and the last block."]
-    shuffled: Annotated[Size, "With folds drawn at random."]
-    chance: Annotated[Size, "Of always answering the mean training position."]
-    chance_interpolation: Size
-    chance_extrapolation: Size
-    chance_shuffled: Size
-    rows: Natural
-    folds: str
-    alpha: float
-    standardize: Standardize
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,53 +72,28 @@ class AbsoluteProbe(Result):
     figures: ClassVar[str] = "probes"
 
     predicted: Floats
-    shuffled: Floats
-    mae: float
-    interpolation: float
-    extrapolation: float
-    mae_shuffled: float
-    chance: float
-    chance_interpolation: float
-    chance_extrapolation: float
-    chance_shuffled: float
+    shuffled: Annotated[
+        Floats, As(Size, lambda probe: probe.mae_shuffled), "With folds drawn at random."
+    ]
+    mae: Annotated[Size, Number("absolute, blocks held out", "mean error in positions")]
+    interpolation: Annotated[Size, "Over the inner blocks."]
+    extrapolation: Annotated[Size, "Over the first and the last block."]
+    mae_shuffled: Annotated[float, HIDDEN]
+    chance: Annotated[
+        Size, Number("its chance level", "error of always answering the mean training position")
+    ]
+    chance_interpolation: Size
+    chance_extrapolation: Size
+    chance_shuffled: Size
     standardize: Standardize
-    start: int = 0
+    start: Annotated[int, HIDDEN] = 0
+    folds: str = f"{FOLDS} contiguous blocks"
+    alpha: float = ALPHA
 
-    def summary(self) -> AbsoluteProbeBlock:
-        """Return the errors with their chance levels, and the parameters."""
-        return {
-            "mae": self.mae,
-            "interpolation": self.interpolation,
-            "extrapolation": self.extrapolation,
-            "shuffled": self.mae_shuffled,
-            "chance": self.chance,
-            "chance_interpolation": self.chance_interpolation,
-            "chance_extrapolation": self.chance_extrapolation,
-            "chance_shuffled": self.chance_shuffled,
-            "rows": len(self.predicted),
-            "folds": f"{FOLDS} contiguous blocks",
-            "alpha": ALPHA,
-            "standardize": self.standardize,
-        }
-
-
-class OrderProbeBlock(TypedDict):
-    """Shares of pairs of rows put in the wrong order, with positions held out."""
-
-    error: Share
-    sd: Size | None
-    blocked: Annotated[Share, "With blocks of neighbouring positions held out."]
-    blocked_sd: Size | None
-    chance: Annotated[Share, "Of the same rows in random order."]
-    chance_sd: Size | None
-    seeds: Natural
-    rows: Natural
-    folds: str
-    training_pairs: Annotated[Natural, "Per fold."]
-    inverse_penalty: float
-    standardize: Standardize
-    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."]
-    undefined: Reasons
+    @property
+    def rows(self) -> Annotated[Natural, ""]:
+        """How many rows took part."""
+        return len(self.predicted)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,8 +111,8 @@ class OrderProbe(Result):
         ``[seeds]``: ``errors`` of the same rows in random order.
     rows
         How many rows took part.
-    pairs
-        Training pairs per fold, the fewest of any fold: all there are, or `PAIRS`.
+    training_pairs
+        Per fold, the fewest of any fold: all there are, or `PAIRS`.
     not_converged
         Fits out of ``5 * seeds`` each that the optimiser ended before it converged; those on rows
         in random order do not count.
@@ -161,34 +120,53 @@ class OrderProbe(Result):
         How rows were scaled, see `absolute_probe`.
     """
 
-    errors: Floats
-    blocked: Floats
-    chance: Floats
-    rows: int
-    pairs: int
-    not_converged: int
-    standardize: Standardize
+    why: ClassVar[str] = "a single seed"
 
-    def summary(self) -> OrderProbeBlock:
-        """Return the errors over seeds, the measured chance level and the parameters."""
-        block: OrderProbeBlock = {
-            "error": float(self.errors.mean()),
-            "sd": spread(self.errors),
-            "blocked": float(self.blocked.mean()),
-            "blocked_sd": spread(self.blocked),
-            "chance": float(self.chance.mean()),
-            "chance_sd": spread(self.chance),
-            "seeds": len(self.errors),
-            "rows": self.rows,
-            "folds": f"{FOLDS} sets of positions",
-            "training_pairs": self.pairs,
-            "inverse_penalty": INVERSE_PENALTY,
-            "standardize": self.standardize,
-            "not_converged": self.not_converged,
-            "undefined": {},
-        }
-        block["undefined"] = reasons(block, "a single seed")
-        return block
+    errors: Floats
+    blocked: Annotated[
+        Floats,
+        As(Share, lambda probe: probe.blocked.mean()),
+        "With blocks of neighbouring positions held out.",
+    ]
+    chance: Annotated[
+        Floats,
+        As(Share, lambda probe: probe.chance.mean()),
+        Number("order, chance level", "of the same rows in random order"),
+    ]
+    rows: Natural
+    training_pairs: Annotated[Natural, "Per fold."]
+    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."]
+    standardize: Standardize
+    folds: str = f"{FOLDS} sets of positions"
+    inverse_penalty: float = INVERSE_PENALTY
+    undefined: Annotated[str, As(Reasons)] = ""
+
+    @property
+    def error(
+        self,
+    ) -> Annotated[Share, Number("order, positions held out", "share of pairs put wrongly")]:
+        """Mean over seeds."""
+        return float(self.errors.mean())
+
+    @property
+    def sd(self) -> Annotated[Size | None, ""]:
+        """Of ``errors``."""
+        return spread(self.errors)
+
+    @property
+    def blocked_sd(self) -> Annotated[Size | None, ""]:
+        """Of ``blocked``."""
+        return spread(self.blocked)
+
+    @property
+    def chance_sd(self) -> Annotated[Size | None, ""]:
+        """Of ``chance``."""
+        return spread(self.chance)
+
+    @property
+    def seeds(self) -> Annotated[Natural, ""]:
+        """How many there were."""
+        return len(self.errors)
 
 
 def absolute_probe(

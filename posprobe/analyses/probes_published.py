@@ -8,11 +8,12 @@ every held-out row has both neighbours in training, and a random walk does as we
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.facts import Number
 from posprobe.analyses.probing import (
     FOLDS,
     MAX_ITERATIONS,
@@ -23,7 +24,7 @@ from posprobe.analyses.probing import (
     generators,
     spread,
 )
-from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.result import As, Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid
 from posprobe.schema import Count, Natural, Reasons, Share, Size
@@ -34,27 +35,6 @@ PUBLISHED_ROWS = 512
 #: Seeds for which the chance level of the published order probe is measured.
 CHANCE_SEEDS = 3
 
-Task: TypeAlias = Literal["absolute", "order"]
-
-
-class PublishedProbeBlock(TypedDict):
-    """A probe of Wang & Chen 2020 as coded: ``mae`` of absolute position, or ``error`` of order."""
-
-    mae: NotRequired[Annotated[Size, "Mean absolute error in positions, mean over seeds."]]
-    error: NotRequired[Annotated[Share, "Share of pairs in the wrong order, mean over seeds."]]
-    sd: Annotated[Size | None, "Over seeds."]
-    min: Size
-    max: Size
-    chance: Size
-    seeds: Natural
-    rows: Natural
-    folds: Literal["random"]
-    pairs: NotRequired[Natural]
-    not_converged: NotRequired[
-        Annotated[Count, "Fits that the optimiser ended before they converged."]
-    ]
-    undefined: Reasons
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PublishedProbe(Result):
@@ -62,26 +42,24 @@ class PublishedProbe(Result):
 
     Parameters
     ----------
-    task
-        ``"absolute"`` or ``"order"``.
     errors
         ``[seeds]``: mean absolute error in positions, or share of pairs put in the wrong order;
         each the mean over five folds.
     chance
-        ``"absolute"``: what always answering the mean training position gives, in positions.
-        ``"order"``: what the same probe gives on the same rows in random order, mean over the first
+        Of a position, what always answering the mean training position gives, in positions. Of the
+        order, what the same probe gives on the same rows in random order, mean over the first
         `CHANCE_SEEDS`. It lies below one half, since positions recur in training and test pairs.
     rows
         How many rows took part, counted from the table's first.
-    not_converged
-        Fits out of ``5 * seeds`` that the optimiser ended before it converged.
     """
 
-    task: Task
+    why: ClassVar[str] = "a single seed"
+
     errors: Floats
-    chance: float
-    rows: int
-    not_converged: int = 0
+    chance: Size
+    rows: Natural
+    folds: Literal["random"] = "random"
+    undefined: Annotated[str, As(Reasons)] = ""
 
     @property
     def mean(self) -> float:
@@ -89,32 +67,58 @@ class PublishedProbe(Result):
         return float(self.errors.mean())
 
     @property
-    def sd(self) -> float | None:
+    def sd(self) -> Annotated[Size | None, "Over seeds."]:
         """Standard deviation over seeds; None for a single one."""
         return spread(self.errors)
 
-    def summary(self) -> PublishedProbeBlock:
-        """Return mean, spread over seeds and chance level."""
-        block: PublishedProbeBlock = {
-            "sd": self.sd,
-            "min": float(self.errors.min()),
-            "max": float(self.errors.max()),
-            "chance": self.chance,
-            "seeds": len(self.errors),
-            "rows": self.rows,
-            "folds": "random",
-            "undefined": {},
-        }
-        block["undefined"] = reasons(block, "a single seed")
-        if self.task == "absolute":
-            return {"mae": self.mean, **block}
-        # The code draws as many pairs as there are rows.
-        return {
-            "error": self.mean,
-            **block,
-            "pairs": self.rows,
-            "not_converged": self.not_converged,
-        }
+    @property
+    def min(self) -> Annotated[Size, ""]:
+        """Of all seeds."""
+        return float(self.errors.min())
+
+    @property
+    def max(self) -> Annotated[Size, ""]:
+        """Of all seeds."""
+        return float(self.errors.max())
+
+    @property
+    def seeds(self) -> Annotated[Natural, ""]:
+        """How many there were."""
+        return len(self.errors)
+
+
+class PublishedAbsolute(PublishedProbe):
+    """Of position."""
+
+    @property
+    def mae(self) -> Annotated[Size, Number("absolute, as Wang & Chen", "mean error in positions")]:
+        """Mean over seeds."""
+        return self.mean
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PublishedOrder(PublishedProbe):
+    """Of the order of two rows.
+
+    Parameters
+    ----------
+    not_converged
+        Fits out of ``5 * seeds`` that the optimiser ended before it converged.
+    """
+
+    not_converged: Annotated[Count, "Fits that the optimiser ended before they converged."] = 0
+
+    @property
+    def error(
+        self,
+    ) -> Annotated[Share, Number("order, as Wang & Chen", "share of pairs put wrongly")]:
+        """Mean over seeds."""
+        return self.mean
+
+    @property
+    def pairs(self) -> Annotated[Natural, ""]:
+        """The code draws as many as there are rows."""
+        return self.rows
 
 
 def absolute_probe_published(
@@ -123,7 +127,7 @@ def absolute_probe_published(
     rows: int | None = PUBLISHED_ROWS,
     seeds: int = 10,
     seed: int = 0,
-) -> PublishedProbe:
+) -> PublishedAbsolute:
     """Regress position on rows exactly as Wang & Chen 2020 did for their table 1.
 
     Rows in random order, five folds, least squares without penalty in single precision, rounded
@@ -159,8 +163,7 @@ def absolute_probe_published(
     """
     values = _single(table, rows, seeds)
     runs = [_published_absolute(values, rng) for rng in generators(seed, seeds)]
-    return PublishedProbe(
-        task="absolute",
+    return PublishedAbsolute(
         errors=np.array([error for error, _ in runs]),
         chance=float(np.mean([chance for _, chance in runs])),
         rows=len(values),
@@ -169,7 +172,7 @@ def absolute_probe_published(
 
 def order_probe_published(
     table: PositionTable | Positions | Array, *, seeds: int = 10, seed: int = 0
-) -> PublishedProbe:
+) -> PublishedOrder:
     """Classify which row comes first exactly as Wang & Chen 2020 did for their table 2.
 
     As many ordered pairs as rows, drawn out of all, a row paired with itself included; the
@@ -203,8 +206,7 @@ def order_probe_published(
         _published_order(values[rng.permutation(len(values))], rng)[0]
         for rng in rngs[:CHANCE_SEEDS]
     ]
-    return PublishedProbe(
-        task="order",
+    return PublishedOrder(
         errors=np.array([error for error, _ in runs]),
         chance=float(np.mean(chances)),
         rows=len(values),

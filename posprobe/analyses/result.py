@@ -1,20 +1,26 @@
 """What all results share: they are frozen, can be drawn, and are the blocks of the document.
 
 What a result's type says is all that is known of its numbers. Shown in ``analysis.json`` are its
-fields, under their names, and each property whose annotation is ``Annotated``; arrays only where
-they are. ``Annotated`` adds a `Number` (its label and meaning), a description, keywords of JSON
-Schema, `Stored` (the array's name in ``arrays.npz``), `As` (the type in JSON, where it differs), or
-`HIDDEN`. What is NaN or None is undefined, with a reason in ``undefined``.
+fields, under their names, and each property whose annotation is ``Annotated``; an array only where
+its annotation is, if with an empty description. ``Annotated`` adds a `Number` (its label and
+meaning), a description, keywords of JSON Schema, `Stored` (the array's name in ``arrays.npz``),
+`As` (the type in JSON, where it differs), `Part` (of a record whose numbers are listed too),
+`NEWER` or `HIDDEN`.
+
+What is None or not finite is undefined, with a reason in ``undefined``. Where that is a text, it is
+the reason for all numbers, and empty lists are None too; where it is empty, the text ``why`` says
+why a number is None, and ``partly`` why there are gaps in a list.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, cached_property
 from html import escape
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +33,8 @@ from posprobe.layouts import Grid, Sequence, describe_layout
 SHORT = 8
 #: How many values stand on one line, and the letters of the widest of them.
 ON_A_LINE, WIDEST = 4, 40
-#: Marks a field that is no part of the document.
-HIDDEN = "(hidden)"
+#: Marks a field that is no part of the document, and one that older documents have not.
+HIDDEN, NEWER = "(hidden)", "(newer)"
 
 
 @dataclass(frozen=True)
@@ -38,17 +44,33 @@ class Stored:
     Parameters
     ----------
     name
-        Its key there.
+        Its key there; empty stands for the name of the measurement.
+    made
+        Makes of the record the array that is kept, where it is another one.
     """
 
-    name: str
+    name: str = ""
+    made: Callable[[Any], NDArray[Any]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class As:
-    """The type that a value has in JSON, such as ``list[float | None]`` of an array."""
+    """The type that a value has in JSON, such as ``list[float | None]`` of an array.
+
+    Parameters
+    ----------
+    kind
+        That type.
+    made
+        Makes of the record the value that is shown, where it is another one.
+    """
 
     kind: Any
+    made: Callable[[Any], Any] | None = None
+
+
+#: An array as a list in which single numbers may be unknown.
+WithGaps: TypeAlias = Annotated[NDArray[np.float64], As(list[float | None])]
 
 
 @dataclass(frozen=True)
@@ -59,19 +81,24 @@ class Part:
     ----------
     label, meaning, stored
         What follows those of its numbers, and the names of its arrays in ``arrays.npz``.
+    alone
+        Its numbers that do not stand beside the sinusoid and the null models.
     """
 
     label: str = ""
     meaning: str = ""
     stored: str = ""
+    alone: tuple[str, ...] = ()
 
 
 class Result(Drawable):
     """Base of every analysis's frozen result."""
 
     def __repr__(self) -> str:
-        found = _single(as_block(self)).items()
-        said = [f"{key}={_show(value)}" for key, value in found if not isinstance(value, str)]
+        found = _single(as_block(self))
+        listed = [key for key, *_ in numbers_of(type(self)) if key in found]
+        found = {key: found[key] for key in dict.fromkeys((*listed, *found))}
+        said = [f"{k}={_show(value)}" for k, value in found.items() if not isinstance(value, str)]
         shown = [text for text in said if len(text) <= WIDEST]
         more = ", ..." if len(shown) > ON_A_LINE else ""
         return f"{type(self).__name__}({', '.join(shown[:ON_A_LINE])}{more})"
@@ -83,6 +110,16 @@ class Result(Drawable):
             for key, value in _single(as_block(self)).items()
         )
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+
+
+def nothing() -> NDArray[Any]:
+    """Return the default of a field: an array without numbers, where nothing is known."""
+    return np.zeros(0)
+
+
+def no_counts() -> NDArray[np.int64]:
+    """Return the same of whole numbers."""
+    return np.zeros(0, dtype=np.int64)
 
 
 @cache
@@ -117,7 +154,8 @@ def _is_shown(hint: Any) -> bool:
         return False
     bare = get_args(hint)[0] if added else hint
     array = any(get_origin(one) is np.ndarray for one in (bare, *_members(bare)))
-    return not array or any(not isinstance(note, Stored) for note in added)
+    kept_alone = all(isinstance(note, Stored) for note in added)
+    return not (kept_alone and (added or array))
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -134,26 +172,32 @@ def as_block(record: Any, words: Callable[[Cause], str] = str) -> dict[str, Any]
     words
         Says a cause.
     """
-    if hasattr(record, "summary"):  # not moved yet
-        return {key: plain(value, words) for key, value in record.summary().items()}
     kind: Any = type(record)
-    found = {name: plain(getattr(record, name), words) for name in shown(kind)}
+    found, made = {}, set()
+    for name, hint in shown(kind).items():
+        make = next((note.made for note in notes(hint) if isinstance(note, As)), None)
+        found[name] = plain(make(record) if make else getattr(record, name), words)
+        made |= {name} if make else set()
     if isinstance(why := getattr(record, "undefined", None), str):
         if why:  # nothing is known of any number
-            found = {k: None if _all_none(value) else value for k, value in found.items()}
+            unknown = {key for key, value in found.items() if _unknown(value)} - made
+            found |= dict.fromkeys(unknown)
         why = why or getattr(record, "why", "")
         missing = {name: why for name, value in found.items() if value is None and why}
-        found["undefined"] = missing
+        found["undefined"] = missing | getattr(record, "partly", {})
     return found
 
 
-def _all_none(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(each is None for each in value)
+def _unknown(value: Any) -> bool:
+    within = value.values() if isinstance(value, dict) else value
+    return isinstance(value, list | dict) and all(each is None for each in within)
 
 
 def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
-    """Return a value as JSON has it; NaN is None."""
+    """Return a value as JSON has it; what is not finite is None."""
     match value:
+        case float():
+            return float(value) if math.isfinite(value) else None
         case Cause():
             return words(value)
         case Sequence() | Grid():
@@ -161,48 +205,68 @@ def plain(value: Any, words: Callable[[Cause], str] = str) -> Any:
         case np.ndarray() | np.generic():
             return plain(value.tolist(), words)
         case Mapping():
-            return {str(key): plain(each, words) for key, each in value.items()}
+            found = {key: plain(each, words) for key, each in value.items()}
+            if any(isinstance(key, int) for key in found):
+                return [{"layer": number, **each} for number, each in found.items()]
+            return found
         case list() | tuple():
             return [plain(each, words) for each in value]
-        case float():
-            return value if value == value else None
         case _ if is_dataclass(value):
             return as_block(value, words)
     return value
 
 
-def stored(record: Any, suffix: str = "") -> dict[str, NDArray[Any]]:
-    """Return the arrays of a record, and of records in it, that ``arrays.npz`` holds."""
+def stored(record: Any, own: str = "", suffix: str = "") -> dict[str, NDArray[Any]]:
+    """Return the arrays of a record, and of records in it, that ``arrays.npz`` holds.
+
+    Parameters
+    ----------
+    record
+        A dataclass. Arrays of layers by number begin with theirs.
+    own, suffix
+        The name of an array that has none of its own, and the end of all.
+    """
     found: dict[str, NDArray[Any]] = {}
     kind: Any = type(record)
     for name, hint in members(kind).items():
-        for note in notes(hint):
+        marks = [note for note in notes(hint) if isinstance(note, Stored | Part)]
+        value: Any = getattr(record, name) if marks else None
+        for note in marks if value is not None else ():
             if isinstance(note, Stored):
-                found[f"{note.name}{suffix}"] = getattr(record, name)
-            elif isinstance(note, Part):
-                found |= stored(getattr(record, name), note.stored)
+                found[f"{note.name or own}{suffix}"] = note.made(record) if note.made else value
+            elif isinstance(value, Mapping):
+                for number, layer in value.items():
+                    arrays = stored(layer, own, note.stored)
+                    found |= {f"{number}_{key}": array for key, array in arrays.items()}
+            else:
+                found |= stored(value, own, note.stored)
     return found
 
 
-def numbers_of(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number]]:
-    """Yield the key path and the description of every number of a type of records."""
+def numbers_of(kind: Any, prefix: str = "") -> Iterator[tuple[str, Number, Any]]:
+    """Yield the key path, the description and the type in JSON of a record's numbers."""
     for name, hint in shown(kind).items():
-        added = notes(hint)
-        bare = get_args(hint)[0] if added else hint
-        inner = [one for one in (bare, *_members(bare)) if is_dataclass(one)]
-        for note in added:
+        bare = in_json(hint)
+        inner = next((one for one in (bare, *_members(bare)) if is_dataclass(one)), None)
+        for note in notes(hint):
             if isinstance(note, Number):
-                yield f"{prefix}{name}", note
-        part = next((note for note in added if isinstance(note, Part)), Part())
-        for one in inner:
-            for key, number in numbers_of(one, f"{prefix}{name}."):
-                yield key, _of_part(number, part)
+                yield f"{prefix}{name}", note, bare
+            elif isinstance(note, Part) and inner is not None:
+                for key, number, found in numbers_of(inner, f"{prefix}{name}."):
+                    changed = replace(
+                        number,
+                        label=number.label + note.label,
+                        meaning=number.meaning + note.meaning,
+                        compared=number.compared and key.split(".")[-1] not in note.alone,
+                    )
+                    yield key, changed, found
 
 
-def _of_part(number: Number, part: Part) -> Number:
-    return replace(
-        number, label=f"{number.label}{part.label}", meaning=f"{number.meaning}{part.meaning}"
-    )
+def in_json(hint: Any) -> Any:
+    """Return the type that a value of a field has in JSON."""
+    added = notes(hint)
+    bare = get_args(hint)[0] if added else hint
+    return next((note.kind for note in added if isinstance(note, As)), bare)
 
 
 def _single(found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -228,8 +292,3 @@ def _show(value: object) -> str:
 def reasons(block: Mapping[str, object], why: str) -> dict[str, str]:
     """Return the same reason for every number of a block that is None."""
     return {name: why for name, value in block.items() if value is None}
-
-
-def numbers(values: NDArray[np.float64]) -> list[float | None]:
-    """Return an array as JSON has it; NaN is an undefined number."""
-    return [None if np.isnan(value) else float(value) for value in values]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import HIDDEN, NEWER, As, Result, Stored
 from posprobe.encodings.rotary import (
     along_axis,
     first_negative,
@@ -25,41 +25,6 @@ SEARCH = 2**20
 SAME = 1e-9
 #: Points of the decay curves, spread evenly on a logarithmic axis.
 POINTS = 512
-
-
-class RotationBlock(TypedDict):
-    """A rotary ladder against the lengths it is used at; wavelengths in positions."""
-
-    pairs: Natural
-    shortest_wavelength: float | None
-    longest_wavelength: Annotated[float | None, "Null where a pair does not turn."]
-    training: Annotated[
-        Natural | None, "Positions that a query saw in training, the window where there is one."
-    ]
-    target: Annotated[
-        Natural | None, "Positions that it sees of the promised length, or the window."
-    ]
-    never_turn_training: Annotated[
-        Share | None, "Share of the pairs that make no whole turn within the training length."
-    ]
-    never_turn_target: Annotated[
-        Share | None, "Share of the pairs that make no whole turn within the promised length."
-    ]
-    first_negative: Annotated[
-        Natural | None, "First distance at which the mean rotation is negative."
-    ]
-    searched: NotRequired[Annotated[Natural, "Largest distance at which that was looked for."]]
-    rescaled: NotRequired[
-        Annotated[bool, "Whether a rule changes a wavelength in a text of `length`."]
-    ]
-    length: NotRequired[
-        Annotated[
-            Natural | None,
-            "Positions of the text that the wavelengths are for; of a window more than the target.",
-        ]
-    ]
-    attention_factor: float
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,53 +63,73 @@ class Rotation(Result):
 
     figures: ClassVar[str] = "rotary"
 
-    wavelength: NDArray[np.float64]
+    wavelength: Annotated[NDArray[np.float64], Stored("wavelength")]
     unscaled: NDArray[np.float64]
-    training: int | None
-    target: int | None
-    never_turn_training: float | None
-    never_turn_target: float | None
-    distance: NDArray[np.int64]
-    kernel: NDArray[np.float64]
-    bound: NDArray[np.float64]
-    first_negative: int | None
-    searched: int
+    training: Annotated[
+        Natural | None, "Positions that a query saw in training, the window where there is one."
+    ]
+    target: Annotated[
+        Natural | None, "Positions that it sees of the promised length, or the window."
+    ]
+    never_turn_training: Annotated[
+        Share | None, "Share of the pairs that make no whole turn within the training length."
+    ]
+    never_turn_target: Annotated[
+        Share | None, "Share of the pairs that make no whole turn within the promised length."
+    ]
+    distance: Annotated[NDArray[np.int64], Stored("distance")]
+    kernel: Annotated[NDArray[np.float64], Stored("kernel")]
+    bound: Annotated[NDArray[np.float64], Stored("bound")]
+    first_negative: Annotated[
+        Natural | None, "First distance at which the mean rotation is negative."
+    ]
+    searched: Annotated[Natural, NEWER, "Largest distance at which that was looked for."]
     attention_factor: float
-    axes: int = 1
-    length: int | None = None
+    axes: Annotated[int, HIDDEN] = 1
+    length: Annotated[
+        Natural | None,
+        NEWER,
+        "Positions of the text that the wavelengths are for; of a window more than the target.",
+    ] = None
 
     @property
-    def rescaled(self) -> bool:
+    def pairs(self) -> Annotated[Natural, ""]:
+        """Number of pairs."""
+        return len(self.wavelength)
+
+    @property
+    def shortest_wavelength(self) -> Annotated[float, As(float | None)]:
+        """In positions."""
+        return float(self.wavelength.min())
+
+    @property
+    def longest_wavelength(
+        self,
+    ) -> Annotated[float, As(float | None), "Null where a pair does not turn."]:
+        """In positions."""
+        return float(self.wavelength.max())
+
+    @property
+    def rescaled(
+        self,
+    ) -> Annotated[bool, NEWER, "Whether a rule changes a wavelength in a text of `length`."]:
         """Whether a rule changes a wavelength, as used in a text of this length."""
         return not np.allclose(self.wavelength, self.unscaled, rtol=SAME)
 
-    def summary(self) -> RotationBlock:
-        """Return the ladder's numbers; wavelengths in positions."""
-        undefined = {}
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for numbers that are None."""
+        found = {}
         if self.first_negative is None:
-            undefined["first_negative"] = (
+            found["first_negative"] = (
                 f"the kernel is not negative up to {self.searched}"
                 if self.axes == 1
                 else "the pairs of the other axes stand still, so that the mean is never negative"
             )
         for name in ("training", "target"):
             if getattr(self, name) is None:
-                undefined[f"never_turn_{name}"] = "the configuration states no length"
-        return {
-            "pairs": len(self.wavelength),
-            "shortest_wavelength": _finite(self.wavelength.min()),
-            "longest_wavelength": _finite(self.wavelength.max()),
-            "training": self.training,
-            "target": self.target,
-            "never_turn_training": self.never_turn_training,
-            "never_turn_target": self.never_turn_target,
-            "first_negative": self.first_negative,
-            "searched": self.searched,
-            "rescaled": self.rescaled,
-            "length": self.length,
-            "attention_factor": self.attention_factor,
-            "undefined": undefined,
-        }
+                found[f"never_turn_{name}"] = "the configuration states no length"
+        return found
 
 
 def rotation(
@@ -217,7 +202,3 @@ def rotation(
         axes=axes,
         length=length or target,
     )
-
-
-def _finite(value: np.floating[Any]) -> float | None:
-    return float(value) if np.isfinite(value) else None

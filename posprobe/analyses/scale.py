@@ -8,13 +8,15 @@ alike: ratios stay, sizes do not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import As, Result
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
@@ -34,32 +36,6 @@ ROUNDING = 1e-6
 _BLOCK = 512
 
 
-class ScaleNumbers(TypedDict):
-    """Lengths of positions and of the vectors that they are added to."""
-
-    position_norm: Annotated[Size, "Mean norm of the positions."]
-    token_norm: Annotated[Size, "Mean norm of the sampled tokens."]
-    tokens: Annotated[Natural, "Tokens in the sample."]
-    ratio: Annotated[Size | None, "Mean position norm over mean token norm."]
-    ratio_band: Annotated[
-        list[Size] | None,
-        "Mean position norm over the 95th and over the 5th percentile of the token norms.",
-        TWO,
-    ]
-    neighbour_distance: Annotated[
-        Size | None, "Mean distance of neighbouring positions over the mean token norm."
-    ]
-    smallest_distance: Annotated[
-        Size | None, "Smallest distance of two positions over the mean token norm."
-    ]
-    closest: Annotated[list[Row] | None, "These two positions.", TWO]
-    mean_cosine: Annotated[Cosine | None, "Cosine of the mean position and the mean token."]
-    variance_share: Annotated[
-        Share | None, "Share of position in the variance of token plus position."
-    ]
-    undefined: Reasons
-
-
 class TokenSampleBlock(TypedDict):
     """Where the vectors come from that positions are added to."""
 
@@ -75,12 +51,6 @@ class TokenSampleBlock(TypedDict):
     factor: Annotated[float, "What the model multiplies the stored rows with."]
     standard_error: Annotated[Size, "Of the mean norm, relative to it."]
     note: str
-
-
-class ScaleBlock(ScaleNumbers):
-    """Lengths of positions, lengths of the vectors that they are added to, and whose they are."""
-
-    sample: TokenSampleBlock
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,36 +81,61 @@ class Scale(Result):
         A vector that all positions share does not count.
     undefined
         Reason for each number that is None.
+    sample
+        Where the tokens come from, in the words of `posprobe.load_tokens`.
     """
 
     figures: ClassVar[str] = "scale"
 
     position_norms: NDArray[np.float64]
     token_norms: NDArray[np.float64]
-    ratio: float | None
-    ratio_band: tuple[float, float] | None
-    neighbour_distance: float | None
-    smallest_distance: float | None
-    closest: tuple[int, int] | None
-    mean_cosine: float | None
-    variance_share: float | None
-    undefined: dict[str, str]
+    ratio: Annotated[
+        Size | None, Number("ratio of norms", "mean position norm over mean token norm")
+    ]
+    ratio_band: Annotated[
+        tuple[float, float] | None,
+        As(list[Size] | None),
+        "Mean position norm over the 95th and over the 5th percentile of the token norms.",
+        TWO,
+        Number("ratio for long and short tokens", "95th and 5th percentile of tokens", form=" to "),
+    ]
+    neighbour_distance: Annotated[
+        Size | None, Number("distance of neighbours", "mean, in mean token norms")
+    ]
+    smallest_distance: Annotated[
+        Size | None, Number("smallest distance", "of any two, in mean token norms")
+    ]
+    closest: Annotated[
+        tuple[int, int] | None,
+        As(list[Row] | None),
+        TWO,
+        Number("closest positions", "the two that are nearest each other", form=" and "),
+    ]
+    mean_cosine: Annotated[
+        Cosine | None, Number("cosine of the means", "mean position with mean token")
+    ]
+    variance_share: Annotated[
+        Share | None, Number("share of variance", "of position in token plus position")
+    ]
+    undefined: Reasons
+    sample: Annotated[Mapping[str, Any] | None, As(TokenSampleBlock)] = None
 
-    def summary(self) -> ScaleNumbers:
-        """Return the numbers; the norms' own means make them absolute."""
-        return {
-            "position_norm": float(self.position_norms.mean()),
-            "token_norm": float(self.token_norms.mean()),
-            "tokens": len(self.token_norms),
-            "ratio": self.ratio,
-            "ratio_band": list(self.ratio_band) if self.ratio_band else None,
-            "neighbour_distance": self.neighbour_distance,
-            "smallest_distance": self.smallest_distance,
-            "closest": list(self.closest) if self.closest else None,
-            "mean_cosine": self.mean_cosine,
-            "variance_share": self.variance_share,
-            "undefined": dict(self.undefined),
-        }
+    @property
+    def position_norm(
+        self,
+    ) -> Annotated[Size, Number("mean position norm", "in the table's units")]:
+        """Mean over the positions."""
+        return float(self.position_norms.mean())
+
+    @property
+    def token_norm(self) -> Annotated[Size, Number("mean token norm", "in the same units")]:
+        """Mean over the sampled tokens."""
+        return float(self.token_norms.mean())
+
+    @property
+    def tokens(self) -> Annotated[Natural, "Tokens in the sample."]:
+        """How many were sampled."""
+        return len(self.token_norms)
 
 
 def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:

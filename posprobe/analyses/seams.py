@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
+from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from posprobe.analyses.outliers import (
 )
 from posprobe.analyses.pace import pace_changes
 from posprobe.analyses.placement import by_level, by_norm
-from posprobe.analyses.result import HIDDEN, Result, reasons
+from posprobe.analyses.result import HIDDEN, As, Result
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.special_patches import no_special_patches, special_patches
 from posprobe.analyses.special_rows import (
@@ -79,45 +79,39 @@ class SpecialRow:
         return Cause("together", causes=self.causes)
 
 
-class SpecialRowBlock(TypedDict):
-    """A row that stands apart."""
-
-    row: Row
-    reason: Text
-
-
-class SeamRule(TypedDict):
+@dataclass(frozen=True)
+class SeamRule:
     """What a seam and a special row need."""
 
-    window: int
-    min_side: int
-    false_alarm: float
-    excess: float
-    tail_alarm: NotRequired[float]
-    change: float
-    norm_ratio: float
-    away: NotRequired[float]
+    window: int = WINDOW
+    min_side: int = MIN_SIDE
+    false_alarm: float = FALSE_ALARM
+    tail_alarm: float = TAIL_ALARM
+    excess: float = EXCESS
+    change: float = CHANGE
+    norm_ratio: float = NORM_RATIO
+    away: float = AWAY
 
 
-class SeamsBlock(TypedDict):
-    """Where the table breaks."""
+def _between(found: Seams) -> list[tuple[int, int]] | None:
+    """Return pairs of rows as positions."""
+    pairs = [(left + found.start, right + found.start) for left, right in found.between]
+    return None if found.undefined else pairs
 
-    between: Annotated[
-        list[Annotated[list[Row], TWO]] | None,
-        "Neighbouring rows between which the table breaks.",
-    ]
-    reasons: Annotated[list[Text] | None, "What changes at each, with the numbers."]
-    special: Annotated[
-        list[SpecialRowBlock] | None, "Single rows that differ from those around them."
-    ]
-    equal: NotRequired[
-        Annotated[
-            list[Annotated[list[Row], TWO]],
-            "First and last row of each stretch of equal rows, other than zeros.",
-        ]
-    ]
-    rule: SeamRule
-    undefined: Reasons
+
+def _equal(found: Seams) -> list[tuple[int, int]]:
+    """Return ends of equal rows as positions."""
+    return [(first + found.start, last + found.start) for first, last in found.equal]
+
+
+def _special(found: Seams) -> tuple[SpecialRow, ...] | None:
+    """Return special rows as positions."""
+    moved = (replace(each, row=each.row + found.start) for each in found.special)
+    return None if found.no_special else tuple(moved)
+
+
+#: Two neighbouring positions, in JSON.
+Pair: TypeAlias = Annotated[list[Row], TWO]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,49 +150,39 @@ class Seams(Result):
 
     figures: ClassVar[str] = "seams"
 
-    between: tuple[tuple[int, int], ...]
-    reasons: tuple[Cause, ...]
-    special: tuple[SpecialRow, ...]
+    between: Annotated[
+        tuple[tuple[int, int], ...],
+        As(list[Pair] | None, _between),
+        "Neighbouring positions between which the table breaks.",
+    ]
+    reasons: Annotated[
+        tuple[Cause, ...],
+        As(list[Text] | None, lambda found: None if found.undefined else found.reasons),
+        "What changes at each, with the numbers.",
+    ]
+    special: Annotated[
+        tuple[SpecialRow, ...],
+        As(list[SpecialRow] | None, _special),
+        "Single positions that differ from those around them.",
+    ]
     cosines: Floats
     steps: Floats
     norms: Floats
-    layout: Layout
-    start: int
-    undefined: str = ""
-    no_special: str = ""
-    equal: tuple[tuple[int, int], ...] = ()
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    undefined: Annotated[str, As(Reasons)] = ""
+    no_special: Annotated[str, HIDDEN] = ""
+    equal: Annotated[
+        tuple[tuple[int, int], ...],
+        As(list[Pair], _equal),
+        "First and last position of each stretch of equal rows, other than zeros.",
+    ] = ()
+    rule: SeamRule = SeamRule()
 
-    def summary(self) -> dict[str, Any]:
-        """Return seams and special rows as positions (``start`` added), and the thresholds.
-
-        They are as in ``analysis.json``, which has words for causes (`SeamsBlock`).
-        """
-        looked = not self.undefined
-        block: dict[str, Any] = {
-            "between": [[left + self.start, right + self.start] for left, right in self.between]
-            if looked
-            else None,
-            "reasons": list(self.reasons) if looked else None,
-            "special": [replace(found, row=found.row + self.start) for found in self.special]
-            if not self.no_special
-            else None,
-            "equal": [[first + self.start, last + self.start] for first, last in self.equal],
-            "rule": {
-                "window": WINDOW,
-                "min_side": MIN_SIDE,
-                "false_alarm": FALSE_ALARM,
-                "tail_alarm": TAIL_ALARM,
-                "excess": EXCESS,
-                "change": CHANGE,
-                "norm_ratio": NORM_RATIO,
-                "away": AWAY,
-            },
-            "undefined": {},
-        }
-        block["undefined"] = reasons(block, self.undefined)
-        if self.no_special:
-            block["undefined"]["special"] = self.no_special
-        return block
+    @property
+    def partly(self) -> dict[str, str]:
+        """Reason for what has one of its own."""
+        return {"special": self.no_special} if self.no_special else {}
 
 
 def seams(table: PositionTable | Positions | Array) -> Seams:

@@ -11,14 +11,16 @@ tells them apart is the skill on rows that were not fitted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypedDict
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.facts import Number
 from posprobe.analyses.pca import PCA, components_of
-from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
 from posprobe.analyses.shift_skill import (
     MIN_ROWS,
     baselines,
@@ -34,52 +36,25 @@ from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Reasons
 from posprobe.tables import PositionTable
 
-#: Modes that carry less of the variance are rounding or noise, and are not listed.
-MIN_SHARE = 1e-4
 #: Smallest angle per position, in radians, that is not a real eigenvalue split by rounding.
 MIN_ANGLE = 1e-6
 #: Distance of a modulus from 1 that is rounding: such a mode does not decay.
 SLIGHT = 1e-9
-#: What a listed mode must show to count as a rotation.
-MIN_SKILL = 0.5
-MIN_SKILL_ROWS = 0.1
-MIN_TURNS = 2.0
-MIN_PHASE_LINEARITY = 0.995
-MAX_RADIUS_CV = 0.3
 
 
-class RotationRule(TypedDict):
-    """What a mode needs to count as a rotation."""
+@dataclass(frozen=True)
+class RotationRule:
+    """What a mode needs to count as a rotation; below ``min_share`` it is noise, and not listed."""
 
-    min_share: float
-    min_skill: float
-    min_skill_rows: float
-    min_turns: float
-    min_phase_linearity: float
-    max_radius_cv: float
+    min_share: float = 1e-4
+    min_skill: float = 0.5
+    min_skill_rows: float = 0.1
+    min_turns: float = 2.0
+    min_phase_linearity: float = 0.995
+    max_radius_cv: float = 0.3
 
 
-class ShiftBlock(TypedDict):
-    """The linear map from each position to the next."""
-
-    skill: Annotated[float | None, "On held-out rows, against no change."]
-    skill_persistence: float | None
-    r2: float | None
-    skill_rows: float | None
-    rank: Count | None
-    variance: float | None
-    periods: Annotated[list[float] | None, "In positions, of the shift operator's eigenvalues."]
-    moduli: Annotated[list[float] | None, "Absolute values of the eigenvalues: 1 is undamped."]
-    half_lives: Annotated[
-        list[float | None] | None, "In positions; null where the mode does not decay."
-    ]
-    shares: list[float] | None
-    turns: list[float] | None
-    phase_linearity: list[float] | None
-    radius_cv: list[float] | None
-    rotations: Annotated[list[float] | None, "Periods of the modes that count as rotations."]
-    rule: RotationRule
-    undefined: Reasons
+RULE = RotationRule()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,8 +69,8 @@ class Shift(Result):
     ----------
     periods
         ``[m]``, in positions, rising: one for each pair of conjugate eigenvalues that carries at
-        least `MIN_SHARE` of the variance. Real eigenvalues (trends, and the alternation of period
-        2) have no phase and are not listed.
+        least `RotationRule.min_share` of the variance. Real eigenvalues (trends, and the
+        alternation of period 2) have no phase and are not listed.
     moduli
         ``[m]``: factor by which the mode's amplitude changes per position.
     half_lives
@@ -111,8 +86,7 @@ class Shift(Result):
         ``[m]``: standard deviation over mean of the mode's radius; 0 for a circle. Together with
         the phase it separates a rotation from a Lissajous figure.
     rotations
-        ``[m]``: whether the mode is a rotation by all of `MIN_SKILL`, `MIN_SKILL_ROWS`,
-        `MIN_TURNS`, `MIN_PHASE_LINEARITY` and `MAX_RADIUS_CV`.
+        ``[m]``: whether the mode is a rotation by ``rule``.
     eigenvalues
         ``[rank]`` complex: of the map fitted to all rows.
     rank, variance
@@ -129,66 +103,59 @@ class Shift(Result):
         Of the positions.
     undefined
         Reason why there is no map, or empty.
+    rule
+        What makes a mode a rotation.
     """
 
     figures: ClassVar[str] = "shift"
 
-    periods: NDArray[np.float64]
-    moduli: NDArray[np.float64]
-    half_lives: NDArray[np.float64]
-    shares: NDArray[np.float64]
-    turns: NDArray[np.float64]
-    phase_linearity: NDArray[np.float64]
-    radius_cv: NDArray[np.float64]
-    rotations: NDArray[np.bool_]
-    eigenvalues: NDArray[np.complex128]
-    rank: int | None
-    variance: float | None
-    skill: float | None
-    skill_persistence: float | None
-    r2: float | None
-    skill_rows: float | None
-    layout: Layout
-    start: int
-    undefined: str = ""
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    periods: Annotated[
+        NDArray[np.float64], "In positions, of the shift operator's eigenvalues."
+    ] = field(default_factory=nothing)
+    moduli: Annotated[NDArray[np.float64], "Absolute values of the eigenvalues: 1 is undamped."] = (
+        field(default_factory=nothing)
+    )
+    half_lives: Annotated[WithGaps, "In positions; null where the mode does not decay."] = field(
+        default_factory=nothing
+    )
+    shares: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    turns: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    phase_linearity: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    radius_cv: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
+    rotations: Annotated[
+        NDArray[np.bool_],
+        As(list[float], lambda found: found.periods[found.rotations]),
+        "Periods of the modes that count as rotations.",
+    ] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    eigenvalues: NDArray[np.complex128] = field(default_factory=nothing)
+    skill: Annotated[
+        float | None,
+        Number(
+            "shift skill",
+            "how well one linear map predicts the next position, on held-out rows; 1 is exact",
+            compared=True,
+        ),
+    ] = None
+    r2: Annotated[float | None, Number("shift R²", "the same against the mean row")] = None
+    rank: Annotated[
+        Count | None, Number("shift rank", "leading components that the map acts on", form="d")
+    ] = None
+    variance: Annotated[
+        float | None,
+        Number("shift variance", "share of the variance that those components hold"),
+    ] = None
+    skill_persistence: float | None = None
+    skill_rows: float | None = None
+    undefined: Annotated[str, As(Reasons)] = ""
+    rule: RotationRule = RULE
 
-    def summary(self) -> ShiftBlock:
-        """Return skill, rank and the modes, with the rule for rotations."""
-        fitted = not self.undefined
-        undamped = bool(np.isinf(self.half_lives).any())
-        block: ShiftBlock = {
-            "skill": self.skill,
-            "skill_persistence": self.skill_persistence,
-            "r2": self.r2,
-            "skill_rows": self.skill_rows,
-            "rank": self.rank,
-            "variance": self.variance,
-            "periods": self.periods.tolist() if fitted else None,
-            "moduli": self.moduli.tolist() if fitted else None,
-            "half_lives": np.where(np.isinf(self.half_lives), None, self.half_lives).tolist()  # type: ignore[call-overload]
-            if fitted
-            else None,
-            "shares": self.shares.tolist() if fitted else None,
-            "turns": self.turns.tolist() if fitted else None,
-            "phase_linearity": self.phase_linearity.tolist() if fitted else None,
-            "radius_cv": self.radius_cv.tolist() if fitted else None,
-            "rotations": self.periods[self.rotations].tolist() if fitted else None,
-            "rule": {
-                "min_share": MIN_SHARE,
-                "min_skill": MIN_SKILL,
-                "min_skill_rows": MIN_SKILL_ROWS,
-                "min_turns": MIN_TURNS,
-                "min_phase_linearity": MIN_PHASE_LINEARITY,
-                "max_radius_cv": MAX_RADIUS_CV,
-            },
-            "undefined": {},
-        }
-        block["undefined"] = reasons(block, self.undefined)
-        if undamped:
-            block["undefined"]["half_lives"] = (
-                "null where the modulus is 1, within rounding, or more: it does not decay"
-            )
-        return block
+    @property
+    def partly(self) -> dict[str, str]:
+        """Why single half-lives are None."""
+        why = "null where the modulus is 1, within rounding, or more: it does not decay"
+        return {"half_lives": why} if np.isinf(self.half_lives).any() else {}
 
 
 def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Shift:
@@ -225,40 +192,36 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     1.000
     """
     given = positions(table)
+    none = partial(Shift, given.layout, given.start)
     n = given.values.shape[0]
     if isinstance(given.layout, Grid):
-        return _none(given, "patches lie on a grid: no single step leads from each to the next")
+        why = "patches lie on a grid: no single step leads from each to the next"
+        return none(undefined=why)
     if n < MIN_ROWS:
-        return _none(given, f"fewer than {MIN_ROWS} rows")
+        return none(undefined=f"fewer than {MIN_ROWS} rows")
     components = components_of(given, pca)
     if components.undefined:
-        return _none(given, components.undefined)
+        return none(undefined=components.undefined)
     if components.method != "exact":
         why = f"only the {len(components.singular_values)} leading components are computed"
-        return _none(given, f"{why}, and the map's rank is chosen among all; try fewer --rows")
+        return none(undefined=f"{why}, and the map's rank is chosen among all; try fewer --rows")
     # Squares of very small or large units must not leave the range of the numbers.
     scores = components.scores / components.singular_values[0]
     rank, errors = shift_rank(scores)
     skill = least_skill(errors)
     if np.isnan(skill):
-        return _none(given, "the rows do not change within either half of the table")
+        return none(undefined="the rows do not change within either half of the table")
     eigenvalues, modes = _modes(scores, rank)
     rotations = (
-        (modes["turns"] >= MIN_TURNS)
-        & (modes["phase_linearity"] >= MIN_PHASE_LINEARITY)
-        & (modes["radius_cv"] <= MAX_RADIUS_CV)
+        (modes["turns"] >= RULE.min_turns)
+        & (modes["phase_linearity"] >= RULE.min_phase_linearity)
+        & (modes["radius_cv"] <= RULE.max_radius_cv)
     )
     against_no_change, against_mean = skills(errors)
     skill_rows = least_skill(with_rest(errors, baselines(scores[:, rank:])))
     return Shift(
-        periods=modes["periods"],
-        moduli=modes["moduli"],
-        half_lives=modes["half_lives"],
-        shares=modes["shares"],
-        turns=modes["turns"],
-        phase_linearity=modes["phase_linearity"],
-        radius_cv=modes["radius_cv"],
-        rotations=rotations & (skill >= MIN_SKILL and skill_rows >= MIN_SKILL_ROWS),
+        **modes,
+        rotations=rotations & (skill >= RULE.min_skill and skill_rows >= RULE.min_skill_rows),
         eigenvalues=eigenvalues,
         rank=rank,
         variance=energy(scores[:, :rank]) / energy(scores),
@@ -271,9 +234,7 @@ def shift(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -
     )
 
 
-def _modes(
-    scores: NDArray[np.float64], rank: int
-) -> tuple[NDArray[np.complex128], dict[str, NDArray[np.float64]]]:
+def _modes(scores: NDArray[np.float64], rank: int) -> tuple[NDArray[np.complex128], dict[str, Any]]:
     """Fit the map to all rows; return its eigenvalues and what each oscillation does."""
     n = len(scores)
     leading = scores[:, :rank]
@@ -291,7 +252,7 @@ def _modes(
     straight = (np.abs(signals) ** 2).sum(axis=0) * (np.abs(directions) ** 2).sum(axis=1)
     crossed = ((signals**2).sum(axis=0) * (directions**2).sum(axis=1)).real
     shares = 2 * (straight + crossed) / energy(scores)
-    kept = shares >= MIN_SHARE
+    kept = shares >= RULE.min_share
     upper, signals, shares = upper[kept], signals[:, kept], shares[kept]
     modulus, angle = np.abs(eigenvalues[upper]), np.angle(eigenvalues[upper])
     half_lives = np.full(len(modulus), np.inf)
@@ -319,27 +280,3 @@ def _linearity(phase: NDArray[np.float64]) -> NDArray[np.float64]:
     r2: NDArray[np.float64] = np.zeros_like(total)
     np.divide(explained, total, out=r2, where=total > 0)
     return r2
-
-
-def _none(given: Positions, why: str) -> Shift:
-    nothing: NDArray[np.float64] = np.zeros(0)
-    return Shift(
-        periods=nothing,
-        moduli=nothing,
-        half_lives=nothing,
-        shares=nothing,
-        turns=nothing,
-        phase_linearity=nothing,
-        radius_cv=nothing,
-        rotations=np.zeros(0, dtype=bool),
-        eigenvalues=np.zeros(0, dtype=np.complex128),
-        rank=None,
-        variance=None,
-        skill=None,
-        skill_persistence=None,
-        r2=None,
-        skill_rows=None,
-        layout=given.layout,
-        start=given.start,
-        undefined=why,
-    )

@@ -159,7 +159,9 @@ class Similarity(Result):
 
     raw: Annotated[Cosine, "Of the rows as stored.", Part(", raw", ", as stored")]
     centered: Annotated[
-        Cosine, "Of the rows less their mean.", Part("", ", mean row subtracted", "_centered")
+        Cosine,
+        "Of the rows less their mean.",
+        Part("", ", mean row subtracted", "_centered", alone=("monotone_fraction",)),
     ]
     layout: Annotated[Layout, HIDDEN]
     start: Annotated[int, HIDDEN]

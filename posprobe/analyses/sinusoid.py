@@ -14,20 +14,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from posprobe.analyses.base_fit import BaseFit, fit_base
 from posprobe.analyses.closeness import Closeness, Cloud, Floats, closeness, cloud
+from posprobe.analyses.facts import Number
 from posprobe.analyses.ladder import ladder
 from posprobe.analyses.pca import PCA
 from posprobe.analyses.pursuit import Sinusoids, choose_sinusoids
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import HIDDEN, As, Result, nothing
 from posprobe.arrays import Array, Positions, positions
 from posprobe.encodings.sinusoidal import sincos2d
 from posprobe.layouts import Grid, Layout
-from posprobe.schema import Natural, Reasons, Share, limits
+from posprobe.schema import Count, Natural, Reasons, Share, limits
 from posprobe.tables import PositionTable
 
 #: Fewest positions that are set against a sinusoid.
@@ -48,7 +49,8 @@ _LINES = ("sinusoids", "sinusoids_for_90")
 _BASE = ("base", "base_cka", "base_contrast", "base_rows")
 
 
-class FittedSinusoid(TypedDict):
+@dataclass(frozen=True)
+class FittedSinusoid:
     """One more freely chosen sinusoid."""
 
     period: Annotated[float, "Positions."]
@@ -56,30 +58,11 @@ class FittedSinusoid(TypedDict):
     best_share: Annotated[float, "What so many directions of any shape explain."]
 
 
-class SinusoidBlock(TypedDict):
-    """The table compared with the sinusoid of its shape; on a grid, with the 2-D sin-cos."""
-
-    reference: Annotated[str | None, "The formula compared with."]
-    cka: Annotated[float | None, "Debiased."]
-    cka_biased: Share | None
-    procrustes: Annotated[float | None, limits(minimum=0, maximum=1.4142136)]
-    subspace_overlap: Share | None
-    subspace_rank: Annotated[Natural | None, "Leading directions compared."]
-    subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."]
-    ladder_share: Annotated[
-        Share | None, "Share of the variance within the span of the sinusoid's columns."
-    ]
-    ladder_rank: Annotated[int | None, "Dimensions of that span.", limits(minimum=0)]
-    ladder_white_share: Annotated[float | None, "What so many directions explain of white noise."]
-    sinusoids: list[FittedSinusoid] | None
-    sinusoids_for_90: Annotated[
-        Natural | None, "Sinusoids that explain as much as nine tenths of the variance."
-    ]
-    base: Annotated[float | None, "Base of the closest geometric ladder of periods."]
-    base_cka: float | None
-    base_contrast: float | None
-    base_rows: Natural | None
-    undefined: Reasons
+def _listed(fit: SinusoidFit) -> list[FittedSinusoid] | None:
+    if (lines := fit.sinusoids) is None:
+        return None
+    numbers = zip(lines.periods, lines.share, fit.best_share, strict=True)
+    return [FittedSinusoid(*each) for each in numbers]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -119,51 +102,80 @@ class SinusoidFit(Result):
 
     figures: ClassVar[str] = "sinusoid"
 
-    layout: Layout
-    undefined: dict[str, str]
-    reference: str | None = None
-    cka: float | None = None
-    cka_biased: float | None = None
-    procrustes: float | None = None
-    subspace_overlap: float | None = None
-    subspace_rank: int | None = None
-    subspace_chance: float | None = None
-    ladder_share: float | None = None
-    ladder_rank: int | None = None
-    ladder_white_share: float | None = None
-    sinusoids: Sinusoids | None = None
-    best_share: Floats = field(default_factory=lambda: np.zeros(0))
-    base: BaseFit | None = None
+    layout: Annotated[Layout, HIDDEN]
+    undefined: Reasons
+    reference: Annotated[str | None, "The formula compared with."] = None
+    cka: Annotated[
+        float | None,
+        Number(
+            "CKA with the sinusoid",
+            "debiased centred kernel alignment; 1 is a rotated copy",
+            compared=True,
+        ),
+    ] = None
+    cka_biased: Share | None = None
+    procrustes: Annotated[
+        float | None,
+        limits(minimum=0, maximum=1.4142136),
+        Number("Procrustes distance", "0 is a rotated copy, 1.41 the most"),
+    ] = None
+    subspace_overlap: Annotated[
+        Share | None, Number("subspace overlap", "of the leading directions; 1 is all")
+    ] = None
+    subspace_rank: Annotated[Natural | None, "Leading directions compared."] = None
+    subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."] = None
+    ladder_share: Annotated[
+        Share | None,
+        Number(
+            "explained by the sinusoid",
+            "share of the variance that the sinusoid's frequencies explain",
+            compared=True,
+        ),
+    ] = None
+    ladder_rank: Annotated[Count | None, "Dimensions of that span."] = None
+    ladder_white_share: Annotated[
+        float | None,
+        Number(
+            "explained, white noise",
+            "share of the variance of white noise that so many waves explain",
+        ),
+    ] = None
+    sinusoids: Annotated[Sinusoids | None, As(list[FittedSinusoid] | None, _listed)] = None
+    best_share: Floats = field(default_factory=nothing)
+    base: Annotated[
+        BaseFit | None,
+        As(float | None, lambda fit: fit.base and fit.base.base),
+        Number("base", "of the geometric series of wavelengths that fits best"),
+    ] = None
 
-    def summary(self) -> SinusoidBlock:
-        """Return the distances, the shares, the sinusoids and the base."""
-        lines = self.sinusoids
-        return {
-            "reference": self.reference,
-            "cka": self.cka,
-            "cka_biased": self.cka_biased,
-            "procrustes": self.procrustes,
-            "subspace_overlap": self.subspace_overlap,
-            "subspace_rank": self.subspace_rank,
-            "subspace_chance": self.subspace_chance,
-            "ladder_share": self.ladder_share,
-            "ladder_rank": self.ladder_rank,
-            "ladder_white_share": self.ladder_white_share,
-            "sinusoids": None
-            if lines is None
-            else [
-                {"period": float(period), "share": float(share), "best_share": float(best)}
-                for period, share, best in zip(
-                    lines.periods, lines.share, self.best_share, strict=True
-                )
-            ],
-            "sinusoids_for_90": None if lines is None else lines.enough,
-            "base": None if self.base is None else self.base.base,
-            "base_cka": None if self.base is None else self.base.best,
-            "base_contrast": None if self.base is None else self.base.contrast,
-            "base_rows": None if self.base is None else self.base.rows,
-            "undefined": dict(self.undefined),
-        }
+    @property
+    def sinusoids_for_90(
+        self,
+    ) -> Annotated[
+        Natural | None,
+        Number(
+            "sinusoids for 90 %",
+            "freely chosen frequencies that explain 90 % of the variance",
+            form="d",
+        ),
+    ]:
+        """How many explain as much."""
+        return self.sinusoids.enough if self.sinusoids else None
+
+    @property
+    def base_cka(self) -> Annotated[float | None, ""]:
+        """The highest CKA that a base has."""
+        return self.base.best if self.base else None
+
+    @property
+    def base_contrast(self) -> Annotated[float | None, ""]:
+        """Of that base, see `BaseFit`."""
+        return self.base.contrast if self.base else None
+
+    @property
+    def base_rows(self) -> Annotated[Natural | None, ""]:
+        """Rows that were compared for it."""
+        return self.base.rows if self.base else None
 
 
 def against_sinusoid(

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import As, Result, WithGaps
 from posprobe.analyses.rounding import centring_error
 from posprobe.errors import InvalidTable
 from posprobe.schema import Count, Natural, Reasons
 
 #: Permutations that the band is made of.
 PERMUTATIONS = 199
-
-
-class SmoothnessBlock(TypedDict):
-    """Whether neighbouring distances share their values."""
-
-    correlation: Annotated[list[float | None], "Per head, Moran's I."]
-    p95: Annotated[list[float | None], "Per head: 95 % of the permutations lie below."]
-    structured: Annotated[Count, "Heads above it."]
-    entries: Natural
-    permutations: Natural
-    seed: Count
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,36 +30,34 @@ class Smoothness(Result):
         ``[heads]``, its 95 % quantile when the entries are permuted.
     entries
         Distinct neighbouring entries per head that were compared.
-    seed
-        Of the permutations.
+    seed, permutations
+        Of the permutations, and how many there were.
     """
 
     figures: ClassVar[str] = "smoothness"
 
-    correlation: NDArray[np.float64]
-    p95: NDArray[np.float64]
-    entries: int
-    seed: int
+    correlation: Annotated[WithGaps, "Per head, Moran's I."]
+    p95: Annotated[WithGaps, "Per head: 95 % of the permutations lie below."]
+    entries: Natural
+    seed: Count
+    permutations: Natural = PERMUTATIONS
 
     @property
-    def structured(self) -> NDArray[np.bool_]:
+    def structured(
+        self,
+    ) -> Annotated[
+        NDArray[np.bool_],
+        As(Count, lambda found: found.structured.sum()),
+        "Heads above it.",
+    ]:
         """``[heads]``: whether a head is smoother than 95 % of its permutations."""
         return np.asarray(self.correlation > self.p95)
 
-    def summary(self) -> SmoothnessBlock:
-        """Return the numbers per head."""
-        undefined = {}
-        if np.isnan(self.correlation).any():
-            undefined["correlation"] = "a head has the same value at every distance"
-        return {
-            "correlation": [_number(value) for value in self.correlation],
-            "p95": [_number(value) for value in self.p95],
-            "structured": int(self.structured.sum()),
-            "entries": self.entries,
-            "permutations": PERMUTATIONS,
-            "seed": self.seed,
-            "undefined": undefined,
-        }
+    @property
+    def undefined(self) -> Annotated[Reasons, ""]:
+        """Reason for numbers that are None."""
+        flat = np.isnan(self.correlation).any()
+        return {"correlation": "a head has the same value at every distance"} if flat else {}
 
 
 def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothness:
@@ -167,7 +153,3 @@ def _moran(array: NDArray[np.float64]) -> NDArray[np.float64]:
     covariance = np.concatenate(products, axis=1).mean(axis=1)
     np.divide(covariance, variance, out=nothing, where=variance > error**2)
     return nothing
-
-
-def _number(value: np.floating[Any]) -> float | None:
-    return None if np.isnan(value) else float(value)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.facts import Number
 from posprobe.analyses.quantiles import chi_squared_quantile
-from posprobe.analyses.result import Result, reasons
+from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Count, Reasons, limits
@@ -49,34 +50,9 @@ class Line:
         Power over the red-noise background at that frequency.
     """
 
-    frequency: float
-    period: float
-    ratio: float
-
-
-class LineBlock(TypedDict):
-    """A peak of the spectrum over its background of red noise."""
-
     frequency: Annotated[float, "Cycles per position.", limits(exclusiveMinimum=0)]
     period: Annotated[float, "Positions.", limits(exclusiveMinimum=0)]
     ratio: Annotated[float, "Power over the background."]
-
-
-class SpectrumBlock(TypedDict):
-    """Power spectrum along positions; over rings of equal frequency on a grid."""
-
-    axis: Literal["positions", "radial"]
-    detrend: Detrend
-    window: Window
-    entropy: float | None
-    edge_frequency: float | None
-    edge_share: float
-    false_alarm: float
-    lines: Annotated[
-        list[LineBlock] | None, "Peaks that red noise does not explain, strongest first."
-    ]
-    dimensions_with_line: Count | None
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,49 +86,67 @@ class Spectrum(Result):
         Declared treatment of each dimension before the transform.
     undefined
         Reason why there is no spectrum, or empty.
+    edge_share, false_alarm
+        `EDGE` and `FALSE_ALARM`.
     """
 
     figures: ClassVar[str] = "spectrum"
+    why: ClassVar[str] = "no red noise is fitted on a grid"
 
-    frequency: NDArray[np.float64]
-    power: NDArray[np.float64]
-    power_by_dim: NDArray[np.float64]
+    frequency: Annotated[NDArray[np.float64], Stored("spectrum_frequency")]
+    power: Annotated[NDArray[np.float64], Stored("spectrum_power")]
+    power_by_dim: Annotated[NDArray[np.float64], Stored("spectrum_power_by_dim")]
     background: NDArray[np.float64] | None
     threshold: NDArray[np.float64] | None
-    lines: tuple[Line, ...]
-    entropy: float | None
-    edge_frequency: float | None
+    lines: Annotated[
+        tuple[Line, ...],
+        As(list[Line] | None, lambda found: None if found.threshold is None else found.lines),
+        "Peaks that red noise does not explain, strongest first.",
+    ]
+    entropy: Annotated[
+        float | None,
+        Number(
+            "spectral entropy",
+            "entropy of the power over frequencies; 1 is white noise",
+            compared=True,
+        ),
+    ]
+    edge_frequency: Annotated[
+        float | None,
+        Number(
+            "edge frequency",
+            "cycles per position below which 90 % of the power lies",
+            compared=True,
+        ),
+    ]
     dominant_frequency: NDArray[np.float64]
     dominant_share: NDArray[np.float64]
     dominant_significant: NDArray[np.bool_]
     detrend: Detrend
     window: Window
-    layout: Layout
-    undefined: str = ""
+    layout: Annotated[Layout, HIDDEN]
+    undefined: Annotated[str, As(Reasons)] = ""
+    edge_share: float = EDGE
+    false_alarm: float = FALSE_ALARM
 
-    def summary(self) -> SpectrumBlock:
-        """Return the treatment, the scalars and the lines."""
-        fitted = self.threshold is not None
-        block: SpectrumBlock = {
-            "axis": "radial" if isinstance(self.layout, Grid) else "positions",
-            "detrend": self.detrend,
-            "window": self.window,
-            "entropy": self.entropy,
-            "edge_frequency": self.edge_frequency,
-            "edge_share": EDGE,
-            "false_alarm": FALSE_ALARM,
-            "lines": [
-                {"frequency": line.frequency, "period": line.period, "ratio": line.ratio}
-                for line in self.lines
-            ]
-            if fitted
-            else None,
-            "dimensions_with_line": int(self.dominant_significant.sum()) if fitted else None,
-            "undefined": {},
-        }
-        why = self.undefined or "no red noise is fitted on a grid"
-        block["undefined"] = reasons(block, why)
-        return block
+    @property
+    def axis(self) -> Annotated[Literal["positions", "radial"], ""]:
+        """Along what frequencies are."""
+        return "radial" if isinstance(self.layout, Grid) else "positions"
+
+    @property
+    def dimensions_with_line(
+        self,
+    ) -> Annotated[
+        Count | None,
+        Number(
+            "dimensions with a line",
+            "dimensions whose strongest line is above their own red noise",
+            form="d",
+        ),
+    ]:
+        """How many dimensions have a significant peak; None on a grid."""
+        return None if self.threshold is None else int(self.dominant_significant.sum())
 
 
 def spectrum(

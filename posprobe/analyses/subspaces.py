@@ -8,12 +8,12 @@ that dominate a table make all its rows alike (Luo, Kulmizev & Mao, ACL 2021).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, TypedDict
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.result import As, Result, Stored
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import UsageError
 from posprobe.schema import TWO, Count, Natural, Reasons
@@ -29,66 +29,35 @@ _BLOCK = 4096
 _ROUNDING = 1e-10
 
 
-class ChanceBlock(TypedDict):
-    """What a random subspace of the same rank has."""
-
-    expected: float
-    band: Annotated[list[float], "5 and 95 %.", TWO]
-
-
-class ShareBlock(ChanceBlock):
-    """A share, and what a random subspace of the same rank has."""
-
-    value: float | None
-
-
-class OutlierDimension(TypedDict):
+@dataclass(frozen=True)
+class OutlierDimension:
     """A dimension without which the mean cosine of two positions is another."""
 
     dimension: Count
     change: float
 
 
-class SubspacesBlock(TypedDict):
-    """The position subspace among the directions of tokens."""
-
-    rank: Count
-    width: Natural
-    tokens: Natural
-    token_directions: Count
-    chance: Annotated[ChanceBlock, "Overlap of one direction with a random subspace of that rank."]
-    top: Annotated[ShareBlock, "Within the tenth of the directions that tokens use most."]
-    bottom: Annotated[ShareBlock, "Within the tenth of the directions that tokens use least."]
-    variance: Annotated[ShareBlock, "Share of the tokens' variance within the subspace."]
-    position_share: list[float]
-    loadings: list[float]
-    loadings_expected: Annotated[float, "Of a random direction."]
-    mean_cosine: float | None
-    outlier_dimensions: list[OutlierDimension]
-    undefined: Reasons
-
-
 @dataclass(frozen=True)
-class Share:
-    """A share beside what a random subspace of the same rank has.
+class Chance:
+    """What a random subspace of the same rank has.
 
     Parameters
     ----------
-    value
-        None where it is undefined.
     expected
         Mean over all subspaces of that rank.
     band
         5 and 95 % of them, by the beta distribution of that mean and its exact variance.
     """
 
-    value: float | None
     expected: float
-    band: tuple[float, float]
+    band: Annotated[tuple[float, float], As(list[float]), "5 and 95 %.", TWO]
 
-    def summary(self) -> ShareBlock:
-        """Return all three."""
-        return {"value": self.value, "expected": self.expected, "band": list(self.band)}
+
+@dataclass(frozen=True)
+class Share(Chance):
+    """A share beside what a random subspace of the same rank has; None where it is undefined."""
+
+    value: float | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -132,48 +101,46 @@ class SubspaceOverlap(Result):
 
     figures: ClassVar[str] = "model_subspaces"
 
-    matrix: NDArray[np.float64]
-    overlap: NDArray[np.float64]
-    position_share: NDArray[np.float64]
+    matrix: Annotated[NDArray[np.float64], Stored("overlap_matrix")]
+    overlap: Annotated[NDArray[np.float64], Stored("overlap")]
+    position_share: Annotated[NDArray[np.float64], ""]
     token_share: NDArray[np.float64]
-    loadings: NDArray[np.float64]
-    chance: Share
-    top: Share
-    bottom: Share
-    variance: Share
+    loadings: Annotated[NDArray[np.float64], ""]
+    chance: Annotated[Chance, "Overlap of one direction with a random subspace of that rank."]
+    top: Annotated[Share, "Within the tenth of the directions that tokens use most."]
+    bottom: Annotated[Share, "Within the tenth of the directions that tokens use least."]
+    variance: Annotated[Share, "Share of the tokens' variance within the subspace."]
     mean_cosine: float | None
     cosine_change: NDArray[np.float64]
-    tokens: int
-    undefined: dict[str, str]
+    tokens: Natural
+    undefined: Reasons
 
     @property
-    def rank(self) -> int:
+    def rank(self) -> Annotated[Count, ""]:
         """Dimensions of the position subspace."""
         return len(self.position_share)
 
-    def summary(self) -> SubspacesBlock:
-        """Return the numbers; ``loadings`` stand beside what a random direction has."""
-        width = len(self.cosine_change)
+    @property
+    def width(self) -> Annotated[Natural, ""]:
+        """Of positions and tokens."""
+        return len(self.cosine_change)
+
+    @property
+    def token_directions(self) -> Annotated[Count, ""]:
+        """Directions that the tokens span."""
+        return len(self.token_share)
+
+    @property
+    def loadings_expected(self) -> Annotated[float, "Of a random direction."]:
+        """What ``loadings`` is beside."""
+        return (self.width + 2) / 3
+
+    @property
+    def outlier_dimensions(self) -> Annotated[list[OutlierDimension], ""]:
+        """The dimensions whose absence changes the mean cosine most."""
         change = np.where(np.isnan(self.cosine_change), 0.0, self.cosine_change)
         strongest = np.argsort(-np.abs(change), kind="stable")[: SHOWN if np.any(change) else 0]
-        return {
-            "rank": self.rank,
-            "width": width,
-            "tokens": self.tokens,
-            "token_directions": len(self.token_share),
-            "chance": {"expected": self.chance.expected, "band": list(self.chance.band)},
-            "top": self.top.summary(),
-            "bottom": self.bottom.summary(),
-            "variance": self.variance.summary(),
-            "position_share": self.position_share.tolist(),
-            "loadings": self.loadings.tolist(),
-            "loadings_expected": (width + 2) / 3,
-            "mean_cosine": self.mean_cosine,
-            "outlier_dimensions": [
-                {"dimension": int(k), "change": float(change[k])} for k in strongest
-            ],
-            "undefined": dict(self.undefined),
-        }
+        return [OutlierDimension(int(k), float(change[k])) for k in strongest]
 
 
 def subspace_overlap(
@@ -236,7 +203,7 @@ def subspace_overlap(
         undefined = {"bottom": f"{span}{more}"} | ({"top": span} if found < tenth else {})
 
     def share(name: str, value: float, weights: NDArray[np.float64]) -> Share:
-        return Share(None if name in undefined else value, *_by_chance(weights, kept, width))
+        return Share(*_by_chance(weights, kept, width), None if name in undefined else value)
 
     each = np.full(tenth, 1 / max(kept, 1))
     mean, change = _without_each(given)
@@ -248,7 +215,7 @@ def subspace_overlap(
         position_share=position_share[:kept],
         token_share=token_share,
         loadings=1 / (u[:kept] ** 4).sum(axis=1),
-        chance=Share(None, *_by_chance(np.ones(1), kept, width)),
+        chance=Chance(*_by_chance(np.ones(1), kept, width)),
         top=share("top", float(overlap[:tenth].sum() * each[0]), each),
         bottom=share("bottom", float(overlap[-tenth:].sum() * each[0]), each),
         variance=share("variance", float(overlap @ token_share), token_share),

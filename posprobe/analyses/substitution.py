@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, TypeAlias, TypedDict, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
-from posprobe.layouts import Layout, LayoutBlock, describe_layout
+from posprobe.analyses.result import HIDDEN, As, Result, Stored
+from posprobe.layouts import Layout
 from posprobe.schema import Count, Natural, Reasons, Share, Size
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -32,70 +32,6 @@ Scheme: TypeAlias = Literal["table", "rotary", "relative"]
 CERTAIN = 3.0
 #: First positions whose part in the cost of removal is reported.
 EARLY = 16
-
-
-class CostBlock(TypedDict):
-    """A cost, and how much of what removing the table costs is saved."""
-
-    value: float | None
-    error: Annotated[Size | None, "Standard error over contexts."]
-    kept: Annotated[float | None, "1 less the cost over that of removing the table."]
-    kept_error: Annotated[Size | None, "Its standard error, by the jackknife over contexts."]
-
-
-class AttentionShareBlock(TypedDict):
-    """Attention that goes to one range of distances."""
-
-    value: Share | None
-    error: Annotated[Size | None, "Standard error over contexts."]
-
-
-class SubstituteBlock(TypedDict):
-    """What one table in the place of the model's own costs."""
-
-    name: str
-    label: str
-    kind: str
-    size: Natural | None
-    variance: Annotated[float | None, "Share of the table's variance that it keeps."]
-    loss: CostBlock | None
-    divergence: CostBlock | None
-    answers: CostBlock | None
-    states: CostBlock | None
-    cka: Annotated[float | None, "Debiased, of the last hidden states with the unchanged model's."]
-    cka_error: Size | None
-    attention: Annotated[
-        list[AttentionShareBlock] | None,
-        "Share of the attention of positions by range of distances, mean over heads and layers.",
-    ]
-
-
-class EarlyBlock(TypedDict):
-    """What the first positions have of the cost of removing the table."""
-
-    positions: Natural
-    cost: Annotated[float, "Share of the cost."]
-    of: Annotated[Share, "Share of what is counted: of the predicted tokens, or of all."]
-
-
-class SubstitutionBlock(TypedDict):
-    """Other tables in the place of the model's own."""
-
-    contexts: Natural
-    seed: int
-    table: str
-    scheme: Literal["table", "rotary", "relative"]
-    layout: LayoutBlock
-    start: Count
-    task: Annotated[str | None, "What the model predicts, where it has a loss."]
-    measure: Annotated[str, "The cost that sentences are about."]
-    removed: Annotated[str, "The substitute that counts as removing the table."]
-    loss: Annotated[float | None, "Of the unchanged model, in nats."]
-    loss_error: Size | None
-    substitutes: list[SubstituteBlock]
-    early: EarlyBlock | None
-    distances: Annotated[list[Count] | None, "First distance of each range; the last is open."]
-    undefined: Reasons
 
 
 @dataclass(frozen=True)
@@ -117,23 +53,26 @@ class Cost:
     """
 
     value: float | None
-    error: float | None
-    kept: float | None
-    kept_error: float | None
+    error: Annotated[Size | None, "Standard error over contexts."]
+    kept: Annotated[float | None, "1 less the cost over that of removing the table."]
+    kept_error: Annotated[Size | None, "Its standard error, by the jackknife over contexts."]
 
     @property
     def is_gain(self) -> bool:
         """Whether the model does better with the substitute, by `CERTAIN` standard errors."""
         return is_gain(self.value, self.error)
 
-    def summary(self) -> CostBlock:
-        """Return the numbers."""
-        return {
-            "value": self.value,
-            "error": self.error,
-            "kept": self.kept,
-            "kept_error": self.kept_error,
-        }
+
+@dataclass(frozen=True)
+class AttentionShare:
+    """Attention that goes to one range of distances."""
+
+    value: Share | None
+    error: Annotated[Size | None, "Standard error over contexts."]
+
+
+def _attention(found: Substitute) -> list[AttentionShare] | None:
+    return None if found.attention is None else [AttentionShare(*each) for each in found.attention]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,36 +100,36 @@ class Substitute:
     name: str
     label: str
     kind: str
-    size: int | None
-    variance: float | None
-    costs: Mapping[str, Cost]
-    cka: float | None = None
-    cka_error: float | None = None
-    attention: tuple[tuple[float | None, float | None], ...] | None = None
-    loss: Cost | None = None
+    size: Natural | None
+    variance: Annotated[float | None, "Share of the table's variance that it keeps."]
+    costs: Annotated[Mapping[str, Cost], HIDDEN]
+    cka: Annotated[
+        float | None, "Debiased, of the last hidden states with the unchanged model's."
+    ] = None
+    cka_error: Size | None = None
+    attention: Annotated[
+        tuple[tuple[float | None, float | None], ...] | None,
+        As(list[AttentionShare] | None, _attention),
+        "Share of the attention of positions by range of distances, mean over heads and layers.",
+    ] = None
+    loss: Annotated[
+        Cost | None, As(Cost | None, lambda found: found.costs.get("loss")), "Its change."
+    ] = None
 
-    def summary(self) -> SubstituteBlock:
-        """Return the numbers."""
+    @property
+    def divergence(self) -> Annotated[Cost | None, ""]:
+        """Of the costs."""
+        return self.costs.get("divergence")
 
-        def block(measure: Measure) -> CostBlock | None:
-            return self.costs[measure].summary() if measure in self.costs else None
+    @property
+    def answers(self) -> Annotated[Cost | None, ""]:
+        """Of the costs."""
+        return self.costs.get("answers")
 
-        return {
-            "name": self.name,
-            "label": self.label,
-            "kind": self.kind,
-            "size": self.size,
-            "variance": self.variance,
-            "loss": block("loss"),
-            "divergence": block("divergence"),
-            "answers": block("answers"),
-            "states": block("states"),
-            "cka": self.cka,
-            "cka_error": self.cka_error,
-            "attention": None
-            if self.attention is None
-            else [{"value": value, "error": error} for value, error in self.attention],
-        }
+    @property
+    def states(self) -> Annotated[Cost | None, ""]:
+        """Of the costs."""
+        return self.costs.get("states")
 
 
 @dataclass(frozen=True)
@@ -207,13 +146,9 @@ class Early:
         Their share of what is counted.
     """
 
-    positions: int
-    cost: float
-    of: float
-
-    def summary(self) -> EarlyBlock:
-        """Return the numbers."""
-        return {"positions": self.positions, "cost": self.cost, "of": self.of}
+    positions: Natural
+    cost: Annotated[float, "Share of the cost."]
+    of: Annotated[Share, "Share of what is counted: of the predicted tokens, or of all."]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -264,49 +199,37 @@ class SubstitutionEffect(Result):
     figures: ClassVar[str] = "model_substitution"
 
     substitutes: tuple[Substitute, ...]
-    measure: str
-    removed: str
-    contexts: int
+    measure: Annotated[str, "The cost that sentences are about."]
+    removed: Annotated[str, "The substitute that counts as removing the table."]
+    contexts: Natural
     seed: int
     table: str
     layout: Layout
-    start: int
+    start: Count
     scheme: Scheme = "table"
-    task: str = ""
-    loss: float | None = None
-    loss_error: float | None = None
-    by_position: Floats | None = None
-    by_position_error: Floats | None = None
-    unchanged: Floats | None = None
+    task: Annotated[
+        str,
+        As(str | None, lambda found: found.task or None),
+        "What the model predicts, where it has a loss.",
+    ] = ""
+    loss: Annotated[float | None, "Of the unchanged model, in nats."] = None
+    loss_error: Size | None = None
+    by_position: Annotated[Floats | None, Stored("substitution_by_position")] = None
+    by_position_error: Annotated[Floats | None, Stored("substitution_by_position_error")] = None
+    unchanged: Annotated[Floats | None, Stored("substitution_unchanged")] = None
     early: Early | None = None
-    distances: tuple[int, ...] | None = None
-    undefined: Mapping[str, str] = field(default_factory=dict)
-    stopped: bool = False
-    notes: tuple[str, ...] = ()
+    distances: Annotated[
+        tuple[int, ...] | None,
+        As(list[Count] | None),
+        "First distance of each range; the last is open.",
+    ] = None
+    undefined: Annotated[Mapping[str, str], As(Reasons)] = field(default_factory=dict)
+    stopped: Annotated[bool, HIDDEN] = False
+    notes: Annotated[tuple[str, ...], HIDDEN] = ()
 
     def __getitem__(self, name: str) -> Substitute:
         """Return a substitute by its name."""
         return next(each for each in self.substitutes if each.name == name)
-
-    def summary(self) -> SubstitutionBlock:
-        """Return the costs of every substitute."""
-        return {
-            "contexts": self.contexts,
-            "seed": self.seed,
-            "table": self.table,
-            "scheme": self.scheme,
-            "layout": describe_layout(self.layout),
-            "start": self.start,
-            "task": self.task or None,
-            "measure": self.measure,
-            "removed": self.removed,
-            "loss": self.loss,
-            "loss_error": self.loss_error,
-            "substitutes": [each.summary() for each in self.substitutes],
-            "early": None if self.early is None else self.early.summary(),
-            "distances": None if self.distances is None else list(self.distances),
-            "undefined": dict(self.undefined),
-        }
 
 
 def costs(

@@ -10,13 +10,14 @@ than any learned table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypedDict
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.result import Result
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN, As, Result, WithGaps, nothing
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.spectrum import MIN_PERIODS, detrended, red_noise
 from posprobe.arrays import Array, Positions, positions, to_numpy
@@ -32,31 +33,6 @@ FAINT = 0.1
 COMPONENTS = 10
 #: Components of the transformed Gram matrix that are kept.
 CORNER = 32
-
-
-class SpectrogramBlock(TypedDict):
-    """Lines of short segments of the table."""
-
-    length: Annotated[Natural | None, "Positions in a segment."]
-    step: Annotated[Natural | None, "Positions from one segment to the next."]
-    segments: Count | None
-    detrend: Literal["linear"]
-    window: Literal["hann"]
-    strongest_period: Annotated[
-        list[float | None] | None, "By segment, in positions: of the strongest line."
-    ]
-    fastest_period: Annotated[
-        list[float | None] | None, "By segment, in positions: of the fastest line."
-    ]
-    fastest_period_p10_p50_p90: Annotated[
-        list[float] | None, "Over segments.", limits(minItems=3, maxItems=3)
-    ]
-    center: Annotated[list[float] | None, "Position of the middle of each segment."]
-    drift: Annotated[
-        float | None,
-        "10 to 90 % range of the fastest line's frequency over its median.",
-    ]
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,45 +61,54 @@ class Spectrogram(Result):
     layout, start
         Of the positions.
     undefined
+        Reason why there is no spectrogram, or empty.
+    partly
         Reason for each number that is None.
     """
 
     figures: ClassVar[str] = "spectrogram"
 
-    frequency: NDArray[np.float64]
-    power: NDArray[np.float64]
-    center: NDArray[np.float64]
-    strongest: NDArray[np.float64]
-    fastest: NDArray[np.float64]
-    length: int | None
-    step: int | None
-    drift: float | None
-    layout: Layout
-    start: int
-    undefined: dict[str, str]
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    frequency: NDArray[np.float64] = field(default_factory=nothing)
+    power: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
+    center: Annotated[NDArray[np.float64], "Position of the middle of each segment."] = field(
+        default_factory=nothing
+    )
+    strongest: NDArray[np.float64] = field(default_factory=nothing)
+    fastest: NDArray[np.float64] = field(default_factory=nothing)
+    length: Annotated[Natural | None, Number("segment", "positions in each", form="d")] = None
+    step: Annotated[Natural | None, "Positions from one segment to the next."] = None
+    drift: Annotated[
+        float | None, Number("drift", "of the fastest line: its 10 to 90 % range over its median")
+    ] = None
+    undefined: Annotated[str, As(Reasons)] = ""
+    partly: Annotated[dict[str, str], HIDDEN] = field(default_factory=dict)
+    detrend: Literal["linear"] = "linear"
+    window: Literal["hann"] = "hann"
 
-    def summary(self) -> SpectrogramBlock:
-        """Return the treatment, the lines by segment and the drift."""
+    @property
+    def segments(self) -> Annotated[Count | None, Number("segments", "overlapping", form="d")]:
+        """How many there are."""
+        return len(self.center) or None
+
+    @property
+    def strongest_period(self) -> Annotated[WithGaps, "By segment, of the strongest line."]:
+        """``[s]``, in positions."""
+        return 1 / self.strongest
+
+    @property
+    def fastest_period(self) -> Annotated[WithGaps, "By segment, of the fastest line."]:
+        """``[s]``, in positions."""
+        return 1 / self.fastest
+
+    @property
+    def fastest_period_p10_p50_p90(
+        self,
+    ) -> Annotated[list[float] | None, "Over segments.", limits(minItems=3, maxItems=3)]:
+        """Percentiles of the fastest line's period; None where no segment has one."""
         found = self.fastest[~np.isnan(self.fastest)]
-        undefined = dict(self.undefined)
-        for name, line in (("strongest_period", self.strongest), ("fastest_period", self.fastest)):
-            without = int(np.isnan(line).sum())
-            if without:
-                undefined[name] = f"null in {without} segments, which show no such line"
-        periods = (1 / np.percentile(found, [90, 50, 10])).tolist() if found.size else None
-        return {
-            "length": self.length,
-            "step": self.step,
-            "segments": len(self.center) if self.length else None,
-            "detrend": "linear",
-            "window": "hann",
-            "strongest_period": _periods(self.strongest) if self.length else None,
-            "fastest_period": _periods(self.fastest) if self.length else None,
-            "fastest_period_p10_p50_p90": periods,
-            "center": self.center.tolist() if self.length else None,
-            "drift": self.drift,
-            "undefined": undefined,
-        }
+        return (1 / np.percentile(found, [90, 50, 10])).tolist() if found.size else None
 
 
 def spectrogram(
@@ -168,10 +153,14 @@ def spectrogram(
     given = positions(table)
     n = given.values.shape[0]
     if isinstance(given.layout, Grid):
-        return _no_spectrogram(given, "a grid has no single order of positions")
+        return Spectrogram(
+            given.layout, given.start, undefined="a grid has no single order of positions"
+        )
     if length is None:
         if n < 2 * SEGMENT[0]:
-            return _no_spectrogram(given, f"fewer than {2 * SEGMENT[0]} positions")
+            return Spectrogram(
+                given.layout, given.start, undefined=f"fewer than {2 * SEGMENT[0]} positions"
+            )
         length = 2 * (min(max(n // 8, SEGMENT[0]), SEGMENT[1]) // 2)
     step = max(length // 4, 1) if step is None else step
     if not 8 <= length <= n or step < 1:
@@ -195,13 +184,20 @@ def spectrogram(
             _, level = red_noise(rest, frequency, power[k][:, None], pooled=True)
             strongest[k], fastest[k] = _extremes(power[k], level[:, 0], length)
     if not power.any():
-        return _no_spectrogram(given, "every dimension is constant or a straight line")
+        return Spectrogram(
+            given.layout, given.start, undefined="every dimension is constant or a straight line"
+        )
     drift, why = _drift(fastest)
-    undefined = {"drift": why} if why else {}
+    partly = {"drift": why} if why else {}
     if np.isnan(fastest).all():
-        undefined["fastest_period_p10_p50_p90"] = "no segment shows a line above red noise"
+        partly["fastest_period_p10_p50_p90"] = "no segment shows a line above red noise"
+    for name, line in (("strongest_period", strongest), ("fastest_period", fastest)):
+        if without := int(np.isnan(line).sum()):
+            partly[name] = f"null in {without} segments, which show no such line"
     center = given.start + begin + (length - 1) / 2
     return Spectrogram(
+        layout=given.layout,
+        start=given.start,
         frequency=frequency,
         power=power,
         center=center,
@@ -210,18 +206,8 @@ def spectrogram(
         length=length,
         step=step,
         drift=drift,
-        layout=given.layout,
-        start=given.start,
-        undefined=undefined,
+        partly=partly,
     )
-
-
-class DCTBlock(TypedDict):
-    """Cosine transform of the matrix of centred cosines."""
-
-    components: Annotated[Natural, "Slowest components, along either side."]
-    share: Annotated[float | None, "Share of the squared entries within them."]
-    undefined: Reasons
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -244,17 +230,13 @@ class GramDCT(Result):
     """
 
     corner: NDArray[np.float64]
-    share: float | None
-    layout: Layout
-    undefined: str = ""
-
-    def summary(self) -> DCTBlock:
-        """Return the share of the slow components."""
-        return {
-            "components": COMPONENTS,
-            "share": self.share,
-            "undefined": {"share": self.undefined} if self.undefined else {},
-        }
+    share: Annotated[
+        float | None,
+        Number("share of the slow corner", "of the squared energy of the matrix"),
+    ]
+    layout: Annotated[Layout, HIDDEN]
+    undefined: Annotated[str, As(Reasons)] = ""
+    components: Annotated[Natural, "Slowest components, along either side."] = COMPONENTS
 
 
 def gram_dct(
@@ -347,34 +329,3 @@ def _drift(fastest: NDArray[np.float64]) -> tuple[float | None, str]:
         return None, f"{found.size} of {fastest.size} segments show a line above red noise"
     low, middle, high = np.percentile(found, [10, 50, 90])
     return float((high - low) / middle), ""
-
-
-def _periods(frequency: NDArray[np.float64]) -> list[float | None]:
-    return [None if np.isnan(f) else float(1 / f) for f in frequency]
-
-
-def _no_spectrogram(given: Positions, why: str) -> Spectrogram:
-    nothing = np.zeros(0)
-    missing = (
-        "length",
-        "step",
-        "segments",
-        "strongest_period",
-        "fastest_period",
-        "fastest_period_p10_p50_p90",
-        "center",
-        "drift",
-    )
-    return Spectrogram(
-        frequency=nothing,
-        power=np.zeros((0, 0)),
-        center=nothing,
-        strongest=nothing,
-        fastest=nothing,
-        length=None,
-        step=None,
-        drift=None,
-        layout=given.layout,
-        start=given.start,
-        undefined=dict.fromkeys(missing, why),
-    )

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.facts import Number
 from posprobe.analyses.gram import LONG, fast_length, transforms
 from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.predictors import Floats
-from posprobe.analyses.result import Result, numbers
+from posprobe.analyses.result import HIDDEN, As, Result, WithGaps
 from posprobe.arrays import Array, Positions, positions
 from posprobe.layouts import Grid, Layout
+from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
 
 #: Fewest rows.
@@ -34,38 +36,9 @@ COHERENT = 0.5
 PARTS, PART = 10, 4
 
 
-class WindingPairBlock(TypedDict):
-    """Two components that go round each other; components are counted from 1."""
-
-    components: list[int]
-    share: float
-    coherence: float
-    turns: float
-    period: float | None
-    local_period: list[float | None]
-    phase_linearity: float
-    radius: float
-    radius_cv: float
-    axis: int | None
-    axis_r2: float | None
-    pitch: float | None
-
-
-class WindingBlock(TypedDict):
-    """What stands in ``analysis.json``; the first pair's numbers again beside the list."""
-
-    pairs: list[WindingPairBlock] | None
-    turns: float | None
-    phase_linearity: float | None
-    radius_cv: float | None
-    share: float | None
-    components: int | None
-    undefined: dict[str, str]
-
-
 @dataclass(frozen=True, eq=False)
 class WindingPair:
-    """Two components that turn about their common centre.
+    """Two components that turn about their common centre; in JSON they are counted from 1.
 
     Both are scaled to the same variance, so that an ellipse is a circle.
 
@@ -96,35 +69,41 @@ class WindingPair:
         Its rise per turn, in the table's units.
     """
 
-    components: tuple[int, int]
+    components: Annotated[
+        tuple[int, int], As(list[int], lambda pair: [each + 1 for each in pair.components])
+    ]
     share: float
     coherence: float
     phase: Floats
-    radius: Floats
+    radius: Annotated[
+        Floats, As(float, lambda pair: pair.radius.mean()), "Mean, in the table's units."
+    ]
     phase_linearity: float
     bounds: NDArray[np.int64]
     frequency: Floats
-    axis: int | None
-    axis_r2: float
-    pitch: float
+    axis: Annotated[
+        int | None, As(int | None, lambda pair: None if pair.axis is None else pair.axis + 1)
+    ]
+    axis_r2: Annotated[float, As(float | None)]
+    pitch: Annotated[float, As(float | None)]
 
     @property
-    def turns(self) -> float:
+    def turns(self) -> Annotated[float, ""]:
         """How often it goes round from the first row to the last."""
         return float(self.phase[-1] - self.phase[0]) / (2 * np.pi)
 
     @property
-    def period(self) -> float:
+    def period(self) -> Annotated[float, As(float | None)]:
         """Positions per turn, over the whole table; infinite where it ends where it began."""
         return (len(self.phase) - 1) / self.turns if self.turns > 0 else np.inf
 
     @property
-    def radius_cv(self) -> float:
+    def radius_cv(self) -> Annotated[float, ""]:
         """Standard deviation of the radius over its mean; 0 for a circle."""
         return float(self.radius.std() / self.radius.mean())
 
     @property
-    def local_period(self) -> Floats:
+    def local_period(self) -> WithGaps:
         """``[parts]``: positions per turn in each part; NaN where it stands still or turns back."""
         period = np.full(len(self.frequency), np.nan)
         np.divide(1.0, self.frequency, out=period, where=self.frequency > 1e-9)
@@ -167,36 +146,42 @@ class Winding(Result):
         ``[k]``: their shares of the variance.
     layout, start
         Of the positions.
+    turns, phase_linearity, radius_cv, share
+        Of the first pair; None where there is none.
+    components
+        How many were looked at.
     undefined
         Reason why no pairs were looked for, or empty.
     """
 
     figures: ClassVar[str] = "winding"
+    why: ClassVar[str] = f"no two components have a coherence of {COHERENT}"
 
     pairs: tuple[WindingPair, ...]
     scores: Floats
     ratio: Floats
-    layout: Layout
-    start: int
-    undefined: str = ""
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    undefined: Annotated[str, As(Reasons)] = ""
+    turns: Annotated[
+        float | None, Number("turns", "of the pair with the most variance, about its centre")
+    ] = None
+    share: Annotated[
+        float | None, Number("variance of the winding pair", "share of the variance it holds")
+    ] = None
+    phase_linearity: Annotated[
+        float | None, Number("phase linearity", "R² of its phase against position")
+    ] = None
+    radius_cv: Annotated[
+        float | None, Number("radius CV", "standard deviation of its radius over the mean")
+    ] = None
+    components: int | None = None
 
-    def summary(self) -> WindingBlock:
-        """Return the pairs; periods in positions, radius and pitch in the table's units."""
-        first = self.pairs[0] if self.pairs else None
-        block: WindingBlock = {
-            "pairs": None if self.undefined else [_block(pair) for pair in self.pairs],
-            "turns": first.turns if first else None,
-            "phase_linearity": first.phase_linearity if first else None,
-            "radius_cv": first.radius_cv if first else None,
-            "share": first.share if first else None,
-            "components": None if self.undefined else len(self.ratio),
-            "undefined": {},
-        }
-        why = self.undefined or f"no two components have a coherence of {COHERENT}"
-        block["undefined"] = {name: why for name, value in block.items() if value is None}
-        if any(np.isnan(pair.local_period).any() for pair in self.pairs):
-            block["undefined"]["local_period"] = "null where a pair stands still or turns back"
-        return block
+    @property
+    def partly(self) -> dict[str, str]:
+        """Why single local periods are None."""
+        gaps = any(np.isnan(pair.local_period).any() for pair in self.pairs)
+        return {"local_period": "null where a pair stands still or turns back"} if gaps else {}
 
 
 def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Winding:
@@ -242,7 +227,12 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
         return _none(given, "all rows lie on one line: a single component cannot go round")
     scores = found.scores[:, :kept]
     pairs = sorted(winding_pairs(scores, ratio), key=lambda pair: -pair.share)
-    return Winding(tuple(pairs), scores, ratio[:kept], given.layout, given.start)
+    names = ("turns", "share", "phase_linearity", "radius_cv")
+    first: dict[str, Any] = {name: getattr(pairs[0], name) for name in names} if pairs else {}
+    ratio = ratio[:kept]
+    return Winding(
+        tuple(pairs), scores, ratio, given.layout, given.start, components=len(ratio), **first
+    )
 
 
 def kept_components(ratio: Floats) -> int:
@@ -343,23 +333,6 @@ def _line(x: Floats, y: Floats) -> tuple[float, float]:
         return 0.0, 0.0
     slope = float(x @ y) / across
     return slope, min(slope**2 * across / up, 1.0)
-
-
-def _block(pair: WindingPair) -> WindingPairBlock:
-    return {
-        "components": [number + 1 for number in pair.components],
-        "share": pair.share,
-        "coherence": pair.coherence,
-        "turns": pair.turns,
-        "period": pair.period if np.isfinite(pair.period) else None,
-        "local_period": numbers(pair.local_period),
-        "phase_linearity": pair.phase_linearity,
-        "radius": float(pair.radius.mean()),
-        "radius_cv": pair.radius_cv,
-        "axis": None if pair.axis is None else pair.axis + 1,
-        "axis_r2": None if pair.axis is None else pair.axis_r2,
-        "pitch": None if pair.axis is None else pair.pitch,
-    }
 
 
 def _none(given: Positions, why: str) -> Winding:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from posprobe.report import PaperFigure
 
 #: `posprobe.report.paper_kinds.kinds`, `posprobe.figures.styles.SIGNED` and
-#: `posprobe.figures.venues.VENUES`, repeated so that help starts without NumPy; a test holds them.
+#: `posprobe.figures.venues.venues`, repeated so that help starts without NumPy; a test holds them.
 KINDS = (
     "mosaic, similarity, profile, axis_codes, winding, bridging, variance, components, trajectory, "
     "spectrum, spectrogram, shift, norms, table, nulls, heads or comparison"

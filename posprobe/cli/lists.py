@@ -25,9 +25,9 @@ def families(as_json: AsJson = False) -> None:
     """List the architectures whose tables are known by name."""
     from dataclasses import asdict
 
-    from posprobe.families import FAMILIES, added_families
+    from posprobe.families.registry import added_families, registry
 
-    known = (*FAMILIES, *added_families())
+    known = (*registry().families, *added_families())
     if as_json:
         typer.echo(json_out({"families": [asdict(family) for family in known]}), nl=False)
         return

@@ -45,13 +45,14 @@ def nearest(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Name the known tables that are nearest to a table, and say whether it comes from any.
+    """Find which known model's position embeddings this checkpoint was copied or fine-tuned from.
 
-    Exact copy, fine-tune of, resized from, or unrelated: fine-tuning hardly moves positions, while
-    tables that were trained apart are far from each other.
+    Exact copy, rounded copy, fine-tune of, resized from, or unrelated: fine-tuning hardly moves
+    positions, while tables that were trained apart are far from each other.
     """
     set_up_logging(quiet=quiet)
     table = load_table(ref, rows=rows, offline=offline, tensor=tensor, grid=grid, revision=revision)
+    from posprobe.report.narrator import nearest as narrator
     from posprobe.sweeps.search import nearest_to
 
     found = nearest_to(table, sweep, limit)
@@ -62,23 +63,18 @@ def nearest(
         typer.echo(plain(_nothing(found)))
         return
     for match in found.matches:
-        typer.echo(plain(_line(match)))
-        typer.echo(plain(f"  {match.likeness.evidence}"))
+        typer.echo(plain(_line(match, narrator.relation(match.likeness))))
+        typer.echo(plain(f"  {narrator.evidence(match.likeness)}"))
         if source := match.about.get("source"):
             typer.echo(plain(f"  {match.about['title']}; {source}; {match.about['licence']}"))
     if not quiet:
         say(plain(_compared(found)))
 
 
-def _line(match: "Match") -> str:
+def _line(match: "Match", relation: str) -> str:
     called = match.name or match.reference
     where = f" ({match.reference})" if match.reference not in ("", called) else ""
-    if match.likeness.distance is None and not match.likeness.related:
-        return f"not comparable with {called}{where}"
-    if match.likeness.relation == "unrelated":
-        return f"unrelated to {called}{where}"
-    linked = {"exact copy": "exact copy of"}.get(match.likeness.relation, match.likeness.relation)
-    return f"{linked} {called}{where}"
+    return f"{relation} {called}{where}"
 
 
 def _nothing(found: "Nearest") -> str:

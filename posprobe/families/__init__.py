@@ -10,12 +10,11 @@ from posprobe.families.read import (
     open_reference,
     read_table,
 )
-from posprobe.families.registry import FAMILIES, Family, TableRule, added_families
+from posprobe.families.registry import Family, TableRule, added_families
 from posprobe.families.tokens import TokenSample, load_tokens, sample_tokens
 from posprobe.families.weights import LayerHeads, load_heads, read_heads
 
 __all__ = [
-    "FAMILIES",
     "Encoding",
     "Family",
     "LayerHeads",

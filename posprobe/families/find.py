@@ -13,13 +13,10 @@ from posprobe.errors import InvalidCheckpoint
 from posprobe.families.names import dotted
 from posprobe.families.parts import Part, part_for, parts_of
 from posprobe.families.registry import (
-    COMPUTED,
-    COMPUTED_LAYERS,
-    FAMILIES,
-    UNUSED,
     Family,
     TableRule,
     added_families,
+    registry,
 )
 from posprobe.families.relative import Relative, find_relative
 from posprobe.families.rotary import (
@@ -106,10 +103,10 @@ def find_encodings(checkpoint: Checkpoint) -> tuple[Encoding, ...]:
             for found in [find_encodings(model)]
             for encoding in found
         )
-    found = _find(checkpoint, FAMILIES)
+    found = _find(checkpoint, registry().families)
     if _is_known(checkpoint, found) or not (more := added_families()):
         return found
-    return _find(checkpoint, (*FAMILIES, *more))
+    return _find(checkpoint, (*registry().families, *more))
 
 
 def called(checkpoint: Checkpoint, found: tuple[Encoding, ...], name: str) -> tuple[Encoding, ...]:
@@ -124,7 +121,7 @@ def _is_known(checkpoint: Checkpoint, found: tuple[Encoding, ...]) -> bool:
         return False
     types = {part.model_type for part in parts_of(checkpoint.config)} - {None}
     by_name = any(encoding.rule for encoding in found)
-    return not (by_name and types) or bool(types & _Known(FAMILIES).model_types)
+    return not (by_name and types) or bool(types & _Known(registry().families).model_types)
 
 
 def _find(checkpoint: Checkpoint, families: tuple[Family, ...]) -> tuple[Encoding, ...]:
@@ -244,7 +241,8 @@ def _read_as(
     if part.is_vision:
         rules = [pair for pair in rules if pair[1].grid] or rules
     types = [kind for kind in (parts[0].model_type, part.model_type) if kind]
-    if dotted(info.name).endswith(tuple(name for kind in types for name in UNUSED.get(kind, ()))):
+    unused = registry().unused
+    if dotted(info.name).endswith(tuple(name for kind in types for name in unused.get(kind, ()))):
         return None
     for model_type in types:
         configured = [pair for pair in rules if model_type in pair[0].model_types]
@@ -480,11 +478,11 @@ def _specified(
 def _computed(parts: tuple[Part, ...]) -> Iterator[Encoding]:
     """Name the formulas that leave no trace in a checkpoint."""
     for part in parts:
-        if what := COMPUTED.get(part.model_type or ""):
+        if what := registry().computed.get(part.model_type or ""):
             why = f"model_type is {part.model_type}: {what}, computed at run time"
             yield Encoding("fixed", part.name, why, family=part.model_type)
     for layer in parts[0].config.get("keras_layers", ()) if parts else ():
-        if what := COMPUTED_LAYERS.get(layer):
+        if what := registry().computed_layers.get(layer):
             yield Encoding("fixed", "", f"a layer {layer}: {what}, computed at run time")
 
 

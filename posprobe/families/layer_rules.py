@@ -1,6 +1,7 @@
 """Where architectures keep what leads from a table of positions to a layer's attention.
 
-This is data. What bears one of these architectures' names and computes in another way is refused.
+They are listed in ``layer_rules.toml``. What bears one of these architectures' names and computes
+in another way is refused.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from posprobe import settings
 from posprobe.checkpoints import Checkpoint
+from posprobe.data import read_data
 from posprobe.errors import UsageError
 
 
@@ -45,58 +48,11 @@ class Rule:
         return "{}" not in self.query
 
 
-_BERT = ("bert", "roberta", "xlm-roberta", "camembert", "electra", "data2vec-text")
-_VIT = ("vit", "deit", "dinov2", "dinov2_with_registers")
-_TABLE = "embeddings.position_embeddings.weight"
-_NORM, _TYPES = "embeddings.LayerNorm", "embeddings.token_type_embeddings.weight"
-_ALBERT = "encoder.albert_layer_groups.0.albert_layers.0.attention"
+@cache
+def rules() -> tuple[Rule, ...]:
+    """Read ``layer_rules.toml``, once."""
+    return tuple(Rule(**entry) for entry in read_data("families/layer_rules.toml")["rules"])
 
-RULES = (
-    Rule(
-        _TABLE, "encoder.layer.{}.attention.self.query", "encoder.layer.{}.attention.self.key",
-        first_norm=_NORM, projection="embeddings_project?", token_type=_TYPES, model_types=_BERT,
-    ),
-    Rule(
-        _TABLE, f"{_ALBERT}.query", f"{_ALBERT}.key", first_norm=_NORM, token_type=_TYPES,
-        projection="encoder.embedding_hidden_mapping_in", model_types=("albert",),
-    ),
-    Rule(
-        _TABLE, "transformer.layer.{}.attention.q_lin", "transformer.layer.{}.attention.k_lin",
-        first_norm=_NORM, heads=("n_heads",), model_types=("distilbert",),
-    ),
-    Rule(
-        "wpe.weight", "h.{}.attn.c_attn", fused="columns", norm="h.{}.ln_1", eps=1e-5, causal=True,
-        heads=("n_head", "num_attention_heads"), model_types=("gpt2",),
-    ),
-    *(
-        Rule(
-            f"{part}.embed_positions.weight", f"{part}.layers.{{}}.self_attn.q_proj",
-            f"{part}.layers.{{}}.self_attn.k_proj", eps=1e-5, causal=part == "decoder",
-            norm="" if kinds == ("bart",) else f"{part}.layers.{{}}.self_attn_layer_norm",
-            first_norm="" if "opt" in kinds else f"{part}.layernorm_embedding",
-            heads=(f"{part}_attention_heads", "num_attention_heads"), model_types=kinds,
-        )
-        for part in ("encoder", "decoder")
-        for kinds in (("bart",), ("mbart",), ("opt", "whisper"))
-    ),
-    *(
-        Rule(
-            "embeddings.position_embeddings", f"{layer}.{query}", f"{layer}.{key}",
-            norm=f"{layer}.{norm}", model_types=_VIT,
-        )
-        for layer, query, key in (
-            ("encoder.layer.{}", "attention.attention.query", "attention.attention.key"),
-            # as transformers names them from version 5 on, when it writes what it computes with
-            ("layers.{}", "attention.q_proj", "attention.k_proj"),
-            ("encoder.layer.{}", "attention.q_proj", "attention.k_proj"),
-        )
-        for norm in ("layernorm_before", "norm1")
-    ),
-    Rule(
-        "pos_embed", "blocks.{}.attn.qkv", fused="rows", norm="blocks.{}.norm1",
-        first_norm="norm_pre?", eps=1e-6, heads=("num_heads", "num_attention_heads"),
-    ),
-)  # fmt: skip
 
 _KNOWN = (
     "Known are BERT, RoBERTa, ELECTRA, ALBERT, DistilBERT, GPT-2, OPT, BART, mBART, Whisper, ViT, "
@@ -108,7 +64,7 @@ def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) 
     """Find the one rule whose tensors are there."""
     kind = config.get("model_type")
     found = []
-    for rule in RULES:
+    for rule in rules():
         module = position.removesuffix(rule.table)
         if (
             f".{position}".endswith(f".{rule.table}")
@@ -121,7 +77,7 @@ def find_rule(checkpoint: Checkpoint, position: str, config: Mapping[str, Any]) 
         _refuse_variants(checkpoint, config)
         return found[0]
     why = f"how its heads read {position} is not known" + (f" (model_type {kind})" if kind else "")
-    known = (r for r in RULES if kind in r.model_types and f".{position}".endswith(f".{r.table}"))
+    known = (r for r in rules() if kind in r.model_types and f".{position}".endswith(f".{r.table}"))
     if not found and (meant := next(known, None)):
         module = position.removesuffix(meant.table)
         names = (f"{module}{name.format(0)}.weight" for name in (meant.query, meant.norm) if name)

@@ -111,13 +111,13 @@ def _order(published: PublishedProbe | None, sound: OrderProbe | None) -> list[_
                   f"{published.mean:.1%}", published=True)
         )  # fmt: skip
     if sound is not None:
-        numbers = sound.summary()
+        chance = float(sound.chance.mean())
         for label, error, spread in (
-            ("order, unseen positions", numbers["error"], numbers["sd"]),
-            ("order, unseen blocks", numbers["blocked"], numbers["blocked_sd"]),
+            ("order, unseen positions", sound.error, sound.sd),
+            ("order, unseen blocks", float(sound.blocked.mean()), sound.blocked_sd),
         ):
             lines.append(
-                _Line(label, error, spread or 0.0, numbers["chance"], f"{error:.1%}",
+                _Line(label, error, spread or 0.0, chance, f"{error:.1%}",
                       published=False)
             )  # fmt: skip
     return lines

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def plot(ax: Axes, result: Spectrogram) -> None:
     """Draw power over position and frequency in decibels below its peak, and the fastest line."""
     if result.length is None or result.step is None:
-        nothing(ax, result.undefined.get("length", ""))
+        nothing(ax, result.undefined)
         return
     half, bin_, highest = result.step / 2, result.frequency[1], result.frequency[-1]
     sides = (result.center[0] - half, result.center[-1] + half, -bin_ / 2, highest + bin_ / 2)

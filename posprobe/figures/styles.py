@@ -134,7 +134,7 @@ def style(
     Parameters
     ----------
     venue
-        Key of `posprobe.figures.venues.VENUES`; where None, the look of the report.
+        Key of `posprobe.figures.venues.venues`; where None, the look of the report.
     span
         The width of a column of text, or of the page.
     cmap

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeAlias, get_args
 
+from posprobe.data import read_data
 from posprobe.errors import UsageError
 
 #: ``column``: one of the columns of text; ``page``: across all of them.
@@ -52,88 +54,10 @@ class Venue:
         return self.page if span == "page" else self.column
 
 
-VENUES: Mapping[str, Venue] = {
-    "acl": Venue(
-        name="ACL",
-        column=7.7 / 2.54,
-        page=16 / 2.54,
-        height=24.7 / 2.54,
-        source="acl.sty (acl-org/acl-style-files): A4 with margins of 2.5 cm and a \\columnsep of "
-        "0.6 cm, so 16 cm of text in two columns of 7.7 cm",
-    ),
-    "neurips": Venue(
-        name="NeurIPS",
-        column=5.5,
-        page=5.5,
-        height=9.0,
-        source="neurips_2025.sty: textwidth=5.5in, textheight=9in; one column",
-    ),
-    "iclr": Venue(
-        name="ICLR",
-        column=5.5,
-        page=5.5,
-        height=9.0,
-        source="iclr2025_conference.tex: text in a rectangle 5.5 inches wide and 9 inches long; "
-        "one column",
-    ),
-    "icml": Venue(
-        name="ICML",
-        column=3.25,
-        page=6.75,
-        height=9.0,
-        source="icml2025.sty: \\textwidth 6.75in, \\columnsep 0.25in, \\textheight 9.0in",
-    ),
-    "cvpr": Venue(
-        name="CVPR",
-        column=3.25,
-        page=6.875,
-        height=8.875,
-        source="CVPR author guidelines: text 6 7/8 inches wide and 8 7/8 high, columns of 3 1/4 "
-        "inches (those of cvpr.sty, with its \\columnsep of 0.3125in, are 1/32 inch wider)",
-    ),
-    "aaai": Venue(
-        name="AAAI",
-        column=3.3125,
-        page=7.0,
-        height=9.0,
-        source="aaai25.sty: \\textwidth 7.0in, \\columnsep 0.375in, \\textheight 9.0in",
-    ),
-    "jmlr": Venue(
-        name="JMLR",
-        column=6.0,
-        page=6.0,
-        height=8.5,
-        source="jmlr2e.sty: \\textwidth 6.0 true in, \\textheight 8.5 true in; one column",
-    ),
-    "tmlr": Venue(
-        name="TMLR",
-        column=6.5,
-        page=6.5,
-        height=9.0,
-        source="tmlr.sty: \\textwidth 6.5 true in, \\textheight 9.0 true in; one column",
-    ),
-    "slides": Venue(
-        name="slides",
-        column=6.8 / 2.54,
-        page=14 / 2.54,
-        height=8 / 2.54,
-        source="beamer user guide: aspectratio=169 is 16 cm by 9 cm with text margins of 1 cm; a "
-        "column is half of the text less a gap of 4 mm. Other programs enlarge it to their slide: "
-        "on one 13.33 inches wide, 8 points become 17",
-        serif=False,
-    ),
-    "web": Venue(
-        name="web",
-        column=3.75,
-        page=7.5,
-        height=9.0,
-        source="CSS Values and Units: 96 pixels to the inch, so 360 and 720 pixels, which fit the "
-        "text of a README on GitHub; a PNG has two pixels for each",
-        text=9.0,
-        dpi=192,
-        serif=False,
-    ),
-}
+@cache
+def venues() -> Mapping[str, Venue]:
+    """Read ``venues.toml``, once."""
+    return {key: Venue(**entry) for key, entry in read_data("figures/venues.toml").items()}
 
 
 def venue_of(name: str) -> Venue:
@@ -144,9 +68,9 @@ def venue_of(name: str) -> Venue:
     UsageError
         If there is none of that name.
     """
-    if name not in VENUES:
-        raise UsageError(f"no venue is called {name!r}. There are {', '.join(VENUES)}.")
-    return VENUES[name]
+    if name not in venues():
+        raise UsageError(f"no venue is called {name!r}. There are {', '.join(venues())}.")
+    return venues()[name]
 
 
 def venue_rc(name: str, *, span: Span = "column") -> dict[str, Any]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from posprobe.analyses.facts import Number
 from posprobe.measurements.axis_codes import AXIS_CODES
 from posprobe.measurements.base import (
     Drawing,
-    Finding,
     Measurement,
-    Number,
     TableInputs,
     Tokens,
 )
@@ -56,9 +55,9 @@ TABLE: dict[str, TableMeasurement] = {
 def compared_numbers() -> dict[str, Number]:
     """Return the numbers that stand beside the sinusoid and null models, by key path."""
     return {
-        f"{name}.{number.key}": number
+        f"{name}.{key}": number
         for name, measurement in TABLE.items()
-        for number in measurement.numbers
+        for key, number in measurement.numbers.items()
         if number.compared
     }
 
@@ -66,9 +65,7 @@ def compared_numbers() -> dict[str, Number]:
 __all__ = [
     "TABLE",
     "Drawing",
-    "Finding",
     "Measurement",
-    "Number",
     "TableInputs",
     "TableMeasurement",
     "Tokens",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe import analyses
-from posprobe.analyses.axis_codes import AxisCodes, AxisCodesBlock
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, undefined
+from posprobe.analyses.axis_codes import AxisCodes
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
 from posprobe.measurements.grid import needs_grid
 from posprobe.page import Table, columns
 from posprobe.text import Block, show
@@ -65,16 +65,7 @@ AXIS_CODES = Measurement[TableInputs, AxisCodes](
     "Special patches are replaced by the mean of their neighbours.",
     source="Two-way analysis of variance; as sequences of their own, ours.",
     compute=lambda given: analyses.axis_codes(given.kept),
-    block=AxisCodesBlock,
-    numbers=(
-        Number("rows.share", "row code", "share of the variance it holds"),
-        Number("columns.share", "column code", "share of the variance it holds"),
-        Number("additive_share", "row code plus column code", "share of the variance they hold"),
-        Number("rows.top4", "four components of the row code", "share of the code's variance"),
-        Number(
-            "columns.top4", "four components of the column code", "share of the code's variance"
-        ),
-    ),
+    record=AxisCodes,
     drawings=(
         Drawing(
             "axis_codes", _alt, "components of the row code and the column code", _caption,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.facts import Cause
+from posprobe.analyses.facts import Cause, Number
 from posprobe.analyses.pca import PCA, pca
-from posprobe.analyses.result import Result, numbers_of, stored
+from posprobe.analyses.result import Result, numbers_of
 from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import MOST, without
 from posprobe.analyses.stretch import Stretch, stretch
@@ -47,39 +47,6 @@ class Tokens(Protocol):
 
     def summary(self) -> dict[str, Any]:
         """Return where they come from."""
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number of a measurement's block.
-
-    Parameters
-    ----------
-    key
-        Its place in the block; dots lead into parts.
-    label
-        What it is called everywhere.
-    meaning
-        What it is, with its unit.
-    form
-        How it is written: a format, or what stands between the numbers of a list.
-    compared
-        Whether it stands beside the sinusoid and the null models.
-    """
-
-    key: str
-    label: str
-    meaning: str
-    form: str = ".3g"
-    compared: bool = False
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A sentence and the JSON keys of the numbers that it rests on."""
-
-    text: str
-    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -134,14 +101,12 @@ class Measurement(Generic[I, R]):
         What it measures, how to read it, what it does not show, and whose analysis it is.
     compute
         From what it takes, the frozen result.
+    record
+        The type of the result, from which its numbers, arrays and JSON Schema follow.
     block
-        The TypedDict of its block, from which the JSON Schema is made.
-    numbers
-        What its section lists.
+        A TypedDict in its place.
     drawings
         Its figures.
-    arrays
-        From the result, what ``arrays.npz`` holds of it.
     needs
         From what it takes, why it does not apply; empty where it does.
     slow
@@ -161,25 +126,20 @@ class Measurement(Generic[I, R]):
     limits: str
     source: str
     compute: Callable[[I], R]
-    block: Any = None
     record: type[R] | None = None
-    numbers: tuple[Number, ...] = ()
+    block: Any = None
     drawings: tuple[Drawing[R], ...] = ()
-    arrays: Callable[[R], Mapping[str, NDArray[Any]]] = stored
     needs: Callable[[I], str] = lambda _: ""
     slow: bool = False
     facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
     tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
 
-    def __post_init__(self) -> None:
-        if self.record is not None:
-            found = tuple(
-                Number(key, known.label, known.meaning, known.form, known.compared)
-                for key, known in numbers_of(self.record)
-            )
-            object.__setattr__(self, "numbers", found)
-            object.__setattr__(self, "block", self.record)
+    @cached_property
+    def numbers(self) -> Mapping[str, Number]:
+        """What its section lists, by key path in the block."""
+        found = numbers_of(self.record) if self.record else ()
+        return {key: number for key, number, _ in found}
 
     def figures(
         self, results: Mapping[str, R], references: Mapping[str, Any] | None = None
@@ -200,7 +160,7 @@ class Measurement(Generic[I, R]):
     def empty(self, document: Block) -> bool:
         """Tell whether nothing in the document's block is defined, for a reason that it gives."""
         block = document[self.name]
-        defined = any(lookup(block, number.key) is not None for number in self.numbers)
+        defined = any(lookup(block, key) is not None for key in self.numbers)
         return bool(block.get("undefined")) and not defined and not self.tables(document)
 
     def section(self, document: Block) -> Section:
@@ -208,8 +168,8 @@ class Measurement(Generic[I, R]):
         block, tables = document[self.name], self.tables(document)
         if self.numbers:
             rows = tuple(
-                (number.label, show(lookup(block, number.key), number.form), number.meaning)
-                for number in self.numbers
+                (number.label, show(lookup(block, key), number.form), number.meaning)
+                for key, number in self.numbers.items()
             )
             headings = columns("number", "=value", "meaning")
             tables = (Table(f"{self.title}: numbers", headings, rows), *tables)
@@ -225,7 +185,7 @@ class Measurement(Generic[I, R]):
 
     def _undefined(self, block: Block) -> tuple[str, ...]:
         """Collect why numbers of the section are undefined, by their labels."""
-        labels = {number.key: number.label for number in self.numbers}
+        labels = {key: number.label for key, number in self.numbers.items()}
         parts = {"": block} | {
             f"{name}.": part for name, part in block.items() if isinstance(part, Mapping)
         }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe import analyses
-from posprobe.analyses.bridging import Bridging, BridgingBlock
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs
+from posprobe.analyses.bridging import Bridging
+from posprobe.measurements.base import Drawing, Measurement, TableInputs
 from posprobe.page import Table, columns
 from posprobe.text import Block, cell
 
@@ -78,12 +78,7 @@ BRIDGING = Measurement[TableInputs, Bridging](
     "favours them a little. A rule that does not predict may still fit the known rows well.",
     source="Gaussian processes: Rasmussen & Williams 2006; the comparison is ours.",
     compute=lambda given: analyses.bridging(given.kept, pca=given.kept_components),
-    block=BridgingBlock,
-    numbers=(
-        Number("length_scale", "length scale", "in positions, of the kernel that fits best"),
-        Number("noise", "noise", "share of the variance that is independent from row to row"),
-        Number("components", "components bridged", "leading ones, which are predicted", "d"),
-    ),
+    record=Bridging,
     drawings=(
         Drawing(
             "bridging",

@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from posprobe import analyses
 from posprobe.analyses import GramDCT, Similarity
-from posprobe.analyses.timefreq import DCTBlock
-from posprobe.measurements.base import Measurement, Number, TableInputs
+from posprobe.measurements.base import Measurement, TableInputs
 
 
 def _cosines(result: Similarity | None) -> NDArray[np.float64] | None:
@@ -28,6 +27,5 @@ DCT = Measurement[TableInputs, GramDCT](
     compute=lambda given: analyses.gram_dct(
         given.positions, cosines=_cosines(given.result("similarity"))
     ),
-    block=DCTBlock,
-    numbers=(Number("share", "share of the slow corner", "of the squared energy of the matrix"),),
+    record=GramDCT,
 )

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Patches
-from posprobe.analyses.grid import GridBlock
 from posprobe.layouts import Grid
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
 from posprobe.text import show
 
 
@@ -49,29 +48,7 @@ GRID = Measurement[TableInputs, Patches](
     limits="A bright own cell alone shows nothing: every vector has cosine 1 with itself.",
     source="Dosovitskiy et al. 2021, figure 7; the two-way decomposition is ours.",
     compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
-    block=GridBlock,
-    numbers=(
-        Number("neighbour_right", "neighbour to the right", "mean centred cosine"),
-        Number("neighbour_below", "neighbour below", "mean centred cosine"),
-        Number("own_row", "own row", "mean centred cosine with the rest of the row"),
-        Number("own_column", "own column", "mean centred cosine with the rest of the column"),
-        Number("elsewhere", "elsewhere", "mean centred cosine with other rows and columns"),
-        Number(
-            "row_share", "rows", "share of the variance that the row alone explains", compared=True
-        ),
-        Number(
-            "column_share", "columns", "share of the variance that the column alone explains",
-            compared=True,
-        ),
-        Number(
-            "interaction_share", "interaction",
-            "share of the variance that neither row nor column explains", compared=True,
-        ),
-        Number(
-            "axis_power_share", "power on the axes",
-            "share of the power in waves along one axis only", compared=True,
-        ),
-    ),
+    record=Patches,
     drawings=(
         Drawing(
             "mosaic",
@@ -90,6 +67,5 @@ GRID = Measurement[TableInputs, Patches](
             ),
         ),
     ),
-    arrays=lambda result: {"grid_power": result.power},
     needs=needs_grid,
 )  # fmt: skip

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from posprobe import analyses
 from posprobe.analyses import Probes
-from posprobe.analyses.probes import ProbesBlock
 from posprobe.measurements.base import (
     Drawing,
     Measurement,
-    Number,
     TableInputs,
     sentence,
     undefined,
@@ -24,21 +22,7 @@ PROBES = Measurement[TableInputs, Probes](
     limits="A random walk passes the published probes as well as a sinusoid.",
     source="Wang & Chen, EMNLP 2020, tables 1 and 2; the sound versions are ours.",
     compute=lambda given: analyses.probes(given.positions, seed=given.seed),
-    block=ProbesBlock,
-    numbers=(
-        Number(
-            "absolute_published.mae", "absolute, as Wang & Chen", "mean error in positions"
-        ),
-        Number("absolute_blocked.mae", "absolute, blocks held out", "mean error in positions"),
-        Number(
-            "absolute_blocked.chance", "its chance level", "error of always answering the mean"
-        ),
-        Number("order_published.error", "order, as Wang & Chen", "share of pairs put wrongly"),
-        Number(
-            "order_disjoint.error", "order, positions held out", "share of pairs put wrongly"
-        ),
-        Number("order_disjoint.chance", "order, chance level", "measured"),
-    ),
+    record=Probes,
     drawings=(
         Drawing(
             "probes",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from posprobe import analyses
 from posprobe.analyses import Scale
-from posprobe.analyses.scale import ScaleBlock
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
 from posprobe.text import Block, show
 
 
@@ -25,7 +26,8 @@ def _sample(block: Block) -> tuple[str, ...]:
 
 def _compute(given: TableInputs) -> Scale:
     assert given.tokens is not None  # noqa: S101 - `needs` says so
-    return analyses.scale(given.positions, given.tokens.values)
+    found = analyses.scale(given.positions, given.tokens.values)
+    return replace(found, sample=given.tokens.summary())
 
 
 SCALE = Measurement[TableInputs, Scale](
@@ -40,21 +42,7 @@ SCALE = Measurement[TableInputs, Scale](
     source="The trade-off is described by AI Coffee Break (Positional embeddings in transformers "
     "explained, 2021); the numbers are ours.",
     compute=_compute,
-    block=ScaleBlock,
-    numbers=(
-        Number("position_norm", "mean position norm", "in the table's units"),
-        Number("token_norm", "mean token norm", "in the same units"),
-        Number("ratio", "ratio of norms", "mean position norm over mean token norm"),
-        Number(
-            "ratio_band", "ratio for long and short tokens", "95th and 5th percentile of tokens",
-            " to ",
-        ),
-        Number("neighbour_distance", "distance of neighbours", "mean, in mean token norms"),
-        Number("smallest_distance", "smallest distance", "of any two, in mean token norms"),
-        Number("closest", "closest positions", "the two that are nearest each other", " and "),
-        Number("mean_cosine", "cosine of the means", "mean position with mean token"),
-        Number("variance_share", "share of variance", "of position in token plus position"),
-    ),
+    record=Scale,
     drawings=(
         Drawing(
             "scale",

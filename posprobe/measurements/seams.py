@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from posprobe import analyses
 from posprobe.analyses import Seams
-from posprobe.analyses.seams import SeamsBlock
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
 from posprobe.page import Table, columns
 from posprobe.text import Block, patches, positions
@@ -51,7 +50,7 @@ SEAMS = Measurement[TableInputs, Seams](
     limits="A row without a mark need not be trained.",
     source="Change points on adjacent cosines and norms; ours.",
     compute=lambda given: analyses.seams(given.positions),
-    block=SeamsBlock,
+    record=Seams,
     drawings=(Drawing("seams", _alt, lacks=undefined),),
     tables=_found,
 )

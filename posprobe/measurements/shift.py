@@ -6,11 +6,9 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Shift
-from posprobe.analyses.shift import ShiftBlock
 from posprobe.measurements.base import (
     Drawing,
     Measurement,
-    Number,
     TableInputs,
     sentence,
     undefined,
@@ -49,17 +47,7 @@ SHIFT = Measurement[TableInputs, Shift](
     source="The translation matrix of Vaswani et al. 2017 (Kernes 2021), fitted as in dynamic mode "
     "decomposition (Schmid 2010).",
     compute=lambda given: analyses.shift(given.positions, pca=given.result("pca")),
-    block=ShiftBlock,
-    numbers=(
-        Number(
-            "skill", "shift skill",
-            "how well one linear map predicts the next position, on held-out rows; 1 is exact",
-            compared=True,
-        ),
-        Number("r2", "shift R²", "the same against the mean row"),
-        Number("rank", "shift rank", "leading components that the map acts on", "d"),
-        Number("variance", "shift variance", "share of the variance that those components hold"),
-    ),
+    record=Shift,
     drawings=(
         Drawing(
             "shift",

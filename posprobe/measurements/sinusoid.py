@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from posprobe import analyses
 from posprobe.analyses import SinusoidFit
-from posprobe.analyses.sinusoid import SinusoidBlock
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
 
 SINUSOID = Measurement[TableInputs, SinusoidFit](
     name="sinusoid",
@@ -20,28 +19,7 @@ SINUSOID = Measurement[TableInputs, SinusoidFit](
     compute=lambda given: analyses.against_sinusoid(
         given.positions, decomposition=given.result("pca")
     ),
-    block=SinusoidBlock,
-    numbers=(
-        Number(
-            "cka", "CKA with the sinusoid",
-            "debiased centred kernel alignment; 1 is a rotated copy", compared=True,
-        ),
-        Number("procrustes", "Procrustes distance", "0 is a rotated copy, 1.41 the most"),
-        Number("subspace_overlap", "subspace overlap", "of the leading directions; 1 is all"),
-        Number(
-            "ladder_share", "explained by the sinusoid",
-            "share of the variance that the sinusoid's frequencies explain", compared=True,
-        ),
-        Number(
-            "ladder_white_share", "explained, white noise",
-            "share of the variance of white noise that so many waves explain",
-        ),
-        Number(
-            "sinusoids_for_90", "sinusoids for 90 %",
-            "freely chosen frequencies that explain 90 % of the variance", "d",
-        ),
-        Number("base", "base", "of the geometric series of wavelengths that fits best"),
-    ),
+    record=SinusoidFit,
     drawings=(
         Drawing(
             "sinusoid",

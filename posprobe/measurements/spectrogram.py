@@ -8,8 +8,7 @@ import numpy as np
 
 from posprobe import analyses
 from posprobe.analyses import Spectrogram
-from posprobe.analyses.timefreq import SpectrogramBlock
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence, undefined
 
 
 def _caption(results: Mapping[str, Spectrogram]) -> str:
@@ -24,10 +23,6 @@ def _caption(results: Mapping[str, Spectrogram]) -> str:
     )
 
 
-def _lacks(result: Spectrogram) -> str:
-    return "" if result.length else result.undefined.get("length", "the table is too short")
-
-
 SPECTROGRAM = Measurement[TableInputs, Spectrogram](
     name="spectrogram",
     title="Frequencies along the table",
@@ -37,12 +32,7 @@ SPECTROGRAM = Measurement[TableInputs, Spectrogram](
     limits="A segment resolves no period longer than a few dozen positions.",
     source="Short-time Fourier transform; drifting ridges were shown by Wennberg & Henter 2021.",
     compute=lambda given: analyses.spectrogram(given.positions),
-    block=SpectrogramBlock,
-    numbers=(
-        Number("length", "segment", "positions in each", "d"),
-        Number("segments", "segments", "overlapping", "d"),
-        Number("drift", "drift", "of the fastest line: its 10 to 90 % range over its median"),
-    ),
+    record=Spectrogram,
     drawings=(
         Drawing(
             "spectrogram",
@@ -52,7 +42,7 @@ SPECTROGRAM = Measurement[TableInputs, Spectrogram](
             ),
             "power by position and frequency",
             _caption,
-            lacks=_lacks,
+            lacks=undefined,
         ),
     ),
 )  # fmt: skip

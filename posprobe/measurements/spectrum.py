@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 from posprobe import analyses
 from posprobe.analyses import Spectrum
-from posprobe.analyses.spectrum import SpectrumBlock
 from posprobe.layouts import Grid
 from posprobe.measurements.base import (
     Drawing,
     Measurement,
-    Number,
     TableInputs,
     sentence,
     undefined,
@@ -70,21 +68,7 @@ SPECTRUM = Measurement[TableInputs, Spectrum](
     "spectrum looks like red noise as well. Frequencies that drift along the table are smeared.",
     source="Yamamoto & Matsuzaki, EMNLP 2023; significance after Torrence & Compo 1998.",
     compute=lambda given: analyses.spectrum(given.positions),
-    block=SpectrumBlock,
-    numbers=(
-        Number(
-            "entropy", "spectral entropy",
-            "entropy of the power over frequencies; 1 is white noise", compared=True,
-        ),
-        Number(
-            "edge_frequency", "edge frequency",
-            "cycles per position below which 90 % of the power lies", compared=True,
-        ),
-        Number(
-            "dimensions_with_line", "dimensions with a line",
-            "dimensions whose strongest line is above their own red noise", "d",
-        ),
-    ),
+    record=Spectrum,
     drawings=(
         Drawing(
             "spectrum",
@@ -98,10 +82,5 @@ SPECTRUM = Measurement[TableInputs, Spectrum](
             band="spectrum",
         ),
     ),
-    arrays=lambda result: {
-        "spectrum_frequency": result.frequency,
-        "spectrum_power": result.power,
-        "spectrum_power_by_dim": result.power_by_dim,
-    },
     tables=_lines,
 )  # fmt: skip

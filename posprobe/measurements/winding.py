@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe import analyses
-from posprobe.analyses.winding import Winding, WindingBlock
-from posprobe.measurements.base import Drawing, Measurement, Number, TableInputs, sentence
+from posprobe.analyses.winding import Winding
+from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
 from posprobe.page import Table, columns
 from posprobe.text import Block, between, cell, show
 
@@ -63,13 +63,7 @@ WINDING = Measurement[TableInputs, Winding](
     source="The helix of GPT-2 is described by Yedidia 2023; finding pairs a quarter of a "
     "period apart is ours.",
     compute=lambda given: analyses.winding(given.kept, pca=given.kept_components),
-    block=WindingBlock,
-    numbers=(
-        Number("turns", "turns", "of the pair with the most variance, about its centre"),
-        Number("share", "variance of the winding pair", "share of the variance it holds"),
-        Number("phase_linearity", "phase linearity", "R² of its phase against position"),
-        Number("radius_cv", "radius CV", "standard deviation of its radius over the mean"),
-    ),
+    record=Winding,
     drawings=(
         Drawing(
             "winding",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import PCA, Result
 from posprobe.analyses.facts import Answer, Verdicts
-from posprobe.analyses.result import as_block
+from posprobe.analyses.result import as_block, plain, stored
 from posprobe.analyses.rounding import quantisation_floor
 from posprobe.analyses.similarity import within_reach
 from posprobe.arrays import Array, Device, check_device, positions
@@ -25,7 +25,6 @@ from posprobe.frames import to_frame
 from posprobe.layouts import describe_layout
 from posprobe.measurements import (
     TABLE,
-    Finding,
     TableInputs,
     TableMeasurement,
     Tokens,
@@ -33,7 +32,7 @@ from posprobe.measurements import (
 )
 from posprobe.nulls import MAX_DRAWS, NULLS, bands
 from posprobe.progress import stage
-from posprobe.report.document import findings_of, verdict_block
+from posprobe.report.document import Finding, findings_of, verdict_block
 from posprobe.report.narrator import cause
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
@@ -70,8 +69,6 @@ class Analysis(Saved):
         Draws, seed, models and, by number, the values of the sinusoid and of the null models.
     environment
         Versions, device, seed, command and time.
-    tokens
-        What the positions are added to, where ``scale`` was measured.
     verdicts
         The answers and the rows that they are about; None where single measurements were chosen.
 
@@ -89,7 +86,6 @@ class Analysis(Saved):
     results: Mapping[str, Result]
     nulls: Mapping[str, Any]
     environment: EnvironmentBlock
-    tokens: Tokens | None = None
     verdicts: Verdicts | None = None
 
     @property
@@ -112,16 +108,14 @@ class Analysis(Saved):
             **_summaries(self.results),
             "nulls": dict(self.nulls),
         }
-        if self.tokens is not None and "scale" in document:
-            document["scale"]["sample"] = self.tokens.summary()
-        document["findings"] = findings_of(document.get("verdict", {}).get("answers", ()))
+        document["findings"] = plain(self.findings)
         return document
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``."""
         arrays: dict[str, NDArray[Any]] = {"values": self.table.values}
         for name, result in self.results.items():
-            arrays |= TABLE[name].arrays(result)
+            arrays |= stored(result, name)
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:
@@ -161,7 +155,7 @@ class Analysis(Saved):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What can be said of the table: sentences with the keys of the numbers they rest on."""
-        return tuple(Finding(**finding) for finding in self.to_dict()["findings"])
+        return findings_of(self.answers)
 
     def _repr_html_(self) -> str:
         return fragment(table_page(self.to_dict()))
@@ -255,7 +249,7 @@ def analyze(
     made = environment(given.device, seed, command)
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
-    return Analysis(table, results, block, made, tokens, told[0] if told else None)
+    return Analysis(table, results, block, made, told[0] if told else None)
 
 
 def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, count
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from posprobe.analyses.closeness import Closeness, cka, closeness, cloud
 from posprobe.analyses.result import as_block
 from posprobe.analyses.stationary import fit_process
 from posprobe.arrays import Array, Device
+from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
@@ -34,13 +35,7 @@ from posprobe.tables import table as as_table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.documents import (
-        BandBlock,
-        ComparedTable,
-        ComparisonDocument,
-        EnvironmentBlock,
-        SharedVerdictBlock,
-    )
+    from posprobe.documents import BandBlock, EnvironmentBlock
     from posprobe.schemes import Scheme
 
 _R = TypeVar("_R", bound=Result)
@@ -92,35 +87,34 @@ class Comparison(Saved):
     curve_bands: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]]
     environment: EnvironmentBlock
 
-    def to_dict(self) -> ComparisonDocument:
+    def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.comparison/2`)."""
-        tables: list[ComparedTable] = []
+        tables = []
         for label, analysis in zip(self.labels, self.analyses, strict=True):
             own = analysis.to_dict()
             del own["schema"]
-            table: Any = {
-                "label": label,
-                "published": [value.compared(own) for value in published_for(analysis.table)],
-            }
-            tables.append(table | own)
-        pairs: list[Any] = [
-            {"tables": [self.labels[i], self.labels[j]]}
-            | as_block(distance)
-            | {"nulls": self.bands[i][j]}
+            published = [value.compared(own) for value in published_for(analysis.table)]
+            tables.append({"label": label, "published": published, **own})
+        pairs = [
+            PairBlock(
+                **vars(distance),
+                tables=[self.labels[i], self.labels[j]],
+                nulls=self.bands[i][j],
+            )
             for i, row in enumerate(self.distances)
             for j, distance in enumerate(row)
             if i < j and distance is not None
         ]
-        document: ComparisonDocument = {
+        document = {
             "schema": COMPARISON,
             "length": self.length,
             "tables": tables,
-            "pairs": pairs,
+            "pairs": [as_block(pair) for pair in pairs],
             "environment": self.environment,
         }
         answers = {label: a.answers for label, a in zip(self.labels, self.analyses, strict=True)}
         if all(answers.values()):
-            document["verdict"] = cast("SharedVerdictBlock", shared_block(answers))
+            document["verdict"] = shared_block(answers)
         return document
 
     def matrix(self, name: str) -> NDArray[np.float64]:

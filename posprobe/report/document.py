@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from posprobe.analyses.facts import Answer, Shared, Verdict, Verdicts
@@ -50,13 +51,17 @@ def verdict_block(found: Verdicts) -> dict[str, Any]:
     }
 
 
-def findings_of(answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the sentences of the yes answers, with the keys of the numbers they rest on."""
-    return [
-        {"text": answer["sentence"], "keys": answer["keys"]}
-        for answer in answers
-        if answer["answer"] == "yes"
-    ]
+@dataclass(frozen=True)
+class Finding:
+    """A sentence and the keys of the numbers that it rests on."""
+
+    text: str
+    keys: tuple[str, ...]
+
+
+def findings_of(answers: Iterable[Answer]) -> tuple[Finding, ...]:
+    """Return what is so: the sentence of each yes."""
+    return tuple(Finding(sentence(answer), answer.keys) for answer in answers if answer.yes)
 
 
 def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:

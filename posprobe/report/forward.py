@@ -12,15 +12,13 @@ from posprobe.analyses import Result
 from posprobe.analyses.decide import decide
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.mean_decomposition import MeanDecomposition
-from posprobe.analyses.result import as_block
-from posprobe.measurements import Finding
+from posprobe.analyses.result import as_block, plain, stored
 from posprobe.measurements.model import MODEL
 from posprobe.questions import MODEL as QUESTIONS
 from posprobe.questions.models import Run
 from posprobe.questions.substitution import where_needed
-from posprobe.report.document import answer_block
+from posprobe.report.document import Finding, answer_block, findings_of
 from posprobe.report.forward_page import forward_page
-from posprobe.report.narrator import sentence
 from posprobe.report.narrator.models import summary
 from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
@@ -97,8 +95,7 @@ class ForwardAnalysis(Saved):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What is so: the sentence of each yes, with the keys of the numbers that it rests on."""
-        yes = (answer for answer in self.answers.values() if answer.yes)
-        return tuple(Finding(sentence(answer), answer.keys) for answer in yes)
+        return findings_of(self.answers.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.forward/2`)."""
@@ -118,7 +115,7 @@ class ForwardAnalysis(Saved):
                 "summary": summary(answers, run),
                 "answers": [answer_block(answer) for answer in answers.values()],
             },
-            "findings": [{"text": found.text, "keys": list(found.keys)} for found in self.findings],
+            "findings": plain(self.findings),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -129,7 +126,7 @@ class ForwardAnalysis(Saved):
         """
         arrays: dict[str, NDArray[Any]] = {}
         for name, result in self.results.items():
-            arrays |= MODEL[name].arrays(result)
+            arrays |= stored(result, name)
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:

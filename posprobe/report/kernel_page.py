@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from posprobe.measurements import Number
+from collections.abc import Mapping
+
+from posprobe.analyses.facts import Number
 from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table, columns
 from posprobe.report.narrator.schemes import ASKS
 from posprobe.report.table_page import versions
@@ -15,12 +17,12 @@ _FIGURES = {
     "distances": "Matrices of correlation and alignment.",
 }
 #: Numbers of each encoding.
-NUMBERS: tuple[Number, ...] = (
-    Number("half_width", "half width", "distance at which half of the fall is done"),
-    Number("monotone_fraction", "monotone fraction", "share of steps that do not rise"),
-    Number("asymmetry", "asymmetry", "share of variance that tells before from after"),
-    Number("translation_invariance", "translation invariance", "share of variance by offset"),
-)
+NUMBERS: Mapping[str, Number] = {
+    "half_width": Number("half width", "distance at which half of the fall is done"),
+    "monotone_fraction": Number("monotone fraction", "share of steps that do not rise"),
+    "asymmetry": Number("asymmetry", "share of variance that tells before from after"),
+    "translation_invariance": Number("translation invariance", "share of variance by offset"),
+}
 #: What a kernel holds, for people.
 KERNEL_OF = {"cosine": "cosine", "bias": "bias, in logits", "rotation": "mean rotation"}
 
@@ -121,8 +123,8 @@ def _numbers(document: Block) -> Table:
         ),
         (Cell("heads", note="that the mean is of"), *(str(r["head_count"]) for r in records)),
     ]
-    for number in NUMBERS:
-        values = (cell(record[number.key]) for record in records)
+    for key, number in NUMBERS.items():
+        values = (cell(record[key]) for record in records)
         rows.append((Cell(number.label, note=number.meaning), *values))
     headings = (
         Column("number", notes=("meaning",)),

@@ -254,7 +254,7 @@ def paper_figure(
         Tables; for ``heads``, the encodings of one checkpoint that have no table. Where tables
         share axes, all are cut to the positions of the shortest.
     venue
-        Key of `posprobe.figures.venues.VENUES`.
+        Key of `posprobe.figures.venues.venues`.
     span
         ``"column"`` or ``"page"``; a text of one column has no narrower one.
     labels

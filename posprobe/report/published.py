@@ -14,20 +14,21 @@ Nor is a number of other rows the same number: `Published.differs` says where ro
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 from posprobe.analyses.probes_published import PUBLISHED_ROWS
+from posprobe.data import read_data
 from posprobe.tables import PositionTable
 
 Match: TypeAlias = Literal["bytes", "hub", "formula", "name"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Published:
     """One published value.
 
@@ -57,7 +58,7 @@ class Published:
     evidence
         How the value was read: first hand or not, and what limits it.
     matched
-        How the table at hand was recognised; None in `PUBLISHED`.
+        How the table at hand was recognised; None in `published`.
     differs
         Why ours is not the same quantity, or empty.
     """
@@ -67,12 +68,12 @@ class Published:
     key: str
     quantity: str
     value: float
-    unit: str | None
+    unit: str | None = None
     stated: str
-    tolerance: float | None
-    rows: tuple[int, int] | None
+    tolerance: float | None = None
+    rows: tuple[int, int] | None = None
     takes: Literal["all", "first"]
-    stored: bool
+    stored: bool = False
     citation: str
     where: str
     url: str
@@ -104,114 +105,33 @@ class _Model:
     formula: str = ""  # all lengths of it
 
 
-_MODELS = {
-    "gpt2": _Model(
-        "GPT-2 small", ("gpt2", "openai-community/gpt2"), "wpe.weight", (1024, 768),
-        ("29c69587e2af826b7c159c38620a32e549a925e6d9a0dc37cb563f377f5be772",),
-    ),
-    "bert-base-uncased": _Model(
-        "BERT base, uncased", ("bert-base-uncased", "google-bert/bert-base-uncased"),
-        "position_embeddings.weight", (512, 768),
-    ),
-    "roberta-base": _Model(
-        "RoBERTa base", ("roberta-base", "FacebookAI/roberta-base"),
-        "position_embeddings.weight", (514, 768),
-    ),
-    "sinusoid": _Model("sinusoid, width 768", formula=r"sinusoidal:\d+x768"),
-    "random-walk": _Model("random walk, the limit of long walks in many dimensions"),
-}  # fmt: skip
-
-#: Citation, address and how the source was read.
-_WANG_CHEN = (
-    "Wang & Chen 2020, What Do Position Embeddings Learn?, EMNLP",
-    "https://arxiv.org/abs/2010.04903",
-    (
-        "value from a secondary source, a public note that copies tables 1 and 2; the method read "
-        "in the released code. One run each, no seed fixed"
-    ),
-)
-_SONG_ZHONG = (
-    (
-        "Song & Zhong 2023, Uncovering hidden geometry in Transformers via disentangling position "
-        "and context"
-    ),
-    "https://arxiv.org/abs/2310.04861",
-    "read in the outputs of the released notebook",
-)
-_CHUGHTAI_LAU = (
-    "Chughtai & Lau 2024, Understanding positional features in layer 0 SAEs",
-    "https://www.lesswrong.com/posts/ctGeJGHg9pbc8memF/understanding-positional-features-in-layer-0-saes",
-    "read in the post",
-)
-_ANTOGNINI = (
-    (
-        "Antognini & Sohl-Dickstein 2018, PCA of high dimensional random walks with comparison to "
-        "neural network training, NeurIPS"
-    ),
-    "https://arxiv.org/abs/1806.08805",
-    (
-        "read in the author's public notebook, which measures 0.6085 for 1,000 steps in 10,000 "
-        "dimensions"
-    ),
-)
-
-#: Key, quantity and unit.
-_ABSOLUTE = (
-    "probes.absolute_published.mae", "mean absolute error of the position regression", "positions",
-)  # fmt: skip
-_ORDER = (
-    "probes.order_published.error", "error of the order classification", "share of pairs",
-)  # fmt: skip
-_STABLE_RANK = ("pca.stable_rank", "stable rank of the centred rows", None)
-_TOP3 = ("pca.top3", "variance explained by the first three components", "share of variance")
-_FIRST = (
-    "pca.explained_variance_ratio.0", "variance explained by the first component",
-    "share of variance",
-)  # fmt: skip
+@cache
+def _data() -> dict[str, Any]:
+    return read_data("report/published.toml")
 
 
-def _value(
-    model: str,
-    measured: tuple[str, str, str | None],
-    stated: str,
-    value: float,
-    tolerance: float | None,
-    rows: tuple[int, int] | None,
-    source: tuple[str, str, str],
-    where: str,
-    note: str = "",
-    *,
-    stored: bool = False,
-) -> Published:
-    (key, quantity, unit), (citation, url, evidence) = measured, source
-    return Published(
-        model, _MODELS[model].title, key, quantity, value, unit, stated, tolerance, rows,
-        "first" if key.startswith("probes.") else "all", stored, citation, where, url,
-        "; ".join(filter(None, (evidence, note))),
-    )  # fmt: skip
+@cache
+def _models() -> dict[str, _Model]:
+    return {name: _Model(**entry) for name, entry in _data()["models"].items()}
 
 
-#: Every published value.
-PUBLISHED = (
-    _value("bert-base-uncased", _ABSOLUTE, "34.14", 34.14, None, (0, 512), _WANG_CHEN, "table 1"),
-    _value("roberta-base", _ABSOLUTE, "6.06", 6.06, None, (0, 514), _WANG_CHEN, "table 1",
-           "all 514 stored rows, both padding rows included", stored=True),
-    _value("gpt2", _ABSOLUTE, "1.03", 1.03, 0.18, (0, 512), _WANG_CHEN, "table 1"),
-    _value("sinusoid", _ABSOLUTE, "0.0", 0.0, 0.0, (0, 512), _WANG_CHEN, "table 1"),
-    _value("bert-base-uncased", _ORDER, "19.72 %", 0.1972, None, (0, 512), _WANG_CHEN, "table 2"),
-    _value("roberta-base", _ORDER, "7.23 %", 0.0723, None, (0, 512), _WANG_CHEN, "table 2",
-           "stored rows 0 to 511: both padding rows in, the last two positions out", stored=True),
-    _value("gpt2", _ORDER, "1.56 %", 0.0156, 0.019, (0, 512), _WANG_CHEN, "table 2"),
-    _value("sinusoid", _ORDER, "5.08 %", 0.0508, 0.032, (0, 512), _WANG_CHEN, "table 2"),
-    _value("gpt2", _STABLE_RANK, "2.05", 2.05, 0.01, (1, 512), _SONG_ZHONG,
-           "released notebook, layer 0",
-           "measured on hidden states of WikiText; before the first layer their mean over contexts "
-           "is the table plus what tokens have in common at each position"),
-    _value("gpt2", _TOP3, "95 %", 0.95, 0.01, (1, 128), _CHUGHTAI_LAU, "figure 1"),
-    _value("random-walk", _FIRST, "6/π² = 0.6079", 6 / math.pi**2, 0.05, None, _ANTOGNINI,
-           "author's notebook",
-           "a limit: walks of a few hundred steps in a few hundred dimensions scatter around it"),
-)  # fmt: skip
+@cache
+def published() -> tuple[Published, ...]:
+    """Return every published value, as ``published.toml`` has them.
+
+    Raises
+    ------
+    TypeError
+        If an entry has a key that is no field of `Published`, or lacks one without a default.
+    """
+    return tuple(_value(**entry) for entry in _data()["values"])
+
+
+def _value(*, model: str, of: str, source: str, note: str = "", **entry: Any) -> Published:
+    said = _data()["sources"][source] | _data()["quantities"][of] | entry
+    if note:
+        said["evidence"] += f"; {note}"
+    return Published(model=model, title=_models()[model].title, **said)
 
 
 def published_for(table: PositionTable) -> tuple[Published, ...]:
@@ -222,10 +142,10 @@ def published_for(table: PositionTable) -> tuple[Published, ...]:
     tuple
         With `Published.matched` and `Published.differs` filled in; empty for any other table.
     """
-    matches = {name: _match(model, table) for name, model in _MODELS.items()}
+    matches = {name: _match(model, table) for name, model in _models().items()}
     return tuple(
         replace(value, matched=matches[value.model], differs=_differs(value, table))
-        for value in PUBLISHED
+        for value in published()
         if matches[value.model]
     )
 

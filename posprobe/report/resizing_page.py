@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posprobe.measurements import Number
+from posprobe.analyses.result import numbers_of
 from posprobe.page import (
     Cell,
     Column,
@@ -16,32 +16,8 @@ from posprobe.page import (
     columns,
 )
 from posprobe.report.table_page import versions
+from posprobe.resizing.facts import Effect, Rule
 from posprobe.text import Block, cell, percent_with_error, with_error
-
-#: Numbers of each way.
-NUMBERS: tuple[Number, ...] = (
-    Number("norm_mean", "mean norm", "of the rows"),
-    Number("norm_min", "smallest norm", "of the rows"),
-    Number("neighbour_cosine", "neighbours", "mean centred cosine of neighbouring rows"),
-    Number("same_place", "same place", "mean centred cosine with the old row at that place"),
-    Number("same_position", "same position", "mean centred cosine with the old row of that number"),
-    Number("translation_invariance", "invariance", "share of the cosines' variance by offset"),
-    Number("copies", "copies", "rows that equal one before them"),
-)
-#: Numbers of each rule of scaling.
-RULE_NUMBERS: tuple[Number, ...] = (
-    Number("slowed", "slower pairs", "pairs that turn more slowly than in training"),
-    Number("slowest", "slowed most", "times, the pair that is slowed down most"),
-    Number("whole_turn", "whole turns", "pairs of which training has shown every angle"),
-    Number("interpolated", "interpolated", "others, whose angles are among those of training"),
-    Number("extrapolated", "extrapolated", "others, whose angles go beyond those of training"),
-    Number("longest_wavelength", "longest wavelength", "in positions"),
-    Number("kernel_at_1", "rotation at 1", "mean rotation of neighbours"),
-    Number("kernel_at_training", "rotation at training length", "mean rotation at that distance"),
-    Number("kernel_at_to", "rotation at new length", "mean rotation at that distance"),
-    Number("first_negative", "first negative", "first distance of a negative mean rotation"),
-    Number("attention_factor", "attention factor", "on cosines and sines"),
-)
 
 
 def ways_page(document: Block) -> Page:
@@ -93,8 +69,8 @@ def rules_page(document: Block) -> Page:
     missing = tuple(f"{name} is left out: {why}." for name, why in document["missing"].items())
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
-        (Cell(number.label, note=number.meaning), *(cell(rule[number.key]) for rule in rules))
-        for number in RULE_NUMBERS
+        (Cell(number.label, note=number.meaning), *(cell(rule[key]) for rule in rules))
+        for key, number, _ in numbers_of(Rule)
     ]
     headings = (
         Column("number", notes=("meaning",)),
@@ -201,13 +177,11 @@ def _numbers(document: Block) -> Table:
             Cell(number.label, note=number.meaning),
             # The old table against itself is no comparison.
             *(
-                "–"
-                if how == "before" and number.key.startswith("same_")
-                else cell(block[number.key])
+                "–" if how == "before" and key.startswith("same_") else cell(block[key])
                 for how, block in blocks.items()
             ),
         )
-        for number in NUMBERS
+        for key, number, _ in numbers_of(Effect)
     ]
     for axis in document["before"]["turns"]:
         name = "period" if axis == "positions" else f"period along {axis}"

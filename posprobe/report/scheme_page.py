@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from posprobe.analyses.facts import Number
 from posprobe.figures.schemes import ALONE
-from posprobe.measurements import Number
 from posprobe.page import (
     Column,
     Fact,
@@ -134,27 +134,27 @@ SECTIONS: Mapping[str, SchemeSection] = {
 }
 
 #: Numbers of a rotary encoding, from its block.
-ROTARY: tuple[Number, ...] = (
-    Number("base", "base", "of the geometric series of frequencies", "g"),
-    Number("head_dim", "width of a head", "numbers", "d"),
-    Number("rotated", "rotated", "of these numbers", "d"),
-    Number("axes", "axes", "2 for patches: rows and columns", "d"),
-    Number("step", "step", "of the coordinate that turns the pairs, per position"),
-    Number("window", "window", "positions that a query sees", "d"),
-    Number("rule", "rule", "that stretches the wavelengths"),
-    Number("rotation.attention_factor", "attention factor", "on cosines and sines"),
-    Number("rotation.pairs", "pairs", "along an axis", "d"),
-    Number("rotation.shortest_wavelength", "shortest wavelength", "positions per turn"),
-    Number("rotation.longest_wavelength", "longest wavelength", "positions per turn"),
-    Number("rotation.training", "training length", "positions", "d"),
-    Number("rotation.target", "target length", "positions", "d"),
-    Number(
-        "rotation.never_turn_training", "never turn, training", "share of pairs, before scaling"
+ROTARY: Mapping[str, Number] = {
+    "base": Number("base", "of the geometric series of frequencies", form="g"),
+    "head_dim": Number("width of a head", "numbers", form="d"),
+    "rotated": Number("rotated", "of these numbers", form="d"),
+    "axes": Number("axes", "2 for patches: rows and columns", form="d"),
+    "step": Number("step", "of the coordinate that turns the pairs, per position"),
+    "window": Number("window", "positions that a query sees", form="d"),
+    "rule": Number("rule", "that stretches the wavelengths"),
+    "rotation.attention_factor": Number("attention factor", "on cosines and sines"),
+    "rotation.pairs": Number("pairs", "along an axis", form="d"),
+    "rotation.shortest_wavelength": Number("shortest wavelength", "positions per turn"),
+    "rotation.longest_wavelength": Number("longest wavelength", "positions per turn"),
+    "rotation.training": Number("training length", "positions", form="d"),
+    "rotation.target": Number("target length", "positions", form="d"),
+    "rotation.never_turn_training": Number(
+        "never turn, training", "share of pairs, before scaling"
     ),
-    Number("rotation.never_turn_target", "never turn, target", "share of pairs, as used"),
-    Number("rotation.first_negative", "first negative", "distance, mean rotation", "d"),
-    Number("rotation.searched", "looked for up to", "distance, first negative", "d"),
-)
+    "rotation.never_turn_target": Number("never turn, target", "share of pairs, as used"),
+    "rotation.first_negative": Number("first negative", "distance, mean rotation", form="d"),
+    "rotation.searched": Number("looked for up to", "distance, first negative", form="d"),
+}
 
 #: Rows beyond which a table is folded.
 FOLDED = 64
@@ -401,8 +401,8 @@ def _entry(value: object) -> str:
 def _rotary(schemes: Sequence[Block]) -> Table:
     """Tabulate one row per number, one column per encoding."""
     rows = []
-    for number in ROTARY:
-        found = [lookup(scheme, number.key) for scheme in schemes]
+    for key, number in ROTARY.items():
+        found = [lookup(scheme, key) for scheme in schemes]
         if any(value is not None for value in found):
             texts = [cell(value, number.form) for value in found]
             rows.append((number.label, *texts, number.meaning))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from posprobe.analyses import Result
-from posprobe.analyses.heads import Heads, heads
-from posprobe.analyses.result import as_block
-from posprobe.analyses.rotation import Rotation, rotation
+from posprobe.analyses.heads import heads
+from posprobe.analyses.result import as_block, plain, stored
+from posprobe.analyses.rotation import rotation
 from posprobe.analyses.smoothness import smoothness
 from posprobe.encodings.build import whole
 from posprobe.errors import UsageError
@@ -101,7 +101,7 @@ class SchemeAnalysis(Saved):
             "verdict": {"summary": summary(answers), "answers": told},
             "schemes": schemes,
             "environment": dict(self.environment),
-            "findings": findings_of(told),
+            "findings": plain(findings_of(answers.values())),
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -109,14 +109,7 @@ class SchemeAnalysis(Saved):
         arrays: dict[str, NDArray[Any]] = {}
         for number, results in enumerate(self.results):
             for result in results.values():
-                match result:
-                    case Heads():
-                        arrays[f"{number}_curves"] = result.curves
-                    case Rotation():
-                        arrays[f"{number}_wavelength"] = result.wavelength
-                        arrays[f"{number}_distance"] = result.distance
-                        arrays[f"{number}_kernel"] = result.kernel
-                        arrays[f"{number}_bound"] = result.bound
+                arrays |= {f"{number}_{name}": values for name, values in stored(result).items()}
         return arrays
 
     def figures(self) -> dict[str, Callable[[], Figure]]:

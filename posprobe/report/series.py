@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from posprobe.analyses.history import AnswerHistory, SeamHistory, histories
 from posprobe.measurements import compared_numbers
 from posprobe.nulls import NULLS
 from posprobe.progress import stage
 from posprobe.report import captions
 from posprobe.report.index import HEADLINE
-from posprobe.report.narrator import asks
-from posprobe.report.seam_history import seam_changes
+from posprobe.report.narrator import series as narrator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -86,27 +86,17 @@ class Series:
     path: Mapping[str, tuple[float | None, ...]]
 
     @property
+    def history(self) -> tuple[SeamHistory | AnswerHistory, ...]:
+        """Each seam that comes, moves or goes, and each answer that changes."""
+        return histories(self.steps, self.seams, self.answers)
+
+    @property
     def changes(self) -> tuple[str, ...]:
-        """A sentence for each answer that changes, and for each seam that comes, moves or goes."""
-        found = list(seam_changes(self.steps, self.seams))
-        for question, answers in self.answers.items():
-            parts: list[tuple[str, int, int]] = []
-            for step, answer in zip(self.steps, answers, strict=True):
-                if answer is not None and parts and parts[-1][0] == answer:
-                    parts[-1] = (answer, parts[-1][1], step)
-                elif answer is not None:
-                    parts.append((answer, step, step))
-            if len(parts) < 2:
-                continue
-            (before, _, until), (after, since, _) = parts[-2:]
-            last = since == self.steps[-1]
-            when = f"at step {since}, the last" if last else f"from step {since} on"
-            said = f"{asks()[question]} {before.capitalize()} at step {until}, {after} {when}"
-            if len(parts) > 2:
-                earlier = len(parts) - 2
-                said += f"; {earlier} earlier change{'s' * (earlier > 1)}"
-            found.append((since, f"{said}."))
-        return tuple(text for _, text in sorted(found, key=lambda each: each[0]))
+        """A sentence for each of them."""
+        return tuple(
+            narrator.seam(each) if isinstance(each, SeamHistory) else narrator.answer(each)
+            for each in self.history
+        )
 
     def figure(self, venue: str = "acl", span: Span = "column") -> PaperFigure:
         """Draw it for a paper, with a caption.

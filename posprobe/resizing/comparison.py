@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from numpy.typing import NDArray
 
 from posprobe.analyses.norms import norms
+from posprobe.analyses.result import HIDDEN, as_block
+from posprobe.documents import EnvironmentBlock, TableBlock
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.families.runnable import model_source
-from posprobe.layouts import Grid, Layout, describe_layout
+from posprobe.layouts import Grid, Layout
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import describe, environment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
 from posprobe.resizing.effects import check_against, effect, pooled_cosines
+from posprobe.resizing.facts import Effect
 from posprobe.resizing.rotary import RulesCompared, compare_rules
-from posprobe.resizing.sentences import sentences
 from posprobe.resizing.tables import check_way, new_layout, resize, ways_of
-from posprobe.resizing.ways import CONTINUING
+from posprobe.resizing.told import ToldRun, ToldWay
+from posprobe.resizing.ways import CONTINUING, Floats
+from posprobe.schema import Text
 from posprobe.schemes import Rotary
 from posprobe.tables import PositionTable
 
@@ -30,82 +34,56 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
 
-    from posprobe.documents import EnvironmentBlock
     from posprobe.measurements.model import Contexts
-    from posprobe.resizing.effects import EffectBlock
-    from posprobe.resizing.losses import Run
-    from posprobe.resizing.ways import Floats
     from posprobe.schemes import Scheme
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class WaysCompared(Saved):
-    """What each way of resizing does to a table.
+    """Ways of resizing a table.
 
     Parameters
     ----------
-    table
-        Before.
-    layout
-        Of the new size.
-    before
-        Numbers of the old table.
-    effects
-        By way, the numbers of the new one.
-    cosines, norms
-        Under ``before`` and by way, centred cosines ``[c, c]`` averaged over blocks of positions,
-        and row norms ``[m]``.
+    table, to
+        Before, and the layout wanted.
+    before, ways
+        Numbers of the old table, and by way those of the new one.
     missing
-        By way, why it was not measured.
+        Why other ways were not measured.
     against
         The table of the new size that others are compared with, or None.
+    run
+        What the model does with each of them, or None where it was not run.
     environment
         Versions, command and time.
     tables
         By way.
-    run
-        What the model does with each of them, or None where it was not run.
+    cosines, norms
+        Under ``before`` and by way, centred cosines ``[c, c]`` averaged over blocks of positions,
+        and row norms ``[m]``.
     """
 
-    table: PositionTable
-    layout: Layout
-    before: EffectBlock
-    effects: dict[str, EffectBlock]
-    cosines: dict[str, Floats]
-    norms: dict[str, Floats]
-    missing: dict[str, str]
-    against: PositionTable | None
+    schema: Literal["posprobe.resizing/1"] = RESIZING
+    table: Annotated[TableBlock, "Before."]
+    to: Layout
+    before: Annotated[Effect, "The old table beside itself."]
+    ways: tuple[ToldWay, ...]
+    missing: Annotated[dict[str, Text], "By way, why it is left out."]
+    against: Annotated[TableBlock | None, "The table of the new size that was given."]
+    run: Annotated[ToldRun | None, "The model run with each table; null where it was not."] = None
     environment: EnvironmentBlock
-    tables: dict[str, PositionTable]
-    run: Run | None = None
+    tables: Annotated[Mapping[str, PositionTable], HIDDEN]
+    cosines: Annotated[Mapping[str, Floats], HIDDEN]
+    norms: Annotated[Mapping[str, Floats], HIDDEN]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document (schema `posprobe.resizing/1`)."""
-        ways = []
-        for how, new in self.effects.items():
-            stretched = how not in CONTINUING
-            told = sentences(
-                how, new, self.before, self.table.layout, self.layout, stretched=stretched
-            )
-            kind = "stretches" if stretched else "continues"
-            ways.append({"how": how, "kind": kind, "sentences": list(told), **new})
-        return {
-            "schema": RESIZING,
-            "table": describe(self.table),
-            "to": describe_layout(self.layout),
-            "before": dict(self.before),
-            "ways": ways,
-            "missing": self.missing,
-            "against": None if self.against is None else describe(self.against),
-            "run": None if self.run is None else dict(self.run.block),
-            "environment": dict(self.environment),
-        }
+        return as_block(self)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: by way cosines, norms, and losses if it was run."""
-        drawn = {"cosines": self.cosines, "norms": self.norms}
-        if self.run is not None:
-            drawn["losses"] = dict(self.run.losses)
+        losses = {} if self.run is None else self.run.losses
+        drawn = {"cosines": self.cosines, "norms": self.norms, "losses": losses}
         return {
             f"{how}_{name}": array for name, found in drawn.items() for how, array in found.items()
         }
@@ -269,8 +247,8 @@ def compare_ways(
     if against is not None:
         check_against(old, against, layout)
     asked = ways or ways_of(old)
-    effects, missing, tables = {}, {}, {}
-    cosines, lengths = {}, {}
+    found: list[ToldWay] = []
+    missing, tables, cosines, lengths = {}, {}, {}, {}
     with stage("Measuring", len(asked) + 1) as done:
         before = effect(old, old, stretched=False, against=None)
         for how in ("before", *asked):
@@ -285,9 +263,16 @@ def compare_ways(
                 if how != "before":
                     tables[how] = made
                     stretched = how not in CONTINUING
-                    effects[how] = effect(made, old, stretched=stretched, against=against)
+                    new = effect(made, old, stretched=stretched, against=against)
+                    found.append(
+                        ToldWay(
+                            **vars(new), how=how, kind="stretches" if stretched else "continues",
+                            before=before, old=old.layout, new=layout, start=old.start,
+                        )
+                    )  # fmt: skip
             done(1)
-    run = environment("cpu", 0, command)
     return WaysCompared(
-        old, layout, before, effects, cosines, lengths, missing, against, run, tables
-    )
+        table=describe(old), to=layout, before=before, ways=tuple(found), missing=missing,
+        against=None if against is None else describe(against),
+        environment=environment("cpu", 0, command), tables=tables, cosines=cosines, norms=lengths,
+    )  # fmt: skip

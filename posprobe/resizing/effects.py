@@ -7,7 +7,7 @@ follows from either: periods, steps between neighbours, seams, and rows that can
 
 from __future__ import annotations
 
-from typing import Annotated, TypedDict
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,8 @@ from posprobe.analyses.similarity import MAX_ROWS, similarity
 from posprobe.analyses.winding import Winding, winding
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout
+from posprobe.resizing.facts import Against, Effect, Turns
 from posprobe.resizing.ways import Floats
-from posprobe.schema import TWO, Count, Reasons, Row, Size
 from posprobe.tables import PositionTable
 
 #: Pairs of components whose periods are listed.
@@ -32,52 +32,9 @@ CELLS = 160
 NEAR = 4
 
 
-class TurnsBlock(TypedDict):
-    """Leading pairs of components that go round: of the positions, or of one axis of a grid."""
-
-    periods: Annotated[
-        list[float],
-        "In positions, of pairs that go round at least once, that with the most variance first.",
-    ]
-    turns: Annotated[float | None, "Of the first of them; null where there is none."]
-
-
-class AgainstBlock(TypedDict):
-    """Distances to a table that was trained at this size."""
-
-    row_cosine: Annotated[float | None, "Mean cosine of rows; null where none has a direction."]
-    distance: Annotated[float | None, "||A - B|| / ||B||; null where that table is zero."]
-    cka: Annotated[float | None, "Debiased; null where one of the tables has no shape."]
-
-
-class EffectBlock(TypedDict):
-    """Numbers of one table beside those of the table that it was made of."""
-
-    norm_mean: Size
-    norm_min: Size
-    neighbour_cosine: Annotated[float | None, "Mean centred cosine of neighbouring rows."]
-    translation_invariance: Annotated[
-        float | None, "Share of the variance of the cosines that the offset explains."
-    ]
-    turns: Annotated[
-        dict[str, TurnsBlock], "By axis: `positions`, or `rows` and `columns`; empty without codes."
-    ]
-    same_place: Annotated[
-        float | None, "Mean centred cosine with the old row at the nearest relative place."
-    ]
-    same_position: Annotated[
-        float | None, "Mean centred cosine with the old row of the same position."
-    ]
-    copies: Annotated[Count, "Rows that are exactly one before them."]
-    seams: Annotated[list[Annotated[list[Row], TWO]] | None, "Those that the old table has not."]
-    special: list[Row] | None
-    against: Annotated[AgainstBlock | None, "Null where no table of this size was given."]
-    undefined: Reasons
-
-
 def effect(
     made: PositionTable, old: PositionTable, *, stretched: bool, against: PositionTable | None
-) -> EffectBlock:
+) -> Effect:
     """Measure a table beside the one that it was made of.
 
     Parameters
@@ -91,15 +48,8 @@ def effect(
 
     Returns
     -------
-    dict
-        ``norm_mean``, ``norm_min``; ``neighbour_cosine``, the mean centred cosine of neighbours;
-        ``translation_invariance`` of the cosines as stored; ``turns``, by axis, periods in
-        positions of the leading pairs of components and how often the first one goes round;
-        ``same_place`` and ``same_position``, the mean centred cosine of each row with the old row
-        at the nearest relative place, and at its own position; ``copies``, rows that are exactly
-        one before them; ``seams`` that the old table has not, as pairs of positions; ``special``
-        rows, or patches; ``against``: the mean cosine of rows, the distance ``||A - B|| / ||B||``
-        and the CKA, which no rotation of a table changes. Undefined numbers are None, with a
+    Effect
+        Seams are pairs of positions, and special rows positions. Undefined numbers are None, with a
         reason.
     """
     values, before = (table.values.astype(np.float64) for table in (made, old))
@@ -121,29 +71,30 @@ def effect(
     place, position = _nearest(old.layout, made.layout), _shared(old.layout, made.layout)
     found = seams(made)
     between = None if found.undefined else _created(old, found.between, made, stretched=stretched)
-    block: EffectBlock = {
-        "norm_mean": float(lengths.norms.mean()),
-        "norm_min": float(lengths.norms.min()),
-        "neighbour_cosine": neighbours,
-        "translation_invariance": invariance,
-        "turns": {name: _turns(pairs) for name, pairs in _windings(made).items()},
-        "same_place": _cosine(values - mean, (before - mean)[place]),
-        "same_position": _cosine(values[position[1]] - mean, before[position[0]] - mean),
-        "copies": len(made) - len({row.tobytes() for row in made.values}),
-        "seams": between,
-        "special": None if found.no_special else [row.row + made.start for row in found.special],
-        "against": None if against is None else _distances(made, against),
-        "undefined": {},
-    }
     undefined |= {"seams": found.undefined, "special": found.no_special}
     zero = "no row differs from the mean row"
     undefined |= dict.fromkeys(("same_place", "same_position"), zero)
-    block["undefined"] = {
+    special = tuple(each.row + made.start for each in found.special)
+    measured = Effect(
+        norm_mean=float(lengths.norms.mean()),
+        norm_min=float(lengths.norms.min()),
+        neighbour_cosine=neighbours,
+        same_place=_cosine(values - mean, (before - mean)[place]),
+        same_position=_cosine(values[position[1]] - mean, before[position[0]] - mean),
+        translation_invariance=invariance,
+        copies=len(made) - len({row.tobytes() for row in made.values}),
+        turns={name: _turns(pairs) for name, pairs in _windings(made).items()},
+        seams=between,
+        special=None if found.no_special else special,
+        against=None if against is None else _distances(made, against),
+        undefined=undefined,
+    )
+    reasons = {
         name: why or "there is nothing to measure"
         for name, why in undefined.items()
-        if block[name] is None  # type: ignore[literal-required]
+        if getattr(measured, name) is None
     }
-    return block
+    return replace(measured, undefined=reasons)
 
 
 def pooled_cosines(table: PositionTable) -> Floats:
@@ -185,13 +136,10 @@ def _windings(table: PositionTable) -> dict[str, Winding]:
     return {name: axis.winding for name, axis in axis_codes(table).axes.items()}
 
 
-def _turns(found: Winding) -> TurnsBlock:
+def _turns(found: Winding) -> Turns:
     # A period longer than the table is one that nobody has seen.
     pairs = [pair for pair in found.pairs if pair.turns >= 1][:PERIODS]
-    return {
-        "periods": [pair.period for pair in pairs],
-        "turns": pairs[0].turns if pairs else None,
-    }
+    return Turns(tuple(pair.period for pair in pairs), pairs[0].turns if pairs else None)
 
 
 def _sides(layout: Layout) -> tuple[int, int]:
@@ -234,28 +182,25 @@ def _created(
     made: PositionTable,
     *,
     stretched: bool,
-) -> list[list[int]]:
+) -> tuple[tuple[int, int], ...]:
     """Return seams of a sequence that the old one has not, as pairs of positions."""
     factor = len(made) / len(old) if stretched else 1.0
     known = np.array([left * factor for left, _ in seams(old).between])
     reach = NEAR * max(factor, 1.0)
-    return [
-        [left + made.start, right + made.start]
+    return tuple(
+        (left + made.start, right + made.start)
         for left, right in between
         # A table that begins again has its old seams again.
         if not any((np.abs(known - place) <= reach).any() for place in (left, left % len(old)))
-    ]
+    )
 
 
-def _distances(made: PositionTable, against: PositionTable) -> AgainstBlock:
+def _distances(made: PositionTable, against: PositionTable) -> Against:
     one, two = (table.values.astype(np.float64) for table in (made, against))
     try:
         alike = cka(made, against) if len(made) > 3 else None
     except InvalidTable:
         alike = None
     size = float(np.linalg.norm(two))
-    return {
-        "row_cosine": _cosine(one, two),
-        "distance": float(np.linalg.norm(one - two)) / size if size else None,
-        "cka": alike,
-    }
+    distance = float(np.linalg.norm(one - two)) / size if size else None
+    return Against(_cosine(one, two), distance, alike)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,8 +25,9 @@ from posprobe.measurements.model.base import Contexts, ModelInputs, read_materia
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.resizing.checkpoint import write_checkpoint
+from posprobe.resizing.facts import Cost, Part
+from posprobe.resizing.told import ToldRun
 from posprobe.resizing.ways import Floats
-from posprobe.schema import Count, Natural, Size, Text
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -39,52 +40,6 @@ PARTS = 2
 _PREPARES = "preprocessor_config.json"
 
 
-class PartBlock(TypedDict):
-    """Mean loss over some positions."""
-
-    first: Count
-    last: Count
-    loss: float
-
-
-class CostBlock(TypedDict):
-    """What the model does with one table, or by one rule."""
-
-    value: Annotated[float, "Mean loss in nats, or share of pictures with the same answer."]
-    error: Annotated[Size | None, "Standard error over contexts."]
-    parts: Annotated[list[PartBlock], "Of a text, by position in the context; of pictures empty."]
-
-
-class RunBlock(TypedDict):
-    """The model run with each table, or by each rule."""
-
-    kind: Annotated[Text, "What it was run on."]
-    contexts: Natural
-    measure: Annotated[str, "`loss` of a text, or `agreement` with the unchanged model."]
-    task: Annotated[str | None, "What is predicted: the next, or a masked token."]
-    before: Annotated[
-        CostBlock | None, "The unchanged model on the beginning of the same windows of text."
-    ]
-    ways: dict[str, CostBlock]
-    sentence: Text
-
-
-@dataclass(frozen=True, eq=False)
-class Run:
-    """What a model does with its table resized in each way, or by each rule of scaling.
-
-    Parameters
-    ----------
-    block
-        The numbers.
-    losses
-        Under ``before`` and by way, the mean loss by position ``[n]``; empty of pictures.
-    """
-
-    block: RunBlock
-    losses: Mapping[str, Floats]
-
-
 def run_ways(
     reference: str,
     table: PositionTable,
@@ -95,7 +50,7 @@ def run_ways(
     grid: tuple[int, int] | None = None,
     revision: str | None = None,
     offline: bool = False,
-) -> Run:
+) -> ToldRun:
     """Run a model with its table resized in each way.
 
     The checkpoint is copied once at the new size, and the rows of each way are written into the
@@ -143,7 +98,7 @@ def _on_text(
     after: Any,
     made: Mapping[str, PositionTable],
     contexts: Contexts,
-) -> Run:
+) -> ToldRun:
     size = len(next(iter(made.values())))
     given = replace(contexts, length=context_length(after) or size)
     material = read_material(copy, after, given)
@@ -175,26 +130,15 @@ def _on_text(
         how: (cost.value or 0.0, cost.error)
         for how, cost in ((how, new[name].costs["loss"]) for how, name in names.items())
     }
-    ways: dict[str, CostBlock] = {
-        how: {"value": cost.value or 0.0, "error": cost.error, "parts": in_parts(losses[how], cut)}
+    ways = {
+        how: Cost(cost.value or 0.0, cost.error, in_parts(losses[how], cut))
         for how, cost in ((how, new[name].loss) for how, name in names.items())
         if cost is not None
     }
-    unchanged: CostBlock = {
-        "value": old.loss or 0.0, "error": old.loss_error, "parts": in_parts(losses["before"], cut),
-    }  # fmt: skip
-    best = best_of(differences)
-    one = ways[best[0]]
-    sentence = (
-        f"{cheapest(best)} {one['value']:.3f} nats per {new.task} at {given.length} tokens; the "
-        f"unchanged model has {unchanged['value']:.3f} on the first {cut} of the same windows."
-    )
-    return Run(
-        {
-            "kind": material.kind, "contexts": new.contexts, "measure": "loss", "task": new.task,
-            "before": unchanged, "ways": ways, "sentence": sentence,
-        },
-        losses,
+    return ToldRun(
+        kind=material.kind, contexts=new.contexts, measure="loss", task=new.task,
+        before=Cost(old.loss or 0.0, old.loss_error, in_parts(losses["before"], cut)), ways=ways,
+        best=best_of(differences), length=given.length or size, cut=cut, losses=losses,
     )  # fmt: skip
 
 
@@ -204,17 +148,17 @@ def _by_position(effect: SubstitutionEffect, name: str) -> Floats:
     return np.asarray(effect.unchanged + effect.by_position[place])
 
 
-def in_parts(losses: Floats, cut: int) -> list[PartBlock]:
+def in_parts(losses: Floats, cut: int) -> tuple[Part, ...]:
     """Average losses over parts of the old length, and of what is beyond."""
     edges = {len(losses), *np.linspace(0, min(cut, len(losses)), PARTS + 1).astype(int).tolist()}
     if len(losses) > cut:
         edges |= {*np.linspace(cut, len(losses), PARTS + 1).astype(int).tolist()}
     ordered = sorted(edges)
-    return [
-        {"first": first, "last": stop - 1, "loss": float(np.nanmean(losses[first:stop]))}
+    return tuple(
+        Part(first, stop - 1, float(np.nanmean(losses[first:stop])))
         for first, stop in pairwise(ordered)
         if np.isfinite(losses[first:stop]).any()
-    ]
+    )
 
 
 def best_of(found: Mapping[str, tuple[float, float | None]]) -> tuple[str, ...]:
@@ -233,14 +177,6 @@ def best_of(found: Mapping[str, tuple[float, float | None]]) -> tuple[str, ...]:
     return tuple(how for _, how in sorted(near))
 
 
-def cheapest(best: tuple[str, ...], what: str = "ways") -> str:
-    """Begin the sentence about what costs least, and what cannot be told from it."""
-    if len(best) == 1:
-        return f"Of all {what} `{best[0]}` costs the model least:"
-    others = ", ".join(f"`{how}`" for how in best[1:])
-    return f"`{best[0]}` costs the model least, within errors no less than {others}:"
-
-
 def _on_pictures(
     reference: str,
     copy: str,
@@ -249,7 +185,7 @@ def _on_pictures(
     made: Mapping[str, PositionTable],
     contexts: Contexts,
     where: Mapping[str, Any],
-) -> Run:
+) -> ToldRun:
     def pictures(name: str, model: Any, **where: Any) -> Iterable[Array]:
         material = read_material(name, model, contexts, **where)
         inputs = ModelInputs(name, model, contexts, material, None, None, 0, None, offline=True)
@@ -258,7 +194,7 @@ def _on_pictures(
     wanted = np.concatenate(_answers(reference, before, pictures(reference, before, **where)))
     # Pictures are prepared once, and shown with each table.
     prepared = list(pictures(copy, after))
-    ways: dict[str, CostBlock] = {}
+    ways: dict[str, Cost] = {}
     with evaluation_mode(after) as device:
         target = find_target(
             after, _tensor(prepared[0][:1], device, after), explain=False, rows=None, seed=0,
@@ -271,20 +207,11 @@ def _on_pictures(
         # One more picture of either kind: a few that all agree do not show that every one does.
         share = (same.sum() + 1) / (len(same) + 2)
         error = float(np.sqrt(share * (1 - share) / len(same)))
-        ways[how] = {"value": float(same.mean()), "error": error, "parts": []}
-    best = best_of({how: (-way["value"], way["error"]) for how, way in ways.items()})
-    share = ways[best[0]]["value"]
-    sentence = (
-        f"{cheapest(best)} {100 * share:.1f} % of {len(wanted)} pictures get the answer that the "
-        "unchanged model gives at its own size."
-    )
-    return Run(
-        {
-            "kind": f"the pictures in {contexts.images}", "contexts": len(wanted),
-            "measure": "agreement", "task": None, "before": None, "ways": ways,
-            "sentence": sentence,
-        },
-        {},
+        ways[how] = Cost(float(same.mean()), error)
+    return ToldRun(
+        kind=f"the pictures in {contexts.images}", contexts=len(wanted), measure="agreement",
+        task=None, before=None, ways=ways,
+        best=best_of({how: (-way.value, way.error) for how, way in ways.items()}),
     )  # fmt: skip
 
 

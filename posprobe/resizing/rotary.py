@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.result import HIDDEN, as_block
 from posprobe.analyses.rotation import SEARCH
+from posprobe.documents import EnvironmentBlock
 from posprobe.encodings.rotary import (
     first_negative,
     rotary_frequencies,
@@ -27,16 +29,14 @@ from posprobe.errors import InvalidCheckpoint, UsageError
 from posprobe.report.analysis import environment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import RESIZING
-from posprobe.sources import describe_source
-from posprobe.text import rounded, show
+from posprobe.resizing.told import ToldRule, ToldRun
+from posprobe.resizing.ways import Floats
+from posprobe.schema import Natural, Text, limits
+from posprobe.schemes import Rotary
+from posprobe.sources import SourceBlock, describe_source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from posprobe.documents import EnvironmentBlock
-    from posprobe.resizing.losses import Run
-    from posprobe.resizing.ways import Floats
-    from posprobe.schemes import Rotary
 
 #: Positions that may be asked for.
 LONGEST = 2**31
@@ -48,62 +48,56 @@ SLIGHT = 1e-9
 REACH = 2
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RulesCompared(Saved):
-    """What each rule of scaling does to rotary positions at another length.
+    """Rules of scaling of rotary positions.
 
     Parameters
     ----------
-    record
-        The encoding.
-    length, training
-        Positions wanted, and those that the model was trained with.
-    ladders
-        By rule, ``[pairs]`` frequencies in radians per position at the new length, and the factor
-        on cosines and sines.
+    name, source, base, pairs
+        Of the encoding.
+    training, to
+        Positions that the model was trained with, and those wanted.
+    rules
+        Those that have a form here.
     missing
-        By rule, why it is left out.
-    scalings
-        By rule, what a configuration states under ``rope_parameters``.
-    environment
-        Versions, command and time.
+        Why others are left out.
     run
         What the model does with each of them, or None where it was not run.
+    environment
+        Versions, command and time.
+    record
+        The encoding.
+    ladders
+        By rule, ``[pairs]`` frequencies in radians per position at the new length.
+    scalings
+        By rule, what a configuration states under ``rope_parameters``.
     """
 
-    record: Rotary
-    length: int
-    training: int
-    ladders: Mapping[str, tuple[Floats, float]]
-    missing: Mapping[str, str]
-    scalings: Mapping[str, Mapping[str, Any]]
+    schema: Literal["posprobe.resizing/1"] = RESIZING
+    name: str
+    source: SourceBlock
+    base: float
+    pairs: Natural
+    training: Annotated[Natural, "Positions that the model was trained with."]
+    to: Natural
+    rules: Annotated[tuple[ToldRule, ...], limits(minItems=1)]
+    missing: Annotated[dict[str, Text], "By rule, why it is left out."]
+    run: Annotated[ToldRun | None, "The model run by each rule; null where it was not."] = None
     environment: EnvironmentBlock
-    run: Run | None = None
+    record: Annotated[Rotary, HIDDEN]
+    ladders: Annotated[Mapping[str, Floats], HIDDEN]
+    scalings: Annotated[Mapping[str, Mapping[str, Any]], HIDDEN]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document (schema `posprobe.resizing/1`)."""
-        record = self.record
-        return {
-            "schema": RESIZING,
-            "name": record.name,
-            "source": describe_source(record.source),
-            "base": record.base,
-            "pairs": len(self.ladders["none"][0]),
-            "training": self.training,
-            "to": self.length,
-            "rules": [
-                self._rule(name, omega, factor) for name, (omega, factor) in self.ladders.items()
-            ],
-            "missing": dict(self.missing),
-            "run": None if self.run is None else dict(self.run.block),
-            "environment": dict(self.environment),
-        }
+        return as_block(self)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: by rule frequencies, and losses if it was run."""
         losses = {} if self.run is None else self.run.losses
         return {
-            **{f"{name}_frequencies": omega for name, (omega, _) in self.ladders.items()},
+            **{f"{name}_frequencies": omega for name, omega in self.ladders.items()},
             **{f"{name}_losses": array for name, array in losses.items()},
         }
 
@@ -112,15 +106,16 @@ class RulesCompared(Saved):
         from posprobe.figures.resizing import FIGURES, RULE_FIGURES
         from posprobe.figures.sheet import REPORT
 
-        distance = np.unique(np.geomspace(1, self.length, POINTS).round())
-        ladders = {name: omega for name, (omega, _) in self.ladders.items()}
+        distance = np.unique(np.geomspace(1, self.to, POINTS).round())
         references = {
             "training": self.training,
-            "to": self.length,
+            "to": self.to,
             "distance": distance,
-            "kernels": {name: rotary_kernel(omega, distance) for name, omega in ladders.items()},
+            "kernels": {
+                name: rotary_kernel(omega, distance) for name, omega in self.ladders.items()
+            },
         }
-        results = {name: _drawn(wavelengths(omega)) for name, omega in ladders.items()}
+        results = {name: _drawn(wavelengths(omega)) for name, omega in self.ladders.items()}
         if self.run is None:
             builders = RULE_FIGURES
         else:
@@ -129,37 +124,6 @@ class RulesCompared(Saved):
         return {
             name: partial(build, REPORT, results, references) for name, build in builders.items()
         }
-
-    def _rule(self, name: str, omega: Floats, factor: float) -> dict[str, Any]:
-        trained = self.ladders["none"][0]
-        slower = np.divide(trained, omega, out=np.ones_like(omega), where=omega > 0)
-        whole = self.training * trained >= 2 * np.pi * (1 - SLIGHT)
-        beyond = self.length * omega > self.training * trained * (1 + SLIGHT)
-        slowed = slower > 1 + SLIGHT
-        longest = float(wavelengths(omega).max())
-        limit = min(REACH * self.length, SEARCH)
-        negative = first_negative(omega, limit)
-        at = {
-            f"kernel_at_{what}": float(rotary_kernel(omega, np.array([distance]))[0])
-            for what, distance in (("1", 1), ("training", self.training), ("to", self.length))
-        }
-        rule = {
-            "rule": name,
-            "attention_factor": factor,
-            "kept": int(np.count_nonzero(~slowed)),
-            "slowed": int(np.count_nonzero(slowed)),
-            "slowest": float(slower.max()),
-            "whole_turn": int(np.count_nonzero(whole)),
-            "interpolated": int(np.count_nonzero(~whole & ~beyond)),
-            "extrapolated": int(np.count_nonzero(~whole & beyond)),
-            "longest_wavelength": longest if np.isfinite(longest) else None,
-            "first_negative": negative,
-            **at,
-            "undefined": {}
-            if negative is not None
-            else {"first_negative": f"the mean rotation is not negative up to {limit}"},
-        }
-        return {**rule, "sentence": _sentence(rule, len(omega))}
 
 
 def _drawn(wavelength: Floats) -> Floats:
@@ -210,7 +174,8 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
             f"{record.name}: it was trained with {training} positions, and rules of scaling are "
             f"for more, up to {LONGEST}. Choose --to above {training}."
         )
-    ladders: dict[str, tuple[Floats, float]] = {}
+    ladders: dict[str, Floats] = {}
+    factors: dict[str, float] = {}
     missing: dict[str, str] = {}
     scalings = _rules(record, training, to)
     for name, scaling in scalings.items():
@@ -224,7 +189,7 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
                 length=to,
             )
             # Pairs that a rule lets stand still are none.
-            ladders[name] = omega[omega > 0], factor
+            ladders[name], factors[name] = omega[omega > 0], factor
         except (InvalidCheckpoint, UsageError) as error:
             missing[name] = str(error)
     if record.rule == "proportional":
@@ -235,8 +200,17 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
             "it divides each pair by a factor that was searched for a model, and this "
             "configuration has none"
         )
-    run = environment("cpu", 0, command)
-    return RulesCompared(record, to, training, ladders, missing, scalings, run)
+    trained = ladders["none"]
+    return RulesCompared(
+        name=record.name, source=describe_source(record.source), base=record.base,
+        pairs=len(trained), training=training, to=to,
+        rules=tuple(
+            _rule(name, omega, factors[name], trained, training, to)
+            for name, omega in ladders.items()
+        ),
+        missing=missing, environment=environment("cpu", 0, command), record=record,
+        ladders=ladders, scalings=scalings,
+    )  # fmt: skip
 
 
 def _rules(record: Rotary, training: int, to: int) -> dict[str, Mapping[str, Any]]:
@@ -263,20 +237,33 @@ def _rules(record: Rotary, training: int, to: int) -> dict[str, Mapping[str, Any
     return rules
 
 
-def _sentence(rule: Mapping[str, Any], pairs: int) -> str:
-    """Say what a rule slows down, what it leaves to new angles, and how far attention reaches."""
-    slowed = "no pair turns more slowly"
-    if rule["slowed"]:
-        most = rounded(rule["slowest"])
-        slowed = f"{rule['slowed']} of {pairs} pairs turn more slowly, up to {most} times"
-    told = (
-        f"{slowed}, and {_count(rule['extrapolated'], pairs)} turned to angles that training has "
-        f"not shown; the mean rotation of neighbours is {show(rule['kernel_at_1'])}"
+def _rule(
+    name: str, omega: Floats, factor: float, trained: Floats, training: int, to: int
+) -> ToldRule:
+    """Hold the frequencies that a rule has at the new length against those of training."""
+    slower = np.divide(trained, omega, out=np.ones_like(omega), where=omega > 0)
+    whole = training * trained >= 2 * np.pi * (1 - SLIGHT)
+    beyond = to * omega > training * trained * (1 + SLIGHT)
+    slowed = slower > 1 + SLIGHT
+    longest = float(wavelengths(omega).max())
+    limit = min(REACH * to, SEARCH)
+    negative = first_negative(omega, limit)
+    kernel = rotary_kernel(omega, np.array([1, training, to])).tolist()
+    why = {"first_negative": f"the mean rotation is not negative up to {limit}"}
+    return ToldRule(
+        rule=name,
+        kept=int(np.count_nonzero(~slowed)),
+        slowed=int(np.count_nonzero(slowed)),
+        slowest=float(slower.max()),
+        whole_turn=int(np.count_nonzero(whole)),
+        interpolated=int(np.count_nonzero(~whole & ~beyond)),
+        extrapolated=int(np.count_nonzero(~whole & beyond)),
+        longest_wavelength=longest if np.isfinite(longest) else None,
+        kernel_at_1=kernel[0],
+        kernel_at_training=kernel[1],
+        kernel_at_to=kernel[2],
+        first_negative=negative,
+        attention_factor=factor,
+        undefined=why if negative is None else {},
+        pairs=len(omega),
     )
-    if rule["attention_factor"] != 1:
-        told += f", and logits are multiplied by {show(rule['attention_factor'] ** 2)}"
-    return f"{told[0].upper()}{told[1:]}."
-
-
-def _count(number: int, pairs: int) -> str:
-    return "none is" if not number else f"{number} of {pairs} are"

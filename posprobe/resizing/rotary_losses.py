@@ -17,8 +17,10 @@ from posprobe.forward.loss import TokenLosses, token_losses
 from posprobe.forward.models import built_anew
 from posprobe.measurements.model.base import Contexts, ModelInputs, read_material
 from posprobe.progress import stage
-from posprobe.resizing.losses import CostBlock, Run, best_of, cheapest, in_parts
+from posprobe.resizing.facts import Cost
+from posprobe.resizing.losses import best_of, in_parts
 from posprobe.resizing.rotary import RulesCompared
+from posprobe.resizing.told import ToldRun
 from posprobe.resizing.ways import Floats
 
 #: What a rule leaves as it is in a configuration.
@@ -32,7 +34,7 @@ def run_rules(
     *,
     revision: str | None = None,
     offline: bool = False,
-) -> Run:
+) -> ToldRun:
     """Run a rotary model on a text at another length, scaled by each rule.
 
     transformers builds the model anew from a configuration that names the rule, with the same
@@ -55,7 +57,7 @@ def run_rules(
     """
     model = forward.load_model(reference, head=True, revision=revision, offline=offline)
     _check(model, reference)
-    given = replace(contexts, length=compared.length)
+    given = replace(contexts, length=compared.to)
     material = read_material(reference, model, given, revision=revision, offline=offline)
     inputs = ModelInputs(reference, model, given, material, None, None, 0, revision, offline)
 
@@ -69,28 +71,17 @@ def run_rules(
 
     before = losses("before", model, compared.training)
     after = {
-        rule: losses(rule, scaled(model, scaling, compared), compared.length)
+        rule: losses(rule, scaled(model, scaling, compared), compared.to)
         for rule, scaling in compared.scalings.items()
         if rule in compared.ladders
     }
     by_position = {name: _by_position(found) for name, found in {"before": before, **after}.items()}
     cut = len(by_position["before"])
-    ways: dict[str, CostBlock] = {
-        rule: _cost(found, by_position[rule], cut) for rule, found in after.items()
-    }
-    unchanged = _cost(before, by_position["before"], cut)
-    best = best_of(_differences(after))
-    sentence = (
-        f"{cheapest(best, 'rules')} {ways[best[0]]['value']:.3f} nats per {before.task} at "
-        f"{compared.length} tokens; the unchanged model has {unchanged['value']:.3f} on the first "
-        f"{cut} of the same windows."
-    )
-    return Run(
-        {
-            "kind": material.kind, "contexts": before.contexts, "measure": "loss",
-            "task": before.task, "before": unchanged, "ways": ways, "sentence": sentence,
-        },
-        by_position,
+    return ToldRun(
+        kind=material.kind, contexts=before.contexts, measure="loss", task=before.task,
+        before=_cost(before, by_position["before"], cut),
+        ways={rule: _cost(found, by_position[rule], cut) for rule, found in after.items()},
+        best=best_of(_differences(after)), length=compared.to, cut=cut, losses=by_position,
     )  # fmt: skip
 
 
@@ -117,7 +108,7 @@ def scaled(model: Any, scaling: Mapping[str, Any], compared: RulesCompared) -> A
     }
     # NTK-aware scaling follows from the length of the text beyond the one that is stated.
     dynamic = scaling.get("rope_type") == "dynamic"
-    config.max_position_embeddings = compared.training if dynamic else compared.length
+    config.max_position_embeddings = compared.training if dynamic else compared.to
     return built_anew(model, config)
 
 
@@ -141,9 +132,9 @@ def _by_position(found: TokenLosses) -> Floats:
     return mean
 
 
-def _cost(found: TokenLosses, losses: Floats, cut: int) -> CostBlock:
+def _cost(found: TokenLosses, losses: Floats, cut: int) -> Cost:
     (mean,) = costs(found.losses.sum(axis=1)[None], found.counted.sum(axis=1), 0)
-    return {"value": mean.value or 0.0, "error": mean.error, "parts": in_parts(losses, cut)}
+    return Cost(mean.value or 0.0, mean.error, in_parts(losses, cut))
 
 
 def _differences(found: Mapping[str, TokenLosses]) -> dict[str, tuple[float, float | None]]:

@@ -9,11 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 from posprobe import questions
+from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.measurements import TABLE
 from posprobe.nulls import NULLS
@@ -65,11 +76,11 @@ def columns() -> Mapping[str, Kind]:
     found |= {f"answers.{name}": "string" for name in questions.ANALYSIS}
     found[SEAMS] = "rows"
     for name, measurement in TABLE.items():
-        for number in measurement.numbers:
-            key = f"{name}.{number.key}"
-            if not _is_format(number.form):
+        for path, number, hint in numbers_of(measurement.record) if measurement.record else ():
+            key = f"{name}.{path}"
+            if (kind := _kind(hint)) is None:
                 continue  # a list
-            found[key] = "int64" if number.form == "d" else "double"
+            found[key] = kind
             if number.compared:
                 found[f"{key}.sinusoid"] = "double"
                 found |= {f"{key}.{model}.{part}": "double" for model in NULLS for part in _BAND}
@@ -78,24 +89,31 @@ def columns() -> Mapping[str, Kind]:
     return found | dict(_RUN)
 
 
-def _is_format(form: str) -> bool:
-    return form == "d" or form.startswith(".")
-
-
 def _scalars(block: Any, but: Set[str], prefix: str = "") -> Iterator[tuple[str, Kind]]:
     """Give the numbers and words of a block and of the blocks in it, by key path."""
-    for name, hint in get_type_hints(block).items():
-        parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        (kind, *others) = [part for part in parts if part is not NoneType]
-        if others or name in but:
+    hints = shown if is_dataclass(block) else get_type_hints
+    for name, hint in hints(block).items():
+        if name in but:
             continue
-        if is_typeddict(kind):
-            yield from _scalars(kind, but, f"{prefix}{name}.")
-        elif get_origin(kind) is Literal:
-            values = get_args(kind)
-            yield f"{prefix}{name}", "int64" if isinstance(values[0], int) else "string"
-        elif kind in _KINDS:
-            yield f"{prefix}{name}", _KINDS[kind]
+        if is_typeddict(hint) or is_dataclass(hint):
+            yield from _scalars(hint, but, f"{prefix}{name}.")
+        elif kind := _kind(hint):
+            yield f"{prefix}{name}", kind
+
+
+def _kind(hint: Any) -> Kind | None:
+    """Return what Arrow calls a single number or word, if it may be missing; None of all else."""
+    hint = in_json(hint)
+    union = get_origin(hint) in (Union, UnionType)
+    found = [one for one in get_args(hint) if one is not NoneType] if union else [hint]
+    if len(found) > 1:
+        return None
+    (kind,) = found
+    if get_origin(kind) is Annotated:
+        return _kind(kind)
+    if get_origin(kind) is Literal:
+        return "int64" if isinstance(get_args(kind)[0], int) else "string"
+    return _KINDS.get(kind)
 
 
 _KINDS: Mapping[Any, Kind] = {str: "string", int: "int64", float: "double", bool: "bool"}
@@ -108,8 +126,8 @@ def table_row(document: Block) -> dict[str, Any]:
     row["positions"] = table["positions"]
     row[SEAMS] = _seams(document)
     for name, measurement in TABLE.items():
-        for number in measurement.numbers if name in document else ():
-            key = f"{name}.{number.key}"
+        for path in measurement.numbers if name in document else ():
+            key = f"{name}.{path}"
             row[key] = lookup(document, key)
             if key in nulls:
                 row[f"{key}.sinusoid"] = nulls[key]["sinusoid"]

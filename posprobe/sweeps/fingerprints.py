@@ -12,7 +12,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -33,14 +33,17 @@ STEP = 24
 CHANCE = 1e-9
 #: Slopes among which the bound of that chance is looked for.
 SLOPES = 160
-#: Relative distance below which fingerprints tell nothing: they are rounded to half precision.
-PRECISION = 3e-4
+#: Relative distance below which fingerprints tell nothing: both are rounded to half precision,
+#: each by at most 2**-11 / 3**0.5 (that of values just above a power of two).
+PRECISION = 4e-4
 #: Relative distance of related tables beyond which little of one may be left in the other.
 FAR = 0.5
-#: The same as `PRECISION` that rounding a table to a format makes, where it is coarser than that.
-ROUNDING = {"F16": 3e-4, "BF16": 2.4e-3}
+#: Relative distance that rounding to a format makes at most, 2**-p / 3**0.5 of p significant bits.
+ROUNDING = {"F16": 3e-4, "BF16": 2.4e-3, "F32": 4e-8}
 
-Relation: TypeAlias = Literal["exact copy", "fine-tune of", "resized from", "unrelated"]
+Relation: TypeAlias = Literal[
+    "exact copy", "rounded copy", "fine-tune of", "resized from", "unrelated"
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +57,7 @@ class Fingerprint:
     layout, start, dim
         Of the table: the arrangement of its ``n`` positions, the first of them, and ``d``.
     dtype
-        As stored, by its name in safetensors.
+        The coarsest format that holds every value, by its name in safetensors.
     scale
         Root mean square of the values; 0 of a table of zeros.
     rows
@@ -103,27 +106,36 @@ class Likeness:
     chance
         Probability that tables which agree in all but the basis of their columns come as near; None
         where nothing was compared.
-    evidence
-        One sentence.
+    sizes, widths
+        Arrangement of the positions, and width of the rows, of both.
+    rounded_to
+        Of a rounded copy, the coarser format of both.
 
     Examples
     --------
     >>> import posprobe as pp
     >>> found = pp.nearest("sample:rxnmapper-albert").matches[0].likeness
-    >>> found.evidence
-    'All 512 rows have the same SHA-256.'
+    >>> found.relation, found.rows, found.whole
+    ('exact copy', 512, True)
     """
 
     relation: Relation
     distance: float | None
     rows: int | None
     chance: float | None
-    evidence: str
+    sizes: tuple[Layout, Layout]
+    widths: tuple[int, int]
+    rounded_to: str | None = None
 
     @property
     def related(self) -> bool:
         """Whether one comes from the other, or both from a third."""
         return self.relation != "unrelated"
+
+    @property
+    def whole(self) -> bool:
+        """Whether the distance is about all positions of both."""
+        return all(self.rows == size.size for size in self.sizes)
 
 
 # --- making -----------------------------------------------------------------------------------
@@ -143,11 +155,23 @@ def fingerprint(table: PositionTable) -> Fingerprint:
         table.layout,
         table.start,
         table.dim,
-        table.source.dtype,
+        _format(values),
         scale,
         _projected(values[chosen] / unit),
         _projected(_means(values, table.layout) / unit),
     )
+
+
+def _format(values: NDArray[np.float64]) -> str:
+    """Return the coarsest format that holds every value, whatever they were stored in."""
+    with np.errstate(over="ignore"):
+        half, single = values.astype("<f2"), values.astype("<f4")
+    if not np.array_equal(single, values):
+        return "F64"
+    # The first half of a float32 is a bfloat16.
+    if not (single.view("<u4") & 0xFFFF).any():
+        return "BF16"
+    return "F16" if np.array_equal(half, values) else "F32"
 
 
 @lru_cache(maxsize=64)
@@ -205,16 +229,40 @@ def _shares(n: int, parts: int) -> NDArray[np.float64]:
 
 def likeness(one: Fingerprint, other: Fingerprint) -> Likeness:
     """Tell whether a table comes from another."""
+    sizes, widths = (one.layout, other.layout), (one.dim, other.dim)
     if one.dim != other.dim:
-        said = f"Their rows have {one.dim} and {other.dim} numbers: nothing can be compared."
-        return Likeness("unrelated", None, None, None, said)
+        return Likeness("unrelated", None, None, None, sizes, widths)
     if one.sha256 == other.sha256 and one.layout.size == other.layout.size:
-        said = f"All {one.layout.size} rows have the same SHA-256."
-        return Likeness("exact copy", 0.0, one.layout.size, 0.0, said)
-    found = [each for each in (_by_rows(one, other), _by_parts(one, other)) if each is not None]
-    if not found:
-        return Likeness("unrelated", None, None, None, "They have no positions to compare.")
-    return min(found, key=lambda each: (not each.related, each.distance))
+        return Likeness("exact copy", 0.0, one.layout.size, 0.0, sizes, widths)
+    found = [
+        Likeness("unrelated", apart, pair.positions, _turned(one, other, pair), sizes, widths)
+        for pair in (_common_rows(one, other), _common_parts(one, other))
+        if pair is not None and (apart := _distance(one, other, pair)) is not None
+    ]
+    judged = [_judged(each, one.dtype, other.dtype) for each in found]
+    nothing = Likeness("unrelated", None, None, None, sizes, widths)
+    return min(judged, key=lambda each: (not each.related, each.distance), default=nothing)
+
+
+def _judged(found: Likeness, *formats: str | None) -> Likeness:
+    """Tell the relation of tables from their distance, its chance and the formats of their values.
+
+    What rounds to another format adds to the rounding of fingerprints. Tables in one format have
+    the same scale, so that what their fingerprints lose is the same.
+    """
+    assert found.distance is not None and found.chance is not None  # noqa: S101, PT018 - measured
+    if found.chance > CHANCE:
+        return found
+    if not found.rows:
+        return replace(found, relation="resized from")
+    coarser = max(formats, key=lambda name: ROUNDING.get(name or "", 0.0))
+    rounding = ROUNDING.get(coarser or "", 0.0)
+    same = len(set(formats)) == 1
+    if same and not found.whole and found.distance <= PRECISION:
+        return replace(found, relation="exact copy")
+    if found.distance <= rounding + (0.0 if same else PRECISION):
+        return replace(found, relation="rounded copy", rounded_to=coarser)
+    return replace(found, relation="fine-tune of")
 
 
 def distance(one: Fingerprint, other: Fingerprint) -> float | None:
@@ -276,48 +324,6 @@ def _common_parts(one: Fingerprint, other: Fingerprint) -> _Pair | None:
     if one.start or other.start:
         return None
     return _Pair(one.blocks.astype(np.float64), other.blocks.astype(np.float64), 0)
-
-
-def _by_rows(one: Fingerprint, other: Fingerprint) -> Likeness | None:
-    pair = _common_rows(one, other)
-    if pair is None or (apart := _distance(one, other, pair)) is None:
-        return None
-    chance, count = _turned(one, other, pair), pair.positions
-    whole = count == one.layout.size == other.layout.size
-    same = whole and one.dtype == other.dtype
-    coarse = max(ROUNDING.get(each.dtype or "", 0.0) for each in (one, other))
-    which = f"all {count} rows" if whole else f"the {count} common rows"
-    if apart <= PRECISION + coarse and not same and chance <= CHANCE:
-        why = f"On {which} they differ by no more than rounding ({_percent(apart)})."
-        return Likeness("exact copy", apart, count, chance, why)
-    return _judged("fine-tune of", apart, chance, count, f"On {which}")
-
-
-def _by_parts(one: Fingerprint, other: Fingerprint) -> Likeness | None:
-    pair = _common_parts(one, other)
-    if pair is None or (apart := _distance(one, other, pair)) is None:
-        return None
-    sizes = " and ".join(
-        f"{each.layout.height} x {each.layout.width}"
-        if isinstance(each.layout, Grid)
-        else f"{each.layout.size} positions"
-        for each in (one, other)
-    )
-    parts = f"{SIDE} x {SIDE}" if isinstance(one.layout, Grid) else str(BLOCKS)
-    where = f"In the means of {parts} equal parts of {sizes}"
-    return _judged("resized from", apart, _turned(one, other, pair), pair.positions, where)
-
-
-def _judged(relation: Relation, distance: float, chance: float, rows: int, where: str) -> Likeness:
-    told = f"{where} the distance is {_percent(distance)}"
-    if chance <= CHANCE:
-        said = f"{told}; with columns turned at random it is as small with a chance below 1e-9."
-        if distance > FAR:
-            said += " So far apart, they may have their start in common and no more."
-        said += " A distance does not tell which of them came first."
-        return Likeness(relation, distance, rows, chance, said)
-    said = f"{told}, which columns turned at random make as small with a chance of {chance:.2g}."
-    return Likeness("unrelated", distance, rows, chance, said)
 
 
 def _distance(one: Fingerprint, other: Fingerprint, pair: _Pair) -> float | None:
@@ -387,12 +393,6 @@ def _bound(trace: float, singular: NDArray[np.float64]) -> float:
     logs = np.where(x < 1e-2, np.square(x) / (4 * half), logs)
     least = float(np.min(logs.sum(axis=1) - slopes * trace / singular[0]))
     return math.exp(min(0.0, least))
-
-
-def _percent(distance: float) -> str:
-    if distance < PRECISION:
-        return "below 0.03 %"
-    return f"{100 * distance:.2g} %" if distance < 0.995 else f"{100 * distance:,.0f} %"
 
 
 # --- reading ----------------------------------------------------------------------------------

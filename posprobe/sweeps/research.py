@@ -236,9 +236,9 @@ def _needed(keys: Sequence[str], table: PositionTable, seed: int) -> tuple[str, 
 
 def _labels(keys: Sequence[str]) -> list[str]:
     known = {
-        f"{name}.{number.key}": number.label
+        f"{name}.{key}": number.label
         for name, measurement in TABLE.items()
-        for number in measurement.numbers
+        for key, number in measurement.numbers.items()
     } | {f"answers.{name}": asks()[name] for name in questions.TABLE}
     return [known.get(key, key.removeprefix(OWN).replace("_", " ")) for key in keys]
 

@@ -6,7 +6,7 @@ import heapq
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.report.files import expanded
+from posprobe.report.narrator import nearest as narrator
 from posprobe.sweeps.fingerprints import Fingerprint, Likeness, fingerprint, likeness
 from posprobe.sweeps.fingerprints import read_fingerprint as read
 from posprobe.tables import PositionTable, table
@@ -53,6 +54,21 @@ class Match:
     likeness: Likeness
     about: Mapping[str, Any]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        found = self.likeness
+        return {
+            "name": self.name,
+            "reference": self.reference,
+            "about": dict(self.about),
+            "relation": found.relation,
+            "distance": found.distance,
+            "rows": found.rows,
+            "chance": found.chance,
+            "rounded_to": found.rounded_to,
+            "evidence": narrator.evidence(found),
+        }
+
 
 @dataclass(frozen=True)
 class Nearest:
@@ -87,10 +103,7 @@ class Nearest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        found = asdict(self)
-        for match in found["matches"]:
-            match |= match.pop("likeness")
-        return found
+        return {**vars(self), "matches": [match.to_dict() for match in self.matches]}
 
 
 def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: int = 5) -> Nearest:

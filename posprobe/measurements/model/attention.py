@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from posprobe import forward
-from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
+from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import FOLLOWS, by_layer, preferred_table
@@ -70,7 +70,7 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
     compute=lambda given: forward.attend(
         given.model, given.batches("attention"), name=given.reference
     ),
-    block=AttentionBlock,
+    record=AttentionByOffset,
     drawings=(
         Drawing("attention", lambda _: "Mean attention of every head by offset."),
         Drawing(
@@ -83,9 +83,6 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
             lacks=_none_receives,
         ),
     ),
-    arrays=lambda result: {
-        f"{number}_attention": seen.curves for number, seen in result.layers.items()
-    },
     tables=lambda document: (
         preferred_table(
             document["attention"], "in measured attention", document["attention"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe import forward
-from posprobe.analyses.experiments import BlankBlock, BlankImages
+from posprobe.analyses.experiments import BlankImages
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_images
 from posprobe.measurements.model.sentences import by_layer
@@ -42,7 +42,7 @@ BLANK = ModelMeasurement[BlankImages](
     compute=lambda given: forward.blank_images(
         given.model, seed=given.seed, name=given.reference
     ),
-    block=BlankBlock,
+    record=BlankImages,
     drawings=(
         Drawing(
             "blank",
@@ -53,14 +53,6 @@ BLANK = ModelMeasurement[BlankImages](
             ),
         ),
     ),
-    arrays=lambda result: {
-        key: values
-        for number, pattern in result.constant.items()
-        for key, values in (
-            (f"{number}_blank_constant", pattern.norms),
-            (f"{number}_blank_noise", result.noise[number].norms),
-        )
-    },
     needs=only_images,
     tables=_layers,
 )  # fmt: skip

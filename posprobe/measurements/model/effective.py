@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from posprobe import families
-from posprobe.analyses.effective import EffectiveBlock, EffectiveTable
+from posprobe.analyses.effective import EffectiveTable
 from posprobe.analyses.headline import headline, shape_constants
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
@@ -69,9 +69,8 @@ EFFECTIVE = ModelMeasurement[EffectiveTable](
     "mixes it with the position.",
     source="The rows are those that the model's own first layer receives; the comparison is ours.",
     compute=_compute,
-    block=EffectiveBlock,
+    record=EffectiveTable,
     drawings=(Drawing("effective", _alt),),
-    arrays=lambda result: {"effective": result.table.values},
     facts=_facts,
     tables=_before_and_after,
     from_weights=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe import forward
-from posprobe.analyses.head_logits import HeadsByLayer, HeadsByLayerBlock
+from posprobe.analyses.head_logits import HeadsByLayer
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.measurements.model.sentences import note_sentences, preferred_table
@@ -64,7 +64,7 @@ HEADS = ModelMeasurement[HeadsByLayer](
     compute=lambda given: forward.measure_heads(
         given.reference, rows=given.positions, revision=given.revision, offline=given.offline
     ),
-    block=HeadsByLayerBlock,
+    record=HeadsByLayer,
     drawings=(
         Drawing("heads", lambda _: "Logits of every head by offset."),
         Drawing(
@@ -73,9 +73,6 @@ HEADS = ModelMeasurement[HeadsByLayer](
             lacks=_no_peaks,
         ),
     ),
-    arrays=lambda result: {
-        f"{number}_logits": heads.curves for number, heads in result.layers.items()
-    },
     facts=note_sentences,
     tables=lambda document: (
         preferred_table(document["heads"], "by their weights", document["heads"]["layers"][0]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe import forward
-from posprobe.analyses.experiments import PermutationBlock, PermutationEffect
+from posprobe.analyses.experiments import PermutationEffect
 from posprobe.measurements.base import Drawing, sentence
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.page import Table, columns
@@ -51,7 +51,7 @@ PERMUTATION = ModelMeasurement[PermutationEffect](
         given.model, given.batches("permutations", given.few), seed=given.seed,
         name=given.reference,
     ),
-    block=PermutationBlock,
+    record=PermutationEffect,
     drawings=(
         Drawing(
             "permutation",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from posprobe import forward
-from posprobe.analyses.experiments import PhaseShift, PhaseShiftBlock
+from posprobe.analyses.experiments import PhaseShift
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_text
 from posprobe.page import Table, columns
@@ -48,9 +48,8 @@ SHIFT = ModelMeasurement[PhaseShift](
         given.model, given.batches("shifted positions", given.few, room=True),
         mask_token=given.mask_token, seed=given.seed, name=given.reference,
     ),
-    block=PhaseShiftBlock,
+    record=PhaseShift,
     drawings=(Drawing("shift", _alt),),
-    arrays=lambda result: {"shifts": result.shifts, "shift_change": result.change},
     needs=only_text,
     tables=_by_shift,
 )  # fmt: skip

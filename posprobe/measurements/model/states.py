@@ -10,7 +10,7 @@ import numpy as np
 from posprobe import analyses, forward
 from posprobe.analyses import Patches, Similarity
 from posprobe.analyses.headline import headline, shape_constants, sinusoid_headline
-from posprobe.analyses.mean_decomposition import MeanDecomposition, StatesBlock
+from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.arrays import Array
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
@@ -59,7 +59,10 @@ def with_numbers(found: MeanDecomposition, draws: int, seed: int) -> MeanDecompo
     drawn = [headline(_walk(layout, dim, seed, draw), shared) for draw in range(draws)]
     return replace(
         found,
-        numbers=dict(zip(found.layers, numbers, strict=True)),
+        layers={
+            number: replace(layer, analyses=known)
+            for (number, layer), known in zip(found.layers.items(), numbers, strict=True)
+        },
         baselines={
             "sinusoid": sinusoid_headline(shared),
             "walk": {key: band([one.get(key) for one in drawn]) for key in numbers[0]},
@@ -189,7 +192,7 @@ STATES = ModelMeasurement[MeanDecomposition](
     source="Song & Zhong 2023, sections 2 and 3, whose relative norm is that of their code; noise, "
     "random walks and the comparison with them are ours.",
     compute=_compute,
-    block=StatesBlock,
+    record=MeanDecomposition,
     drawings=(
         Drawing(
             "layers",
@@ -218,15 +221,6 @@ STATES = ModelMeasurement[MeanDecomposition](
             lacks=_no_plane,
         ),
     ),
-    arrays=lambda result: {
-        key: values
-        for number, layer in result.layers.items()
-        for key, values in (
-            (f"{number}_pos", layer.pos.astype(np.float32)),
-            (f"{number}_mean", layer.mean.astype(np.float32)),
-            (f"{number}_error", np.linalg.norm(layer.error, axis=1)),
-        )
-    },
     facts=_lacking,
     tables=lambda document: (layers_table(document),),
     drawn_with=_drawn_with,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe import families
-from posprobe.analyses.subspaces import SubspaceOverlap, SubspacesBlock, subspace_overlap
+from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import UsageError
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
@@ -77,7 +77,7 @@ SUBSPACES = ModelMeasurement[SubspaceOverlap](
     "(posprobe analyze, section Scale). Only the table as stored is looked at.",
     source="Simon 2024 (GPT-2's positional encodings, blog); outlier dimensions: Luo et al. 2021.",
     compute=_compute,
-    block=SubspacesBlock,
+    record=SubspaceOverlap,
     drawings=(
         Drawing(
             "overlap",
@@ -87,7 +87,6 @@ SUBSPACES = ModelMeasurement[SubspaceOverlap](
             ),
         ),
     ),
-    arrays=lambda result: {"overlap": result.overlap, "overlap_matrix": result.matrix},
     facts=_sampled,
     tables=_overlaps,
     from_weights=True,

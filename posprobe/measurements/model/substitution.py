@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from posprobe import forward
-from posprobe.analyses.substitution import SubstitutionBlock, SubstitutionEffect
+from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.measurements.model.sentences import worth
@@ -133,7 +133,7 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     source="The substitution is ours. Fits by rotation: Schönemann 1966; divergence: Kullback & "
     "Leibler 1951; errors of shares: the jackknife (Efron & Stein 1981).",
     compute=_compute,
-    block=SubstitutionBlock,
+    record=SubstitutionEffect,
     drawings=(
         Drawing(
             "substitution",
@@ -153,15 +153,6 @@ SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
             lacks=_no_attention,
         ),
     ),
-    arrays=lambda result: {
-        name: array
-        for name, array in (
-            ("substitution_by_position", result.by_position),
-            ("substitution_by_position_error", result.by_position_error),
-            ("substitution_unchanged", result.unchanged),
-        )
-        if array is not None
-    },
     slow=True,
     head=True,
     tables=lambda document: (*_costs(document), *_attention(document)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe import forward
-from posprobe.analyses.attention_by_offset import AttentionBlock, AttentionByOffset
+from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_text
 from posprobe.page import Table, columns
@@ -35,13 +35,10 @@ WORDS = ModelMeasurement[AttentionByOffset](
         given.model, given.batches("one word repeated", repeated=True), layers=[0],
         name=given.reference,
     ),
-    block=AttentionBlock,
+    record=AttentionByOffset,
     drawings=(
         Drawing("words", lambda _: "Mean attention of each head by offset."),
     ),
-    arrays=lambda result: {
-        f"{number}_words": seen.curves for number, seen in result.layers.items()
-    },
     needs=only_text,
     tables=_heads,
 )  # fmt: skip

@@ -26,16 +26,15 @@ def headline(found: Verdicts) -> str:
     """
     main = clause(found.answers)
     if not found.whole:
-        main = f"positions {found.first}–{found.stop - 1}: {main}"
-    tail = _breaks(found)
+        main = f"positions {found.first} to {found.stop - 1}: {main}"
     told: dict[str, list[str]] = {}
     for part in found.parts:
-        told.setdefault(clause(part.answers), []).append(f"{part.first}–{part.stop - 1}")
+        told.setdefault(clause(part.answers), []).append(f"{part.first} to {part.stop - 1}")
     alike = told.pop(clause(found.answers), None)
     rest = [f"positions {listed(which, MOST)}: {text}" for text, which in told.items()]
     if alike:
         rest = [f"the same holds of positions {listed(alike, MOST)}", *rest]
-    return " ".join(f"{capital(each)}." for each in (f"{main}{tail}", *rest))
+    return " ".join(f"{capital(each)}." for each in (main, *_breaks(found), *rest))
 
 
 def clause(answers: Mapping[str, Answer]) -> str:
@@ -45,8 +44,8 @@ def clause(answers: Mapping[str, Answer]) -> str:
     return text.format(rows="patches" if "rows_and_columns" in answers else "rows")
 
 
-def _breaks(found: Verdicts) -> str:
-    """Say where a table breaks, and how many outliers it has."""
+def _breaks(found: Verdicts) -> list[str]:
+    """Say where a table breaks, and what else there is in it than what it is."""
     grid = "rows_and_columns" in found.answers
     seams, special = found.answers.get("seams"), found.answers.get("special_rows")
     said = []
@@ -55,20 +54,19 @@ def _breaks(found: Verdicts) -> str:
     pairs = [pair for pair in seams.value if pair[1] not in ends] if seams and seams.yes else []
     if pairs:
         places = listed([f"{left} and {right}" for left, right in pairs], MOST + 1)
-        said.append(f"it breaks between positions {places}")
+        said.append(f"breaks between positions {places}")
     if special and special.yes:
         zeros = len(special.facts.zeros)
         noun = "patch" if grid else "row"
-        if others := len(special.value) - zeros:
-            said.append(f"it has {some(others, f'outlier {noun}')}")
-        if zeros:
-            said.append(f"{some(zeros, noun)} {'is' if zeros == 1 else 'are'} zero")
+        counts = {f"outlier {noun}": len(special.value) - zeros, f"{noun} of zeros": zeros}
+        plurals = {f"{noun} of zeros": f"{noun}{'es' if grid else 's'} of zeros"}
+        has = [some(n, each, plurals.get(each, "")) for each, n in counts.items() if n]
+        said.append(f"has {listed(has)}")
     own = (found.first, found.stop - 1)
-    if names := [f"{first}–{last}" for first, last in found.equal if (first, last) != own]:
-        said.append(f"rows are equal within positions {listed(names, MOST + 1)}")
-    if found.copies:
-        said.append(causes.copied(found.copies))
-    return "".join(f"; {text}" for text in said)
+    if names := [f"{first} to {last}" for first, last in found.equal if (first, last) != own]:
+        said.append(f"has equal rows within positions {listed(names, MOST + 1)}")
+    sentences = [f"the table {listed(said)}"] if said else []
+    return [*sentences, *([causes.copied(found.copies)] if found.copies else [])]
 
 
 def _surface(_: Kind, facts: Mapping[str, Any]) -> str:

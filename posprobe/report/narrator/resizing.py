@@ -1,0 +1,185 @@
+"""What is said of another size: of each way of resizing, of rules of scaling, and of their cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from posprobe.layouts import Grid
+from posprobe.resizing.facts import Period, Rule, Run, Way
+from posprobe.text import listed, show, some, two_figures
+
+#: How positions, and patches, that a way adds come about.
+_ADDED: Mapping[str, tuple[str, str]] = {
+    "tile": ("later ones repeat the beginning", "new ones repeat them"),
+    "repeat-last": ("later ones are copies of the last", "new ones are copies of the nearest"),
+    "sinusoids": (
+        "later ones are extrapolated and untrained", "new ones are extrapolated and untrained",
+    ),
+}  # fmt: skip
+#: What changes, with the words for more and for less.
+_CHANGES: Mapping[str, tuple[str, str, str]] = {
+    "neighbour_cosine": ("Neighbours become {} similar (cosine {}, before {}).", "more", "less"),
+    "translation_invariance": (
+        "Distance explains {} of the similarity (invariance {}, before {}).", "more", "less",
+    ),
+    "norm_mean": ("Rows become {} on average (norm {}, before {}).", "longer", "shorter"),
+    "norm_min": ("The shortest row becomes {} (norm {}, before {}).", "longer", "shorter"),
+}  # fmt: skip
+#: From one position to the next along an axis.
+_STEPS = {"positions": "", "rows": " from row to row", "columns": " from column to column"}
+
+
+def way(f: Way) -> tuple[str, ...]:
+    """Say what a way of resizing keeps, and what it changes."""
+    return tuple(_way(f))
+
+
+def _way(f: Way) -> Iterator[str]:
+    if f.old == f.new:
+        yield "The table has this size already: nothing changes."
+    elif f.alike:
+        yield "All rows are equal, before and after: the table tells no positions apart."
+    else:
+        yield from _stretched(f) if f.kind == "stretches" else _continued(f)
+        yield from map(_period, f.periods)
+        for name in f.changed:
+            now, was = getattr(f, name), getattr(f.before, name)
+            text, more, less = _CHANGES[name]
+            yield text.format(more if now > was else less, _short(now), _short(was))
+        yield from _breaks(f)
+    if f.against is not None:
+        known = {
+            "mean cosine": f.against.row_cosine,
+            "relative distance": f.against.distance,
+            "CKA": f.against.cka,
+        }
+        told = [f"{name} {_short(value)}" for name, value in known.items() if value is not None]
+        yield f"Against the table trained at this size: {listed(told) or 'nothing is defined'}."
+
+
+def _short(value: float) -> str:
+    return f"{value:z.2f}" if 0.1 <= abs(value) < 100 else two_figures(value)
+
+
+def _stretched(f: Way) -> Iterator[str]:
+    cells = _cells(f)
+    if f.place is None or f.position is None:
+        yield "Every row that both tables have is the mean row: there is nothing to keep."
+    elif f.place == "lost":
+        yield f"Stretched, but {cells} do not keep their relative place ({_kept(f.same_place)})."
+    elif f.place == "partly":
+        yield f"Stretched: {cells} partly keep their relative place ({_kept(f.same_place)})."
+    else:
+        yield (
+            f"Stretched: {cells} keep their relative place ({_kept(f.same_place)})"
+            f"{_distances(f.factors)}."
+        )
+    if f.position == "kept":
+        yield f"Rows also resemble the old ones at the same position ({_kept(f.same_position)})."
+
+
+def _kept(cosine: float | None) -> str:
+    return f"mean cosine {cosine:z.2f}"
+
+
+def _distances(factors: Mapping[str, float]) -> str:
+    """Say what becomes of distances; nothing where they hardly change."""
+    told = {axis: text for axis, factor in factors.items() if (text := _scaled(factor))}
+    if not told:
+        return ""
+    if len(set(told.values())) == 1 and len(told) == len(factors):
+        return f", so the model sees all distances {next(iter(told.values()))}"
+    return f", so the model sees distances {listed([f'{t}{_STEPS[a]}' for a, t in told.items()])}"
+
+
+def _scaled(factor: float) -> str:
+    times = two_figures(max(factor, 1 / factor))
+    if times in ("1", "2"):
+        return "" if times == "1" else "halved" if factor > 1 else "doubled"
+    return f"divided by {times}" if factor > 1 else f"multiplied by {times}"
+
+
+def _continued(f: Way) -> Iterator[str]:
+    if isinstance(f.old, Grid) and isinstance(f.new, Grid):
+        height, width = min(f.old.height, f.new.height), min(f.old.width, f.new.width)
+        kept, both = f"The upper left {height} × {width} patches are unchanged", height * width
+    else:
+        both = min(f.old.size, f.new.size)
+        last = f.start + both - 1
+        kept = f"Positions {f.start}–{last} are unchanged"
+        if both == 1:
+            kept = f"Position {last} is unchanged"
+    parts = [kept]
+    if f.new.size > both:
+        parts.append(_ADDED[f.how][isinstance(f.new, Grid)])
+    if f.old.size > both:
+        parts.append("the others are cut off")
+    yield f"{'; '.join(parts)}."
+
+
+def _period(f: Period) -> str:
+    axis = "" if f.axis == "positions" else f" along the {f.axis}"
+    was, now, lead = (two_figures(period or 0) for period in (f.before, f.now, f.lead))
+    if f.change == "lost":
+        after = "" if f.lead is None else f"; now it is {lead}"
+        return f"The leading period{axis} of {was} positions is lost{after}."
+    if f.lead != f.now:
+        return (
+            f"The leading period{axis} of {was} positions is still found ({now}), but one of "
+            f"{lead} explains more variance."
+        )
+    if f.change == "scales":
+        return f"The leading period{axis} scales with the table, from {was} to {now} positions."
+    return f"The leading period{axis} stays at {now} positions{f' (before {was})' * (was != now)}."
+
+
+def _breaks(f: Way) -> Iterator[str]:
+    if (more := f.copies - f.before.copies) > 0:
+        rows = some(more, "more row" if f.before.copies else "row")
+        are = "is an exact copy" if more == 1 else "are exact copies"
+        yield f"{rows} {are} of others: the table does not tell these {_cells(f)} apart."
+    if f.seams:
+        pairs = listed([f"{left} and {right}" for left, right in f.seams])
+        yield f"The table breaks anew between positions {pairs}."
+    if f.before.special is not None and f.special is not None:
+        old, new = len(f.before.special), len(f.special)
+        if old != new:
+            yield f"The old table has {some(old, 'outlier')}, the new one {new or 'none'}."
+
+
+def _cells(f: Way) -> str:
+    return "patches" if isinstance(f.new, Grid) else "positions"
+
+
+def rule(f: Rule) -> str:
+    """Say what a rule of scaling slows down, and what it leaves to new angles."""
+    slowed = "No pair turns more slowly."
+    if f.slowed:
+        most = two_figures(f.slowest)
+        slowed = f"{f.slowed} of {f.pairs} pairs turn more slowly (up to {most} times)."
+    unseen = "No pair reaches angles unseen in training."
+    if f.extrapolated:
+        unseen = f"{f.extrapolated} of {f.pairs} pairs reach angles unseen in training."
+    told = f"{slowed} {unseen} The mean rotation between neighbours is {show(f.kernel_at_1)}."
+    if f.attention_factor != 1:
+        told += f" Logits are multiplied by {two_figures(f.attention_factor**2)}."
+    return told
+
+
+def costs(f: Run) -> str:
+    """Say which way or rule costs the model least, and what cannot be told from it."""
+    best, *others = f.best
+    cost = f.ways[best].value
+    told = f"`{best}` costs the model least: "
+    if f.before is None:
+        told += f"{round(cost * f.contexts)} of {f.contexts} pictures keep their answer."
+    else:
+        told += (
+            f"{cost:.3f} nats per {f.task} at {f.length} tokens. The unchanged model has "
+            f"{f.before.value:.3f} on the first {f.cut} of the same windows."
+        )
+    if others:
+        do = "does" if len(others) == 1 else "do"
+        names = listed([f"`{how}`" for how in others], 9)
+        told += f" Within the errors, {names} {do} as well."
+    return told

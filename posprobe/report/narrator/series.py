@@ -1,0 +1,41 @@
+"""What is said of a training run: which seams and answers change, and when."""
+
+from __future__ import annotations
+
+from posprobe.analyses.history import AnswerHistory, SeamHistory
+from posprobe.report.narrator import asks
+from posprobe.text import listed, some
+
+
+def seam(f: SeamHistory) -> str:
+    """Say when a seam appears, moves and goes."""
+    parts = [] if f.appears is None else [f"appears at step {f.appears}"]
+    if f.moved is not None:
+        step, left = f.moved
+        often = f"{f.moves} times, the last time " if f.moves > 1 else ""
+        parts.append(f"moves {often}to positions {left} and {left + 1} at step {step}")
+    if f.gone is not None:
+        parts.append(f"is gone {_since(f.gone, f.last)}")
+    elif not f.last:
+        parts.append("stays")
+    notes = ["the last step"] if f.last else []
+    notes += [some(f.earlier, "earlier appearance")] if f.earlier else []
+    return f"The seam between positions {f.left} and {f.left + 1} {listed(parts)}{_noted(notes)}."
+
+
+def answer(f: AnswerHistory) -> str:
+    """Say when the answer to a question changes."""
+    notes = ["the last step"] if f.last else []
+    notes += [some(f.earlier, "earlier change")] if f.earlier else []
+    after = f"{f.after} {_since(f.step, f.last)}"
+    return (
+        f"{asks()[f.question]} {f.before.capitalize()} at step {f.until}, {after}{_noted(notes)}."
+    )
+
+
+def _since(step: int, last: bool) -> str:
+    return f"at step {step}" if last else f"from step {step} on"
+
+
+def _noted(notes: list[str]) -> str:
+    return f" ({'; '.join(notes)})" if notes else ""

@@ -1,0 +1,276 @@
+"""What is known of another size: what each way and each rule does, and what it costs a model.
+
+Numbers alone, as the documents hold them; words are made of them at the very end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.facts import Number
+from posprobe.analyses.result import HIDDEN
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import Count, Natural, Reasons, Row, Size, Text
+
+#: Changes below which a cosine, and a norm as a share, stays as it is.
+SLIGHT, SHARE = 0.02, 0.05
+#: Mean cosine with the old rows from which rows are kept, and up to which they are not.
+KEPT, LOST = 0.9, 0.5
+#: Factor within which a period stays, or scales with the table.
+ALIKE = 1.1
+
+Degree: TypeAlias = Literal["kept", "partly", "lost"]
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Leading pairs of components that go round: of the positions, or of one axis of a grid."""
+
+    periods: Annotated[
+        tuple[float, ...],
+        "In positions, of pairs that go round at least once, that with the most variance first.",
+    ]
+    turns: Annotated[float | None, "Of the first of them; null where there is none."]
+
+
+@dataclass(frozen=True)
+class Against:
+    """Distances to a table that was trained at this size."""
+
+    row_cosine: Annotated[float | None, "Mean cosine of rows; null where none has a direction."]
+    distance: Annotated[float | None, "||A - B|| / ||B||; null where that table is zero."]
+    cka: Annotated[float | None, "Debiased; null where one of the tables has no shape."]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Numbers of one table beside those of the table that it was made of."""
+
+    norm_mean: Annotated[Size, Number("mean norm", "of the rows")]
+    norm_min: Annotated[Size, Number("smallest norm", "of the rows")]
+    neighbour_cosine: Annotated[
+        float | None, Number("neighbours", "mean centred cosine of neighbouring rows")
+    ]
+    same_place: Annotated[
+        float | None,
+        Number("same place", "mean centred cosine with the old row at the nearest relative place"),
+    ]
+    same_position: Annotated[
+        float | None,
+        Number("same position", "mean centred cosine with the old row of the same position"),
+    ]
+    translation_invariance: Annotated[
+        float | None,
+        Number("invariance", "share of the cosines' variance that the offset explains"),
+    ]
+    copies: Annotated[Count, Number("copies", "rows that equal one before them")]
+    turns: Annotated[
+        dict[str, Turns], "By axis: `positions`, or `rows` and `columns`; empty without codes."
+    ]
+    seams: Annotated[tuple[tuple[Row, Row], ...] | None, "Those that the old table has not."]
+    special: tuple[Row, ...] | None
+    against: Annotated[Against | None, "Null where no table of this size was given."]
+    undefined: Reasons
+
+
+@dataclass(frozen=True)
+class Period:
+    """What becomes of the leading period of a table.
+
+    Parameters
+    ----------
+    axis
+        ``positions``, ``rows`` or ``columns``.
+    change
+        Whether it stays, scales with the table, or is not found again.
+    before, now
+        In positions; None where it is not found again.
+    lead
+        That of the pair of components that leads now; None where none has a period.
+    """
+
+    axis: str
+    change: Literal["stays", "scales", "lost"]
+    before: float
+    now: float | None
+    lead: float | None
+
+
+@dataclass(frozen=True)
+class Way(Effect):
+    """One way of resizing, and what it does to the table."""
+
+    how: str
+    kind: Annotated[
+        Literal["stretches", "continues"],
+        "Whether old rows are spread over the new range, or keep their positions.",
+    ]
+    before: Annotated[Effect, HIDDEN]
+    old: Annotated[Layout, HIDDEN]
+    new: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+
+    @property
+    def factors(self) -> Mapping[str, float]:
+        """By axis, how many times as long it becomes."""
+        if isinstance(self.old, Grid) and isinstance(self.new, Grid):
+            height, width = self.new.height / self.old.height, self.new.width / self.old.width
+            return {"rows": height, "columns": width}
+        return {"positions": self.new.size / self.old.size}
+
+    @property
+    def place(self) -> Degree | None:
+        """Whether rows keep their relative places; None where that is undefined."""
+        return _degree(self.same_place)
+
+    @property
+    def position(self) -> Degree | None:
+        """Whether rows keep their positions; None where that is undefined."""
+        return _degree(self.same_position)
+
+    @property
+    def alike(self) -> bool:
+        """Whether no row differs from another, before and after."""
+        before, after = self.before.copies, self.copies
+        return before == self.old.size - 1 and after == self.new.size - 1
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        """What becomes of the leading period of each axis that has one before and after."""
+        return tuple(self._periods())
+
+    def _periods(self) -> Iterator[Period]:
+        for axis, factor in self.factors.items():
+            if axis not in self.turns or axis not in self.before.turns:
+                continue
+            before, now = self.before.turns[axis].periods, self.turns[axis].periods
+            if not before:
+                continue
+            was, lead = before[0], now[0] if now else None
+            again = [period for period in now if _near(period / was, 1.0)]
+            # Which of several pairs holds most may change with the size.
+            scaled = [period for period in now if _near(period / was, factor)]
+            if self.kind == "stretches" and factor != 1 and scaled:
+                yield Period(axis, "scales", was, scaled[0], lead)
+            elif again:
+                yield Period(axis, "stays", was, again[0], lead)
+            else:
+                yield Period(axis, "lost", was, None, lead)
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Numbers that differ from those before by more than `SLIGHT`, norms by `SHARE`."""
+        found = []
+        for name in ("neighbour_cosine", "translation_invariance"):
+            was, now = getattr(self.before, name), getattr(self, name)
+            if was is not None and now is not None and abs(now - was) > SLIGHT:
+                found.append(name)
+        for name in ("norm_mean", "norm_min"):
+            was, now = getattr(self.before, name), getattr(self, name)
+            if was and abs(now / was - 1) > SHARE:
+                found.append(name)
+        return tuple(found)
+
+
+def _degree(cosine: float | None) -> Degree | None:
+    if cosine is None:
+        return None
+    return "kept" if cosine >= KEPT else "lost" if cosine <= LOST else "partly"
+
+
+def _near(factor: float, other: float) -> bool:
+    return 1 / ALIKE <= factor / other <= ALIKE
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of scaling, at the new length."""
+
+    rule: str
+    kept: Annotated[Count, "Pairs that turn as in training."]
+    slowed: Annotated[Count, Number("slower pairs", "pairs that turn more slowly than in training")]
+    slowest: Annotated[float, Number("slowed most", "times, the pair that is slowed down most")]
+    whole_turn: Annotated[
+        Count, Number("whole turns", "pairs of which training has shown every angle")
+    ]
+    interpolated: Annotated[
+        Count, Number("interpolated", "others, whose angles are among those of training")
+    ]
+    extrapolated: Annotated[
+        Count, Number("extrapolated", "others, whose angles go beyond those of training")
+    ]
+    longest_wavelength: Annotated[
+        float | None, Number("longest wavelength", "in positions; none where a pair does not turn")
+    ]
+    kernel_at_1: Annotated[float, Number("rotation at 1", "mean rotation of neighbours")]
+    kernel_at_training: Annotated[
+        float, Number("rotation at training length", "mean rotation at the training length")
+    ]
+    kernel_at_to: Annotated[
+        float, Number("rotation at new length", "mean rotation at the new length")
+    ]
+    first_negative: Annotated[
+        Natural | None, Number("first negative", "first distance of a negative mean rotation")
+    ]
+    attention_factor: Annotated[float, Number("attention factor", "on cosines and sines")]
+    undefined: Reasons
+    pairs: Annotated[int, HIDDEN]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Mean loss over some positions."""
+
+    first: Count
+    last: Count
+    loss: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the model does with one table, or by one rule."""
+
+    value: Annotated[float, "Mean loss in nats, or share of pictures with the same answer."]
+    error: Annotated[Size | None, "Standard error over contexts."]
+    parts: Annotated[
+        tuple[Part, ...], "Of a text, by position in the context; of pictures empty."
+    ] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """The model run with each table, or by each rule.
+
+    Parameters
+    ----------
+    before
+        Of a text, at its own length.
+    ways
+        By way or rule, at the new length.
+    best
+        The way that costs least, and those that cannot be told from it.
+    length, cut
+        Tokens of a window, and of its beginning that the unchanged model reads; 0 of pictures.
+    losses
+        Under ``before`` and by way, the mean loss by position ``[n]``; empty of pictures.
+    """
+
+    kind: Annotated[Text, "What it was run on."]
+    contexts: Natural
+    measure: Annotated[
+        Literal["loss", "agreement"], "`loss` of a text, or `agreement` with the unchanged model."
+    ]
+    task: Annotated[str | None, "What is predicted: the next, or a masked token."]
+    before: Annotated[
+        Cost | None, "The unchanged model on the beginning of the same windows of text."
+    ]
+    ways: dict[str, Cost]
+    best: Annotated[tuple[str, ...], HIDDEN]
+    length: Annotated[int, HIDDEN] = 0
+    cut: Annotated[int, HIDDEN] = 0
+    losses: Annotated[Mapping[str, NDArray[np.float64]], HIDDEN] = field(default_factory=dict)

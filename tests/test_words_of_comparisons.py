@@ -1,0 +1,200 @@
+"""The words that matter: of resizing, of training runs, and of tables near each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import posprobe as pp
+from posprobe.analyses.history import AnswerHistory, SeamHistory
+from posprobe.layouts import Grid, Sequence
+from posprobe.report.narrator import asks, nearest, resizing, series
+from posprobe.resizing.comparison import compare_ways
+from posprobe.resizing.facts import Against, Cost, Effect, Rule, Run, Turns, Way
+from posprobe.sweeps.fingerprints import Likeness, fingerprint, likeness
+
+EFFECT = Effect(
+    norm_mean=1.0, norm_min=1.0, neighbour_cosine=0.5, same_place=1.0, same_position=-0.2,
+    translation_invariance=0.8, copies=0, turns={"positions": Turns((24.0,), 5.0)}, seams=(),
+    special=(), against=None, undefined={},
+)  # fmt: skip
+
+
+OLD, NEW = Sequence(1024), Sequence(2048)
+
+
+def said(*, before: Effect = EFFECT, **given: Any) -> str:
+    """What is said of a way of resizing, with these facts other than usual."""
+    place = {"how": "linear", "kind": "stretches", "old": OLD, "new": NEW, "start": 0}
+    facts: Any = {**vars(before), **place, **given}
+    return " ".join(resizing.way(Way(**facts, before=before)))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "Stretched: positions keep their relative place (mean cosine 1.00), so the model"),
+        ({}, "so the model sees all distances halved."),
+        ({"new": Sequence(512)}, "sees all distances doubled."),
+        ({"new": Sequence(1536)}, "sees all distances divided by 1.5."),
+        ({"new": Sequence(1030)}, "keep their relative place (mean cosine 1.00)."),
+        ({"same_place": 0.7}, "positions partly keep their relative place (mean cosine 0.70)."),
+        ({"same_place": 0.3}, "positions do not keep their relative place (mean cosine 0.30)."),
+        ({"same_position": 0.95}, "resemble the old ones at the same position (mean cosine 0.95)."),
+        ({"old": Grid(8, 8), "new": Grid(16, 6)},
+         "halved from row to row and multiplied by 1.3 from column to column."),
+        ({"how": "sinusoids", "kind": "continues"},
+         "Positions 0–1023 are unchanged; later ones are extrapolated and untrained."),
+        ({"how": "tile", "kind": "continues"}, "later ones repeat the beginning."),
+        ({"how": "tile", "kind": "continues", "new": Sequence(60)},
+         "Positions 0–59 are unchanged; the others are cut off."),
+        ({"how": "sinusoids", "kind": "continues", "old": Grid(8, 8), "new": Grid(12, 6)},
+         "8 × 6 patches are unchanged; new ones are extrapolated and untrained; the others are"),
+        ({"turns": {"positions": Turns((48.0,), 5.0)}},
+         "The leading period scales with the table, from 24 to 48 positions."),
+        ({"turns": {"positions": Turns((70.0,), 5.0)}},
+         "The leading period of 24 positions is lost; now it is 70."),
+        ({"turns": {"positions": Turns((70.0, 48.0), 5.0)}},
+         "period of 24 positions is still found (48), but one of 70 explains more variance."),
+        ({"neighbour_cosine": 0.6}, "Neighbours become more similar (cosine 0.60, before 0.50)."),
+        ({"translation_invariance": 0.5},
+         "Distance explains less of the similarity (invariance 0.50, before 0.80)."),
+        ({"copies": 3}, "3 rows are exact copies of others: the table does not tell these"),
+        ({"seams": ((511, 512),)}, "The table breaks anew between positions 511 and 512."),
+        ({"before": replace(EFFECT, special=(0,)), "special": ()},
+         "The old table has 1 outlier, the new one none."),
+        ({"against": Against(0.99, 0.12, None)},
+         "Against the table trained at this size: mean cosine 0.99 and relative distance 0.12."),
+        ({"new": Sequence(1024)}, "The table has this size already: nothing changes."),
+    ],
+)  # fmt: skip
+def test_each_fact_of_a_way_has_its_sentence(given: dict[str, Any], expected: str) -> None:
+    assert expected in said(**given)
+
+
+def test_no_claim_about_distances_is_made_where_places_are_not_kept() -> None:
+    for cosine in (0.3, 0.7):
+        assert "distances" not in said(same_place=cosine)
+
+
+def test_sentences_of_a_real_table_are_short_and_hold_one_number_style() -> None:
+    found = compare_ways(pp.load("sample:all-minilm-l6-v2"), to=700)
+    for way in found.to_dict()["ways"]:
+        for sentence in way["sentences"]:
+            assert len(sentence.split()) <= 25, sentence
+            assert sentence.endswith(".")
+            assert "nan" not in sentence.lower()
+
+
+def test_equal_rows_tell_no_positions_apart() -> None:
+    (way,) = compare_ways(pp.table(np.ones((6, 3))), to=9, ways=("tile",)).to_dict()["ways"]
+    assert way["sentences"] == [
+        "All rows are equal, before and after: the table tells no positions apart."
+    ]
+
+
+def test_a_rule_says_what_it_slows_down_and_what_is_new() -> None:
+    rule = Rule(
+        rule="yarn", kept=21, slowed=43, slowest=4.0, whole_turn=46, interpolated=18,
+        extrapolated=0, longest_wavelength=None, kernel_at_1=0.97, kernel_at_training=0.2,
+        kernel_at_to=-0.1, first_negative=None, attention_factor=1.14, undefined={}, pairs=64,
+    )  # fmt: skip
+    assert resizing.rule(rule) == (
+        "43 of 64 pairs turn more slowly (up to 4 times). No pair reaches angles unseen in "
+        "training. The mean rotation between neighbours is 0.97. Logits are multiplied by 1.3."
+    )
+    none = resizing.rule(replace(rule, slowed=0, extrapolated=18, attention_factor=1.0))
+    assert none.startswith("No pair turns more slowly. 18 of 64 pairs reach angles unseen")
+    assert "Logits" not in none
+
+
+def test_what_cannot_be_told_from_the_cheapest_is_named() -> None:
+    run = Run(
+        kind="a text", contexts=5, measure="loss", task="next token", before=Cost(2.1, 0.1),
+        ways={"tile": Cost(2.5, 0.1), "linear": Cost(2.6, 0.1)}, best=("tile", "linear"),
+        length=20, cut=12,
+    )  # fmt: skip
+    assert resizing.costs(run) == (
+        "`tile` costs the model least: 2.500 nats per next token at 20 tokens. The unchanged model "
+        "has 2.100 on the first 12 of the same windows. Within the errors, `linear` does as well."
+    )
+    pictures = replace(
+        run, contexts=128, before=None, ways={"bicubic": Cost(127 / 128, 0.01)}, best=("bicubic",)
+    )
+    assert resizing.costs(pictures) == (
+        "`bicubic` costs the model least: 127 of 128 pictures keep their answer."
+    )
+
+
+# Training runs.
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (SeamHistory(7, 2, 0, None, None, 0, 2, last=False), "appears at step 2 and stays."),
+        (SeamHistory(7, 3, 0, None, None, 0, 3, last=True), "appears at step 3 (the last step)."),
+        (SeamHistory(7, None, 0, None, 2, 0, 2, last=False), "is gone from step 2 on."),
+        (SeamHistory(7, None, 0, None, 3, 0, 3, last=True), "is gone at step 3 (the last step)."),
+        (SeamHistory(7, None, 1, (2, 9), None, 0, 2, last=False),
+         "moves to positions 9 and 10 at step 2 and stays."),
+        # Nothing is known of what comes after the last step.
+        (SeamHistory(7, None, 2, (3, 10), None, 0, 3, last=True),
+         "moves 2 times, the last time to positions 10 and 11 at step 3 (the last step)."),
+        (SeamHistory(7, 2, 0, None, None, 1, 2, last=False),
+         "appears at step 2 and stays (1 earlier appearance)."),
+    ],
+)  # fmt: skip
+def test_a_seam_is_told_from_where_to_where(found: SeamHistory, expected: str) -> None:
+    assert series.seam(found) == f"The seam between positions 7 and 8 {expected}"
+
+
+def test_an_answer_that_changes_is_told_with_both_steps() -> None:
+    found = AnswerHistory("order", "no", 1, "yes", 2, last=False, earlier=0)
+    asked = asks()["order"]
+    assert series.answer(found) == f"{asked} No at step 1, yes from step 2 on."
+    late = replace(found, step=3, last=True, earlier=2)
+    assert series.answer(late) == (
+        f"{asked} No at step 1, yes at step 3 (the last step; 2 earlier changes)."
+    )
+
+
+# Tables near each other.
+
+LIKENESS = Likeness("unrelated", 4.14, 512, 1.0, (Sequence(512), Sequence(1024)), (768, 768))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, "Relative distance 4.1 over 512 shared positions: no closer than chance (p = 1)."),
+        ({"chance": 3e-4}, "chance is not excluded (p = 0.0003, required 1e-9)."),
+        ({"relation": "fine-tune of", "distance": 0.131, "chance": 0.0},
+         "0.13 over 512 shared positions: closer than chance (p < 1e-9). Which came first is not"),
+        ({"relation": "fine-tune of", "distance": 0.9, "chance": 0.0}, "may share their start"),
+        ({"relation": "resized from", "distance": 0.1, "rows": 0, "chance": 0.0},
+         "Relative distance 0.1 between means of 36 equal parts (512 and 1024 positions): closer "),
+        ({"relation": "exact copy", "distance": 3e-4, "chance": 0.0},
+         "below 0.0004 over 512 shared positions: equal as far as fingerprints tell."),
+        ({"relation": "exact copy", "distance": 0.0, "sizes": (Sequence(512),) * 2},
+         "All 512 rows are equal (same SHA-256)."),
+        ({"distance": None, "chance": None, "rows": None, "widths": (4, 6)},
+         "Rows of 4 and 6 numbers cannot be compared."),
+    ],
+)  # fmt: skip
+def test_a_likeness_is_told_with_its_distance(given: dict[str, Any], expected: str) -> None:
+    assert expected in nearest.evidence(replace(LIKENESS, **given))
+
+
+def test_a_rounded_copy_is_called_one() -> None:
+    table = pp.load("sample:all-minilm-l6-v2")
+    rounded = np.asarray(table.values).astype(np.float16).astype(np.float32)
+    found = likeness(fingerprint(pp.table(rounded)), fingerprint(table))
+    assert nearest.relation(found) == "rounded copy of"
+    assert nearest.evidence(found) == (
+        "Relative distance below 0.0004 over all 512 positions: no more than rounding to float16 "
+        "makes."
+    )
