@@ -231,7 +231,7 @@ def test_encodings_of_any_scheme_compare(cli: Cli, tmp_path: Path) -> None:
     done = cli("compare", "sinusoidal:64x16", "rotary:64x16", "alibi:64x8", "--out", "bundle")
     assert done.code == 0, done.err
     document = json.loads((tmp_path / "bundle" / "analysis.json").read_text())
-    assert document["schema"] == "posprobe.kernels/1"
+    assert document["schema"] == "posprobe.kernels/2"
 
 
 def test_a_zero_row_is_analysed_and_reported(cli: Cli, tmp_path: Path) -> None:
