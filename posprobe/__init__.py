@@ -7,3 +7,5 @@ them and `Analysis.save` writes the bundle. Everything is imported on first use.
 import lazy_loader
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+# Importable, but no part of the documented interface.
+__all__.remove("__version__")

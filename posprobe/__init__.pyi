@@ -244,3 +244,5 @@ from .tables import (
 from .tables import (
     table as table,
 )
+
+__all__: list[str]

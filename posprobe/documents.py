@@ -1,27 +1,17 @@
-"""The documents that bundles hold as ``analysis.json``, as types; their schemas are made from them.
-
-Blocks of measurements stand with the measurements: the document of a table, and of a model, has one
-key for each of them. What an undefined number leaves is None, with a reason in ``undefined``.
-"""
+"""Blocks of documents that are no record of their own: tables, environments, encodings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from posprobe.analyses.closeness import Closeness
 from posprobe.analyses.heads import Heads
 from posprobe.analyses.rotation import Rotation
 from posprobe.analyses.smoothness import Smoothness
 from posprobe.layouts import LayoutBlock
-from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, Text, limits
+from posprobe.schema import TWO, Count, Natural, Text, limits
 from posprobe.sources import SourceBlock
-
-#: Pearson's correlation, and what has its range; rounding may leave it just outside.
-Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]
-#: Headline numbers of a table, by their key path in posprobe.analysis/2; null where undefined.
-Numbers: TypeAlias = dict[str, float | None]
-
 
 # What several documents share.
 
@@ -71,123 +61,12 @@ class EnvironmentBlock(TypedDict):
     created: Annotated[str, limits(format="date-time")]
 
 
-class FindingBlock(TypedDict):
-    """A sentence with the keys of the numbers that it rests on."""
-
-    text: Text
-    keys: list[str]
-
-
 class BandBlock(TypedDict):
     """5, 50 and 95 % of the surrogates."""
 
     p5: float
     p50: float
     p95: float
-
-
-class HeadlineNumber(TypedDict):
-    """A number of the table and of the sinusoid, and a band for each null model by its name."""
-
-    value: float | None
-    sinusoid: float | None
-    __extra_items__: NotRequired[
-        Annotated[BandBlock | None, "Null where the number is undefined for the surrogates."]
-    ]
-
-
-class NullsBlock(TypedDict):
-    """Headline numbers with those of the sinusoid and of the null models."""
-
-    draws: Count
-    seed: int
-    models: Annotated[dict[str, str], "By name, what each null model keeps of the table."]
-    numbers: Annotated[dict[str, HeadlineNumber], "By key path in this document."]
-
-
-class CorrectionBlock(TypedDict):
-    """An answer before it was corrected."""
-
-    by: Annotated[Text, "The question whose answer corrects it, or what else does."]
-    was: Literal["yes", "no", "cannot tell"]
-    reason: Text
-
-
-class AnswerBlock(TypedDict):
-    """One question and its answer."""
-
-    question: Text
-    answer: Literal["yes", "no", "cannot tell"]
-    reason: Annotated[Text, "Which branch of the question's rule it is."]
-    sentence: Text
-    value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
-    null: Annotated[float | None, "What the nearest baseline has in place of the number: median."]
-    interval: Annotated[list[float] | None, "5 and 95 % of the baseline's draws.", TWO]
-    p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the baselines."]
-    least: Annotated[float | None, "The least p-value that so many draws allow."]
-    baseline: Annotated[str | None, "Name of the nearest baseline."]
-    draws: Annotated[Natural | None, "How many were drawn of each."]
-    facts: Annotated[dict[str, Any] | None, "Every number that the sentence names."]
-    keys: Annotated[list[str], "Key paths of the numbers behind the answer."]
-    change: Annotated[CorrectionBlock | None, "What it was before another answer corrected it."]
-
-
-class PartBlock(TypedDict):
-    """Another long stretch between seams."""
-
-    rows: Annotated[list[Count], "First position and one past the last.", TWO]
-    summary: Text
-
-
-class VerdictBlock(TypedDict):
-    """What the table has learned: every question with its answer."""
-
-    summary: Text
-    based_on: Annotated[str, "Which positions the answers are about; empty where all."]
-    rows: Annotated[list[Count], "First position and one past the last that was asked about.", TWO]
-    reasons: Annotated[list[str], "What ends this stretch on either side, or why it is all rows."]
-    replaced: Annotated[
-        list[Count], "Patches in whose place the answers see the mean of their neighbours."
-    ]
-    parts: Annotated[list[PartBlock], "Other parts of the table that are summed up by themselves."]
-    answers: list[AnswerBlock]
-
-
-class ToldBlock(TypedDict):
-    """What encodings without a table, or a run of a model, amount to: questions with answers."""
-
-    summary: Text
-    answers: list[AnswerBlock]
-
-
-class SharedAnswerBlock(TypedDict):
-    """One question asked of several tables."""
-
-    question: Text
-    answers: dict[str, Literal["yes", "no", "cannot tell"]]
-    same: Annotated[bool, "Whether no answer is yes where another is no."]
-    sentence: Text
-
-
-class SharedVerdictBlock(TypedDict):
-    """What tables share and where they differ."""
-
-    summary: Text
-    answers: list[SharedAnswerBlock]
-
-
-# A table.
-
-
-class AnalysisDocument(TypedDict):
-    """The analysis of a table. Each measurement adds its block under its name."""
-
-    schema: Literal["posprobe.analysis/2"]
-    table: TableBlock
-    environment: EnvironmentBlock
-    verdict: NotRequired[Annotated[VerdictBlock, "Absent where single measurements were chosen."]]
-    nulls: NullsBlock
-    findings: list[FindingBlock]
 
 
 # Encodings without a table.
@@ -251,62 +130,6 @@ class LinearBiasBlock(SchemeBlock):
     max_positions: Natural | None
 
 
-class SchemesDocument(TypedDict):
-    """The analysis of the encodings of a checkpoint that has no table."""
-
-    schema: Literal["posprobe.analysis/2"]
-    name: Annotated[str, "Of the checkpoint."]
-    schemes: Annotated[list[RelativeBlock | RotaryBlock | LinearBiasBlock], limits(minItems=1)]
-    environment: EnvironmentBlock
-    verdict: NotRequired[ToldBlock]
-    findings: list[FindingBlock]
-
-
-# Tables side by side.
-
-
-class PublishedBlock(TypedDict):
-    """A value from the literature and ours."""
-
-    model: str
-    title: str
-    key: Annotated[str, "Where our value stands in the table's entry, as a dotted path."]
-    quantity: str
-    value: float
-    unit: str | None
-    stated: Annotated[str, "As printed in the source."]
-    tolerance: float | None
-    rows: Annotated[list[Count] | None, TWO]
-    takes: Literal["all", "first"]
-    stored: bool
-    citation: Text
-    where: Text
-    url: str
-    evidence: Text
-    matched: Literal["bytes", "hub", "formula", "name"]
-    differs: Annotated[str, "Why ours is not the same quantity, or empty."]
-    ours: Annotated[float | None, "Null where the quantity was not measured."]
-
-
-class ComparedTable(TypedDict):
-    """One of the tables. Each measurement adds its block under its name."""
-
-    label: Annotated[str, "The table's name, numbered where several have the same."]
-    positions_before: NotRequired[
-        Annotated[
-            int,
-            "In bundles of 0.1.0 alone, which cut tables to the common length: positions before.",
-            limits(minimum=2),
-        ]
-    ]
-    published: list[PublishedBlock]
-    table: TableBlock
-    environment: EnvironmentBlock
-    verdict: NotRequired[Annotated[VerdictBlock, "Absent from bundles of 0.1.0."]]
-    nulls: NullsBlock
-    findings: list[FindingBlock]
-
-
 @dataclass(frozen=True)
 class PairBlock(Closeness):
     """Distances of two tables, and what surrogates of both reach."""
@@ -316,180 +139,3 @@ class PairBlock(Closeness):
         dict[str, BandBlock | None] | None,
         "By null model, the debiased CKA of surrogates of both tables; null without draws.",
     ]
-
-
-class ComparisonDocument(TypedDict):
-    """A comparison of tables."""
-
-    schema: Literal["posprobe.comparison/2"]
-    length: Annotated[
-        int,
-        "Positions of the shortest table. Distances of sequences are taken over the first so many "
-        "as the shortest sequence has.",
-        limits(minimum=2),
-    ]
-    tables: Annotated[list[ComparedTable], limits(minItems=2)]
-    pairs: Annotated[list[PairBlock], "Every pair of tables, once.", limits(minItems=1)]
-    verdict: NotRequired[Annotated[SharedVerdictBlock, "Absent from bundles of 0.1.0."]]
-    environment: EnvironmentBlock
-
-
-# Encodings of any scheme side by side.
-
-
-class RecordBlock(TypedDict):
-    """An encoding and the numbers of its curve over distance."""
-
-    label: Annotated[str, "The name, numbered where several have the same."]
-    name: str
-    family: str | None
-    scheme: Literal["learned", "fixed", "relative", "rotary", "alibi"]
-    quantity: Annotated[Literal["cosine", "bias", "rotation"], "What the kernel holds."]
-    head_count: Annotated[Natural, "Heads that the curve is the mean of."]
-    causal: Annotated[bool, "Whether the curve is that of earlier keys alone."]
-    positions: Annotated[Natural | None, "Positions that the encoding itself has or promises."]
-    half_width: float | None
-    monotone_fraction: Share | None
-    asymmetry: Share | None
-    translation_invariance: Annotated[
-        Share | None,
-        "Share of the kernel's variance off the diagonal that the offset explains; 1 for all but "
-        "tables.",
-    ]
-    undefined: Reasons
-    notes: list[str]
-    source: SourceBlock
-
-
-class KernelPairBlock(TypedDict):
-    """How alike two encodings are."""
-
-    records: Annotated[list[str], "Labels.", TWO]
-    correlation: Annotated[
-        Correlation | None, "Pearson's, of the curves over distance, without distance 0."
-    ]
-    alignment: Annotated[Correlation | None, "Centred kernel alignment."]
-    undefined: Reasons
-
-
-class WalkBlock(TypedDict):
-    """What two independent random walks over distance reach: 95 % quantiles of the magnitudes."""
-
-    draws: Natural
-    seed: Count
-    correlation: Share
-    alignment: Share
-
-
-class KernelsDocument(TypedDict):
-    """A comparison of encodings of any scheme."""
-
-    schema: Literal["posprobe.kernels/2"]
-    length: Annotated[int, "Positions at which all kernels are taken.", limits(minimum=3)]
-    layout: LayoutBlock
-    records: Annotated[list[RecordBlock], limits(minItems=2)]
-    pairs: Annotated[list[KernelPairBlock], "Every pair of records, once.", limits(minItems=1)]
-    walk: Annotated[WalkBlock | None, "Null on a grid."]
-    verdict: NotRequired[Annotated[SharedVerdictBlock, "Absent from bundles of 0.1.0."]]
-    environment: EnvironmentBlock
-
-
-# A run of a model.
-
-ModelBlock = TypedDict(
-    "ModelBlock", {"class": str, "parameters": Count, "dtype": str, "device": str}
-)
-
-
-class ContextsBlock(TypedDict):
-    """What the model was run on: tokens, or images."""
-
-    kind: Annotated[str, "In words."]
-    random: NotRequired[Annotated[bool, "Absent from bundles of 0.1.0."]]
-    length: NotRequired[Annotated[Natural, "Tokens of each."]]
-    shape: NotRequired[
-        Annotated[
-            list[Natural], "Channels, height and width of an image.", limits(minItems=3, maxItems=3)
-        ]
-    ]
-    seed: Annotated[int | None, "Null where nothing was drawn."]
-    used: Annotated[Count, "How many contexts means are over; 0 where nothing was run on them."]
-
-
-class BaselinesBlock(TypedDict):
-    """A layer's numbers for the sinusoid and for random walks of the same shape."""
-
-    sinusoid: Numbers
-    walk: dict[str, BandBlock | None]
-    draws: Count
-    seed: int
-
-
-class ForwardDocument(TypedDict):
-    """A run of a model. Each measurement adds its block under its name, null where not measured."""
-
-    schema: Literal["posprobe.forward/2"]
-    name: Annotated[str, "The reference as typed."]
-    model: ModelBlock
-    contexts: ContextsBlock
-    beside: Annotated[BaselinesBlock | None, "Null without hidden states."]
-    missing: Annotated[
-        dict[str, str], "By name, why something that was asked for was not measured."
-    ]
-    notes: list[Text]
-    environment: EnvironmentBlock
-    verdict: NotRequired[ToldBlock]
-    findings: list[FindingBlock]
-
-
-# A sweep: `sweep.json`.
-
-
-class SweepOptionsBlock(TypedDict):
-    """What decides the numbers."""
-
-    only: Annotated[list[str] | None, "Names of analyses; null stands for all that apply."]
-    nulls: Annotated[Count, "Draws of each null model."]
-    rows: Annotated[list[int | None] | None, "First position and one past the last.", TWO]
-    revision: str | None
-    bundles: bool
-
-
-class EngineBlock(TypedDict):
-    """Where tasks were run."""
-
-    name: Literal["processes", "threads", "dask"]
-    jobs: Natural
-    scheduler: str | None
-    requests: Annotated[Natural, "To a hub at once, by all workers."]
-
-
-class SweepRunBlock(TypedDict):
-    """What the last run did."""
-
-    references: Count
-    repeated: Annotated[Count, "Named more than once."]
-    computed: Count
-    recorded: Annotated[Count, "Known from an earlier run."]
-    failed: Count
-    seconds: Size
-
-
-class SweepCountsBlock(TypedDict):
-    """What the files beside it hold."""
-
-    references: Count
-    rows: Count
-    failures: Count
-
-
-class SweepDocument(TypedDict):
-    """Many references; until the first run is finished without ``run`` and ``counts``."""
-
-    schema: Literal["posprobe.sweep/1"]
-    finished: bool
-    options: SweepOptionsBlock
-    engine: EngineBlock
-    environment: EnvironmentBlock
-    run: NotRequired[SweepRunBlock]
-    counts: NotRequired[SweepCountsBlock]

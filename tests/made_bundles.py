@@ -8,11 +8,9 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jsonschema
 import numpy as np
 from made_tables import as_table, gaussian, patches, walk
 
@@ -54,18 +52,6 @@ def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedP
 def small(**fields: Any) -> Analysis:
     """An analysis that is quickly written: two figures."""
     return pp.analyze(replace(as_table(walk(12, 4)), **fields), only=["norms"], nulls=0)
-
-
-@cache
-def schema() -> dict[str, Any]:
-    text = (files("posprobe.report") / "schema" / "analysis-1.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
-def problems(document: Any) -> list[str]:
-    validator = jsonschema.Draft202012Validator(schema())
-    return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(document)]
 
 
 def strict_json(text: str) -> Any:

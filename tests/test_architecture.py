@@ -405,7 +405,7 @@ def test_the_public_face_names_what_exists() -> None:
         assert getattr(posprobe, name) is not None
     assert set(posprobe.__all__) <= set(dir(posprobe))
     with pytest.raises(AttributeError, match="attribute nonsense"):
-        _ = posprobe.nonsense
+        _ = posprobe.nonsense  # type: ignore[attr-defined]
 
 
 def test_the_architecture_document_names_modules_that_exist() -> None:
@@ -414,3 +414,34 @@ def test_the_architecture_document_names_modules_that_exist() -> None:
     named = set(re.findall(r"`([\w./]+(?:\.py|/))`", text))
     assert len(named) > 20
     assert not {name for name in named if not any((p / name).exists() for p in (home, ROOT))}
+
+
+# Words are made in one place.
+
+#: What pages and tables of numbers may use of `posprobe.text`; the rest makes sentences.
+CELLS = {"Block", "between", "cell", "lookup", "percent_with_error", "show", "with_error"}
+#: Where sentences are still written outside the narrator.
+UNMOVED = ("measurements", "resizing", "sweeps", "report.bundle", "report.seam_history")
+#: What lays out the sentences of a document.
+RENDERERS = ("report.document", "report.narrator", "report.resizing_page")
+
+
+def within(module: str, homes: tuple[str, ...]) -> bool:
+    return any(f"{module}.".startswith(f"{home}.") for home in homes)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_sentences_are_made_by_the_narrator_and_read_by_nobody(module: str) -> None:
+    source = MODULES[module].read_text(encoding="utf-8")
+    if not within(module, ("report.narrator", "report.comparison_page", *UNMOVED)):
+        used = {item.name for item in imports_of(source) if item.module == "posprobe.text"}
+        assert used <= CELLS
+    if not within(module, RENDERERS):
+        for node in ast.walk(ast.parse(source)):
+            match node:
+                case ast.Attribute(attr="sentence", ctx=ast.Load()):
+                    raise AssertionError(ast.unparse(node))
+                case ast.Subscript(slice=ast.Constant(value="sentence"), ctx=ast.Load()):
+                    raise AssertionError(ast.unparse(node))
+                case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant("sentence"), *_]):
+                    raise AssertionError(ast.unparse(node))

@@ -15,7 +15,6 @@ import pytest
 from made_bundles import (
     MEMBERS,
     document_of,
-    problems,
     put,
     remove,
     run,
@@ -24,6 +23,7 @@ from made_bundles import (
     tree,
     with_zero_row,
 )
+from made_schemas import problems
 from made_tables import as_table, patches, walk
 from PIL import Image
 
@@ -85,7 +85,7 @@ def test_the_folder_holds_data_figures_and_page_and_nothing_else(bundle: Path) -
 
 def test_the_saved_document_is_the_analysis(bundle: Path) -> None:
     saved = strict_json((bundle / "analysis.json").read_text(encoding="utf-8"))
-    assert problems(saved) == []
+    assert problems("analysis", saved) == []
     assert read_bundle(bundle) == saved
     expected = strict_json(document_of("sapiens-roberta"))
     for document in (saved, expected):
@@ -154,7 +154,7 @@ def test_only_the_analyses_asked_for_are_written(tmp_path: Path) -> None:
     analysis = pp.analyze(as_table(walk(12, 4)), only=["pca", "norms"], nulls=0)
     folder = analysis.save(tmp_path / "b")
     document = read_bundle(folder)
-    assert problems(document) == []
+    assert problems("analysis", document) == []
     assert {"norms", "pca"} <= set(document)
     assert not {"similarity", "spectrum", "grid"} & set(document)
     with np.load(folder / "arrays.npz") as arrays:

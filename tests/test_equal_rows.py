@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
+from made_answers import verdicts_of
 from made_tables import as_table, gaussian, walk
 from numpy.typing import NDArray
 
@@ -24,12 +23,6 @@ def with_equal(values: Floats, *stretches: tuple[int, int]) -> Floats:
     for k, (first, last) in enumerate(stretches):
         values[first : last + 1] = gaussian(1, values.shape[1], 100 + k)
     return values
-
-
-def verdict(values: Floats) -> Any:
-    found = pp.analyze(pp.table(values), nulls=0).verdict
-    assert found is not None
-    return found
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -89,10 +82,12 @@ def test_a_few_levels_have_seams_and_few_rows_at_either_end_are_special(
     assert {cause.kind for cause in causes} == {"equal_rows"}
 
 
-def test_the_summary_names_every_stretch_of_equal_rows() -> None:
-    summary = verdict(np.repeat(gaussian(4, 16), [1, 60, 40, 27], axis=0))["summary"]
-    told = "positions 1 to 60: all rows are equal; the table has 1 special row; rows are equal "
-    assert summary.lower().startswith(f"{told}within positions 61 to 100 and 101 to 127")
+def test_every_stretch_of_equal_rows_is_known() -> None:
+    found = verdicts_of(np.repeat(gaussian(4, 16), [1, 60, 40, 27], axis=0))
+    assert (found.first, found.stop) == (1, 61)
+    assert found.equal == ((1, 60), (61, 100), (101, 127))
+    assert found.answers["special_rows"].value == [0]
+    assert found.answers["order"].reason == "all_equal"
 
 
 def test_rows_between_two_stretches() -> None:
@@ -121,21 +116,18 @@ def test_the_stretch_of_which_questions_are_asked_is_one_of_different_rows() -> 
 
 
 @pytest.mark.parametrize(("first", "last"), [(40, 59), (150, 199)])
-def test_what_the_verdict_says_of_the_other_rows_is_what_it_says_without_the_equal_ones(
-    first: int, last: int
-) -> None:
+def test_the_other_rows_are_asked_without_the_equal_ones(first: int, last: int) -> None:
     table = np.array(pp.sinusoidal(200, 32).values, dtype=np.float64)
-    found = verdict(with_equal(table, (first, last)))
-    assert f"; rows are equal within positions {first} to {last}" in found["summary"]
-    assert "copies" not in found["summary"]
-    answers = {answer["question"]: answer["answer"] for answer in found["answers"]}
-    assert answers["closed_form"] == "yes"
-    assert answers["seams"] == "yes"
+    found = verdicts_of(with_equal(table, (first, last)))
+    assert found.equal == ((first, last),)
+    assert found.copies is None
+    assert found.answers["closed_form"].yes
+    assert found.answers["seams"].yes
 
 
 def test_positions_and_not_rows_are_told() -> None:
     table = as_table(with_equal(gaussian(128, 16), (60, 79)))[10:]
-    summary: Any = as_block(seams(table))
+    summary = as_block(seams(table), lambda cause: f"{cause.numbers}")
     assert summary["equal"] == [[60, 79]]
     assert summary["between"] == [[59, 60], [79, 80]]
-    assert summary["reasons"][0].numbers == (60, 79)
+    assert summary["reasons"][0] == "(60, 79)"

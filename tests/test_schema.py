@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import is_dataclass
-from functools import cache
 from importlib.resources import files
-from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, TypedDict, is_typeddict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema
 import numpy as np
 import pytest
+import schemas
+from documents import AnalysisDocument, ForwardDocument
 from made_forward import forward_analysis
+from made_schemas import VERSIONS, problems, schema
 from made_schemes import buckets, linear, rotary
 from made_tables import as_table, patches, walk
 from schemas import json_schema
 
 import posprobe as pp
-from posprobe.documents import AnalysisDocument, ForwardDocument
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements import TABLE
 from posprobe.measurements.model import MODEL
@@ -29,55 +28,35 @@ from posprobe.report.schemes import analyze_schemes
 from posprobe.samples import samples
 from posprobe.schema import TWO, Count, Reasons, limits
 
-ROOT = Path(__file__).parents[1]
-
-
-def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("schemas", ROOT / "tools" / "schemas.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@cache
-def stored(name: str) -> dict[str, Any]:
-    text = (files("posprobe.report") / "schema" / f"{name}-1.json").read_text(encoding="utf-8")
-    loaded: dict[str, Any] = json.loads(text)
-    return loaded
-
-
-def problems(schema: dict[str, Any], document: Any) -> list[str]:
-    written = json.loads(json.dumps(document, allow_nan=False))
-    found = jsonschema.Draft202012Validator(schema).iter_errors(written)
-    return [f"{error.json_path}: {error.message}" for error in found]
-
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # The files.
 
 
 def test_the_files_are_what_the_types_make() -> None:
-    made = {name: tool().text(schema) for name, schema in tool().schemas()}
+    made = {name: schemas.text(schema) for name, schema in schemas.schemas()}
     folder = files("posprobe.report") / "schema"
-    assert made == {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
+    kept = {entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir()}
+    assert {name: kept.pop(name) for name in made} == made
+    # Those of version 1 stay for bundles of that version.
+    assert set(kept) == {f"{name}-1.json" for name, version in VERSIONS.items() if version > 1}
 
 
 def test_every_measurement_has_a_block() -> None:
-    assert all(is_typeddict(b) or is_dataclass(b) for b in tool().table_blocks().values())
+    assert all(map(is_dataclass, schemas.table_blocks().values()))
     assert all(is_dataclass(measurement.record) for measurement in MODEL.values())
 
 
-@pytest.mark.parametrize(
-    "name", ["analysis", "comparison", "kernels", "forward", "sweep", "resizing"]
-)
+@pytest.mark.parametrize("name", VERSIONS)
 def test_a_file_is_a_schema_and_complete_in_itself(name: str) -> None:
-    schema = stored(name)
-    jsonschema.Draft202012Validator.check_schema(schema)
-    assert schema["$id"] == f"urn:posprobe:{name}:1"
-    assert schema["title"] == f"posprobe.{name}/1"
-    text = json.dumps(schema)
-    for block, content in schema["$defs"].items():
+    found = schema(name)
+    jsonschema.Draft202012Validator.check_schema(found)
+    version = VERSIONS[name]
+    assert found["$id"] == f"urn:posprobe:{name}:{version}"
+    assert found["title"] == f"posprobe.{name}/{version}"
+    text = json.dumps(found)
+    for block, content in found["$defs"].items():
         assert f'"#/$defs/{block}"' in text, f"nothing refers to {block}"
         assert content["additionalProperties"] is not True
         assert set(content["required"]) <= set(content["properties"])
@@ -85,7 +64,7 @@ def test_a_file_is_a_schema_and_complete_in_itself(name: str) -> None:
 
 def test_no_schema_names_a_null_model() -> None:
     for name in ("analysis", "comparison", "forward"):
-        keys = {key for block in stored(name)["$defs"].values() for key in block["properties"]}
+        keys = {key for block in schema(name)["$defs"].values() for key in block["properties"]}
         assert not set(NULLS) & (keys - {"walk"})
 
 
@@ -99,38 +78,38 @@ def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
     tokens = pp.load_tokens(table) if name == "digits-vit" else None
     document = pp.analyze(table, only=["all"], nulls=1, device="cpu", tokens=tokens).to_dict()
     assert set(TABLE) - {"axis_codes", "grid", "scale"} <= set(document)
-    assert problems(stored("analysis"), document) == []
+    assert problems("analysis", document) == []
     if tokens is not None:
         assert {"grid", "scale"} <= set(document)
         del document["scale"]["sample"]
-        assert problems(stored("analysis"), document)
+        assert problems("analysis", document)
 
 
 def test_every_scheme_follows_the_schema() -> None:
     document = analyze_schemes(buckets(), rotary(), linear()).to_dict()
     assert [scheme["scheme"] for scheme in document["schemes"]] == ["relative", "rotary", "alibi"]
-    assert problems(stored("analysis"), document) == []
+    assert problems("analysis", document) == []
     compared = compare_kernels(as_table(walk(40, 6)), rotary(), linear(), buckets()).to_dict()
-    assert problems(stored("kernels"), compared) == []
+    assert problems("kernels", compared) == []
 
 
 def test_a_comparison_follows_the_schema_without_that_of_the_analysis() -> None:
     document = pp.compare(as_table(walk(12, 4)), pp.sinusoidal(12, 4), nulls=1).to_dict()
-    assert problems(stored("comparison"), document) == []
+    assert problems("comparison", document) == []
     document["tables"][1]["norms"] = {}
-    assert problems(stored("comparison"), document)
+    assert problems("comparison", document)
 
 
 @pytest.mark.parametrize("layout", [Sequence(24), Grid(3, 4)], ids=str)
 def test_a_run_of_a_model_follows_the_schema(layout: Sequence | Grid) -> None:
     document = forward_analysis(layout).to_dict()
-    assert problems(stored("forward"), document) == []
+    assert problems("forward", document) == []
     for name in MODEL:
         without = {key: value for key, value in document.items() if key != name}
-        assert problems(stored("forward"), without), name
+        assert problems("forward", without), name
     for layer in document["states"]["layers"]:
         del layer["analyses"]
-    assert problems(stored("forward"), document)
+    assert problems("forward", document)
 
 
 def test_a_sweep_follows_the_schema_begun_and_finished(tmp_path: Path) -> None:
@@ -140,15 +119,15 @@ def test_a_sweep_follows_the_schema_begun_and_finished(tmp_path: Path) -> None:
     for keys in (set(), {"run", "counts"}):
         document = json.loads((tmp_path / "sweep.json").read_text(encoding="utf-8"))
         assert keys == {"run", "counts"} & set(document)
-        assert problems(stored("sweep"), document) == []
+        assert problems("sweep", document) == []
         sweep.run()
-    assert problems(stored("sweep"), document | {"counts": {"rows": -1}})
+    assert problems("sweep", document | {"counts": {"rows": -1}})
 
 
 @pytest.mark.parametrize("made", [np.ones((9, 3)), np.zeros((2, 1)), walk(3, 2)])
 def test_tables_with_undefined_numbers_follow_the_schema(made: Any) -> None:
     document = pp.analyze(as_table(made), only=["all"], nulls=1, device="cpu").to_dict()
-    assert problems(stored("analysis"), document) == []
+    assert problems("analysis", document) == []
 
 
 # The generator.
@@ -233,12 +212,12 @@ def test_a_document_that_has_its_type_passes() -> None:
     ],
     ids=str,
 )
-def test_another_document_is_refused(change: dict[str, Any]) -> None:
+def test_another_document_is_problems(change: dict[str, Any]) -> None:
     assert problems(json_schema(Shape), SHAPE | change)
 
 
 @pytest.mark.parametrize("key", SHAPE)
-def test_a_missing_key_is_refused(key: str) -> None:
+def test_a_missing_key_is_problems(key: str) -> None:
     without = {name: value for name, value in SHAPE.items() if name != key}
     assert problems(json_schema(Shape), without)
 
@@ -253,13 +232,13 @@ def test_keys_that_are_not_known_have_a_type_all_the_same() -> None:
 def test_a_toy_measurement_shows_in_the_schema() -> None:
     table = patches(3, 4, 5)
     document = pp.analyze(table, only=["norms"], nulls=0).to_dict()
-    blocks = {**tool().table_blocks(), "toy": Point}
+    blocks = {**schemas.table_blocks(), "toy": Point}
     schema = json_schema(AnalysisDocument, blocks=blocks)
     toy = document | {"toy": {"x": 1.0, "y": None}}
     assert problems(schema, toy) == []
     assert problems(schema, document) == []
     assert problems(schema, document | {"toy": {"x": -1.0, "y": None}})
-    assert problems(stored("analysis"), toy)
+    assert problems("analysis", toy)
 
 
 def test_blocks_of_a_model_are_required_and_may_be_null() -> None:
@@ -279,7 +258,7 @@ def another_point() -> type:
     return Point
 
 
-def test_what_has_no_place_in_json_is_refused() -> None:
+def test_what_has_no_place_in_json_is_problems() -> None:
     class Wrong(TypedDict):
         when: set[int]
 

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_answers import verdicts_of
 from made_tables import gaussian, patches, rotation
 from numpy.typing import NDArray
 
@@ -88,7 +89,7 @@ def test_several_patches_and_their_reasons_are_told() -> None:
     kinds = [[cause.kind for cause in row.causes] for row in found.special]
     assert kinds[3] == ["zero", "patch_far"]
     assert kinds[0] == kinds[1] == kinds[2] == kinds[4] == ["patch_far"]
-    assert [row.row for row in as_block(found)["special"]] == [0, 75, 76, 100, 190]
+    assert [row["row"] for row in as_block(found)["special"]] == [0, 75, 76, 100, 190]
     assert as_block(found)["between"] is None
 
 
@@ -151,32 +152,24 @@ def test_few_patches_among_equal_ones_are_special_and_many_tell_nothing() -> Non
 
 def test_half_a_grid_of_zeros_stays_as_it_is() -> None:
     values = np.concatenate([surface(5, 10, 16), np.zeros((50, 16))])
-    found = pp.analyze(pp.table(values, grid=(10, 10)), nulls=0).verdict
-    assert found is not None
-    (said,) = [part for part in found["answers"] if part["question"] == "special_rows"]
-    assert said["value"] == list(range(50, 100))
-    assert "place" not in said["sentence"]
+    found = verdicts_of(values, (10, 10))
+    assert found.answers["special_rows"].value == list(range(50, 100))
+    assert found.replaced == ()
 
 
 def test_one_odd_patch_decides_no_answer_about_the_others() -> None:
     values = surface(14, 14, 48)
     spoilt = values.copy()
     spoilt[75] += 20 * values.std()
-
-    def answers(array: Floats, *, all_rows: bool = False) -> dict[str, dict[str, object]]:
-        found = pp.analyze(pp.table(array, grid=(14, 14)), nulls=0, all_rows=all_rows).verdict
-        assert found is not None
-        return {answer["question"]: answer for answer in found["answers"]}
-
-    clean, kept, whole = answers(values), answers(spoilt), answers(spoilt, all_rows=True)
-    assert kept["special_rows"]["value"] == whole["special_rows"]["value"] == [75]
-    assert "row 5 and column 5" in str(kept["special_rows"]["sentence"])
-    others = [name for name in clean if name != "special_rows"]
-    assert {name: kept[name]["answer"] for name in others} == {
-        name: clean[name]["answer"] for name in others
-    }
-    assert whole["smooth"]["answer"] != "yes"
-    assert clean["smooth"]["answer"] == "yes"
+    clean, kept, whole = (
+        verdicts_of(table, (14, 14), all_rows=every).answers
+        for table, every in ((values, False), (spoilt, False), (spoilt, True))
+    )
+    assert kept["special_rows"].value == whole["special_rows"].value == [75]
+    for name in set(clean) - {"special_rows"}:
+        assert kept[name].answer == clean[name].answer, name
+    assert clean["smooth"].yes
+    assert not whole["smooth"].yes
 
 
 @pytest.mark.parametrize("factor", [1.5, 2.0, 3.0])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from made_answers import smooth
 from made_tables import gaussian, rotation, walk, waves
 from numpy.typing import NDArray
 
-from posprobe.analyses import rotation_answers, stationary_answer
 from posprobe.analyses.lines import _falling, find_lines
 from posprobe.analyses.stationary import (
     _non_negative,
@@ -22,18 +22,13 @@ from posprobe.analyses.stationary import (
 )
 from posprobe.analyses.views import View
 from posprobe.layouts import Grid, Sequence
+from posprobe.questions import absolute_position, rotations
 
 Floats = NDArray[np.float64]
 
 
 def centred(values: Floats) -> Floats:
     return np.asarray(values - values.mean(axis=0))
-
-
-def smooth(n: int, d: int, length: float, seed: int = 0) -> Floats:
-    """Columns of a squared exponential process."""
-    covariance = np.exp(-0.5 * (np.subtract.outer(np.arange(n), np.arange(n)) / length) ** 2)
-    return np.asarray(np.linalg.cholesky(covariance + 1e-8 * np.eye(n)) @ gaussian(n, d, seed=seed))
 
 
 def test_offset_sums_are_those_of_the_gram_matrix() -> None:
@@ -190,8 +185,8 @@ def test_distances_that_follow_from_offsets_do_so_along_the_whole_table() -> Non
     speed = np.where(t < 700, 0.3, 0.3 + 2e-4 * (t - 700))
     steady = np.stack([np.cos(0.3 * t), np.sin(0.3 * t)], axis=1)
     changing = np.stack([np.cos(np.cumsum(speed)), np.sin(np.cumsum(speed))], axis=1)
-    assert stationary_answer._exact(centred(steady))
-    assert not stationary_answer._exact(centred(changing))
+    assert absolute_position._exact(centred(steady))
+    assert not absolute_position._exact(centred(changing))
 
 
 @pytest.mark.parametrize(("bend", "drifts"), [(0.0, False), (0.05, True)])
@@ -201,5 +196,4 @@ def test_a_period_is_said_to_change_where_the_phase_bends(bend: float, drifts: b
     values = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ rotation(16)[:2]
     values += gaussian(192, 16, seed=3) / 4
     table = centred(values)
-    told = rotation_answers.rotations(View(table, seed=0)).sentence
-    assert ("its period grows from" in told) == drifts
+    assert bool(rotations.ask(View(table, seed=0)).facts.drifting) == drifts

@@ -17,8 +17,7 @@ from safetensors.numpy import load_file, save_file
 import posprobe as pp
 from posprobe.analyses.facts import Answer
 from posprobe.layouts import Grid, Sequence
-from posprobe.questions import ALIBI, BIAS, COSINE, KERNELS, ROTARY
-from posprobe.questions.schemes import answers_of
+from posprobe.questions.schemes import ALIBI, BIAS, COSINE, KERNELS, ROTARY, answers_of
 from posprobe.report.kernels import compare_kernels
 from posprobe.report.narrator import sentence
 from posprobe.report.narrator.schemes import ASKS, TEMPLATES, summary, summary_of_kernels

@@ -17,18 +17,20 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from posprobe.report.questions import QUESTIONS
-from posprobe.report.verdict import verdict
 from scipy.linalg import toeplitz
+from scipy.stats import binomtest
 
 import posprobe as pp
+from posprobe.analyses.facts import Answer
 from posprobe.arrays import positions
 from posprobe.layouts import Grid, Layout, Sequence
 from posprobe.measurements import TABLE, TableInputs
+from posprobe.questions import GRID, SEQUENCE
+from posprobe.report.verdicts import verdicts
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -40,14 +42,10 @@ GRIDS = ((49, 64), (196, 192))
 #: Measurements that the verdict looks at.
 BEHIND = ("seams", "winding", "bridging", "axis_codes")
 
-#: Questions of sequences and of grids that have an answer there.
+#: Questions of sequences and of grids.
 COLUMNS = {
-    False: tuple(q for q in QUESTIONS if q not in ("rows_and_columns", "axis_rotations")),
-    True: (
-        "closed_form", "special_rows", "order", "rows_and_columns", "axis_rotations",
-        "smooth", "stationary", "low_dimensional",
-    ),
-}  # fmt: skip
+    grid: [question.name for question in asked] for grid, asked in enumerate((SEQUENCE, GRID))
+}
 #: Where counts are kept, and what the tables of the page stand after.
 COUNTED = Path(__file__).with_name("calibration.json")
 MARK = "<!-- Made by tools/calibration.py; not to be edited. -->"
@@ -65,6 +63,12 @@ class Process:
     either: frozenset[str] = frozenset()
     grid: bool = False
     periods: Callable[[int], tuple[float, ...]] | None = None
+
+    def has(self, question: str) -> Literal["planted", "either", "absent"]:
+        """Say whether the property that a question is about is there."""
+        return (
+            "planted" if question in self.yes else "either" if question in self.either else "absent"
+        )
 
 
 def gaussian(rng: np.random.Generator, n: int, d: int) -> Floats:
@@ -331,37 +335,39 @@ def five_periods(n: int) -> tuple[float, ...]:
 
 S = frozenset
 ORDERED = S({"order"})
-BOTH = S({"smooth", "stationary"})
+#: It moves on, or grows: that where rows stand matters must be found.
+PLACED = ORDERED | {"absolute_position"}
+BOTH = S({"smooth", "absolute_position"})
 ROTATING = S({"order", "rotations"})
-ANY = S({"smooth", "stationary", "low_dimensional", "winding"})
+ANY = S({"smooth", "absolute_position", "low_dimensional", "winding"})
 BROKEN = S({"seams", "special_rows"})
 
 #: Every process; what its ``yes`` names must be found, what ``either`` names may be.
 PROCESSES: Mapping[str, Process] = {
-    "gaussian": Process(gaussian, either=S({"stationary"})),
-    "heavy-tailed noise": Process(heavy_noise, either=S({"stationary"})),
-    "growing norms": Process(growing, either=S({"order"})),
+    "gaussian": Process(gaussian, either=S({"absolute_position"})),
+    "heavy-tailed noise": Process(heavy_noise, either=S({"absolute_position"})),
+    "growing norms": Process(growing, S({"absolute_position"}), S({"order"})),
     "permuted MiniLM": Process(
         permuted("sample:all-minilm-l6-v2"),
-        either=S({"low_dimensional", "stationary", "special_rows"}),
+        either=S({"low_dimensional", "absolute_position", "special_rows"}),
     ),
     "permuted RXNMapper": Process(
         permuted("sample:rxnmapper-albert"),
-        either=S({"low_dimensional", "stationary", "special_rows"}),
+        either=S({"low_dimensional", "absolute_position", "special_rows"}),
     ),
-    "walk": Process(walk, ORDERED),
-    "heavy-tailed walk": Process(heavy_walk, ORDERED, S({"low_dimensional"})),
-    "anisotropic walk": Process(anisotropic_walk, ORDERED, S({"low_dimensional"})),
-    "bridge": Process(bridge, ORDERED, S({"stationary"})),
-    "trend": Process(trend, ORDERED, S({"smooth", "low_dimensional"})),
+    "walk": Process(walk, PLACED),
+    "heavy-tailed walk": Process(heavy_walk, PLACED, S({"low_dimensional"})),
+    "anisotropic walk": Process(anisotropic_walk, PLACED, S({"low_dimensional"})),
+    "bridge": Process(bridge, ORDERED, S({"absolute_position"})),
+    "trend": Process(trend, PLACED, S({"smooth", "low_dimensional"})),
     "blocks": Process(blocks, either=ANY | {"seams", "order"} - {"winding"}),
     **{
-        f"OU {length:g}": Process(ou(length), ORDERED, S({"stationary"}))
+        f"OU {length:g}": Process(ou(length), ORDERED, S({"absolute_position"}))
         for length in (1, 3, 10, 30, 100)
     },
-    "OU mixed": Process(mixed_ou, ORDERED, S({"stationary", "low_dimensional"})),
+    "OU mixed": Process(mixed_ou, ORDERED, S({"absolute_position", "low_dimensional"})),
     **{
-        f"RBF {length:g}": Process(rbf(length), S({"order", "smooth"}), S({"stationary"}))
+        f"RBF {length:g}": Process(rbf(length), S({"order", "smooth"}), S({"absolute_position"}))
         for length in (1.5, 3, 10, 20, 50)
     },
     **{
@@ -370,7 +376,7 @@ PROCESSES: Mapping[str, Process] = {
         for length in (3, 10, 30)
     },
     "low-rank smooth": Process(
-        low_rank_smooth, S({"order", "smooth", "low_dimensional"}), S({"stationary"})
+        low_rank_smooth, S({"order", "smooth", "low_dimensional"}), S({"absolute_position"})
     ),
     "seam": Process(seam, ORDERED | {"seams"}, BOTH | {"low_dimensional"}),
     "special rows": Process(special, ORDERED | {"special_rows"}, BOTH | {"low_dimensional"}),
@@ -407,12 +413,12 @@ PROCESSES: Mapping[str, Process] = {
 }  # fmt: skip
 
 FIELDS: Mapping[str, Process] = {
-    "noise on a grid": Process(gaussian, either=S({"stationary"}), grid=True),
+    "noise on a grid": Process(gaussian, either=S({"absolute_position"}), grid=True),
     **{
         f"{kind} field {length:g}": Process(
             field_of(kind, length),
             S({"order", "smooth"}) if kind == "rbf" and length > 2 else ORDERED,
-            S({"stationary"}) if kind != "rbf" else BOTH,
+            S({"absolute_position"}) if kind != "rbf" else BOTH,
             grid=True,
         )
         for kind in ("rbf", "exponential", "separable")
@@ -421,12 +427,14 @@ FIELDS: Mapping[str, Process] = {
     "low-rank field": Process(
         low_rank_field, S({"order", "low_dimensional"}), BOTH, grid=True
     ),
-    "heavy-tailed noise on a grid": Process(heavy_noise, either=S({"stationary"}), grid=True),
+    "heavy-tailed noise on a grid": Process(
+        heavy_noise, either=S({"absolute_position"}), grid=True
+    ),
     "special patches": Process(special_field, S({"order", "special_rows"}), BOTH, grid=True),
-    "field with growing norms": Process(growing_field, ORDERED, S({"smooth"}), grid=True),
+    "field with growing norms": Process(growing_field, PLACED, S({"smooth"}), grid=True),
     "row + column codes": Process(additive, S({"order", "rows_and_columns"}), BOTH, grid=True),
     "random row + column codes": Process(
-        additive_random, S({"rows_and_columns"}), S({"order", "stationary"}), grid=True
+        additive_random, S({"rows_and_columns"}), S({"order", "absolute_position"}), grid=True
     ),
     "rotating row + column codes": Process(
         rotating_codes, S({"order", "rows_and_columns", "axis_rotations"}),
@@ -443,14 +451,13 @@ def right_periods(wanted: tuple[float, ...], value: object) -> bool:
     )
 
 
-def whole_verdict(values: Floats, layout: Layout, seed: int) -> list[dict[str, Any]]:
+def answered(values: Floats, layout: Layout, seed: int) -> Mapping[str, Answer]:
     """Ask every question of a table, as `posprobe.analyze` does."""
     table = PositionTable(values.astype(np.float32), layout, "drawn", Source("drawn", "drawn"))
     given = positions(table)
     bare = TableInputs(table, given, seed, None, {})
     chosen = {name: TABLE[name] for name in BEHIND if not TABLE[name].needs(bare)}
-    answers = verdict(TableInputs(table, given, seed, None, chosen), "F32")["answers"]
-    return list(answers)
+    return verdicts(TableInputs(table, given, seed, None, chosen), "F32").answers
 
 
 def measure(
@@ -475,13 +482,12 @@ def measure(
         values = process.draw(np.random.default_rng([seed, index, n, *name.encode()]), n, d)
         rows = layout if process.grid else Sequence(len(values))
         false = False
-        for answer in whole_verdict(values, rows, index):
-            question, said = answer["question"], answer["answer"]
+        for question, said in answered(values, rows, index).items():
             counted = counts["answers"].setdefault(question, [0, 0, 0])
-            counted[("yes", "no", "cannot tell").index(said)] += 1
-            false |= said == "yes" and question not in process.yes | process.either
-            if question == "rotations" and said == "yes" and process.periods:
-                counts["periods"] += right_periods(process.periods(n), answer["value"])
+            counted[("yes", "no", "cannot tell").index(said.answer)] += 1
+            false |= said.yes and process.has(question) == "absent"
+            if question == "rotations" and said.yes and process.periods:
+                counts["periods"] += right_periods(process.periods(n), said.value)
         counts["any"] += false
     return counts
 
@@ -494,9 +500,9 @@ def show(name: str, size: str, counts: Counts) -> str:
     for question in COLUMNS[process.grid]:
         yes, no, open_ = counts["answers"].get(question, (0, 0, tables))
         text = " / ".join(f"{100 * c / tables:.0f}" for c in (yes, no, open_))
-        if question in process.yes:
+        if process.has(question) == "planted":
             text = f"**{text}**"
-        elif question not in process.either and yes:
+        elif process.has(question) == "absent" and yes:
             text += " \\*"
         cells.append(text)
     sure = counts["answers"].get("rotations", [0])[0]
@@ -513,17 +519,51 @@ def heading(grid: bool) -> str:
     return f"| {' | '.join(names)} |\n|{' --- |' * 2}{' ---: |' * (len(names) - 2)}"
 
 
+def rate(yes: int, tables: int, *, least: bool) -> str:
+    """Return a count of yes with the lower or upper end of its 95 % interval (Clopper-Pearson)."""
+    if not tables:
+        return ""
+    ends = binomtest(yes, tables).proportion_ci()
+    end = f"≥ {100 * ends.low:.1f}" if least else f"≤ {100 * ends.high:.1f}"
+    return f"{yes} of {tables:,} ({end} %)"
+
+
+def rates(counted: Mapping[str, Mapping[str, Counts]], *, grid: bool) -> str:
+    """Return, by question and size, yes where the property is absent and where it is planted."""
+    kinds = FIELDS if grid else PROCESSES
+    sizes = [f"{n}x{d}" for n, d in (GRIDS if grid else SIZES)]
+    lines = [
+        f"| question | yes where | {' | '.join(sizes)} |",
+        f"| --- | --- |{' ---: |' * len(sizes)}",
+    ]
+    for question in COLUMNS[grid]:
+        for truth in ("absent", "planted"):
+            names = [name for name, process in kinds.items() if process.has(question) == truth]
+            cells = []
+            for size in sizes:
+                of = [counted[name][size] for name in names if size in counted.get(name, {})]
+                yes = sum(counts["answers"].get(question, [0])[0] for counts in of)
+                tables = sum(counts["tables"] for counts in of)
+                cells.append(rate(yes, tables, least=truth == "planted"))
+            if any(cells):
+                lines.append(f"| {question.replace('_', ' ')} | {truth} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def page(counted: Mapping[str, Mapping[str, Counts]]) -> str:
-    """Return the measured table as the documentation has it."""
-    parts = []
+    """Return the measured tables as the documentation has them: rates, then every process."""
+    parts: dict[str, list[str]] = {"rates": [], "processes": []}
     for grid, kinds in ((False, PROCESSES), (True, FIELDS)):
         rows = [
             show(name, size, counts)
             for name in kinds
             for size, counts in counted.get(name, {}).items()
         ]
-        parts.append("\n".join([heading(grid), *rows]))
-    return "\n\n".join(parts)
+        parts["rates"].append(rates(counted, grid=grid))
+        parts["processes"].append("\n".join([heading(grid), *rows]))
+    return "\n\n".join(
+        ["## Rates by question", *parts["rates"], "## Every process", *parts["processes"]]
+    )
 
 
 def main() -> None:

@@ -23,9 +23,9 @@ from typing import (
     is_typeddict,
 )
 
+import documents
 import numpy as np
 
-from posprobe import documents
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import NEWER, As, notes, shown
 from posprobe.layouts import Grid, GridLayoutBlock, Sequence, SequenceBlock

@@ -62,6 +62,8 @@ PASSES = 3
 #: Steps per cycle at which waves of constant period are tried, as far from a rotation's frequency
 #: as this share of it.
 FINE, NEAR = 4, 0.15
+#: Level at which a period changes along the table, for all periods together.
+DRIFT_LEVEL = 0.01
 TINY = np.finfo(np.float64).tiny
 
 
@@ -181,8 +183,10 @@ def constant_shares(points: Floats, rotations: Sequence[Rotation]) -> list[float
     every = [n / rotation.period for rotation in rotations]
     cycles = []
     for turns, rotation in zip(every, rotations, strict=True):
-        ends = n / rotation.first_period, n / rotation.last_period
-        reach = max(1.0, NEAR * turns, *(abs(end - turns) for end in ends))
+        ends = [n / rotation.first_period, n / rotation.last_period]
+        # Of a weak wave beside slow changes the ends may be anything.
+        drifts = ends if rotation.drift_p <= DRIFT_LEVEL else []
+        reach = max([1.0, NEAR * turns, *(abs(end - turns) for end in drifts)])
         # No further than half-way to another rotation, and to what is no wave: at every second
         # row a sine is 0.
         low, high = max(turns - reach, 0.5), min(turns + reach, n / 2 - 0.5)

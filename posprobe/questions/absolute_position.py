@@ -275,8 +275,9 @@ def _mirrored(rows: Floats) -> tuple[float, bool]:
     """Return the share of the Gram matrix's squares that means of mirrored places hold.
 
     Places that mirror each other at one place are all an even number of positions apart, or all an
-    odd one, which distance explains where rows alternate: neighbouring centres are taken together.
-    And whether those places are alike, where that is most.
+    odd one, which distance explains where rows alternate: neighbouring centres are taken together,
+    each with that on either side, and so twice. And whether those places are alike, where that is
+    most.
     """
     n = len(rows)
     rows = rows - rows.mean(axis=0)
@@ -286,7 +287,7 @@ def _mirrored(rows: Floats) -> tuple[float, bool]:
     both = sums[1:] + sums[:-1]
     squares = np.square(both) / (count[1:] + count[:-1])
     whole = float(np.square(rows.T @ rows).sum())
-    share = float(squares.sum()) / max(whole, np.finfo(np.float64).tiny)
+    share = float(squares.sum()) / max(2 * whole, np.finfo(np.float64).tiny)
     return share, bool(both[np.argmax(squares)] > 0)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
+from posprobe.analyses.lines import DRIFT_LEVEL, Lines, constant_shares
 from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
-from posprobe.analyses.lines import Lines, constant_shares
 from posprobe.analyses.slow_rotation import SLOW_DRAWS
 from posprobe.analyses.views import View
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, too_few
@@ -19,8 +19,8 @@ from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, too_fe
 ALIKE = 0.9
 #: Rows below which the frequencies are too few to say that there are no rotations.
 FEW_ROWS = 48
-#: Level at which a period changes along the table, for all periods together, and least change.
-DRIFT_LEVEL, LEAST_DRIFT = 0.01, 0.01
+#: Least change of a period, as a share of it, that is told.
+LEAST_DRIFT = 0.01
 #: Times the share at which a rotation may be seen of that at which it is hardly ever missed; and
 #: the least share that is said to be hidden, since less is told of nowhere.
 SEEN, LEAST_HIDDEN = 3.0, 0.01

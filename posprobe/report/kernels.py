@@ -35,14 +35,7 @@ from posprobe.tables import PositionTable
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.documents import (
-        EnvironmentBlock,
-        KernelPairBlock,
-        KernelsDocument,
-        RecordBlock,
-        SharedVerdictBlock,
-        WalkBlock,
-    )
+    from posprobe.documents import EnvironmentBlock
 
 Record: TypeAlias = PositionTable | Scheme
 
@@ -95,10 +88,10 @@ class KernelComparison(Saved):
     invariance: tuple[float | None, ...]
     correlation: NDArray[np.float64]
     alignment: NDArray[np.float64]
-    walk: WalkBlock | None
+    walk: dict[str, Any] | None
     environment: EnvironmentBlock
 
-    def to_dict(self) -> KernelsDocument:
+    def to_dict(self) -> dict[str, Any]:
         """Return the content of ``analysis.json`` (schema `posprobe.kernels/2`)."""
         size = len(self.labels)
         records = [self._record(i) for i in range(size)]
@@ -114,7 +107,7 @@ class KernelComparison(Saved):
             "environment": self.environment,
         }
 
-    def _record(self, i: int) -> RecordBlock:
+    def _record(self, i: int) -> dict[str, Any]:
         record = self.records[i]
         measured = _mean_head(record, self.curves[i])
         numbers = {
@@ -141,8 +134,8 @@ class KernelComparison(Saved):
         }
 
     def _verdict(
-        self, records: Sequence[RecordBlock], pairs: Sequence[KernelPairBlock]
-    ) -> SharedVerdictBlock:
+        self, records: Sequence[dict[str, Any]], pairs: Sequence[dict[str, Any]]
+    ) -> dict[str, Any]:
         told = shared_block(
             {
                 label: [question.ask(record) for question in QUESTIONS]
@@ -153,8 +146,8 @@ class KernelComparison(Saved):
         summary = f"{said} {told['summary']}".lstrip()
         return {"summary": summary, "answers": told["answers"]}
 
-    def _pair(self, i: int, j: int) -> KernelPairBlock:
-        block: KernelPairBlock = {
+    def _pair(self, i: int, j: int) -> dict[str, Any]:
+        block: dict[str, Any] = {
             "records": [self.labels[i], self.labels[j]],
             "correlation": _number(self.correlation[i, j]),
             "alignment": _number(self.alignment[i, j]),
@@ -271,7 +264,7 @@ def compare_kernels(
     )
 
 
-def walks(n: int, seed: int) -> WalkBlock:
+def walks(n: int, seed: int) -> dict[str, Any]:
     """Return how alike two independent random walks over ``n`` distances are, 95 % quantiles.
 
     Both measures compare smooth curves, and smooth curves correlate by chance (Yule 1926).

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 
 import posprobe as pp
 from posprobe.analyses.copies import Copies
-from posprobe.analyses.facts import Answer, Cause
+from posprobe.analyses.facts import Answer, Cause, Verdicts
+from posprobe.analyses.result import plain as as_json
 from posprobe.analyses.seams import SpecialRow
-from posprobe.analyses.stretch import Stretch
 from posprobe.analyses.views import view
 from posprobe.arrays import positions
 from posprobe.layouts import Grid
 from posprobe.measurements import TableInputs
 from posprobe.questions.breaks import SEAMS, SPECIAL_ROWS
-from posprobe.report.document import plain
 from posprobe.report.narrator import cause, sentence, templates
 from posprobe.report.narrator.breaks import based_on
 from posprobe.report.narrator.causes import CAUSES, copied
@@ -204,29 +203,24 @@ def test_every_cause_is_reached_and_has_words() -> None:
 
 def test_causes_are_words_in_the_document() -> None:
     change = Cause("level", (1.0, 2.5), "norms")
-    assert plain({"a": (change,), "b": np.float32(0.5), "c": {"d": np.zeros(3)}}) == {
-        "a": ["norms change from 1 to 2.5"], "b": 0.5, "c": {},
+    assert as_json({"a": (change,), "b": np.float32(0.5)}, cause) == {
+        "a": ["norms change from 1 to 2.5"], "b": 0.5,
     }  # fmt: skip
     assert cause(Cause("seam", (9, 10), causes=(change,))) == (
         "a seam between positions 9 and 10: norms change from 1 to 2.5"
     )
     odd = SpecialRow(7, (Cause("zero"), change))
-    assert plain([odd]) == [
+    assert as_json([odd], cause) == [
         {"row": 7, "reason": "zero: it has no direction; norms change from 1 to 2.5"}
     ]
     found = Copies("near", 64, period=16, cosine=0.987, between=-0.001)
-    assert plain(found)["period"] == 16
+    assert as_json(found)["period"] == 16
     assert "(mean cosine 0.99, 0.00 between)" in copied(found)
 
 
 def test_the_stretch_names_what_is_left_out() -> None:
-    table = tables()["seam and outlier"]
-    found = inputs_of(table)
-    assert based_on(found.stretch, table.start).startswith(
-        "Based on positions 10–99; positions beyond the break at 100 are excluded."
-    )
     ends = (Cause("seam", (9, 10)), Cause("special", (50,)))
-    assert based_on(Stretch(10, 50, False, ends), 0).startswith(
+    assert based_on(Verdicts({}, 10, 50, whole=False, ends=ends)).startswith(
         "Based on positions 10–49; outliers and positions beyond the break at 10 are excluded."
     )
-    assert based_on(Stretch(0, 64, True, (Cause("no_break"),)), 0) == ""
+    assert based_on(Verdicts({}, 0, 64, ends=(Cause("no_break"),))) == ""

@@ -87,7 +87,8 @@ def _dense(f: Rotations | Ladder) -> str:
     )
 
 
-def _turns(turns: float) -> str:
+def turned(turns: float) -> str:
+    """Count turns, near one to the hundredth."""
     # Near one turn, which is where the answer changes, a tenth is too coarse.
     if turns < 1:
         return f"{min(turns, 0.99):.2f} turns"
@@ -104,7 +105,7 @@ def _lengths(turn: tuple[float, float]) -> str:
 
 
 def _winds(f: Winding) -> str:
-    told = f"{_pair(f)} trace {_turns(f.turns)} of a circle."
+    told = f"{_pair(f)} trace {turned(f.turns)} of a circle."
     return f"{told} Their period changes: {_lengths(f.turn)}." if f.changes and f.turn else told
 
 
@@ -196,20 +197,20 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("rotations", "pace"): lambda f: f"No period is fixed: {_lengths(f.turn)}.",
     ("winding", "turns"): _winds,
     ("winding", "small"): lambda f: (
-        f"{_pair(f)} trace {_turns(f.turns)} of a circle, but hold little of the table."
+        f"{_pair(f)} trace {turned(f.turns)} of a circle, but hold little of the table."
     ),
     ("winding", "part_turn"): lambda f: (
-        f"{_pair(f)} trace {_turns(f.turns)} of a circle, less than a whole one."
+        f"{_pair(f)} trace {turned(f.turns)} of a circle, less than a whole one."
     ),
     ("winding", "smooth"): lambda f: (
-        f"{_pair(f)} trace {_turns(f.turns)}, no more evenly than smooth random curves do."
+        f"{_pair(f)} trace {turned(f.turns)}, no more evenly than smooth random curves do."
     ),
     ("winding", "open"): lambda f: (
-        f"{_pair(f)} trace {_turns(f.turns)}, and smooth random curves seldom do so as evenly."
+        f"{_pair(f)} trace {turned(f.turns)}, and smooth random curves seldom do so as evenly."
     ),
     ("winding", "none"): "No two of the leading components go round a common centre.",
     ("winding", "rotation"): lambda f: (
-        f"{_pair(f)} trace {_turns(f.turns)} of a circle: the "
+        f"{_pair(f)} trace {turned(f.turns)} of a circle: the "
         f"{_period(f.rotation, steady=f.steady)}-position period."
     ),
     ("winding", "mixed"): _mixed,

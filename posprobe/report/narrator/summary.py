@@ -8,7 +8,7 @@ from typing import Any
 from posprobe.analyses.facts import Answer, Verdicts
 from posprobe.questions.kind import Kind, kind_of
 from posprobe.report.narrator import causes
-from posprobe.report.narrator.rotations import components, matches, periods
+from posprobe.report.narrator.rotations import components, matches, periods, turned
 from posprobe.report.narrator.tables import STRAIGHT
 from posprobe.text import capital, listed, percent, rounded, some, spelled, two_figures
 
@@ -27,7 +27,6 @@ def headline(found: Verdicts) -> str:
     main = clause(found.answers)
     if not found.whole:
         main = f"positions {found.first} to {found.stop - 1}: {main}"
-    tail = _breaks(found)
     told: dict[str, list[str]] = {}
     for part in found.parts:
         told.setdefault(clause(part.answers), []).append(f"{part.first} to {part.stop - 1}")
@@ -35,17 +34,18 @@ def headline(found: Verdicts) -> str:
     rest = [f"positions {listed(which, MOST)}: {text}" for text, which in told.items()]
     if alike:
         rest = [f"the same holds of positions {listed(alike, MOST)}", *rest]
-    return " ".join(f"{capital(each)}." for each in (f"{main}{tail}", *rest))
+    return " ".join(f"{capital(each)}." for each in (main, *_breaks(found), *rest))
 
 
 def clause(answers: Mapping[str, Answer]) -> str:
     """Say what one stretch is, as a sentence without its full stop."""
     kind = kind_of(answers)
-    return _CLAUSES[kind.name](kind, {name: answers[name].facts for name in kind.of})
+    text = _CLAUSES[kind.name](kind, {name: answers[name].facts for name in kind.of})
+    return text.format(rows="patches" if "rows_and_columns" in answers else "rows")
 
 
-def _breaks(found: Verdicts) -> str:
-    """Say where a table breaks, and how many outliers it has."""
+def _breaks(found: Verdicts) -> list[str]:
+    """Say where a table breaks, and what else there is in it than what it is."""
     grid = "rows_and_columns" in found.answers
     seams, special = found.answers.get("seams"), found.answers.get("special_rows")
     said = []
@@ -54,20 +54,19 @@ def _breaks(found: Verdicts) -> str:
     pairs = [pair for pair in seams.value if pair[1] not in ends] if seams and seams.yes else []
     if pairs:
         places = listed([f"{left} and {right}" for left, right in pairs], MOST + 1)
-        said.append(f"it breaks between positions {places}")
+        said.append(f"breaks between positions {places}")
     if special and special.yes:
         zeros = len(special.facts.zeros)
         noun = "patch" if grid else "row"
-        if others := len(special.value) - zeros:
-            said.append(f"it has {some(others, f'outlier {noun}')}")
-        if zeros:
-            said.append(f"{some(zeros, noun)} {'is' if zeros == 1 else 'are'} zero")
+        counts = {f"outlier {noun}": len(special.value) - zeros, f"{noun} of zeros": zeros}
+        plurals = {f"{noun} of zeros": f"{noun}{'es' if grid else 's'} of zeros"}
+        has = [some(n, each, plurals.get(each, "")) for each, n in counts.items() if n]
+        said.append(f"has {listed(has)}")
     own = (found.first, found.stop - 1)
     if names := [f"{first} to {last}" for first, last in found.equal if (first, last) != own]:
-        said.append(f"rows are equal within positions {listed(names, MOST + 1)}")
-    if found.copies:
-        said.append(causes.copied(found.copies))
-    return "".join(f"; {text}" for text in said)
+        said.append(f"has equal rows within positions {listed(names, MOST + 1)}")
+    sentences = [f"the table {listed(said)}"] if said else []
+    return [*sentences, *([causes.copied(found.copies)] if found.copies else [])]
 
 
 def _surface(_: Kind, facts: Mapping[str, Any]) -> str:
@@ -113,7 +112,7 @@ def _smooth(kind: Kind, facts: Mapping[str, Any]) -> str:
 def _beside(kind: Kind, facts: Mapping[str, Any]) -> str:
     text = ""
     if "winding" in kind.of:
-        text += f", and it makes {facts['winding'].turns:.1f} turns around a centre"
+        text += f", and it makes {turned(facts['winding'].turns)} around a centre"
     if "rotations" in kind.of:
         text += f"; beside that, {periods(facts['rotations'].lines)}"
     return text
@@ -145,9 +144,9 @@ _CLAUSES: Mapping[str, Callable[[Kind, Mapping[str, Any]], str]] = {
         "the order of positions matters, but neighbours are hardly similar "
         "(mean cosine {f.cosine:z.2f})"
     ),
-    "equal": lambda *_: "all rows are equal",
-    "equally_far": lambda *_: "any two rows are equally far apart",
-    "independent": lambda *_: "no structure found: the rows look independent",
-    "too_few": lambda _, facts: f"{spelled(facts['order'].rows)} rows are too few to tell",
+    "equal": lambda *_: "all {rows} are equal",
+    "equally_far": lambda *_: "any two {rows} are equally far apart",
+    "independent": lambda *_: "no structure found: the {rows} look independent",
+    "too_few": lambda _, facts: f"{spelled(facts['order'].rows)} {{rows}} are too few to tell",
     "unknown": lambda *_: "whether the order of positions matters cannot be told",
 }

@@ -10,6 +10,7 @@ from posprobe.questions.order import Order
 from posprobe.questions.smooth import Smooth
 from posprobe.report.narrator import Template
 from posprobe.report.narrator.causes import copied
+from posprobe.report.narrator.rotations import turned
 from posprobe.text import capital, percent, show, some, two_figures
 
 #: The questions, as a reader asks them.
@@ -163,7 +164,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("order", "open"): lambda f: f"The evidence is weak: neighbours have {_cosines(f)}.",
     ("order", "small"): _order_small,
     ("order", "winding"): lambda f: (
-        f"Two components go round {f.turns:.1f} times along the table, though neighbours have "
+        f"Two components make {turned(f.turns)} along the table, though neighbours have "
         f"{_cosines(f)}."
     ),
     ("order", "copies"): lambda f: (

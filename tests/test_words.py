@@ -1,0 +1,460 @@
+"""What is said of tables: every reason has words, and they are those of its facts alone."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections import Counter
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_answers import PLANTED, SAMPLES, answers_of, planted, turning, verdicts_of
+from made_tables import gaussian, rotation, waves
+
+from posprobe import questions
+from posprobe.analyses import decide
+from posprobe.analyses.copies import Copies
+from posprobe.analyses.facts import Answer, TooFew
+from posprobe.questions import GRID, SEQUENCE, base, schemes
+from posprobe.questions.absolute_position import AbsolutePosition
+from posprobe.questions.axis_rotations import AxisRotations
+from posprobe.questions.breaks import Breaks, SpecialRows
+from posprobe.questions.closed_form import ClosedForm
+from posprobe.questions.codes import RowsAndColumns
+from posprobe.questions.fields import PatchDimension, PatchPlaces, PatchSmooth
+from posprobe.questions.grids import PatchOrder, Sides
+from posprobe.questions.kind import kind_of
+from posprobe.questions.ladder import Ladder
+from posprobe.questions.low_dimensional import LowDimensional
+from posprobe.questions.order import Order
+from posprobe.questions.rotations import Rotations
+from posprobe.questions.smooth import Smooth
+from posprobe.questions.winding import Winding
+from posprobe.report import narrator
+from posprobe.report.document import answer_block, findings_of
+from posprobe.report.narrator import causes, chance, sentence, templates
+from posprobe.report.narrator.breaks import based_on
+from posprobe.report.narrator.summary import clause, headline
+
+ALL = (*PLANTED, *SAMPLES)
+ANSWERS = [(name, question) for name in ALL for question in planted(name).answers]
+
+
+def every_question() -> list[base.Question[Any]]:
+    """Every question of every list in `posprobe.questions`."""
+    return [
+        each
+        for module in (questions, schemes)
+        for found in vars(module).values()
+        if isinstance(found, tuple) and found and isinstance(found[0], base.Question)
+        for each in found
+    ]
+
+
+def test_every_reason_has_a_template_and_no_template_is_without_a_reason() -> None:
+    listed = {(each.name, reason) for each in every_question() for reason in each.reasons}
+    assert listed == set(templates())
+    assert {each.name for each in every_question()} == set(narrator.asks())
+    # Of two templates for one reason, one would never be told.
+    counts = Counter(
+        key for subject in narrator.SUBJECTS for key in narrator._module(subject).TEMPLATES
+    )
+    assert max(counts.values()) == 1
+
+
+# --- templates and facts of any kind ---
+
+#: Facts of each question about a table, on a line and on a grid.
+FACTS: dict[str, tuple[type, ...]] = {
+    "closed_form": (ClosedForm,),
+    "special_rows": (SpecialRows,),
+    "seams": (Breaks,),
+    "order": (Order, PatchOrder),
+    "smooth": (Smooth, PatchSmooth),
+    "absolute_position": (AbsolutePosition, PatchPlaces),
+    "low_dimensional": (LowDimensional, PatchDimension),
+    "rotations": (Rotations,),
+    "winding": (Winding,),
+    "ladder": (Ladder,),
+    "rows_and_columns": (RowsAndColumns,),
+    "axis_rotations": (AxisRotations,),
+}
+SHARES = {
+    "share", "typical", "hidden", "held", "alternating", "misfit", "typical_misfit", "straight",
+    "codes_share", "row_share", "column_share", "purity", "circularity", "constant_share",
+}  # fmt: skip
+COSINES = {"cosine", "chance", "cka", "similar", "neighbours", "between", "invariance", "curve"}
+COUNTS = st.integers(1, 4096)
+POSITIVE = st.floats(1e-3, 1e6)
+#: What a reason says of its facts: fields that are there, whatever their type allows.
+SAID: dict[tuple[str, str], tuple[str, ...]] = {
+    ("closed_form", "exact"): ("formula", "base"),
+    ("closed_form", "nearly"): ("formula", "base", "scale", "error"),
+    ("closed_form", "sinusoid"): ("base", "cka"),
+    ("closed_form", "sincos2d"): ("cka",),
+    ("special_rows", "found"): ("positions", "causes"),
+    ("special_rows", "patch_found"): ("positions", "causes", "width"),
+    ("seams", "found"): ("pairs", "causes"),
+    ("order", "winding"): ("turns",),
+    ("order", "copies"): ("copies",),
+    ("smooth", "line"): ("straight",),
+    ("smooth", "noisy_line"): ("straight",),
+    ("smooth", "rotations"): ("gap", "sinusoids", "curve"),
+    ("absolute_position", "copies"): ("copies",),
+    ("rotations", "stand_out"): ("lines",),
+    ("rotations", "small"): ("lines",),
+    ("rotations", "dense"): ("similar",),
+    ("rotations", "pace"): ("turn",),
+    ("winding", "rotation"): ("rotation",),
+    ("winding", "mixed"): ("mixed",),
+    ("winding", "mixed_waves"): ("mixed",),
+    ("ladder", "base"): ("series",),
+    ("ladder", "dense"): ("similar",),
+    **{
+        ("ladder", reason): ("factor", "off", "worst")
+        for reason in ("even", "uneven", "random", "between", "open")
+    },
+}
+#: Causes that a first outlier on a line, and on a grid, may have.
+CAUSES = {
+    "found": ("far_from_next", "far_from_previous", "far_from_both", "norm", "direction",
+              "equal_rows", "rows_of_zeros", "among_equal"),
+    "patch_found": ("patch_far", "among_equal"),
+}  # fmt: skip
+
+
+def made(
+    kind: Any, name: str, reason: str, *, there: tuple[str, ...] = ()
+) -> st.SearchStrategy[Any]:
+    """Draw what a field may hold."""
+    must = name in there
+    if get_origin(kind) is typing.Annotated:
+        return st.none()  # hidden from documents
+    if get_origin(kind) in (Union, types.UnionType):
+        (one,) = (each for each in get_args(kind) if each is not type(None))
+        value = made(one, name, reason)
+        return value if must else st.none() | value
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if get_origin(kind) is tuple:
+        parts = get_args(kind)
+        if parts[-1] is not Ellipsis:
+            return st.tuples(*(made(part, name, reason) for part in parts)).map(sorted).map(tuple)
+        several = st.lists(
+            made(parts[0], name, reason), min_size=1 if must else 0, max_size=4, unique=True
+        )
+        return several.map(lambda found: tuple(sorted(found) if name == "positions" else found))
+    if kind.__name__ == "Cause":
+        kinds = CAUSES.get(reason, ()) if name == "causes" and reason in CAUSES else ("step",)
+        numbers = st.tuples(POSITIVE, POSITIVE)
+        return st.builds(kind, st.sampled_from(kinds if reason != "found" else (*kinds, "step")),
+                         numbers, st.just("rows"))  # fmt: skip
+    if is_dataclass(kind):
+        return built(kind, reason)
+    if kind is bool:
+        return st.booleans()
+    if kind is int:
+        return COUNTS
+    if kind is str:
+        return st.sampled_from({"axis": ("rows", "columns")}.get(name, (f"some {name}",)))
+    return st.floats(0, 1) if name in SHARES else st.floats(-1, 1) if name in COSINES else POSITIVE
+
+
+def built(kind: Any, reason: str, there: tuple[str, ...] = ()) -> st.SearchStrategy[Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    drawn = {
+        each.name: made(hints[each.name], each.name, reason, there=there) for each in fields(kind)
+    }
+    if kind is AbsolutePosition and reason.startswith("place_"):
+        place = drawn["place"]
+        drawn["place"] = place.map(lambda f: type(f)(reason[6:], f.share, f.typical, f.large))
+    if kind is SpecialRows:
+        drawn["width"] = COUNTS if reason.startswith("patch") else st.none()
+    return st.builds(kind, **drawn)
+
+
+def facts_of(question: str, reason: str) -> st.SearchStrategy[Any]:
+    if reason.endswith(("narrow", "large")):
+        return built(Sides, reason)
+    if reason == "patch_few_columns":
+        return built(TooFew, reason)
+    if question == "axis_rotations" and reason in {"lines", "circles", "none", "open"}:
+        return codes(reason)
+    kinds = FACTS[question]
+    kind = kinds[-1] if reason.startswith("patch_") else kinds[0]
+    return built(kind, reason, SAID.get((question, reason), ()))
+
+
+@st.composite
+def codes(draw: Any, reason: str) -> AxisRotations:
+    """Draw codes of which each has lines or a circle, as the reason says."""
+    hints = get_type_hints(AxisRotations)
+    kind = get_args(hints["codes"])[0]
+    circle = get_args(get_type_hints(kind)["circle"])[0]
+    line = get_args(get_type_hints(kind)["lines"])[0]
+    made_codes = []
+    for axis in ("rows", "columns"):
+        lines = draw(st.lists(built(line, reason), min_size=1, max_size=3)) * (reason == "lines")
+        round_one = None if lines else draw(built(circle, reason))
+        shares = tuple(draw(st.floats(0, 0.3)) for _ in lines)
+        made_codes.append(kind(axis, draw(COUNTS), tuple(lines), shares, round_one))
+    share = draw(st.none() | st.floats(0, 1))
+    return AxisRotations(14, 14, tuple(made_codes), ("rows", "columns"), share)
+
+
+BEGINS = re.compile(r"(?:Yes|No|Cannot tell)[:,.]|Cannot\b|[a-z]")
+OF_TABLES = sorted({(each.name, reason) for each in (*SEQUENCE, *GRID) for reason in each.reasons})
+
+
+def is_a_sentence(text: str) -> bool:
+    broken = re.search(r"\bNone\b|\bnan\b|\binf\b|[{}]|-0(?:\.0+)?(?![.\d])", text)
+    return text.endswith(".") and not broken and not BEGINS.match(text)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
+@pytest.mark.parametrize(("question", "reason"), OF_TABLES)
+@given(data=st.data())
+def test_every_template_makes_a_sentence_of_any_facts(
+    question: str, reason: str, data: st.DataObject
+) -> None:
+    facts = data.draw(facts_of(question, reason))
+    assert is_a_sentence(text := sentence(Answer(question, "yes", reason, facts))), text
+
+
+@pytest.mark.parametrize("reason", base.SHARED)
+def test_reasons_that_all_questions_share_have_words(reason: str) -> None:
+    answer = Answer("order", "yes", "too_few", TooFew(6, 4))
+    told = sentence(answer.corrected("cannot tell", reason, "another"))
+    assert is_a_sentence(told)
+    assert (narrator.AMONG_MANY in told) == (reason == "among_many")
+
+
+# --- numbers ---
+
+#: Numbers that are no findings, by question: of nine tenths, of dimensions, of a random walk.
+CONSTANTS: dict[str, set[float]] = {
+    "low_dimensional": {90.0}, "closed_form": {1.0, 2.0}, "smooth": {0.0},
+}  # fmt: skip
+#: Where a number is rounded up or down, so that what is not all is not 100 %.
+BOUND = re.compile(r"less than 1 %|more than 99 %|to within \d+ %")
+NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?(?:e-?\d+)?")
+
+
+def numbers_in(facts: Any) -> set[float]:
+    """Every number of a record, counts of its tuples, and its properties."""
+    if isinstance(facts, bool) or facts is None:
+        return set()
+    if isinstance(facts, int | float):
+        return {float(facts)}
+    if isinstance(facts, str):
+        return {float(found.replace(",", "")) for found in NUMBER.findall(facts)}
+    if isinstance(facts, tuple | list):
+        return {float(len(facts))}.union(*map(numbers_in, facts))
+    if isinstance(facts, dict):
+        return set().union(*map(numbers_in, facts.values()))
+    if is_dataclass(facts):
+        own = {each.name for each in fields(facts)} - {"pair"}
+        derived = {name for name, each in vars(type(facts)).items() if isinstance(each, property)}
+        return set().union(*(numbers_in(getattr(facts, name)) for name in own | derived))
+    return set()
+
+
+def stands_for(text: str, number: float) -> bool:
+    """Whether a numeral is a number, rounded, or its per cent."""
+    said = float(text.replace(",", ""))
+    last = 10.0 ** -len(text.partition(".")[2]) if "e" not in text else 0.0
+    for value in (number, 100 * number):
+        figures = {float(f"{value:.2g}"), float(f"{value:.3g}")}
+        if said in figures or abs(said - value) <= 0.5 * last * (1 + 1e-9):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_number_is_told_that_is_not_in_the_facts(name: str) -> None:
+    for question, answer in planted(name).answers.items():
+        known = numbers_in(answer.facts) | CONSTANTS.get(question, set())
+        if question == "special_rows" and answer.facts.width:
+            known |= {n for at in answer.value or () for n in divmod(at, answer.facts.width)}
+        elif question == "special_rows":
+            known |= {at + side for at in answer.facts.positions for side in (-1.0, 1.0)}
+        text = BOUND.sub("", sentence(answer))
+        for numeral in NUMBER.findall(text):
+            assert any(stands_for(numeral, number) for number in known), (numeral, text)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_what_chance_gives_stands_beside_each_number_that_was_tested(name: str) -> None:
+    for question, answer in planted(name).answers.items():
+        told = chance(answer_block(answer))
+        if answer.test is None:
+            assert told == "–"
+            continue
+        assert answer.p is not None
+        assert answer.p >= answer.test.least - 1e-12, question
+        assert ("p ≤" in told) == (answer.p == pytest.approx(answer.test.least, rel=1e-9))
+
+
+# --- headlines ---
+
+#: Kinds that no yes stands behind.
+NO_YES = {"walk", "equal", "equally_far", "independent", "too_few", "unknown"}
+#: How a table of each kind is told of, with the numbers that were planted.
+HEADLINES = {
+    "noise": "No structure found: the rows look independent.",
+    "walk": "Like a random walk: no smoother than random steps added up.",
+    "smooth": r"A smooth curve: similarity halves within 5\.\d positions.",
+    "line": "A straight line: each position is as far along it as its number says.",
+    "noisy line": r"A straight line in noise: the line explains 5\d % of the variance.",
+    "rotations": (
+        r"Three periodic components with periods of 6, 17\.\d and 48 positions explain \d\d % of "
+        "the variance; the periods form a geometric series."
+    ),
+    "sinusoid": (
+        r"It matches a formula: sinusoid, interleaved, exponents over d/2, base 10,000\."
+    ),
+    "turned sinusoid": "Up to a rotation, it is the sinusoid of base 1,000.",
+    "helix": r"One periodic component with a period of 8\d(\.\d)? positions explains .*",
+    "chirp": (
+        r"The order of positions matters, but neighbours are hardly similar \(mean cosine .*\), "
+        r"and it makes 3\d turns around a centre."
+    ),
+    "alternating": (
+        r"Neighbours point away from each other \(mean cosine -0\.\d\d\); rows 2 positions apart "
+        r"are alike again \(.*\)."
+    ),
+    "growing": (
+        "The distance from the mean row changes along the table, while directions show no order."
+    ),
+    "mirrored": ".*; its second half is the first in reverse order.",
+    "one-hot": "Any two rows are equally far apart.",
+    "equal": "All rows are equal.",
+    "few rows": "Six rows are too few to tell.",
+    "two halves": (
+        r"Positions 0–79: a smooth curve.*; it breaks between positions 79 and 80\. "
+        r"Positions 80–143: a smooth curve.*"
+    ),
+    "odd row": r"Positions 31–95: a smooth curve: .*; it has 1 outlier row\.",
+    "patches of noise": "No structure found: the patches look independent.",
+    "field": r"A smooth surface over the grid: similarity halves within \d\.\d patches.",
+    "codes": r"Each patch is a row code plus a column code \(89 % of the variance\).",
+    "turning codes": r"Each patch is .* code \(9\d % of the variance\); both codes rotate\.",
+    "row code": r"Each patch is a row code alone \(more than 99 % of the variance\)\.",
+    "checkerboard": r"Neighbours point away from each other \(mean cosine -0\.9\d\)\.",
+    "grid formula": r"It matches a formula: 2-D sin-cos, columns first, base 10,000\.",
+    "odd patch": r"A smooth surface over the grid: .*; it has 1 outlier patch\.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEADLINES)
+def test_headlines_say_what_was_planted(name: str) -> None:
+    told = headline(planted(name))
+    assert re.fullmatch(HEADLINES[name], told), told
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_headlines_claim_only_what_is_answered_yes(name: str) -> None:
+    found = planted(name)
+    for answers in (found.answers, *(part.answers for part in found.parts)):
+        kind = kind_of(answers)
+        assert kind.name in NO_YES or all(answers[question].yes for question in kind.of)
+    told = headline(found)
+    assert len(told.split()) <= 60
+    assert is_a_sentence(told)
+    assert ("break" in told) == bool(found.answers.get("seams") and found.answers["seams"].yes)
+    assert ("outlier" in told) == found.answers["special_rows"].yes
+    assert (based_on(found) == "") == found.whole
+
+
+@pytest.mark.parametrize(
+    ("share", "kind", "beside"),
+    [(0.6, "rotations", False), (0.1, "smooth", True), (0.002, "smooth", False)],
+)
+def test_a_weak_rotation_is_not_what_a_table_is(share: float, kind: str, beside: bool) -> None:
+    slow = np.cos(np.pi * np.outer(np.arange(256) + 0.5, np.arange(1, 9)) / 256) @ gaussian(8, 16)
+    slow /= np.sqrt(np.square(slow).sum(axis=1).mean())
+    circle = waves(256, [8.1]) @ rotation(16)[:2]
+    both = np.sqrt(1 - share) * slow + np.sqrt(share) * circle + 1e-3 * gaussian(256, 16)
+    answers = answers_of(both)
+    assert kind_of(answers).name == kind
+    assert ("; beside that, a period of 8.1 positions" in clause(answers)) == beside
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (1 + np.eye(64)[:, 20:21] * np.ones(8), "all rows are equal; it has 1 outlier row"),
+        (gaussian(64, 8) * (np.arange(64) % 2)[:, None], "32 rows are zero"),
+        (np.repeat(gaussian(24, 4), 3, axis=0), "each row stands 3 times in succession"),
+    ],
+)
+def test_what_else_a_headline_tells(values: Any, told: str) -> None:
+    assert told in headline(verdicts_of(values)).lower()
+
+
+def test_parts_that_are_alike_are_told_together() -> None:
+    parts = [turning([9.0, 31.0], 90, 16, seed) * scale for seed, scale in ((1, 1.0), (2, 0.2))]
+    found = verdicts_of(np.concatenate([gaussian(150, 16), *parts]))
+    told = headline(found)
+    assert all(f"{part.first}–{part.stop - 1}" in told for part in found.parts)
+
+
+COPIES = {
+    "each row stands 3 times in succession": Copies("blocks", 48, 32, times=3),
+    "it repeats itself every 16 positions": Copies("period", 48, 32, period=16),
+    "its second half is the first in reverse order": Copies("mirror", 32, 16),
+    "44 of its 48 rows are copies of earlier ones": Copies("any", 48, 44),
+}
+
+
+@pytest.mark.parametrize("told", COPIES)
+def test_copies_have_words(told: str) -> None:
+    assert causes.copied(COPIES[told]) == told
+
+
+# --- what sentences rest on ---
+
+
+def test_findings_are_the_sentences_of_what_is_answered_yes() -> None:
+    found = {finding.text for finding in findings_of(planted("rotations").answers.values())}
+    assert found == {sentence(each) for each in planted("rotations").answers.values() if each.yes}
+
+
+def test_p_values_are_ranked_once_for_each_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    ranked: list[dict[str, float | None]] = []
+    real = decide.hold_rate
+
+    def counted(own: Any) -> list[Answer]:
+        answers = list(own)
+        ranked.append({answer.question: answer.p for answer in answers})
+        return real(answers)
+
+    monkeypatch.setattr(decide, "hold_rate", counted)
+    values = PLANTED["two halves"][0]()
+    found = verdicts_of(values)
+    assert len(ranked) == 1 + len(found.parts) == 2
+    for ps, answers in zip(ranked, (found.answers, found.parts[0].answers), strict=True):
+        assert set(ps) == set(answers)
+        assert ps["winding"] is not None
+        for question, answer in answers.items():
+            assert ps[question] == answer.p or answer.change
+
+
+@pytest.mark.parametrize("asked", [SEQUENCE, GRID], ids=["line", "grid"])
+def test_a_yes_can_stand_alone_among_the_questions(asked: Any) -> None:
+    grid = asked is GRID
+    tables = [name for name in ALL if ("rows_and_columns" in planted(name).answers) == grid]
+    answers = [answer for name in tables for answer in planted(name).answers.values()]
+    tested = {answer.question for answer in answers if answer.test}
+    assert len(tested) == (6 if grid else 7)
+    for answer in answers:
+        if answer.yes and answer.test:
+            assert 0 < answer.test.least <= decide.RATE / len(tested), answer.question
+    assert tested - {answer.question for answer in answers if answer.yes and answer.test} <= (
+        {"absolute_position"} if grid else set()
+    )
