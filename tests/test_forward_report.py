@@ -103,7 +103,7 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     page = page_of(lacking)
     assert "&lt;b&gt;no&lt;/b&gt; reason" in page
     missing = next(part for part in page_model(document).sections if part.key == "missing")
-    assert missing.tables[0].rows == ((MODEL[name].title, "<b>no</b> reason"),)
+    assert missing.tables[0].rows == ((MODEL[name].texts.title, "<b>no</b> reason"),)
 
 
 def test_every_null_has_its_reason_beside_it() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -21,6 +20,7 @@ import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Stored
+from posprobe.explanations import Explanation, explanations
 from posprobe.figures import builders
 from posprobe.measurements import (
     TABLE,
@@ -29,7 +29,8 @@ from posprobe.measurements import (
     TableInputs,
     compared_numbers,
 )
-from posprobe.measurements.base import Finding, sentence
+from posprobe.measurements.base import sentence
+from posprobe.page import Reading
 from posprobe.report import read_bundle
 from posprobe.report.page import page_of
 from posprobe.report.paper_kinds import kinds
@@ -67,10 +68,12 @@ def test_names_labels_and_figures_are_unique() -> None:
 
 @pytest.mark.parametrize("measurement", TABLE.values(), ids=TABLE)
 def test_every_measurement_says_what_a_reader_must_know(measurement: Any) -> None:
-    for said in (measurement.shows, measurement.reading, measurement.limits, measurement.source):
+    texts = measurement.texts
+    for said in (texts.shows, *astuple(texts.reading)):
         assert said.endswith(".")
         assert len(said) > 10
-    assert not measurement.title.endswith(".")
+    assert not texts.title.endswith(".")
+    assert set(texts.drawings) <= {drawing.name for drawing in measurement.drawings}
     assert measurement.drawings
     for number in measurement.numbers.values():
         assert number.meaning
@@ -118,8 +121,7 @@ def test_every_kind_of_figure_for_papers_has_a_caption() -> None:
         analysis = pp.analyze(table, only=["all"], nulls=0)
         for name, result in analysis.results.items():
             for drawing in TABLE[name].drawings:
-                assert bool(drawing.about) == bool(drawing.about and kinds()[drawing.name])
-                if drawing.about and not drawing.lacks(result):
+                if drawing.name in kinds() and not drawing.lacks(result):
                     assert drawing.caption({"made": result}).endswith(".")
 
 
@@ -142,11 +144,6 @@ def toy(given: TableInputs) -> Toy:
     return Toy(float(np.abs(np.asarray(given.table.values)).max()))
 
 
-def said(document: Any) -> Iterator[Finding]:
-    if "toy" in document:
-        yield Finding("The toy was heard.", ("toy.loudness",))
-
-
 def drawn(sheet: Any, results: Any, references: Any) -> Any:
     assert isinstance(references, dict)
     figure = sheet.figure(1.5)
@@ -158,21 +155,17 @@ def plot(ax: Axes, result: Toy) -> None:
     ax.bar([0], [result.loudness])
 
 
+TEXTS = Explanation(
+    Reading("Larger is louder.", "Nobody hears a table.", "Made up."),
+    "Loudness",
+    "How loud the table is.",
+    {"toy_bar": "one bar"},
+)
 TOY = Measurement[TableInputs, Toy](
     name="toy",
-    title="Loudness",
-    shows="How loud the table is.",
-    reading="Larger is louder.",
-    limits="Nobody hears a table.",
-    source="Made up.",
     compute=toy,
     record=Toy,
-    drawings=(
-        Drawing(
-            "toy_bar", sentence("Loudness {}.", "loudness"), "one bar", lambda _: "A loud bar."
-        ),
-    ),
-    findings=said,
+    drawings=(Drawing("toy_bar", sentence("Loudness {}.", "loudness"), lambda _: "A loud bar."),),
 )
 
 
@@ -182,6 +175,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(plot=plot, FIGURES={"toy_bar": drawn})
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     monkeypatch.setitem(TABLE, "toy", TOY)
+    monkeypatch.setitem(explanations("posprobe.measurements"), "toy", TEXTS)
 
 
 @pytest.mark.usefixtures("registered")
@@ -193,7 +187,6 @@ def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
     document = read_bundle(folder)
     assert document["toy"] == {"loudness": loudness}
     assert document["nulls"]["numbers"]["toy.loudness"]["value"] == loudness
-    assert "The toy was heard." in [finding["text"] for finding in document["findings"]]
     assert (folder / "figures" / "toy_bar.svg").exists()
     assert analysis.arrays()["toy"] == [loudness]
     page = (folder / "report.html").read_text(encoding="utf-8")
@@ -202,7 +195,6 @@ def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
     assert re.search(r"toy_bar", page)
     printed = text(page_of(document))
     assert "loudness of the toy" in printed
-    assert "The toy was heard." in printed
     assert "loudness of the toy" in analysis._repr_html_()
     assert "toy.loudness" in compared_numbers()
     jsonschema.validate(document, dict(tool("schemas").schemas())["analysis-1.json"])
