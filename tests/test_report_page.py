@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
@@ -260,8 +259,10 @@ def test_the_page_shows_every_analysis_with_its_limits_and_source(
     text = " ".join(page.all("body")[0].text.split())
     for section in TABLE.values():
         if section.name in {*BLOCKS, "grid"}:
-            assert section.title in headings
-            for part in (section.shows, section.reading, section.limits, section.source):
+            texts = section.texts
+            assert texts.title in headings
+            how = texts.reading
+            for part in (texts.shows, how.reading, how.limits, how.source):
                 assert " ".join(part.split()) in text
 
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk
 from referencing import Registry, Resource

@@ -68,11 +68,11 @@ def compare(
             bundle_name,
             check_place,
             check_request,
+            compare as run,
             compare_kernels,
             default_place,
             sources_of,
         )
-        from posprobe.report import compare as run
         from posprobe.tables import PositionTable
 
         if out is not None:

@@ -25,8 +25,7 @@ from posprobe.analyses.stationary import (
 )
 from posprobe.analyses.views import LEVEL, View, units
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, verdict_of
-from posprobe.questions.grids import KEYS as NEIGHBOURS
-from posprobe.questions.grids import draw_until, parts, unfit
+from posprobe.questions.grids import KEYS as NEIGHBOURS, draw_until, parts, unfit
 from posprobe.questions.waves import SLIGHT
 
 #: Draws of each null, and how many where those do not exclude a yes: so many that the least p-value

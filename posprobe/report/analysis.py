@@ -40,8 +40,7 @@ from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
 from posprobe.report.verdicts import verdicts
 from posprobe.sources import describe_source
-from posprobe.tables import PositionTable
-from posprobe.tables import table as as_table
+from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import lookup
 
 if TYPE_CHECKING:

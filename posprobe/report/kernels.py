@@ -15,8 +15,7 @@ from posprobe.analyses.heads import Heads, heads
 from posprobe.analyses.result import as_block, reasons
 from posprobe.encodings.build import whole
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.layouts import Grid, Layout, describe_layout
-from posprobe.layouts import Sequence as Line
+from posprobe.layouts import Grid, Layout, Sequence as Line, describe_layout
 from posprobe.progress import stage
 from posprobe.questions.schemes import KERNELS as QUESTIONS
 from posprobe.report.analysis import environment
