@@ -236,7 +236,7 @@ def test_the_page_says_what_the_scheme_is_and_what_it_does_not_show(
     text = " ".join(page.all("body")[0].text.split())
     assert "there is no position table" in text
     for name in ("bias", "cosine", "rotary", "alibi"):
-        told = explanations("posprobe.report")[name]
+        told = explanations("report")[name]
         for part in (told.title, told.shows, *astuple(told.reading)):
             assert " ".join(part.split()) in text
     for finding in read_bundle(folder)["findings"]:

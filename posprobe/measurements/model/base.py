@@ -324,7 +324,7 @@ class ModelMeasurement(Measurement[ModelInputs, R]):
 
     from_weights: bool = False
     head: bool = False
-    package: ClassVar[str] = "posprobe.measurements.model"
+    package: ClassVar[str] = "measurements/model"
 
 
 def only_text(given: ModelInputs) -> str:
