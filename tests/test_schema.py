@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import is_dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict, is_typeddict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 import jsonschema
 import numpy as np

@@ -68,7 +68,7 @@ def test_rows_of_a_slice_are_reported_as_positions() -> None:
     assert rows(found) == [27]
     summary: Any = as_block(found)
     assert summary["between"] == [[127, 128]]
-    assert [special.row for special in summary["special"]] == [127]
+    assert [special["row"] for special in summary["special"]] == [127]
 
 
 @pytest.mark.parametrize(("first", "stop"), [(2, 126), (128, 509), (140, 300)])

@@ -26,10 +26,10 @@ def headline(found: Verdicts) -> str:
     """
     main = clause(found.answers)
     if not found.whole:
-        main = f"positions {found.first} to {found.stop - 1}: {main}"
+        main = f"positions {found.first}–{found.stop - 1}: {main}"
     told: dict[str, list[str]] = {}
     for part in found.parts:
-        told.setdefault(clause(part.answers), []).append(f"{part.first} to {part.stop - 1}")
+        told.setdefault(clause(part.answers), []).append(f"{part.first}–{part.stop - 1}")
     alike = told.pop(clause(found.answers), None)
     rest = [f"positions {listed(which, MOST)}: {text}" for text, which in told.items()]
     if alike:
@@ -63,7 +63,7 @@ def _breaks(found: Verdicts) -> list[str]:
         has = [some(n, each, plurals.get(each, "")) for each, n in counts.items() if n]
         said.append(f"has {listed(has)}")
     own = (found.first, found.stop - 1)
-    if names := [f"{first} to {last}" for first, last in found.equal if (first, last) != own]:
+    if names := [f"{first}–{last}" for first, last in found.equal if (first, last) != own]:
         said.append(f"has equal rows within positions {listed(names, MOST + 1)}")
     sentences = [f"the table {listed(said)}"] if said else []
     return [*sentences, *([causes.copied(found.copies)] if found.copies else [])]
