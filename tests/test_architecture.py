@@ -31,6 +31,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "errors": {"foreign"},
     "text": set(),
     "page": set(),
+    "explanations": {"page"},
     "schema": set(),
     "drawable": set(),
     "frames": {"errors"},
@@ -74,16 +75,16 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "measurements": {
-        *BASE, "analyses", "encodings", "figures", "text", "nulls", "page",
+        *BASE, "analyses", "encodings", "explanations", "figures", "text", "nulls", "page",
     },
     "measurements.model": {
         *BASE, "analyses", "families", "figures", "text", "forward", "measurements",
         "nulls", "page",
     },
     "report": {
-        *BASE, "analyses", "documents", "encodings", "figures", "text", "measurements",
-        "measurements.model", "nulls", "page", "questions", "report.narrator", "resizing.facts",
-        "schemes",
+        *BASE, "analyses", "documents", "encodings", "explanations", "figures", "text",
+        "measurements", "measurements.model", "nulls", "page", "questions", "report.narrator",
+        "resizing.facts", "schemes",
     },
     "measure": {
         *BASE, "analyses", "families", "forward", "measurements.model", "nulls", "report",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import astuple, replace
 from html import unescape
 from importlib.resources import files
 from pathlib import Path
@@ -103,7 +103,7 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     page = page_of(lacking)
     assert "&lt;b&gt;no&lt;/b&gt; reason" in page
     missing = next(part for part in page_model(document).sections if part.key == "missing")
-    assert missing.tables[0].rows == ((MODEL[name].title, "<b>no</b> reason"),)
+    assert missing.tables[0].rows == ((MODEL[name].texts.title, "<b>no</b> reason"),)
 
 
 def test_every_null_has_its_reason_beside_it() -> None:
@@ -298,7 +298,7 @@ def test_the_page_is_rendered_again_from_the_folder_alone(folder: Path) -> None:
         assert answer["sentence"] in shown
     for name, found in MODEL.items():
         if document[name] is not None:
-            for text in (found.title, found.reading, found.limits, found.source):
+            for text in (found.texts.title, *astuple(found.texts.reading)):
                 assert text in shown
 
 
@@ -375,7 +375,7 @@ def test_the_terminal_says_answers_layers_heads_and_what_is_missing(layout: Layo
     assert all(ASKS[a["question"]][:12] in text for a in document["verdict"]["answers"])
     for part in ("note: it was stopped", "random walks", "a reason"):
         assert part in joined
-    assert MODEL["words"].title in text
+    assert MODEL["words"].texts.title in text
     assert max(map(len, text.splitlines())) <= 80
 
 

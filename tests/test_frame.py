@@ -28,6 +28,7 @@ DATA = (
     "families/families.toml",
     "families/layer_rules.toml",
     "families/relative.toml",
+    "figures/styles.toml",
     "figures/venues.toml",
     "samples/NOTICE",
     "samples/samples.json",

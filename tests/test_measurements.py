@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -21,6 +21,7 @@ import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Stored
+from posprobe.explanations import Explanation, explanations
 from posprobe.figures import builders
 from posprobe.measurements import (
     TABLE,
@@ -30,6 +31,7 @@ from posprobe.measurements import (
     compared_numbers,
 )
 from posprobe.measurements.base import sentence
+from posprobe.page import Reading
 from posprobe.report import read_bundle
 from posprobe.report.page import page_of
 from posprobe.report.paper_kinds import kinds
@@ -58,10 +60,12 @@ def test_names_labels_and_figures_are_unique() -> None:
 
 @pytest.mark.parametrize("measurement", TABLE.values(), ids=TABLE)
 def test_every_measurement_says_what_a_reader_must_know(measurement: Any) -> None:
-    for said in (measurement.shows, measurement.reading, measurement.limits, measurement.source):
+    texts = measurement.texts
+    for said in (texts.shows, *astuple(texts.reading)):
         assert said.endswith(".")
         assert len(said) > 10
-    assert not measurement.title.endswith(".")
+    assert not texts.title.endswith(".")
+    assert set(texts.drawings) <= {drawing.name for drawing in measurement.drawings}
     # Numbers without a figure are shown beside the rest.
     assert measurement.drawings or measurement.name == "dct"
     for number in measurement.numbers.values():
@@ -97,7 +101,7 @@ def test_every_figure_that_is_named_is_made_and_every_figure_made_is_named(
     assert made <= pictures
     for name, result in analysis.results.items():
         named = {drawing.name: drawing for drawing in TABLE[name].drawings}
-        assert set(builders(result) if result.figures else ()) == set(named)
+        assert set(builders(result) if named else ()) == set(named)
         for drawing in named.values():
             # Components that wind are drawn in space by themselves.
             replaced = drawing.name == "trajectory" and "winding" in made
@@ -109,8 +113,7 @@ def test_every_kind_of_figure_for_papers_has_a_caption() -> None:
         analysis = pp.analyze(table, only=["all"], nulls=0)
         for name, result in analysis.results.items():
             for drawing in TABLE[name].drawings:
-                assert bool(drawing.about) == bool(drawing.about and kinds()[drawing.name])
-                if drawing.about and not drawing.lacks(result):
+                if drawing.name in kinds() and not drawing.lacks(result):
                     assert drawing.caption({"made": result}).endswith(".")
 
 
@@ -144,20 +147,17 @@ def plot(ax: Axes, result: Toy) -> None:
     ax.bar([0], [result.loudness])
 
 
+TEXTS = Explanation(
+    Reading("Larger is louder.", "Nobody hears a table.", "Made up."),
+    "Loudness",
+    "How loud the table is.",
+    {"toy_bar": "one bar"},
+)
 TOY = Measurement[TableInputs, Toy](
     name="toy",
-    title="Loudness",
-    shows="How loud the table is.",
-    reading="Larger is louder.",
-    limits="Nobody hears a table.",
-    source="Made up.",
     compute=toy,
     record=Toy,
-    drawings=(
-        Drawing(
-            "toy_bar", sentence("Loudness {}.", "loudness"), "one bar", lambda _: "A loud bar."
-        ),
-    ),
+    drawings=(Drawing("toy_bar", sentence("Loudness {}.", "loudness"), lambda _: "A loud bar."),),
 )
 
 
@@ -167,6 +167,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(plot=plot, FIGURES={"toy_bar": drawn})
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     monkeypatch.setitem(TABLE, "toy", TOY)
+    monkeypatch.setitem(explanations("posprobe.measurements"), "toy", TEXTS)
 
 
 @pytest.mark.usefixtures("registered")

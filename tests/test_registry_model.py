@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -16,10 +16,11 @@ import posprobe as pp
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Part, Result, Stored
 from posprobe.errors import UsageError
+from posprobe.explanations import Explanation, explanations
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
-from posprobe.page import Table, columns
+from posprobe.page import Reading, Table, columns
 from posprobe.report.page import page_of, render
 from posprobe.report.terminal import text
 
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 def test_every_measurement_has_texts_numbers_and_figures(name: str) -> None:
     measurement = MODEL[name]
     assert measurement.name == name
-    for part in (measurement.shows, measurement.reading, measurement.limits, measurement.source):
+    texts = measurement.texts
+    for part in (texts.shows, *astuple(texts.reading)):
         assert part.endswith(".")
-    assert measurement.title
+    assert texts.title
     document = forward_analysis(Grid(3, 4) if name == "blank" else Sequence(24)).to_dict()
     section = measurement.section(document)
     assert section.tables
@@ -81,13 +83,13 @@ class Words(Result):
         return np.arange(self.known)
 
 
+TEXTS = Explanation(
+    Reading("More is more.", "Little.", "Made up."),
+    "Tokens that are known",
+    "How many tokens the model knows.",
+)
 TOY = ModelMeasurement[Words](
     name="vocabulary",
-    title="Tokens that are known",
-    shows="How many tokens the model knows.",
-    reading="More is more.",
-    limits="Little.",
-    source="Made up.",
     compute=lambda given: Words(given.model.config.vocab_size),
     record=Words,
     drawings=(Drawing("vocabulary", lambda block: f"{block['known']} tokens."),),
@@ -107,6 +109,7 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(MODEL, "vocabulary", TOY)
+    monkeypatch.setitem(explanations("posprobe.measurements.model"), "vocabulary", TEXTS)
     model: Any = bert()
     model.save_pretrained(tmp_path / "bert")
     size = model.config.vocab_size
@@ -122,7 +125,7 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     section = next(section for section in page.sections if section.key == "vocabulary")
     assert section.tables[0].rows[0] == ("tokens", str(size), "rows of the embedding")
     shown = render(document, {})
-    for part in (TOY.title, TOY.shows, TOY.reading):
+    for part in (TEXTS.title, TEXTS.shows, TEXTS.reading.reading):
         assert part in shown
     assert "Tokens of BertModel" in text(page)
     assert "Tokens of BertModel" in made._repr_html_()

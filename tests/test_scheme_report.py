@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -25,12 +25,13 @@ import posprobe as pp
 from posprobe.analyses.heads import heads
 from posprobe.cli.show import found, summary
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
+from posprobe.explanations import explanations
 from posprobe.foreign import plain
 from posprobe.layouts import Grid, Sequence
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
 from posprobe.report.page import render
-from posprobe.report.scheme_page import SECTIONS, what_it_is
+from posprobe.report.scheme_page import what_it_is
 from posprobe.report.schemes import analyze_schemes
 from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
@@ -235,8 +236,9 @@ def test_the_page_says_what_the_scheme_is_and_what_it_does_not_show(
     page, folder = pages["all kinds"]
     text = " ".join(page.all("body")[0].text.split())
     assert "there is no position table" in text
-    for section in SECTIONS.values():
-        for part in (section.title, section.shows, section.reading, section.limits, section.source):
+    for name in ("bias", "cosine", "rotary", "alibi"):
+        told = explanations("posprobe.report")[name]
+        for part in (told.title, told.shows, *astuple(told.reading)):
             assert " ".join(part.split()) in text
     for finding in read_bundle(folder)["findings"]:
         assert finding["text"] in text

@@ -326,7 +326,7 @@ HEADLINES = {
     ),
     "alternating": (
         r"Neighbours point away from each other \(mean cosine -0\.\d\d\)\. Rows 2 positions apart "
-        r"are alike again \(.*\)."
+        r"are alike again \(.*\)\."
     ),
     "growing": (
         "The distance from the mean row changes along the table, while directions show no order."

@@ -547,7 +547,12 @@ def rates(counted: Mapping[str, Mapping[str, Counts]], *, grid: bool) -> str:
                 cells.append(rate(yes, tables, least=truth == "planted"))
             if any(cells):
                 lines.append(f"| {question.replace('_', ' ')} | {truth} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    cells = []
+    for size in sizes:
+        of = [counted[name][size] for name in kinds if size in counted.get(name, {})]
+        any_yes, tables = (sum(counts[key] for counts in of) for key in ("any", "tables"))
+        cells.append(rate(any_yes, tables, least=False))
+    return "\n".join([*lines, f"| any of them | absent | {' | '.join(cells)} |"])
 
 
 def page(counted: Mapping[str, Mapping[str, Counts]]) -> str:

@@ -21,7 +21,7 @@ def document() -> str:
     parts = [HEAD]
     for name, measurement in TABLE.items():
         slow = " Runs on request: `--only`." if measurement.slow else ""
-        parts.append(f"## {measurement.title}: `{name}`\n\n{measurement.shows}{slow}\n")
+        parts.append(f"## {measurement.texts.title}: `{name}`\n\n{measurement.texts.shows}{slow}\n")
         if measurement.numbers:
             rows = [
                 f"| {number.label} | `{name}.{key}` | {number.meaning} | "
@@ -30,8 +30,10 @@ def document() -> str:
             ]
             head = "| number | key | meaning | compared |\n| --- | --- | --- | --- |"
             parts.append("\n".join([head, *rows]) + "\n")
+        about = measurement.texts.drawings
         drawn = [
-            f"`{d.name}` ({d.about})" if d.about else f"`{d.name}`" for d in measurement.drawings
+            f"`{d.name}` ({about[d.name]})" if d.name in about else f"`{d.name}`"
+            for d in measurement.drawings
         ]
         if drawn:
             parts.append(f"Figures: {', '.join(drawn)}.\n")

@@ -74,7 +74,7 @@ class SpecialRow:
     causes: Annotated[tuple[Cause, ...], HIDDEN]
 
     @property
-    def reason(self) -> Annotated[Cause, "What is odd about it."]:
+    def reason(self) -> Annotated[Cause, As(Text), "What is odd about it."]:
         """All of them, as one."""
         return Cause("together", causes=self.causes)
 

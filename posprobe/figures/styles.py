@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from posprobe.data import read_data
 from posprobe.errors import UsageError
 from posprobe.figures.venues import Span, venue_rc
 
@@ -39,47 +40,14 @@ STEP = (0.42, 0.58)
 #: Between panels of numbers: no map here has this colour.
 GAP = "#808080"
 
-_RC: dict[str, Any] = {
-    "figure.dpi": 100,
-    "figure.facecolor": "white",
-    "savefig.dpi": 160,
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    # Of notes; titles and labels have sizes of their own below.
-    "font.size": 7,
-    "figure.titlesize": 8,
-    "figure.labelsize": 8,
-    "axes.titlesize": 8,
-    "axes.titleweight": "normal",
-    "axes.titlelocation": "left",
-    "axes.labelsize": 8,
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": False,
-    "text.color": INK,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.minor.visible": False,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "lines.linewidth": 1.1,
-    "image.interpolation": "none",
-    "image.aspect": "equal",
-    # No label here is a formula, and looking for one costs time.
-    "text.parse_math": False,
-    "pdf.fonttype": 42,
-    # Text stays text: it can be searched, selected and follows the page's theme.
-    "svg.fonttype": "none",
-}
+
+@cache
+def _settings() -> dict[str, Any]:
+    """Return matplotlib's settings of every figure."""
+    inked = ("axes.labelcolor", "text.color", "xtick.labelcolor", "ytick.labelcolor")
+    muted = ("axes.edgecolor", "xtick.color", "ytick.color")
+    colours = dict.fromkeys(inked, INK) | dict.fromkeys(muted, MUTED)
+    return read_data("figures/styles.toml") | colours
 
 
 #: Whether a style is in force already.
@@ -163,7 +131,7 @@ def style(
         yield
         return
     check_map(cmap)
-    settings = _RC if venue is None else _RC | venue_rc(venue, span=span)
+    settings = _settings() | ({} if venue is None else venue_rc(venue, span=span))
     token, chosen = _IN_FORCE.set(True), _CHOSEN.set(cmap)
     try:
         with mpl.rc_context(settings):  # type: ignore[arg-type]  # its keys are a closed list

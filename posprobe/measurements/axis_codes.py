@@ -55,20 +55,11 @@ def _caption(results: Mapping[str, AxisCodes]) -> str:
 
 AXIS_CODES = Measurement[TableInputs, AxisCodes](
     name="axis_codes",
-    title="Row code and column code",
-    shows="Whether a patch is the sum of a code of its row and a code of its column, and what each "
-    "code looks like as a sequence.",
-    reading="The codes are means over rows and over columns. Where the interaction is small, the "
-    "table is two short sequences; pairs of components that go round make each close to a "
-    "sinusoid of few frequencies.",
-    limits="A dozen points are few: components of any smooth short sequence look like waves. "
-    "Special patches are replaced by the mean of their neighbours.",
-    source="Two-way analysis of variance; as sequences of their own, ours.",
     compute=lambda given: analyses.axis_codes(given.kept),
     record=AxisCodes,
     drawings=(
         Drawing(
-            "axis_codes", _alt, "components of the row code and the column code", _caption,
+            "axis_codes", _alt, _caption,
             lacks=undefined,
         ),
     ),

@@ -1,8 +1,8 @@
 """What the product knows of a measurement, beside the mathematics: one record, one home.
 
 Each module beside this one holds a `Measurement`: how it is computed, its numbers with one label
-each, what the page says, which figures there are. Everything that lists measurements or numbers
-follows from these records.
+each, what the page says of a result, which figures there are. Everything that lists measurements or
+numbers follows from these records. What the page says of every result stands in `readings.toml`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,9 @@ from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import MOST, without
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
+from posprobe.explanations import Explanation, explanations
 from posprobe.layouts import Grid, Sequence
-from posprobe.page import Picture, Reading, Section, Table, columns
+from posprobe.page import Picture, Section, Table, columns
 from posprobe.tables import PositionTable
 from posprobe.text import Block, lookup, reasons, show
 
@@ -59,8 +60,6 @@ class Drawing(Generic[R]):
         Of the figure: its file in a bundle, its kind for `posprobe figure`.
     alt
         From the block, the text that stands for the figure on a page.
-    about
-        One line for the help of `posprobe figure`; empty where it is no figure for papers.
     caption
         From results by label, how to read the figure in a paper.
     lacks
@@ -78,7 +77,6 @@ class Drawing(Generic[R]):
 
     name: str
     alt: Callable[[Block], str]
-    about: str = ""
     caption: Callable[..., str] = lambda _: ""
     lacks: Callable[[R], str] = lambda _: ""
     several: bool = False
@@ -95,10 +93,6 @@ class Measurement(Generic[I, R]):
     ----------
     name
         Its key in ``analysis.json`` and in ``--only``.
-    title
-        Heading of its section.
-    shows, reading, limits, source
-        What it measures, how to read it, what it does not show, and whose analysis it is.
     compute
         From what it takes, the frozen result.
     record
@@ -120,11 +114,6 @@ class Measurement(Generic[I, R]):
     """
 
     name: str
-    title: str
-    shows: str
-    reading: str
-    limits: str
-    source: str
     compute: Callable[[I], R]
     record: type[R] | None = None
     block: Any = None
@@ -134,6 +123,14 @@ class Measurement(Generic[I, R]):
     facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
     tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
+
+    #: The package whose ``readings.toml`` explains it under its name.
+    package: ClassVar[str] = "posprobe.measurements"
+
+    @property
+    def texts(self) -> Explanation:
+        """What its section says of every result."""
+        return explanations(self.package)[self.name]
 
     @cached_property
     def numbers(self) -> Mapping[str, Number]:
@@ -172,15 +169,15 @@ class Measurement(Generic[I, R]):
                 for key, number in self.numbers.items()
             )
             headings = columns("number", "=value", "meaning")
-            tables = (Table(f"{self.title}: numbers", headings, rows), *tables)
+            tables = (Table(f"{self.texts.title}: numbers", headings, rows), *tables)
         return Section(
             key=self.name,
-            title=self.title,
-            paragraphs=(self.shows, *self.facts(block)),
+            title=self.texts.title,
+            paragraphs=(self.texts.shows, *self.facts(block)),
             pictures=tuple(Picture(drawing.name, drawing.alt(block)) for drawing in self.drawings),
             notes=self._undefined(block),
             tables=tables,
-            reading=Reading(self.reading, self.limits, self.source),
+            reading=self.texts.reading,
         )
 
     def _undefined(self, block: Block) -> tuple[str, ...]:

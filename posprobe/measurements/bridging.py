@@ -68,22 +68,12 @@ def _caption(results: Mapping[str, Bridging]) -> str:
 
 BRIDGING = Measurement[TableInputs, Bridging](
     name="bridging",
-    title="Bridging gaps",
-    shows="What predicts rows that were left out: their neighbours, a smooth curve, or rotations.",
-    reading="1 is exact, 0 no better than the mean of the known rows, below 0 worse. A random walk "
-    "is bridged best by a straight line; a smooth curve by a Gaussian process, up to about its "
-    "length scale; only rotations are predicted far beyond their own smoothness, and beyond the "
-    "ends. Measured on the longest stretch without seams and special rows.",
-    limits="The number of sinusoids is chosen for each gap with the held-out rows in sight, which "
-    "favours them a little. A rule that does not predict may still fit the known rows well.",
-    source="Gaussian processes: Rasmussen & Williams 2006; the comparison is ours.",
     compute=lambda given: analyses.bridging(given.kept, pca=given.kept_components),
     record=Bridging,
     drawings=(
         Drawing(
             "bridging",
             _alt,
-            "held-out R² by the width of a gap",
             _caption,
             lacks=lambda result: "" if result.axes else result.undefined,
         ),

@@ -18,12 +18,6 @@ def _cosines(result: Similarity | None) -> NDArray[np.float64] | None:
 
 DCT = Measurement[TableInputs, GramDCT](
     name="dct",
-    title="Slow components of similarity",
-    shows="How much of the similarity matrix its slowest cosine components hold.",
-    reading="The matrix of centred cosines, transformed along both sides. A high share of the slow "
-    "corner means that similarity changes slowly from position to position.",
-    limits="Any smooth table has a high share, a random walk among them.",
-    source="Song & Zhong 2023, figure 2.",
     compute=lambda given: analyses.gram_dct(
         given.positions, cosines=_cosines(given.result("similarity"))
     ),

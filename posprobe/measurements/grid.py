@@ -40,13 +40,6 @@ def needs_grid(given: TableInputs) -> str:
 
 GRID = Measurement[TableInputs, Patches](
     name="grid",
-    title="Patches",
-    shows="How similar each patch's position is to every other patch's.",
-    reading="One tile per patch, arranged as in the image; in a tile, one cell per patch. Red is "
-    "similar. A bright own cell with a bright row and column means that the table knows rows and "
-    "columns. Position vectors of special tokens take no part.",
-    limits="A bright own cell alone shows nothing: every vector has cosine 1 with itself.",
-    source="Dosovitskiy et al. 2021, figure 7; the two-way decomposition is ours.",
     compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
     record=Patches,
     drawings=(
@@ -57,7 +50,6 @@ GRID = Measurement[TableInputs, Patches](
                 "below, {} elsewhere.",
                 "neighbour_right", "neighbour_below", "elsewhere",
             ),
-            "similarity of patches, a tile for each",
             _mosaic_caption,
         ),
         Drawing(

@@ -36,19 +36,12 @@ def _caption(results: Mapping[str, Norms]) -> str:
 
 NORMS = Measurement[TableInputs, Norms](
     name="norms",
-    title="Norms",
-    shows="The length of each position's vector.",
-    reading="A flat line means that all positions weigh the same. Rows that stand out are often "
-    "the first and last, or where training sequences ended.",
-    limits="A normal norm does not make a row trained: compare its neighbours' similarity.",
-    source="Standard practice.",
     compute=lambda given: analyses.norms(given.positions),
     record=Norms,
     drawings=(
         Drawing(
             "norms",
             sentence("Row norms: mean {}, from {} to {}.", "mean", "min", "max"),
-            "the length of every row",
             _caption,
         ),
     ),

@@ -86,13 +86,6 @@ def _no_path(result: PCA) -> str:
 
 PRINCIPAL = Measurement[TableInputs, PCA](
     name="pca",
-    title="Principal components",
-    shows="How many directions the positions use, and how they move along each.",
-    reading="Few components with smooth scores mean a low-dimensional curve. Pairs of equal share "
-    "a quarter period apart are circles, the learned analogue of a sine and cosine pair.",
-    limits="Sinusoidal scores prove nothing by themselves: the components of any smooth random "
-    "series are sinusoids. A few rows at the ends can move the shares a lot; try --rows.",
-    source="Chughtai & Lau 2024; Song & Zhong 2023; caution by Antognini & Sohl-Dickstein 2018.",
     compute=lambda given: analyses.pca(given.positions),
     record=PCA,
     drawings=(
@@ -102,7 +95,6 @@ PRINCIPAL = Measurement[TableInputs, PCA](
                 "Explained variance: {} components hold 90 % and {} hold 99 %.",
                 "components_90", "components_99",
             ),
-            "explained variance by component",
             _variance_caption,
             lacks=undefined,
             several=True,
@@ -111,7 +103,6 @@ PRINCIPAL = Measurement[TableInputs, PCA](
         Drawing(
             "components",
             sentence("Scores of the first components; three hold {} of the variance.", "top3"),
-            "scores of the first components against position",
             _components_caption,
             lacks=undefined,
             columns=True,
@@ -119,7 +110,6 @@ PRINCIPAL = Measurement[TableInputs, PCA](
         Drawing(
             "trajectory",
             sentence("Path through the first components; three hold {} of the variance.", "top3"),
-            "the path through the first components",
             _trajectory_caption,
             lacks=_no_path,
         ),

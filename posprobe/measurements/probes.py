@@ -14,13 +14,6 @@ from posprobe.measurements.base import (
 
 PROBES = Measurement[TableInputs, Probes](
     name="probes",
-    title="Probes",
-    shows="Whether a linear model can read positions and their order from the rows.",
-    reading="The published probes draw folds at random, so that each held-out row has its "
-    "neighbours in training: they measure interpolation. The sound ones hold out whole blocks, and "
-    "positions that no training pair contains.",
-    limits="A random walk passes the published probes as well as a sinusoid.",
-    source="Wang & Chen, EMNLP 2020, tables 1 and 2; the sound versions are ours.",
     compute=lambda given: analyses.probes(given.positions, seed=given.seed),
     record=Probes,
     drawings=(

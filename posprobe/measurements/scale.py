@@ -32,15 +32,6 @@ def _compute(given: TableInputs) -> Scale:
 
 SCALE = Measurement[TableInputs, Scale](
     name="scale",
-    title="Scale of positions and tokens",
-    shows="How long positions are compared with the vectors that they are added to.",
-    reading="Lengths are in units of the mean token. A position must be small enough not to drown "
-    "the token and far enough from the next position to be told from it.",
-    limits="Layer normalisation after the sum rescales both alike, so sizes say less than ratios. "
-    "Tokens count as equally likely at every position, and what projections make of either is not "
-    "looked at.",
-    source="The trade-off is described by AI Coffee Break (Positional embeddings in transformers "
-    "explained, 2021); the numbers are ours.",
     compute=_compute,
     record=Scale,
     drawings=(

@@ -43,12 +43,6 @@ def _found(document: Block) -> tuple[Table, ...]:
 
 SEAMS = Measurement[TableInputs, Seams](
     name="seams",
-    title="Seams and special rows",
-    shows="Where neighbouring positions suddenly differ, and which rows are unlike the rest.",
-    reading="A dip in the similarity of neighbours is a seam: often the length at which one phase "
-    "of training ended. Special rows are often the first, the last, and the one before a seam.",
-    limits="A row without a mark need not be trained.",
-    source="Change points on adjacent cosines and norms; ours.",
     compute=lambda given: analyses.seams(given.positions),
     record=Seams,
     drawings=(Drawing("seams", _alt, lacks=undefined),),

@@ -37,22 +37,12 @@ def _caption(results: Mapping[str, Shift]) -> str:
 
 SHIFT = Measurement[TableInputs, Shift](
     name="shift",
-    title="The step from one position to the next",
-    shows="Whether one linear map takes every position to the next, as in a sinusoid.",
-    reading="Each dot is an oscillation of the map, labelled with its period; on the circle it is "
-    "undamped. The skill says how well the map, fitted to one half of the table, predicts the "
-    "other half: 1 is exact, 0 no better than no change or the mean row.",
-    limits="Periods without skill mean nothing: least squares finds slow periods in a random walk "
-    "too. The skill is that of the whole map, not of any one oscillation.",
-    source="The translation matrix of Vaswani et al. 2017 (Kernes 2021), fitted as in dynamic mode "
-    "decomposition (Schmid 2010).",
     compute=lambda given: analyses.shift(given.positions, pca=given.result("pca")),
     record=Shift,
     drawings=(
         Drawing(
             "shift",
             sentence("Eigenvalues of the shift: skill {}, rank {}.", "skill", "rank"),
-            "eigenvalues of the step to the next position",
             _caption,
             lacks=undefined,
         ),

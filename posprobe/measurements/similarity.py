@@ -88,15 +88,6 @@ def comparison_caption(results: Mapping[str, Similarity], centred: bool | None =
 
 SIMILARITY = Measurement[TableInputs, Similarity](
     name="similarity",
-    title="Similarity of positions",
-    shows="The cosine of every pair of rows, and how it depends on their distance.",
-    reading="Bands along the diagonal mean that similarity depends on the offset; blocks mean that "
-    "it depends on where you are. Rows are compared as stored, and after subtracting the mean row, "
-    "which all positions share and which lifts every raw cosine.",
-    limits="Bands alone are no evidence of a sinusoid: a random walk's centred matrix is banded "
-    "too, and reaches a translation invariance of about 0.9. Centring forces the mean cosine "
-    "slightly below zero.",
-    source="Wang & Chen, EMNLP 2020, figure 1; properties after Wang et al., ICLR 2021.",
     compute=lambda given: analyses.similarity(given.positions),
     record=Similarity,
     drawings=(
@@ -107,7 +98,6 @@ SIMILARITY = Measurement[TableInputs, Similarity](
                 "centred.",
                 "raw.neighbour_mean", "centered.neighbour_mean", "centered.far_mean",
             ),
-            "cosine matrices, a panel per table",
             matrices_caption,
             several=True,
             centring=True,
@@ -119,7 +109,6 @@ SIMILARITY = Measurement[TableInputs, Similarity](
                 "Mean cosine by offset: {} of its steps up to offset {} fall.",
                 "raw.monotone_fraction", "window",
             ),
-            "cosine by offset",
             _profile_caption,
             several=True,
             band="profile",

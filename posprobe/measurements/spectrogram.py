@@ -25,12 +25,6 @@ def _caption(results: Mapping[str, Spectrogram]) -> str:
 
 SPECTROGRAM = Measurement[TableInputs, Spectrogram](
     name="spectrogram",
-    title="Frequencies along the table",
-    shows="Whether the frequencies stay the same from the first positions to the last.",
-    reading="Power over position and frequency, in overlapping segments. A straight band is one "
-    "frequency throughout; a bent one drifts, and is smeared in the spectrum of the whole table.",
-    limits="A segment resolves no period longer than a few dozen positions.",
-    source="Short-time Fourier transform; drifting ridges were shown by Wennberg & Henter 2021.",
     compute=lambda given: analyses.spectrogram(given.positions),
     record=Spectrogram,
     drawings=(
@@ -40,7 +34,6 @@ SPECTROGRAM = Measurement[TableInputs, Spectrogram](
                 "Spectrogram in segments of {} positions; drift of the fastest line: {}.",
                 "length", "drift",
             ),
-            "power by position and frequency",
             _caption,
             lacks=undefined,
         ),

@@ -58,15 +58,6 @@ def _caption(results: Mapping[str, Spectrum]) -> str:
 
 SPECTRUM = Measurement[TableInputs, Spectrum](
     name="spectrum",
-    title="Frequencies",
-    shows="At which frequencies the table moves along positions.",
-    reading="Power is summed over dimensions. The dashed curve is red noise: random values, each "
-    "partly a copy of the one before, as nearly as in the table. Dots are lines that it does not "
-    "explain, labelled with their period. On a line of positions the "
-    "strongest frequency of each dimension stands beside the frequencies of the sinusoid.",
-    limits="A sinusoidal table of this length has many wavelengths longer than the table, so its "
-    "spectrum looks like red noise as well. Frequencies that drift along the table are smeared.",
-    source="Yamamoto & Matsuzaki, EMNLP 2023; significance after Torrence & Compo 1998.",
     compute=lambda given: analyses.spectrum(given.positions),
     record=Spectrum,
     drawings=(
@@ -75,7 +66,6 @@ SPECTRUM = Measurement[TableInputs, Spectrum](
             sentence(
                 "Power spectrum: 90 % of the power lies below frequency {}.", "edge_frequency"
             ),
-            "power by frequency",
             _caption,
             lacks=undefined,
             several=True,

@@ -51,24 +51,12 @@ def _caption(results: Mapping[str, Winding]) -> str:
 
 WINDING = Measurement[TableInputs, Winding](
     name="winding",
-    title="Winding",
-    shows="Which pairs of principal components go round a common centre, how often, and whether "
-    "their period stays the same along the table.",
-    reading="A pair that goes round at an even pace is a rotation; one whose period changes is a "
-    "helix that is wound unevenly. The turns are those of the unwrapped phase. Measured on the "
-    "longest stretch without seams and special rows.",
-    limits="The first two components of a random walk make 0.75 turns with a phase linearity of "
-    "0.99, and those of any smooth random curve go round now and then: turns count, and many of "
-    "them.",
-    source="The helix of GPT-2 is described by Yedidia 2023; finding pairs a quarter of a "
-    "period apart is ours.",
     compute=lambda given: analyses.winding(given.kept, pca=given.kept_components),
     record=Winding,
     drawings=(
         Drawing(
             "winding",
             sentence("Path of the pair of components that winds: {} turns.", "turns"),
-            "the pair of components that winds, and its period along the table",
             _caption,
             lacks=lambda result: (
                 result.undefined or ("" if result.pairs else "no pair of components goes round")

@@ -236,7 +236,7 @@ def analyze(
     def measure() -> dict[str, float | None]:
         # All that needs no null table runs in one thread, while others draw.
         for name, measurement in chosen.items():
-            with stage(f"{table.name}: {measurement.title}"):
+            with stage(f"{table.name}: {measurement.texts.title}"):
                 inputs.result(name)
         if _everything(only):
             with stage(f"{table.name}: questions and answers"):

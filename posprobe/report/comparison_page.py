@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from posprobe.explanations import explanations
 from posprobe.measurements import compared_numbers
-from posprobe.page import Column, Fact, Page, Picture, Reading, Section, Table, columns
+from posprobe.page import Column, Fact, Page, Picture, Section, Table, columns
 from posprobe.report.narrator import asks
 from posprobe.report.table_page import versions
 from posprobe.text import Block, cell, listed, lookup, show
@@ -152,19 +153,13 @@ def _distances(document: Block) -> Section:
         tables=(
             Table(
                 "Pairs of tables; the last column is the CKA of random walks with the steps of "
-                "both, 5 to 95 %. A pair is alike only beyond what two random walks are.",
+                "both, 5 to 95 %. Only a CKA above that range is evidence of similarity.",
                 columns("pair", "=CKA", "=Procrustes", "=overlap", "=CKA of random walks"),
                 rows,
                 brief=True,
             ),
         ),
-        reading=Reading(
-            "CKA (debiased) and subspace overlap are 1, Procrustes distance is 0, for a rotated "
-            "copy. All are unchanged by rotating either table and do not depend on the order.",
-            "Smooth tables are alike whatever they encode: two independent random walks have a "
-            "CKA near 1.",
-            "Kornblith et al. 2019; Song et al. 2012; Schönemann 1966; Williams et al. 2021.",
-        ),
+        reading=explanations("posprobe.report")["pairs"].reading,
     )
 
 

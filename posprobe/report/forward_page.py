@@ -114,7 +114,7 @@ def _missing(document: Block) -> tuple[Section, ...]:
     if not document["missing"]:
         return ()
     rows = tuple(
-        (MODEL[name].title if name in MODEL else name, why)
+        (MODEL[name].texts.title if name in MODEL else name, why)
         for name, why in document["missing"].items()
     )
     table = Table("Not measured, and why", columns("measurement", "reason"), rows, brief=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe.analyses.facts import Number
-from posprobe.page import Cell, Column, Fact, Page, Picture, Reading, Row, Section, Table, columns
+from posprobe.explanations import explanations
+from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.report.narrator.schemes import ASKS
 from posprobe.report.table_page import versions
 from posprobe.text import Block, between, cell, show
@@ -59,18 +60,7 @@ def kernel_page(document: Block) -> Page:
                 "figures",
                 "Figures",
                 pictures=tuple(Picture(name, f"{text} {said}") for name, text in _FIGURES.items()),
-                reading=Reading(
-                    "Each encoding has a unit of its own, so curves and kernels are drawn less "
-                    "their mean and in standard deviations, distance 0 and the diagonal left out "
-                    "of both. Where a model hides later keys, they mirror the earlier ones. Of "
-                    "several heads the mean is shown.",
-                    "That two encodings act alike: heads differ from their mean, a cosine is no "
-                    "logit, and what queries and keys contain decides how much a bias or a "
-                    "rotation weighs. Whatever falls smoothly with distance correlates with "
-                    "whatever else does: compare with two random walks.",
-                    "Kernels: Tsai et al. 2019; alignment: Cortes et al. 2012; chance correlations "
-                    "of smooth series: Yule 1926; the common view is ours.",
-                ),
+                reading=explanations("posprobe.report")["kernels"].reading,
             ),
             Section("numbers", "Numbers side by side", tables=(_numbers(document),)),
             Section("pairs", "Pairs", tables=(_pairs(document),)),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from posprobe.analyses.result import numbers_of
+from posprobe.explanations import explanations
 from posprobe.page import (
     Cell,
     Column,
     Fact,
     Page,
     Picture,
-    Reading,
     Row,
     Section,
     Table,
@@ -39,16 +39,8 @@ def ways_page(document: Block) -> Page:
                 bullets=tuple(
                     f"`{way['how']}`: {' '.join(way['sentences'])}" for way in document["ways"]
                 ),
-                reading=Reading(
-                    "A way either stretches the table, so that relative places are kept and "
-                    "periods grow with it, or continues it, so that positions and distances are "
-                    "kept. Read one against the other: same place against same position.",
-                    "What a model makes of it: a table may keep its structure and be of no use "
-                    "where the model goes by positions, or lose it and be mended by a few steps of "
-                    "training."
-                    + (" Run the model, with --text or --images." if run is None else ""),
-                    "Position interpolation: Chen et al. 2023; resampled position embeddings: "
-                    "Dosovitskiy et al. 2021; periods and seams: as in the analysis of a table.",
+                reading=explanations("posprobe.report")["ways"].filled(
+                    run=" Run the model, with --text or --images." if run is None else ""
                 ),
                 pictures=(
                     Picture("cosines", "Centred cosines of all pairs of rows, before and by way."),
@@ -90,16 +82,8 @@ def rules_page(document: Block) -> Page:
                 "rules",
                 "What each rule does",
                 bullets=tuple(f"`{rule['rule']}`: {rule['sentence']}" for rule in rules),
-                reading=Reading(
-                    "A pair that completed a turn in training has shown every angle. Of the others "
-                    "angles beyond those of training are new to the model (extrapolated), unless a "
-                    "rule slows the pair down (interpolated); a slower pair tells neighbours apart "
-                    "less well.",
-                    "Which rule costs the model least: that depends on what its heads do with each "
-                    "pair." + (" Run the model, with --text." if run is None else ""),
-                    "Linear: Chen et al. 2023; NTK-aware and YaRN: Peng et al. 2023; LongRoPE: "
-                    "Ding et al. 2024; llama3: Llama team 2024; negative rotations: Men et al. "
-                    "2024.",
+                reading=explanations("posprobe.report")["rules"].filled(
+                    run=" Run the model, with --text." if run is None else ""
                 ),
                 pictures=(
                     Picture("wavelengths", "Wavelength of each pair by rule, and both lengths."),
@@ -140,26 +124,13 @@ def _costs(run: Block, what: str = "way") -> Section:
     )
     each = "with the table of each way" if what == "way" else "by each rule"
     picture = Picture("losses", f"Loss by position: before, and {each}.")
+    told = explanations("posprobe.report")["losses" if of_text else "same_answers"]
     return Section(
         "costs",
         f"What each {what} costs the model",
         bullets=(run["sentence"],),
         tables=(Table(caption, columns(*headings), tuple(rows), brief=True),),
-        reading=Reading(
-            f"The model was run on {run['kind']}, without any further training. "
-            + (
-                "Before: the unchanged model on the beginning of the same windows. Losses by "
-                f"position fall as more of the text is known; a {what} costs something where its "
-                "curve lies above the one before, or rises beyond the old length."
-                if of_text
-                else "Pictures were prepared at the new size; the answer of the unchanged model, "
-                "shown them at its own size, is not always right."
-            ),
-            "What a few steps of training would mend, and what other texts or pictures cost. "
-            f"Errors are standard errors over contexts, which all {what}s share: differences "
-            f"between {what}s are more certain than they tell.",
-            "Losses by position: Press et al. 2022; position interpolation: Chen et al. 2023.",
-        ),
+        reading=told.filled(kind=run["kind"], what=what),
         pictures=(picture,) if of_text else (),
     )
 

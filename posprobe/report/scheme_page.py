@@ -3,135 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from posprobe.analyses.facts import Number
+from posprobe.explanations import Explanation, explanations
 from posprobe.figures.schemes import ALONE
 from posprobe.page import (
     Column,
     Fact,
     Page,
     Picture,
-    Reading,
     Section,
     Table,
     columns,
 )
 from posprobe.report.table_page import answers_table, origin, tensor, versions
 from posprobe.text import Block, between, cell, lookup, show
-
-
-@dataclass(frozen=True)
-class SchemeSection:
-    """A kind of encoding on the page.
-
-    Parameters
-    ----------
-    key
-        Name of the section.
-    title
-        Heading.
-    shows, reading, limits, source
-        What it is, how to read it, what it does not show, and where it was published.
-    figures
-        Texts that stand for the drawings, by what their names begin with.
-    """
-
-    key: str
-    title: str
-    shows: str
-    reading: str
-    limits: str
-    source: str
-    figures: Mapping[str, str]
-
-
-_NO_CONTENT = (
-    "The bias is one of two summands: what the content of queries and keys adds can outweigh it, "
-    "and no content was looked at. "
-)
-
-SECTIONS: Mapping[str, SchemeSection] = {
-    "bias": SchemeSection(
-        key="bias",
-        title="Relative biases",
-        shows="A learned number per head and distance, added to the attention logit of every "
-        "query and key that are so far apart.",
-        reading="Offsets and displacements run from the query to the key: negative is earlier, "
-        "left, up. A constant that a head adds to all logits changes no attention, so colours show "
-        "the bias less its mean over the head. The window is the number of keys that the bias "
-        "alone would spread a query's attention over. Asymmetry is the share of variance that "
-        "differs between before and after. A head whose neighbouring distances correlate more than "
-        "95 % of permutations is smooth; of heads without structure one in twenty is. Heads count "
-        "from 0.",
-        limits=_NO_CONTENT + "Biases of distances that training never showed keep their initial "
-        "value. Distances in one bucket share a number by construction, and are counted once in "
-        "the correlation.",
-        source="T5: Raffel et al. 2020, section 2.1; Swin: Liu et al. 2021, section 3.2, and 2022, "
-        "section 3.3; BEiT: Bao et al. 2022; LeViT: Graham et al. 2021, section 4.2. Window: "
-        "perplexity of the softmax; correlation: Moran 1950.",
-        figures={
-            "maps": "Maps of the bias by displacement, one for each head, on one range around 0.",
-            "mosaic": "Maps of the bias by displacement, a row for each encoding and a column for "
-            "each head, on one range around 0.",
-            "curves": "Bias by offset, one panel for each head, on shared axes.",
-            "stripes": "Bias by offset as colour, one stripe for each head, on one range around 0.",
-            "depth": "Window and correlation of neighbouring distances of every head, by encoding.",
-        },
-    ),
-    "cosine": SchemeSection(
-        key="cosine",
-        title="Relative position vectors",
-        shows="A learned vector per distance that is multiplied with the query, or with the key. "
-        "Without one it has no value: what is shown is its cosine with the vector of distance 0.",
-        reading="A high cosine means that attention can hardly tell the distance from 0. Offsets "
-        "run from the query to the key. Correlation above 95 % of permutations means that "
-        "neighbouring distances have vectors alike.",
-        limits="A cosine ignores lengths, and what queries make of a vector: two vectors alike can "
-        "still differ in the one direction that queries use.",
-        source="Shaw et al. 2018, section 3.2; on grids Bello et al. 2019 and Li et al. 2022 "
-        "(ViTDet, SAM); DeBERTa: He et al. 2021, section 3.1. Correlation: Moran 1950.",
-        figures={
-            "maps": "Maps of the cosine by displacement on a range from -1 to 1.",
-            "mosaic": "Maps of the cosine by displacement, a row for each encoding, from -1 to 1.",
-            "curves": "Cosine with distance 0 by offset.",
-            "stripes": "Cosine with distance 0 by offset as colour, one stripe for each encoding.",
-            "depth": "Correlation of neighbouring distances, by encoding.",
-        },
-    ),
-    "rotary": SchemeSection(
-        key="rotary",
-        title="Rotary position embedding",
-        shows="Queries and keys turn with their position, each pair of numbers at a speed of its "
-        "own. Nothing is learned here: the configuration decides.",
-        reading="Left: the positions that each pair needs for a full turn. Pairs that need more "
-        "than the context or the layers' window (shaded) never complete one, and beyond the "
-        "training length they meet angles that training never showed. Right: the mean rotation, "
-        "which a query equal to the key would see, and the shape of the published bound.",
-        limits="Decay with distance is a property of equal queries and keys. Real ones put their "
-        "weight on few pairs and can be made to favour any distance (Barbero et al. 2024), so the "
-        "curve does not explain why rotary encodings work. The bound is on another quantity, and "
-        "only its shape is drawn. Whether the model uses its whole context is not shown.",
-        source="Su et al. 2021, sections 3.2 and 3.4.3; wavelengths and lengths: Peng et al. 2024 "
-        "(YaRN), section 3; first negative value: Men et al. 2024; limits: Barbero et al. 2024.",
-        figures={
-            "rotation": "Wavelength of every pair beside context lengths, and the mean rotation "
-            "by distance."
-        },
-    ),
-    "alibi": SchemeSection(
-        key="alibi",
-        title="Linear biases (ALiBi)",
-        shows="Each head subtracts its slope times the distance from the attention logits. The "
-        "slopes are fixed, nothing is learned.",
-        reading="On logarithmic axes every head is a line; where it crosses one logit, at one over "
-        "its slope, distance begins to matter. The window is the number of keys that the bias "
-        "alone would spread a query's attention over. Heads count from 0.",
-        limits=_NO_CONTENT + "The same slopes for all layers say nothing about what a layer does.",
-        source="Press et al. 2022, section 3. Window: perplexity of the softmax.",
-        figures={"slopes": "Penalty of each head by distance on logarithmic axes."},
-    ),
-}
 
 #: Numbers of a rotary encoding, from its block.
 ROTARY: Mapping[str, Number] = {
@@ -215,17 +101,17 @@ def _verdict(document: Block) -> Section:
 
 
 def _section(key: str, schemes: Sequence[Block], kinds: Mapping[str, object]) -> Section:
-    text = SECTIONS[key]
+    texts = explanations("posprobe.report")[key]
     said = _said(key, schemes)
     tables = [_rotary(schemes)] if key == "rotary" else [_overview(schemes), _heads(schemes)]
     return Section(
-        text.key,
-        text.title,
-        paragraphs=(text.shows, *(f"{fact}." for fact in _facts(schemes))),
-        pictures=tuple(Picture(n, f"{label} {said}.") for n, label in _figures(text, kinds)),
+        key,
+        texts.title,
+        paragraphs=(texts.shows, *(f"{fact}." for fact in _facts(schemes))),
+        pictures=tuple(Picture(n, f"{label} {said}.") for n, label in _figures(key, texts, kinds)),
         notes=tuple(_reasons(schemes)),
         tables=tuple(tables),
-        reading=Reading(text.reading, text.limits, text.source),
+        reading=texts.reading,
     )
 
 
@@ -276,13 +162,15 @@ def what_it_is(schemes: Sequence[Block]) -> str:
     return f"a learned bias per head and {where}{several}"
 
 
-def _figures(text: SchemeSection, kinds: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+def _figures(
+    key: str, texts: Explanation, kinds: Mapping[str, object]
+) -> Iterator[tuple[str, str]]:
     """Name the drawings that a bundle may hold of a kind of encoding, with their texts."""
-    ending = "_cosine" if text.key == "cosine" else ""
+    ending = "_cosine" if key == "cosine" else ""
     learned = next((kind for kind in kinds if kind in ("bias", "cosine")), None)
-    for stem, label in text.figures.items():
+    for stem, label in texts.drawings.items():
         if stem == "depth":
-            if text.key == learned:
+            if key == learned:
                 yield stem, label
             continue
         for number in ("", *(f"_{k + 1}" for k in range(1, ALONE))):

@@ -96,7 +96,7 @@ def _answered(document: Block) -> Page:
 def _undefined(measured: Sequence[TableMeasurement], document: Block) -> tuple[Section, ...]:
     """Gather the measurements and numbers that such a table does not have, with the reasons."""
     reasons = {
-        m.title: tuple(dict.fromkeys(document[m.name]["undefined"].values()))
+        m.texts.title: tuple(dict.fromkeys(document[m.name]["undefined"].values()))
         if m.empty(document)
         else m.section(document).notes
         for m in measured

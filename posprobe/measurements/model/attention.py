@@ -8,7 +8,7 @@ from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
-from posprobe.measurements.model.sentences import FOLLOWS, by_layer, preferred_table
+from posprobe.measurements.model.sentences import by_layer, preferred_table
 from posprobe.page import Table, columns
 from posprobe.text import Block, cell, fine_percent
 
@@ -54,19 +54,6 @@ def _none_receives(result: AttentionByOffset) -> str:
 
 ATTENTION = ModelMeasurement[AttentionByOffset](
     name="attention",
-    title="Attention as measured",
-    shows="The mean attention that each head pays at each offset, over the contexts.",
-    reading="One row, or one tile, per head, on one logarithmic range that begins at a tenth of "
-    "uniform attention; grey is never met. Of text the first token is left out as a key, since "
-    "many heads pay it much wherever they are: see the second figure. Locality is 1 for attention "
-    "to oneself, and weighs a key by 2 to the minus distance. Symmetry is 1 where either side gets "
-    "the same. Invariance is the share of variance that the offset explains. A head prefers no "
-    "offset where none gets more than uniform attention would give it. Heads count from 0.",
-    limits=FOLLOWS + "A head that follows content can look local where content repeats; a mean "
-    "hides heads that attend to different offsets in turn. Attention is not the flow of "
-    "information: much of it goes to tokens where it does nothing.",
-    source="Offset means as in Wennberg & Henter 2021; locality and symmetry: Chen et al. 2023, "
-    "the latter without their scaling, by which a constant row is symmetric.",
     compute=lambda given: forward.attend(
         given.model, given.batches("attention"), name=given.reference
     ),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -325,6 +325,7 @@ class ModelMeasurement(Measurement[ModelInputs, R]):
 
     from_weights: bool = False
     head: bool = False
+    package: ClassVar[str] = "posprobe.measurements.model"
 
 
 def only_text(given: ModelInputs) -> str:

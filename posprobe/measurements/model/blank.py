@@ -30,15 +30,6 @@ def _layers(document: Block) -> tuple[Table, ...]:
 
 BLANK = ModelMeasurement[BlankImages](
     name="blank",
-    title="Images without content",
-    shows="What tells patches apart where pixels do not: an image of one grey, and one of noise.",
-    reading="Maps: how far each patch's state lies from the mean of all, over the largest of the "
-    "map. Cosine: mean over patches of the state with the row of its position in the table, both "
-    "centred; 0 is unrelated. Share: how much of the states' squared norm differs between patches.",
-    limits="One image of each kind. States can hold position in directions of their own: then CKA, "
-    "which a rotation leaves as it is, stays high while the cosine falls.",
-    source="The pattern was shown by Yang et al. 2024 (Denoising Vision Transformers); the numbers "
-    "are ours.",
     compute=lambda given: forward.blank_images(
         given.model, seed=given.seed, name=given.reference
     ),

@@ -60,14 +60,6 @@ def _before_and_after(document: Block) -> tuple[Table, ...]:
 
 EFFECTIVE = ModelMeasurement[EffectiveTable](
     name="effective",
-    title="The table as attention sees it",
-    shows="The table after what stands between it and the first layer's queries and keys: the same "
-    "content added to every position, and LayerNorm.",
-    reading="Where two dots lie apart, LayerNorm or the added content changes what can be said of "
-    "the table as stored.",
-    limits="One content for all positions. Real content differs from token to token, and LayerNorm "
-    "mixes it with the position.",
-    source="The rows are those that the model's own first layer receives; the comparison is ours.",
     compute=_compute,
     record=EffectiveTable,
     drawings=(Drawing("effective", _alt),),

@@ -48,19 +48,6 @@ def _no_peaks(result: HeadsByLayer) -> str:
 
 HEADS = ModelMeasurement[HeadsByLayer](
     name="heads",
-    title="Heads by their weights",
-    shows="What each head's queries and keys make of two positions, before any content: the "
-    "position-to-position part of its logits.",
-    reading="One row, or one tile, per head: red is preferred. Offsets run from the query to the "
-    "key, so that -1 is the previous token. Rows are centred and scaled one by one. The attention "
-    "of a head is what the softmax of these logits alone would pay at the offset that it prefers, "
-    "to be compared with what equal logits would pay there. Offset share says how much of the "
-    "interaction depends on the offset alone, key share how much of the logits is the same for "
-    "every query. A head whose logits are the same at every offset prefers none. Heads count from "
-    "0.",
-    limits="Attention to content. Above layer 0 positions reach a head through the layers below as "
-    "well, which are left out here.",
-    source="Wennberg & Henter 2021 (TISA); Ke et al. 2021 (TUPE), equation 6.",
     compute=lambda given: forward.measure_heads(
         given.reference, rows=given.positions, revision=given.revision, offline=given.offline
     ),

@@ -38,15 +38,6 @@ def _changes(document: Block) -> tuple[Table, ...]:
 
 PERMUTATION = ModelMeasurement[PermutationEffect](
     name="permutation",
-    title="Permuted tokens",
-    shows="How much outputs change when tokens change places, with the position table and with "
-    "zeros in its place.",
-    reading="Each token's last hidden state is compared with that of the same token at its new "
-    "position: 0 means that order makes no difference. A causal mask, another encoding or mixing "
-    "that is no attention tells order without positions, too.",
-    limits="A model was not trained with zeros for positions: what it does then is no measure of "
-    "what positions are worth to it.",
-    source="Vaswani et al. 2017, section 3.5, name the reason for positions; the measure is ours.",
     compute=lambda given: forward.permutation_effect(
         given.model, given.batches("permutations", given.few), seed=given.seed,
         name=given.reference,

@@ -8,9 +8,6 @@ from collections.abc import Callable, Sequence
 from posprobe.page import Table, columns
 from posprobe.text import Block, between, lookup, show
 
-#: What holds of every mean over contexts.
-FOLLOWS = "Means over contexts: they say what goes along with position, not what it causes. "
-
 
 def by_layer(text: str, *keys: str) -> Callable[[Block], str]:
     """Make a sentence of a block: ranges over layers, and heads, fill the braces of the text."""

@@ -37,13 +37,6 @@ def _by_shift(document: Block) -> tuple[Table, ...]:
 
 SHIFT = ModelMeasurement[PhaseShift](
     name="shift",
-    title="Shifted positions",
-    shows="The same contexts with all positions counted from a later one.",
-    reading="A model that knew distances alone would not change. The relative change is that of "
-    "the last hidden states; the perplexity is the exponential of the loss.",
-    limits="Late positions have met fewer and longer contexts in training, so a rise can be rarity "
-    "as well as position.",
-    source="Sinha et al. 2022 (The curious case of absolute position embeddings).",
     compute=lambda given: forward.phase_shift(
         given.model, given.batches("shifted positions", given.few, room=True),
         mask_token=given.mask_token, seed=given.seed, name=given.reference,

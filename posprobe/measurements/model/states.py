@@ -16,7 +16,7 @@ from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
-from posprobe.measurements.model.sentences import FOLLOWS, by_layer
+from posprobe.measurements.model.sentences import by_layer
 from posprobe.nulls import band
 from posprobe.page import Table, columns
 from posprobe.tables import PositionTable
@@ -175,22 +175,6 @@ def _share(value: float | None) -> str:
 
 STATES = ModelMeasurement[MeanDecomposition](
     name="states",
-    title="Through the layers",
-    shows="What positions add to the hidden states: the mean over contexts at each position, less "
-    "the mean over positions. Layer 0 is what enters the first.",
-    reading="Shares of variance: position, context (the mean of a context) and the rest add up to "
-    "one. Noise is what sampling alone puts into the share of position; marks are hollow, and "
-    "panels mostly noise, where that is more than half of it. The relative norm is the largest "
-    "singular value of what positions add over that of all hidden states. In the table, rank "
-    "counts the directions that exceed what noise can reach, as with more contexts weaker ones "
-    "can; neighbours is the mean cosine of adjacent positions, invariance the share of the "
-    "cosines' variance that the offset explains, CKA is debiased and with the sinusoid. The random "
-    "walks have steps of equal length, so that a smooth curve alone is no finding. In the paths, a "
-    "dot is the first position and a square the last.",
-    limits=FOLLOWS + "A token that is always at one position, such as CLS, counts as position. "
-    "Whether later layers use what is there is not shown.",
-    source="Song & Zhong 2023, sections 2 and 3, whose relative norm is that of their code; noise, "
-    "random walks and the comparison with them are ours.",
     compute=_compute,
     record=MeanDecomposition,
     drawings=(

@@ -66,16 +66,6 @@ def _overlaps(document: Block) -> tuple[Table, ...]:
 
 SUBSPACES = ModelMeasurement[SubspaceOverlap](
     name="subspaces",
-    title="Position and token directions",
-    shows="Whether the directions in which positions vary are those in which tokens vary.",
-    reading="Tokens are the vectors that positions are added to: a sample of the embeddings, or "
-    "patches of noise. For each of their directions, strongest first, how much of it lies in the "
-    "subspace of the leading position directions, compared with what a random subspace of that "
-    "rank holds. Less than that in the directions that tokens use most means that the two are kept "
-    "apart.",
-    limits="Directions alone: how large positions are compared with tokens is another number "
-    "(posprobe analyze, section Scale). Only the table as stored is looked at.",
-    source="Simon 2024 (GPT-2's positional encodings, blog); outlier dimensions: Luo et al. 2021.",
     compute=_compute,
     record=SubspaceOverlap,
     drawings=(

@@ -115,23 +115,6 @@ def _no_attention(found: SubstitutionEffect) -> str:
 
 SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     name="substitution",
-    title="What the model uses of its positions",
-    shows="What the model loses when explanations of its position table stand in the table's "
-    "place, or when rotations or biases are taken away.",
-    reading="Kept is 1 less the cost over that of the mean row in place of every row, which counts "
-    "as removing the table: 100 % where nothing is lost, below 0 where the mean row would be "
-    "better, above 100 % where the table itself is no better. All but the zeros keep the mean row; "
-    "rows of special tokens stay, and so do rows that no context reaches. The divergence is that "
-    "of the outputs from the unchanged model's (Kullback-Leibler). Of a model without a table the "
-    "rotations of a band of periods are stopped, one band at a time and all up to it, or the "
-    "biases of a head set to their mean at all offsets. Explanations that a table does not have "
-    "are left out, such as rotations where none was found. Where attention goes is a mean over "
-    "heads and layers: heads that look elsewhere can balance.",
-    limits="The model was not trained with other tables: what it loses is what it makes of them "
-    "now, not what it could have learned from them. Of each random table there is one draw, and "
-    "errors are over contexts alone.",
-    source="The substitution is ours. Fits by rotation: Schönemann 1966; divergence: Kullback & "
-    "Leibler 1951; errors of shares: the jackknife (Efron & Stein 1981).",
     compute=_compute,
     record=SubstitutionEffect,
     drawings=(

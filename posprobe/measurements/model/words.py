@@ -24,13 +24,6 @@ def _heads(document: Block) -> tuple[Table, ...]:
 
 WORDS = ModelMeasurement[AttentionByOffset](
     name="words",
-    title="One word repeated",
-    shows="The first layer's attention where every token is the same, so that positions alone tell "
-    "keys apart.",
-    reading="As above. What remains of a head's pattern here is its own, whatever the tokens.",
-    limits="Repeated tokens are unlike any text. Above the first layer the model has made "
-    "positions into content, so nothing is shown there.",
-    source="Identical-word probing: Wang et al. 2021 (On position embeddings in BERT, ICLR).",
     compute=lambda given: forward.attend(
         given.model, given.batches("one word repeated", repeated=True), layers=[0],
         name=given.reference,

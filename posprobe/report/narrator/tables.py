@@ -87,7 +87,7 @@ def _not_smooth(f: Smooth) -> str:
 def _recovered(f: Smooth) -> str:
     return (
         f"Across gaps of {some(f.gap or 0, 'position')}, sinusoids predict the missing rows better "
-        f"(R² {f.sinusoids:.2f}) than any smooth curve does (R² {f.curve:.2f})."
+        f"(R² {f.sinusoids:z.2f}) than any smooth curve does (R² {f.curve:z.2f})."
     )
 
 
