@@ -141,6 +141,9 @@ PLANTED: Mapping[str, tuple[Callable[[], Floats | PositionTable], Shape]] = {
     "odd row": (lambda: with_row(smooth(96, 16, 6.0), 30), None),
     "patches of noise": (lambda: gaussian(120, 24), (10, 12)),
     "field": (lambda: surface(12, 48, 2, 3.0), (12, 12)),
+    "growing field": (
+        lambda: np.geomspace(1, 4, 12).repeat(12)[:, None] * surface(12, 48, 2, 2.0), (12, 12),
+    ),
     "codes": (lambda: summed(gaussian(8, 24, 1), gaussian(9, 24, 2), 0.5), (8, 9)),
     "turning codes": (lambda: summed(*_round(), noise=0.05), (14, 14)),
     "row code": (lambda: np.repeat(gaussian(10, 16), 10, 0) + 0.05 * gaussian(100, 16), (10, 10)),

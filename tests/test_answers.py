@@ -122,6 +122,7 @@ TRUE: dict[str, tuple[str, dict[str, str]]] = {
         "order": "yes: patch_neighbours", "rows_and_columns": "no: none",
         "smooth": "yes: patch_surface", "absolute_position": "no: patch_displacement",
     }),
+    "growing field": ("surface", {"absolute_position": "yes: patch_norms"}),
     "codes": ("codes", {"rows_and_columns": "yes: codes", "smooth": "no: patch_rough"}),
     "turning codes": ("codes", {
         "rows_and_columns": "yes: codes", "axis_rotations": "yes: circles",
@@ -562,11 +563,6 @@ def test_a_rough_surface_is_rough_and_ordered() -> None:
     found = answers_of(surface(12, 48, 1, 3.0), (12, 12))
     assert found["smooth"].answer == "no"
     assert found["order"].yes
-
-
-def test_where_patches_stand_matters_if_their_norms_grow() -> None:
-    grown = np.geomspace(1, 4, 12).repeat(12)[:, None] * surface(12, 48, 2, 2.0)
-    assert answers_of(grown, (12, 12))["absolute_position"].yes
 
 
 def test_codes_of_nine_patches_are_not_denied() -> None:

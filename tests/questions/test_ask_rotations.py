@@ -13,14 +13,13 @@ import posprobe as pp
 from posprobe.analyses.bridging import bridging
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, TooFew
-from posprobe.analyses.views import View, view
-from posprobe.questions import SEQUENCE
-from posprobe.questions.base import LEAST_SHARE, SHARED, Question
+from posprobe.analyses.views import view
+from posprobe.questions.base import LEAST_SHARE, SHARED
 from posprobe.questions.closed_form import CLOSED_FORM
 from posprobe.questions.ladder import LADDER
 from posprobe.questions.rotations import ROTATIONS, Rotations, bridged, by_formula, by_winding
 from posprobe.questions.winding import WINDING
-from posprobe.report.narrator import sentence, templates
+from posprobe.report.narrator import sentence
 
 
 def weak(share: float) -> Floats:
@@ -67,13 +66,6 @@ def test_each_planted_table_has_its_reason(name: str) -> None:
 
 def test_every_reason_is_reached_or_comes_from_a_correction() -> None:
     assert set(TABLES) - set(SHARED) | {"formula", "pace"} == set(ROTATIONS.reasons)
-
-
-@pytest.mark.parametrize("question", [CLOSED_FORM, ROTATIONS, WINDING, LADDER])
-def test_every_reason_has_a_template_and_no_template_is_without(question: Question[View]) -> None:
-    assert question in SEQUENCE
-    told = {reason for name, reason in templates() if name == question.name}
-    assert told == set(question.reasons)
 
 
 def test_planted_periods_have_their_numbers() -> None:
