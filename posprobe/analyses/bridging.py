@@ -70,8 +70,9 @@ class Kernel:
     log_likelihood: float
 
 
-def _ends(found: Bridging) -> dict[str, Beyond]:
-    return {rule: Beyond(*r2.tolist()) for rule, r2 in found.beyond.items()}
+def _ends(found: Bridging) -> dict[str, Beyond] | None:
+    ends = {rule: Beyond(*r2.tolist()) for rule, r2 in found.beyond.items()}
+    return None if found.undefined else ends
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,10 +117,13 @@ class Bridging(Result):
     r2: Annotated[dict[str, Floats], As(dict[str, list[float | None]])] = field(
         default_factory=dict
     )
-    beyond: Annotated[dict[str, Floats], As(dict[str, Beyond], _ends)] = field(default_factory=dict)
-    sinusoids: Annotated[NDArray[np.int64], As(list[int], lambda found: found.sinusoids[:-1])] = (
-        field(default_factory=no_counts)
+    beyond: Annotated[dict[str, Floats], As(dict[str, Beyond] | None, _ends)] = field(
+        default_factory=dict
     )
+    sinusoids: Annotated[
+        NDArray[np.int64],
+        As(list[int] | None, lambda found: None if found.undefined else found.sinusoids[:-1]),
+    ] = field(default_factory=no_counts)
     kernels: dict[str, Kernel] = field(default_factory=dict)
     components: Annotated[
         int | None, Number("components bridged", "leading ones, which are predicted", form="d")

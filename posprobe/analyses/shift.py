@@ -126,7 +126,10 @@ class Shift(Result):
     radius_cv: Annotated[NDArray[np.float64], ""] = field(default_factory=nothing)
     rotations: Annotated[
         NDArray[np.bool_],
-        As(list[float], lambda found: found.periods[found.rotations]),
+        As(
+            list[float] | None,
+            lambda found: None if found.undefined else found.periods[found.rotations],
+        ),
         "Periods of the modes that count as rotations.",
     ] = field(default_factory=lambda: np.zeros(0, dtype=bool))
     eigenvalues: NDArray[np.complex128] = field(default_factory=nothing)
