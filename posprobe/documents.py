@@ -11,7 +11,7 @@ from posprobe.analyses.rotation import Rotation
 from posprobe.analyses.smoothness import Smoothness
 from posprobe.layouts import LayoutBlock
 from posprobe.schema import TWO, Count, Natural, Text, limits
-from posprobe.sources import SourceBlock
+from posprobe.sources import Source
 
 # What several documents share.
 
@@ -43,7 +43,7 @@ class TableBlock(TypedDict):
     prefix_rows: Annotated[list[PrefixRowBlock], "Numbered as stored."]
     dropped_rows: Annotated[list[DroppedRowBlock], "Numbered as stored."]
     notes: list[str]
-    source: SourceBlock
+    source: Source
 
 
 class EnvironmentBlock(TypedDict):
@@ -79,7 +79,7 @@ class SchemeBlock(TypedDict):
     family: str | None
     head_count: Natural
     notes: list[str]
-    source: SourceBlock
+    source: Source
     heads: Heads
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from posprobe.data import read_data
 from posprobe.page import Reading
 
 
@@ -40,10 +39,9 @@ class Explanation:
 
 
 @cache
-def explanations(package: str) -> dict[str, Explanation]:
-    """Read the file ``readings.toml`` of a package, by name; the lines of a text are joined."""
-    text = files(package).joinpath("readings.toml").read_text(encoding="utf-8")
-    return {name: _explanation(entry) for name, entry in tomllib.loads(text).items()}
+def explanations(folder: str) -> dict[str, Explanation]:
+    """Read the file ``readings.toml`` of a folder, by name; the lines of a text are joined."""
+    return {name: _explanation(x) for name, x in read_data(f"{folder}/readings.toml").items()}
 
 
 def _explanation(entry: Mapping[str, Any]) -> Explanation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, TypedDict
+from typing import Annotated
 
 
 @dataclass(frozen=True)
@@ -19,15 +19,8 @@ class Quantisation:
         over blocks or channels where each has its own. None until the tensor was read.
     """
 
-    name: str
-    step: float | None = None
-
-
-class QuantisationBlock(TypedDict):
-    """How the stored numbers were rounded to few values."""
-
     name: Annotated[str, "As the format calls it."]
     step: Annotated[
         float | None,
         "Distance between neighbouring values, the median over blocks that have their own.",
-    ]
+    ] = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, NotRequired, TypedDict
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
-from posprobe.quantisation import Quantisation, QuantisationBlock
+from posprobe.quantisation import Quantisation
 from posprobe.schema import Natural, limits
 
 
@@ -39,50 +39,18 @@ class Source:
     'vit.embeddings.position_embeddings'
     """
 
-    reference: str
-    resolved: str
-    revision: str | None = None
+    reference: Annotated[str, "As the user typed it."]
+    resolved: Annotated[str, "An absolute path, a Hub repository, a sample or a formula."]
+    revision: Annotated[str | None, "Commit of a Hub repository."] = None
     file: str | None = None
     tensor: str | None = None
-    shape: tuple[int, ...] | None = None
-    dtype: str | None = None
-    sha256: str | None = None
-    format: str | None = None
+    shape: Annotated[tuple[Natural, ...] | None, "As stored."] = None
+    dtype: Annotated[str | None, "As stored, by its name in safetensors."] = None
+    sha256: Annotated[str | None, "Of the stored bytes.", limits(pattern="^[0-9a-f]{64}$")] = None
+    format: Annotated[str | None, "Of the file, in plain words."] = None
     quantisation: Quantisation | None = None
 
 
-class SourceBlock(TypedDict):
-    """Where the values were read."""
-
-    reference: Annotated[str, "As the user typed it."]
-    resolved: Annotated[str, "An absolute path, a Hub repository, a sample or a formula."]
-    revision: Annotated[str | None, "Commit of a Hub repository."]
-    file: str | None
-    tensor: str | None
-    shape: Annotated[list[Natural] | None, "As stored."]
-    dtype: Annotated[str | None, "As stored, by its name in safetensors."]
-    sha256: Annotated[str | None, "Of the stored bytes.", limits(pattern="^[0-9a-f]{64}$")]
-    format: NotRequired[Annotated[str, "Of the file, in plain words."]]
-    quantisation: NotRequired[QuantisationBlock]
-
-
-def describe_source(source: Source) -> SourceBlock:
+def describe_source(source: Source) -> dict[str, Any]:
     """Return a source as it stands in JSON."""
-    block: SourceBlock = {
-        "reference": source.reference,
-        "resolved": source.resolved,
-        "revision": source.revision,
-        "file": source.file,
-        "tensor": source.tensor,
-        "shape": list(source.shape) if source.shape else None,
-        "dtype": source.dtype,
-        "sha256": source.sha256,
-    }
-    if source.format:
-        block["format"] = source.format
-    if source.quantisation:
-        block["quantisation"] = {
-            "name": source.quantisation.name,
-            "step": source.quantisation.step,
-        }
-    return block
+    return asdict(source) | {"shape": list(source.shape) if source.shape else None}

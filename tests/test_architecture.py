@@ -31,7 +31,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "errors": {"foreign"},
     "text": set(),
     "page": set(),
-    "explanations": {"page"},
+    "explanations": {"data", "page"},
     "schema": set(),
     "drawable": set(),
     "frames": {"errors"},

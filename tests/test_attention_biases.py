@@ -9,8 +9,7 @@ import pytest
 import torch
 from made_attention import noise, randomised, same, tensor
 from timm.layers.pos_embed_rel import gen_relative_position_index
-from timm.models import swin_transformer as timm_swin
-from timm.models import swin_transformer_v2 as timm_swinv2
+from timm.models import swin_transformer as timm_swin, swin_transformer_v2 as timm_swinv2
 from transformers import MPNetConfig, Swinv2Config, T5Config
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 from transformers.models.swin.modeling_swin import SwinRelativePositionBias

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from timm.models.swin_transformer_v2 import WindowAttention as TimmSwinv2Attention
 from transformers import Swinv2Config, UMT5Config
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi

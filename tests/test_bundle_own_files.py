@@ -18,8 +18,7 @@ from made_tables import walk
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import InvalidCheckpoint, OutputError
-from posprobe.report import check_place, read_bundle, render_bundle, write_bundle
-from posprobe.report import files as moves
+from posprobe.report import check_place, files as moves, read_bundle, render_bundle, write_bundle
 from posprobe.report.own import foreign_in
 
 __all__ = ["bundles", "place"]

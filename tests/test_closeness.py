@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.spatial
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_tables import as_table, gaussian, rotation, walk
 
 import posprobe as pp

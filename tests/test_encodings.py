@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_formulas import distilbert, mae, marian, musicgen, timm, videomae, whisper
 from transformers.models.aimv2.modeling_aimv2 import build_2d_sinusoidal_position_embedding
 from transformers.models.florence2.modeling_florence2 import (

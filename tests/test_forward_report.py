@@ -15,8 +15,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import referencing
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_forward import (
     HEADS,
     RANDOM,
@@ -46,8 +45,7 @@ from posprobe.measurements.model.states import layers_table
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.index import write_index
 from posprobe.report.narrator.models import ASKS
-from posprobe.report.page import page_of as page_model
-from posprobe.report.page import render
+from posprobe.report.page import page_of as page_model, render
 from posprobe.report.terminal import text as printed
 from posprobe.text import fine_percent
 

@@ -17,8 +17,7 @@ import pytest
 import safetensors.numpy
 import safetensors.torch
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_files import VALUES, header_of, quick, save_legacy, save_zip, write
 
 from posprobe.checkpoints import Checkpoint, open_local

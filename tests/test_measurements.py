@@ -167,7 +167,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(plot=plot, FIGURES={"toy_bar": drawn})
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     monkeypatch.setitem(TABLE, "toy", TOY)
-    monkeypatch.setitem(explanations("posprobe.measurements"), "toy", TEXTS)
+    monkeypatch.setitem(explanations("measurements"), "toy", TEXTS)
 
 
 @pytest.mark.usefixtures("registered")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_formulas import distilbert, mae, marian, musicgen, timm, videomae, whisper
 from transformers import PatchTSTConfig
 from transformers.models.fsmt.modeling_fsmt import SinusoidalPositionalEmbedding

@@ -109,7 +109,7 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(MODEL, "vocabulary", TOY)
-    monkeypatch.setitem(explanations("posprobe.measurements.model"), "vocabulary", TEXTS)
+    monkeypatch.setitem(explanations("measurements/model"), "vocabulary", TEXTS)
     model: Any = bert()
     model.save_pretrained(tmp_path / "bert")
     size = model.config.vocab_size

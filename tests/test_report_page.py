@@ -9,7 +9,7 @@ import json
 import re
 import xml.etree.ElementTree as ET  # our own drawings are parsed here, nothing from outside
 import zlib
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from io import BytesIO
 from pathlib import Path
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_tables import as_table, gaussian, patches, walk, waves
 from matplotlib.figure import Figure
 from matplotlib.patches import StepPatch
@@ -262,7 +261,8 @@ def test_the_page_shows_every_analysis_with_its_limits_and_source(
         if section.name in {*BLOCKS, "grid"}:
             texts = section.texts
             assert texts.title in headings
-            for part in (texts.shows, *astuple(texts.reading)):
+            how = texts.reading
+            for part in (texts.shows, how.reading, how.limits, how.source):
                 assert " ".join(part.split()) in text
 
 

@@ -13,8 +13,7 @@ import safetensors
 import safetensors.numpy
 import safetensors.torch
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_files import FLOATS, VALUES, arrays, entry, header_of, quick, write
 
 from posprobe.checkpoints import open_local

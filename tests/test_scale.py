@@ -14,8 +14,7 @@ import safetensors.numpy
 import tiny_models
 import torch
 import transformers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from registry import package
 from scipy.spatial.distance import pdist, squareform
 from tiny_models import CASES, Case, Tiny

@@ -17,9 +17,7 @@ from matplotlib.text import Text
 from posprobe.analyses.heads import heads
 from posprobe.analyses.rotation import rotation
 from posprobe.analyses.smoothness import smoothness
-from posprobe.figures import kernels as kernel_figures
-from posprobe.figures import relative, style
-from posprobe.figures import rotary as rotary_figures
+from posprobe.figures import kernels as kernel_figures, relative, rotary as rotary_figures, style
 from posprobe.figures.relative import MAX_HEADS, MAX_LAYERS, MAX_STRIPES
 from posprobe.figures.schemes import MAX_FIGURES, scheme_figures, short_names
 from posprobe.figures.sheet import REPORT

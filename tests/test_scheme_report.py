@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_schemes import buckets, linear, rotary, source, window
 from made_tables import as_table, gaussian, patches, walk
 from referencing import Registry, Resource
@@ -237,7 +236,7 @@ def test_the_page_says_what_the_scheme_is_and_what_it_does_not_show(
     text = " ".join(page.all("body")[0].text.split())
     assert "there is no position table" in text
     for name in ("bias", "cosine", "rotary", "alibi"):
-        told = explanations("posprobe.report")[name]
+        told = explanations("report")[name]
         for part in (told.title, told.shows, *astuple(told.reading)):
             assert " ".join(part.split()) in text
     for finding in read_bundle(folder)["findings"]:

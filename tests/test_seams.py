@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_tables import as_table, gaussian, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_tables import as_table, gaussian, held_out_skill, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray

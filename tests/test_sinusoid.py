@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import scipy.linalg
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp
@@ -398,8 +397,7 @@ def test_shares_below_the_threshold_are_said() -> None:
 def drawn(name: str, result: SinusoidFit) -> Any:
     import matplotlib.pyplot as plt
 
-    from posprobe.figures import sinusoid as drawing
-    from posprobe.figures import style
+    from posprobe.figures import sinusoid as drawing, style
 
     with style():
         figure, ax = plt.subplots()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_answers import verdicts_of
 from made_tables import gaussian, patches, rotation
 from numpy.typing import NDArray

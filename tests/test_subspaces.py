@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from matplotlib.figure import Figure
 from registry import package
 from safetensors.numpy import save_file

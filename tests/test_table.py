@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid, Layout, Sequence

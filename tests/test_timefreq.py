@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import scipy.fft
 import scipy.signal
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_tables import as_table, gaussian, rotation, walk, waves
 
 import posprobe as pp

@@ -11,8 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from made_answers import PLANTED, SAMPLES, answers_of, planted, turning, verdicts_of
 from made_tables import gaussian, rotation, waves
 

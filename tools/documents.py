@@ -19,7 +19,7 @@ from posprobe.documents import (
 )
 from posprobe.layouts import LayoutBlock
 from posprobe.schema import TWO, Count, Natural, Reasons, Share, Size, Text, limits
-from posprobe.sources import SourceBlock
+from posprobe.sources import Source
 
 #: Pearson's correlation, and what has its range; rounding may leave it just outside.
 Correlation: TypeAlias = Annotated[float, limits(minimum=-1.000001, maximum=1.000001)]
@@ -236,7 +236,7 @@ class RecordBlock(TypedDict):
     ]
     undefined: Reasons
     notes: list[str]
-    source: SourceBlock
+    source: Source
 
 
 class KernelPairBlock(TypedDict):

@@ -30,8 +30,7 @@ from pydoc_data.topics import topics
 import numpy as np
 import safetensors.numpy
 import torch
-from train_digits_vit import TENSOR, build, load_split
-from train_digits_vit import train as train_digits
+from train_digits_vit import TENSOR, build, load_split, train as train_digits
 from transformers import GPT2Config, GPT2LMHeadModel
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "series"

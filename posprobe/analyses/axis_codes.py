@@ -14,8 +14,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.pca import PCA
-from posprobe.analyses.pca import pca as principal_components
+from posprobe.analyses.pca import PCA, pca as principal_components
 from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import HIDDEN, As, Part, Result
 from posprobe.analyses.winding import Winding, winding

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import predictors
 from posprobe.analyses.facts import Number
-from posprobe.analyses.pca import PCA, components_of
-from posprobe.analyses.pca import pca as principal_components
+from posprobe.analyses.pca import PCA, components_of, pca as principal_components
 from posprobe.analyses.predictors import KERNELS, Floats, Mask
 from posprobe.analyses.result import HIDDEN, As, Result, no_counts
 from posprobe.arrays import Array, Positions, positions, to_numpy

@@ -287,8 +287,3 @@ def _show(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_show, value))}]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def reasons(block: Mapping[str, object], why: str) -> dict[str, str]:
-    """Return the same reason for every number of a block that is None."""
-    return {name: why for name, value in block.items() if value is None}

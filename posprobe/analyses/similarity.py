@@ -30,8 +30,7 @@ from posprobe.analyses.unit_rows import (
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.errors import InvalidTable
 from posprobe.layouts import Layout, Sequence
-from posprobe.schema import Cosine as CosineNumber
-from posprobe.schema import Natural, Reasons, Row, Share, limits
+from posprobe.schema import Cosine as CosineNumber, Natural, Reasons, Row, Share, limits
 from posprobe.tables import PositionTable
 
 #: Largest table whose n x n matrices are formed: each of the two takes half a gigabyte.

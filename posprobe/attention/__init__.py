@@ -7,6 +7,4 @@ Indices and offsets are constants and may be NumPy beside torch.
 ``j``.
 """
 
-from posprobe.attention.bias import continuous_bias, look_up
-
-__all__ = ["continuous_bias", "look_up"]
+from posprobe.attention.bias import continuous_bias as continuous_bias, look_up as look_up

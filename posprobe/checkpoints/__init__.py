@@ -1,6 +1,8 @@
 """A reference becomes named tensors, read lazily. Nothing here knows any architecture."""
 
-from posprobe.checkpoints.base import Checkpoint, StoredTensor, TensorInfo
-from posprobe.checkpoints.local import open_local
-
-__all__ = ["Checkpoint", "StoredTensor", "TensorInfo", "open_local"]
+from posprobe.checkpoints.base import (
+    Checkpoint as Checkpoint,
+    StoredTensor as StoredTensor,
+    TensorInfo as TensorInfo,
+)
+from posprobe.checkpoints.local import open_local as open_local

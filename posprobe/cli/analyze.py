@@ -6,60 +6,39 @@ from typing import Annotated
 
 import typer
 
-from posprobe.cli.options import (
-    DEFAULT_NULLS,
-    AsJson,
-    DeviceName,
-    GridSize,
-    Nulls,
-    Offline,
-    OnDevice,
-    Only,
-    Out,
-    Quiet,
-    Ref,
-    Revision,
-    Rows,
-    Seed,
-    Tensor,
-    Verbose,
-    load_any,
-    names_of,
-    parse_rows,
-    set_up_logging,
-)
+from posprobe.cli import options
 from posprobe.cli.process import give_memory_back, json_out, say
 from posprobe.cli.show import found, summary, written
 from posprobe.progress import stage
 
 
 def analyze(
-    ref: Ref,
-    out: Out = None,
-    rows: Rows = None,
+    ref: options.Ref,
+    out: options.Out = None,
+    rows: options.Rows = None,
     all_rows: Annotated[
         bool,
         typer.Option("--all-rows", help="Ask the questions of all rows, special ones included."),
     ] = False,
-    only: Only = None,
-    nulls: Nulls = DEFAULT_NULLS,
-    seed: Seed = 0,
-    device: OnDevice = DeviceName.auto,
-    tensor: Tensor = None,
-    grid: GridSize = None,
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    only: options.Only = None,
+    nulls: options.Nulls = options.DEFAULT_NULLS,
+    seed: options.Seed = 0,
+    device: options.OnDevice = options.DeviceName.auto,
+    tensor: options.Tensor = None,
+    grid: options.GridSize = None,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Analyse how a checkpoint encodes position and write a bundle: data, figures and a report.
 
     A table of positions is analysed where there is one, else the scheme that the model uses
     instead: rotary, relative or ALiBi.
     """
-    set_up_logging(quiet=quiet)
-    names = names_of(only)
+    options.set_up_logging(quiet=quiet)
+    names = options.names_of(only)
     give_memory_back()
     with stage("Starting"):
         from posprobe.checkpoint_analysis import analyze_any
@@ -74,7 +53,9 @@ def analyze(
         if out is not None:
             check_place(out)
         check_request(names, nulls, device.value)
-    loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
+    loaded = options.load_any(
+        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
+    )
     if not quiet:
         say(found(loaded))
     if out is None:
@@ -85,7 +66,7 @@ def analyze(
         loaded,
         only=names,
         nulls=nulls,
-        rows=None if rows is None else parse_rows(rows),
+        rows=None if rows is None else options.parse_rows(rows),
         device=device.value,
         seed=seed,
         offline=offline,

@@ -6,25 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posprobe.cli.options import (
-    DEFAULT_NULLS,
-    AsJson,
-    DeviceName,
-    Labels,
-    Nulls,
-    Offline,
-    OnDevice,
-    Only,
-    Out,
-    Quiet,
-    Rows,
-    Seed,
-    Verbose,
-    load_records,
-    names_of,
-    scheme_length,
-    set_up_logging,
-)
+from posprobe.cli import options
 from posprobe.cli.process import json_out, say
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
@@ -43,17 +25,17 @@ def compare(
             help="Encodings to compare; `sinusoidal` and `sincos2d` take the first one's shape.",
         ),
     ],
-    out: Out = None,
-    label: Labels = None,
-    rows: Rows = None,
-    only: Only = None,
-    nulls: Nulls = DEFAULT_NULLS,
-    seed: Seed = 0,
-    device: OnDevice = DeviceName.auto,
-    offline: Offline = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    out: options.Out = None,
+    label: options.Labels = None,
+    rows: options.Rows = None,
+    only: options.Only = None,
+    nulls: options.Nulls = options.DEFAULT_NULLS,
+    seed: options.Seed = 0,
+    device: options.OnDevice = options.DeviceName.auto,
+    offline: options.Offline = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Compare encodings side by side and by their distances; write a bundle.
 
@@ -61,24 +43,24 @@ def compare(
     Where one of the encodings has no
     table (rotary, relative, ALiBi), all are compared by the similarity of positions they induce.
     """
-    set_up_logging(quiet=quiet)
-    names = names_of(only)
+    options.set_up_logging(quiet=quiet)
+    names = options.names_of(only)
     with stage("Starting"):
         from posprobe.report import (
             bundle_name,
             check_place,
             check_request,
+            compare as run,
             compare_kernels,
             default_place,
             sources_of,
         )
-        from posprobe.report import compare as run
         from posprobe.tables import PositionTable
 
         if out is not None:
             check_place(out)
         check_request(names, nulls, device.value)
-    records = load_records(refs, rows=rows, offline=offline, quiet=quiet, labels=label)
+    records = options.load_records(refs, rows=rows, offline=offline, quiet=quiet, labels=label)
     if out is None:
         name = "-vs-".join(bundle_name(record) for record in records)
         out = default_place(name[:200], sources_of(records))
@@ -87,7 +69,7 @@ def compare(
     tables = [record for record in records if isinstance(record, PositionTable)]
     result: Comparison | KernelComparison
     if len(tables) < len(records):
-        length = scheme_length(rows)
+        length = options.scheme_length(rows)
         if only is not None:
             raise UsageError("--only picks among the analyses of tables, and not all have one.")
         result = compare_kernels(*records, length=length, seed=seed, command=command)

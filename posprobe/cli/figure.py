@@ -6,23 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posprobe.cli.options import (
-    DEFAULT_NULLS,
-    DeviceName,
-    GridSize,
-    Labels,
-    Nulls,
-    Offline,
-    OnDevice,
-    Quiet,
-    Revision,
-    Rows,
-    Seed,
-    Tensor,
-    load_records,
-    scheme_length,
-    set_up_logging,
-)
+from posprobe.cli import options
 from posprobe.cli.process import say
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
@@ -81,7 +65,7 @@ def figure(
     span: Annotated[
         Span, typer.Option("--span", help="Width of one column of text, or of the whole page.")
     ] = Span.column,
-    label: Labels = None,
+    label: options.Labels = None,
     centred: Annotated[
         bool | None,
         typer.Option(
@@ -103,25 +87,25 @@ def figure(
         str | None,
         typer.Option("--cmap", metavar="NAME", help=f"Colours of what has a sign: {MAPS}."),
     ] = None,
-    rows: Rows = None,
-    nulls: Nulls = DEFAULT_NULLS,
-    seed: Seed = 0,
-    device: OnDevice = DeviceName.auto,
-    tensor: Tensor = None,
-    grid: GridSize = None,
-    revision: Revision = None,
-    offline: Offline = False,
-    quiet: Quiet = False,
+    rows: options.Rows = None,
+    nulls: options.Nulls = options.DEFAULT_NULLS,
+    seed: options.Seed = 0,
+    device: options.OnDevice = options.DeviceName.auto,
+    tensor: options.Tensor = None,
+    grid: options.GridSize = None,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Draw a figure for a paper, at its final width, and print a caption for it.
 
     similarity, profile, variance, spectrum and comparison take several tables; heads draws
     relative, rotary and linear encodings.
     """
-    set_up_logging(quiet=quiet)
+    options.set_up_logging(quiet=quiet)
     if kind == "series":
         asked = (label, centred, columns, cmap, rows, tensor, grid, revision)
-        computed = (nulls, seed, device) != (DEFAULT_NULLS, 0, DeviceName.auto)
+        computed = (nulls, seed, device) != (options.DEFAULT_NULLS, 0, options.DeviceName.auto)
         if computed or any(option is not None for option in asked):
             raise UsageError("series draws what a sweep measured: it has --venue and --span only.")
         _write(_series(refs, output, venue, span), output, quiet=quiet)
@@ -137,7 +121,7 @@ def figure(
             "--tensor, --grid and --revision are those of one reference. Write REF@REVISION for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
-    records = load_records(
+    records = options.load_records(
         refs,
         rows=rows,
         tensor=tensor,
@@ -158,7 +142,7 @@ def figure(
         nulls=nulls,
         seed=seed,
         device=device.value,
-        length=scheme_length(rows) if kind == "heads" else None,
+        length=options.scheme_length(rows) if kind == "heads" else None,
     )
     _write(made, output, quiet=quiet)
 

@@ -8,22 +8,7 @@ from typing import Annotated
 
 import typer
 
-from posprobe.cli.options import (
-    DEFAULT_NULLS,
-    AsJson,
-    DeviceName,
-    Nulls,
-    Offline,
-    OnDevice,
-    Out,
-    Quiet,
-    Ref,
-    Revision,
-    Verbose,
-    names_of,
-    parse_rows,
-    set_up_logging,
-)
+from posprobe.cli import options
 from posprobe.cli.process import json_out, received, say
 from posprobe.cli.show import summary, written
 from posprobe.errors import UsageError
@@ -40,8 +25,8 @@ class PrecisionName(StrEnum):
 
 
 def forward(
-    ref: Ref,
-    out: Out = None,
+    ref: options.Ref,
+    out: options.Out = None,
     text: Annotated[
         Path | None,
         typer.Option("--text", metavar="FILE", help="Text to run the model on, cut into windows."),
@@ -90,7 +75,7 @@ def forward(
         PrecisionName,
         typer.Option("--dtype", help="Number format of the model's weights and activations."),
     ] = PrecisionName.float32,
-    nulls: Nulls = DEFAULT_NULLS,
+    nulls: options.Nulls = options.DEFAULT_NULLS,
     seed: Annotated[
         int,
         typer.Option(
@@ -99,7 +84,7 @@ def forward(
             help="Seed of the random contexts, the permutations and the random walks.",
         ),
     ] = 0,
-    device: OnDevice = DeviceName.auto,
+    device: options.OnDevice = options.DeviceName.auto,
     device_map: Annotated[
         str | None,
         typer.Option(
@@ -112,11 +97,11 @@ def forward(
         bool,
         typer.Option("--trust-remote-code", help="Run Python code that comes with the checkpoint."),
     ] = False,
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Run a model and measure what position does inside it; write data, figures and a report.
 
@@ -126,7 +111,7 @@ def forward(
     model loses. Without --text or --images it runs on seeded random tokens or pixels, and says so.
     Ctrl-C keeps what was measured until then.
     """
-    set_up_logging(quiet=quiet)
+    options.set_up_logging(quiet=quiet)
     with stage("Starting"):
         from posprobe.measure import analyze_model
         from posprobe.measurements.model import Contexts
@@ -137,8 +122,8 @@ def forward(
     analysis = analyze_model(
         ref,
         Contexts(text, images, contexts, length, batch_size, seed),
-        only=names_of(only),
-        positions=None if rows is None else parse_rows(rows),
+        only=options.names_of(only),
+        positions=None if rows is None else options.parse_rows(rows),
         layers=None if layers is None else _layers(layers),
         nulls=nulls,
         device=device.value,

@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-from posprobe.cli.options import AsJson, Offline, Quiet, Ref, Revision, set_up_logging
+from posprobe.cli import options
 from posprobe.cli.process import json_out
 from posprobe.foreign import plain
 from posprobe.progress import stage
@@ -16,14 +16,14 @@ NOTHING = (
 
 
 def inspect(
-    ref: Ref,
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    ref: options.Ref,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """List the positional encodings that a checkpoint holds; no tensor is read."""
-    set_up_logging(quiet=quiet)
+    options.set_up_logging(quiet=quiet)
     with stage(f"Looking into {ref}"):
         from posprobe.families import inspect as look
 

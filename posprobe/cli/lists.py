@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from posprobe.cli.options import AsJson
+from posprobe.cli import options
 from posprobe.cli.process import json_out
 
 
-def samples(as_json: AsJson = False) -> None:
+def samples(as_json: options.AsJson = False) -> None:
     """List the real tables that ship with the package."""
     from dataclasses import asdict
 
@@ -21,7 +21,7 @@ def samples(as_json: AsJson = False) -> None:
         typer.echo(f"sample:{sample.name:<22}{sample.title}")
 
 
-def families(as_json: AsJson = False) -> None:
+def families(as_json: options.AsJson = False) -> None:
     """List the architectures whose tables are known by name."""
     from dataclasses import asdict
 

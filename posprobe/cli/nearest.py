@@ -5,18 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posprobe.cli.options import (
-    AsJson,
-    GridSize,
-    Offline,
-    Quiet,
-    Ref,
-    Revision,
-    Rows,
-    Tensor,
-    load_table,
-    set_up_logging,
-)
+from posprobe.cli import options
 from posprobe.cli.process import json_out, say
 from posprobe.foreign import plain
 
@@ -25,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def nearest(
-    ref: Ref,
+    ref: options.Ref,
     sweep: Annotated[
         Path | None,
         typer.Option(
@@ -37,21 +26,23 @@ def nearest(
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="Name the nearest N tables.")
     ] = 5,
-    rows: Rows = None,
-    tensor: Tensor = None,
-    grid: GridSize = None,
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    rows: options.Rows = None,
+    tensor: options.Tensor = None,
+    grid: options.GridSize = None,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Find which known model's position embeddings this checkpoint was copied or fine-tuned from.
 
     Exact copy, rounded copy, fine-tune of, resized from, or unrelated: fine-tuning hardly moves
     positions, while tables that were trained apart are far from each other.
     """
-    set_up_logging(quiet=quiet)
-    table = load_table(ref, rows=rows, offline=offline, tensor=tensor, grid=grid, revision=revision)
+    options.set_up_logging(quiet=quiet)
+    table = options.load_table(
+        ref, rows=rows, offline=offline, tensor=tensor, grid=grid, revision=revision
+    )
     from posprobe.report.narrator import nearest as narrator
     from posprobe.sweeps.search import nearest_to
 

@@ -8,20 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posprobe.cli.options import (
-    AsJson,
-    GridSize,
-    Offline,
-    Quiet,
-    Ref,
-    Revision,
-    Rows,
-    Tensor,
-    load_any,
-    load_table,
-    parse_grid,
-    set_up_logging,
-)
+from posprobe.cli import options
 from posprobe.cli.process import json_out, say
 from posprobe.cli.show import as_typed, found, summary, written
 from posprobe.errors import UsageError
@@ -34,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def resize(
-    ref: Ref,
+    ref: options.Ref,
     to: Annotated[
         str,
         typer.Option(
@@ -96,13 +83,13 @@ def resize(
         Path | None,
         typer.Option("--out", metavar="DIR", help="Folder for a bundle of the comparison."),
     ] = None,
-    rows: Rows = None,
-    tensor: Tensor = None,
-    grid: GridSize = None,
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    rows: options.Rows = None,
+    tensor: options.Tensor = None,
+    grid: options.GridSize = None,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Give a position table another size, and say what each way of doing so does to it.
 
@@ -111,7 +98,7 @@ def resize(
     what each costs the model. Rows of special tokens such as CLS are kept as they are. Of rotary
     positions the rules of scaling are compared, with --text also by what they cost the model.
     """
-    set_up_logging(quiet=quiet)
+    options.set_up_logging(quiet=quiet)
     size = parse_size(to)
     _check(how, output, into, rows)
     if output is None and into is None:
@@ -134,7 +121,9 @@ def resize(
             table_path(output)
         if into is not None:
             copy_place(ref, into)
-    table = load_table(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
+    table = options.load_table(
+        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
+    )
     if not quiet:
         say(found(table))
     assert how is not None  # noqa: S101 - as checked above
@@ -147,7 +136,13 @@ def resize(
         typer.echo(as_typed(plain(str(output))))
     if into is not None:
         told = write_checkpoint(
-            ref, new, into, tensor=tensor, grid=parse_grid(grid), revision=revision, offline=offline
+            ref,
+            new,
+            into,
+            tensor=tensor,
+            grid=options.parse_grid(grid),
+            revision=revision,
+            offline=offline,
         )
         if not quiet:
             say("\n".join(map(plain, told)))
@@ -180,10 +175,12 @@ def _compare(
     given = None
     if text is not None or images is not None:
         given = _contexts(text, images, contexts, rows)
-    loaded = load_any(ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline)
+    loaded = options.load_any(
+        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
+    )
     if not quiet:
         say(found(loaded))
-    other = None if against is None else load_table(against, rows=None, offline=offline)
+    other = None if against is None else options.load_table(against, rows=None, offline=offline)
     with stage("Starting"):
         from posprobe.resizing.comparison import compare
     compared = compare(
@@ -194,7 +191,7 @@ def _compare(
         contexts=given,
         reference=ref,
         tensor=tensor,
-        grid=parse_grid(grid),
+        grid=options.parse_grid(grid),
         revision=revision,
         offline=offline,
         command=shlex.join(["posprobe", *sys.argv[1:]]),

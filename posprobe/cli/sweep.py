@@ -13,19 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from posprobe.cli.options import (
-    DEFAULT_NULLS,
-    AsJson,
-    Nulls,
-    Offline,
-    Only,
-    Quiet,
-    Revision,
-    Rows,
-    names_of,
-    parse_rows,
-    set_up_logging,
-)
+from posprobe.cli import options
 from posprobe.cli.process import json_out, say
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
@@ -88,9 +76,9 @@ def sweep(
             "--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786."
         ),
     ] = None,
-    only: Only = None,
-    nulls: Nulls = DEFAULT_NULLS,
-    rows: Rows = None,
+    only: options.Only = None,
+    nulls: options.Nulls = options.DEFAULT_NULLS,
+    rows: options.Rows = None,
     bundles: Annotated[
         bool, typer.Option("--bundles", help="Write the bundle of each table, too.")
     ] = False,
@@ -101,14 +89,14 @@ def sweep(
         int | None,
         typer.Option("--limit", metavar="N", min=1, help="Take the first N references only."),
     ] = None,
-    revision: Revision = None,
-    offline: Offline = False,
+    revision: options.Revision = None,
+    offline: options.Offline = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="End with the exit code of the first failure, if any."),
     ] = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Analyse many references into one table: a row for each position table or encoding.
 
@@ -117,7 +105,7 @@ def sweep(
     """
     from posprobe import sweeps
 
-    set_up_logging(quiet=quiet)
+    options.set_up_logging(quiet=quiet)
     prepared = sweeps.sweep(
         _given(refs or [], source),
         out=out,
@@ -125,9 +113,9 @@ def sweep(
         jobs=jobs,
         engine=engine.value,
         scheduler=scheduler,
-        only=names_of(only),
+        only=options.names_of(only),
         nulls=nulls,
-        rows=None if rows is None else parse_rows(rows),
+        rows=None if rows is None else options.parse_rows(rows),
         bundles=bundles,
         retry_failed=retry_failed,
         limit=limit,

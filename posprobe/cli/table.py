@@ -5,17 +5,7 @@ from typing import Annotated
 
 import typer
 
-from posprobe.cli.options import (
-    DEFAULT_NULLS,
-    Nulls,
-    Offline,
-    Quiet,
-    Rows,
-    Seed,
-    names_of,
-    parse_rows,
-    set_up_logging,
-)
+from posprobe.cli import options
 from posprobe.progress import stage
 
 
@@ -63,28 +53,28 @@ def table(
         bool,
         typer.Option("--unique", help="Of a sweep: leave out what comes from a table before it."),
     ] = False,
-    rows: Rows = None,
-    nulls: Nulls = DEFAULT_NULLS,
-    seed: Seed = 0,
-    offline: Offline = False,
-    quiet: Quiet = False,
+    rows: options.Rows = None,
+    nulls: options.Nulls = options.DEFAULT_NULLS,
+    seed: options.Seed = 0,
+    offline: options.Offline = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Print the table of a paper: a row for each position table, a column for each number.
 
     Of references, what the numbers need is measured; --rows, --nulls and --seed are for them. The
     caption says where each comes from.
     """
-    set_up_logging(quiet=quiet)
+    options.set_up_logging(quiet=quiet)
     with stage("Starting"):
         from posprobe.sweeps import research_table
     made = research_table(
         refs,
-        numbers=names_of(numbers),
+        numbers=options.names_of(numbers),
         format=form.value,
         band=None if band == "none" else band,
-        beside=names_of(beside) or (),
+        beside=options.names_of(beside) or (),
         unique=unique,
-        rows=None if rows is None else parse_rows(rows),
+        rows=None if rows is None else options.parse_rows(rows),
         nulls=nulls,
         seed=seed,
         offline=offline,

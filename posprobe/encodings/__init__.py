@@ -3,63 +3,39 @@
 A formula with a table can stand wherever a checkpoint can, such as ``sinusoidal:512x768,halves``.
 """
 
-from posprobe.encodings.alibi import alibi_slopes
+from posprobe.encodings.alibi import alibi_slopes as alibi_slopes
 from posprobe.encodings.buckets import (
-    deberta_buckets,
-    log_spaced_offsets,
-    t5_buckets,
+    deberta_buckets as deberta_buckets,
+    log_spaced_offsets as log_spaced_offsets,
+    t5_buckets as t5_buckets,
 )
 from posprobe.encodings.formulas import (
-    FORMULAS,
-    Formula,
-    Option,
-    from_reference,
-    of_shape,
-    parse_formula,
+    FORMULAS as FORMULAS,
+    Formula as Formula,
+    Option as Option,
+    from_reference as from_reference,
+    of_shape as of_shape,
+    parse_formula as parse_formula,
 )
 from posprobe.encodings.guesses import (
-    binary,
-    continuous_binary,
-    counting,
-    normalised_counting,
-    sine_ladder,
+    binary as binary,
+    continuous_binary as continuous_binary,
+    counting as counting,
+    normalised_counting as normalised_counting,
+    sine_ladder as sine_ladder,
 )
-from posprobe.encodings.recognise import fixed_formula
-from posprobe.encodings.rope_rules import yarn_correction_range
+from posprobe.encodings.recognise import fixed_formula as fixed_formula
+from posprobe.encodings.rope_rules import yarn_correction_range as yarn_correction_range
 from posprobe.encodings.rotary import (
-    first_negative,
-    rotary_bound,
-    rotary_frequencies,
-    rotary_kernel,
-    wavelengths,
+    first_negative as first_negative,
+    rotary_bound as rotary_bound,
+    rotary_frequencies as rotary_frequencies,
+    rotary_kernel as rotary_kernel,
+    wavelengths as wavelengths,
 )
-from posprobe.encodings.sinusoidal import frequencies, sincos2d, sinusoidal, translation_matrix
-
-__all__ = [
-    "FORMULAS",
-    "Formula",
-    "Option",
-    "alibi_slopes",
-    "binary",
-    "continuous_binary",
-    "counting",
-    "deberta_buckets",
-    "first_negative",
-    "fixed_formula",
-    "frequencies",
-    "from_reference",
-    "log_spaced_offsets",
-    "normalised_counting",
-    "of_shape",
-    "parse_formula",
-    "rotary_bound",
-    "rotary_frequencies",
-    "rotary_kernel",
-    "sincos2d",
-    "sine_ladder",
-    "sinusoidal",
-    "t5_buckets",
-    "translation_matrix",
-    "wavelengths",
-    "yarn_correction_range",
-]
+from posprobe.encodings.sinusoidal import (
+    frequencies as frequencies,
+    sincos2d as sincos2d,
+    sinusoidal as sinusoidal,
+    translation_matrix as translation_matrix,
+)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from posprobe.figures.common import Builder, balanced, panels
 from posprobe.figures.sheet import Sheet
 from posprobe.figures.styles import BLUE, DIVERGING, GRID, INK, LINES, MUTED, ONE_SIDED, signed
-from posprobe.layouts import Grid, Layout
-from posprobe.layouts import Sequence as Line
+from posprobe.layouts import Grid, Layout, Sequence as Line
 from posprobe.schemes import MAX_KERNEL, RelativeBias
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from posprobe.errors import UsageError
 from posprobe.forward.failing import running
-from posprobe.layouts import Grid, Layout
-from posprobe.layouts import Sequence as Line
+from posprobe.layouts import Grid, Layout, Sequence as Line
 
 if TYPE_CHECKING:
     import torch

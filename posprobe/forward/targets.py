@@ -20,8 +20,7 @@ from posprobe.forward.explain import REMOVED, Explanation, explanations, itself,
 from posprobe.forward.models import required
 from posprobe.forward.permute import position_table, restored
 from posprobe.forward.states import final_states, output_of, positions_of
-from posprobe.layouts import Layout, cut
-from posprobe.layouts import Sequence as Line
+from posprobe.layouts import Layout, Sequence as Line, cut
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 from posprobe.analyses.facts import Number
 from posprobe.measurements.axis_codes import AXIS_CODES
 from posprobe.measurements.base import (
-    Drawing,
-    Measurement,
-    TableInputs,
-    Tokens,
+    Drawing as Drawing,
+    Measurement as Measurement,
+    TableInputs as TableInputs,
+    Tokens as Tokens,
 )
 from posprobe.measurements.bridging import BRIDGING
 from posprobe.measurements.dct import DCT
@@ -60,14 +60,3 @@ def compared_numbers() -> dict[str, Number]:
         for key, number in measurement.numbers.items()
         if number.compared
     }
-
-
-__all__ = [
-    "TABLE",
-    "Drawing",
-    "Measurement",
-    "TableInputs",
-    "TableMeasurement",
-    "Tokens",
-    "compared_numbers",
-]

@@ -124,8 +124,8 @@ class Measurement(Generic[I, R]):
     tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
 
-    #: The package whose ``readings.toml`` explains it under its name.
-    package: ClassVar[str] = "posprobe.measurements"
+    #: The folder whose ``readings.toml`` explains it under its name.
+    package: ClassVar[str] = "measurements"
 
     @property
     def texts(self) -> Explanation:

@@ -19,8 +19,7 @@ import numpy as np
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
-from posprobe.analyses.lines import MORE, constant_shares, find_lines
+from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS, MORE, constant_shares, find_lines
 from posprobe.analyses.rotation_skill import with_skill
 from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import fit_kernel, root, toeplitz

@@ -1,8 +1,8 @@
 """What one answer shows that another could not know, in the order in which it is applied.
 
 A correction sees the final answers of the corrections before it, and the own answers of those after
-it. None reads an answer that a later one may change, but for `rotations_by_winding`: whether what
-winds keeps its pace is winding's own finding, and nothing later takes it back.
+it. None reads an answer that a later one may change, but for that of rotations by winding: whether
+what winds keeps its pace is winding's own finding, and nothing later takes it back.
 """
 
 from __future__ import annotations
@@ -38,22 +38,6 @@ def copies_of(answers: Answers, seen: View) -> Copies | None:
         again = [row for first, last in equal for row in range(first + 1, last + 1)]
         return found if copies(np.delete(seen.all_rows, again, axis=0)) else None
     return found
-
-
-def _ladder_by_formula(answers: Answers, _: View) -> Answer | None:
-    return ladder.by_formula(answers["ladder"], answers["closed_form"])
-
-
-def _rotations_by_formula(answers: Answers, _: View) -> Answer | None:
-    return rotations.by_formula(answers["rotations"], answers["closed_form"], answers["ladder"])
-
-
-def _rotations_by_winding(answers: Answers, _: View) -> Answer | None:
-    return rotations.by_winding(answers["rotations"], answers["winding"])
-
-
-def _winding_by_rotations(answers: Answers, _: View) -> Answer | None:
-    return winding.by_rotations(answers["winding"], answers["rotations"])
 
 
 def _smooth_by_rotations(answers: Answers, seen: View) -> Answer | None:
@@ -128,24 +112,12 @@ def _place_by_copies(answers: Answers, seen: View) -> Answer | None:
     return None
 
 
-def _turning_by_formula(answers: Answers, _: View) -> Answer | None:
-    return axis_rotations.by_formula(answers["axis_rotations"], answers["closed_form"])
-
-
-def _turning_by_codes(answers: Answers, _: View) -> Answer | None:
-    return axis_rotations.by_codes(answers["axis_rotations"], answers["rows_and_columns"])
-
-
-def _patches_by_order(answers: Answers, _: View) -> Answer | None:
-    return fields.by_order(answers["absolute_position"], answers["order"])
-
-
 #: Of positions on a line.
 SEQUENCE: tuple[Correction[View], ...] = (
-    _ladder_by_formula,
-    _rotations_by_formula,
-    _rotations_by_winding,
-    _winding_by_rotations,
+    lambda own, _: ladder.by_formula(own["ladder"], own["closed_form"]),
+    lambda own, _: rotations.by_formula(own["rotations"], own["closed_form"], own["ladder"]),
+    lambda own, _: rotations.by_winding(own["rotations"], own["winding"]),
+    lambda own, _: winding.by_rotations(own["winding"], own["rotations"]),
     _smooth_by_rotations,
     _order_by_winding,
     _order_by_copies,
@@ -154,4 +126,8 @@ SEQUENCE: tuple[Correction[View], ...] = (
     _place_by_copies,
 )
 #: Of patches on a grid.
-GRID: tuple[Correction[View], ...] = (_turning_by_formula, _turning_by_codes, _patches_by_order)
+GRID: tuple[Correction[View], ...] = (
+    lambda own, _: axis_rotations.by_formula(own["axis_rotations"], own["closed_form"]),
+    lambda own, _: axis_rotations.by_codes(own["axis_rotations"], own["rows_and_columns"]),
+    lambda own, _: fields.by_order(own["absolute_position"], own["order"]),
+)

@@ -25,8 +25,8 @@ from posprobe.analyses.stationary import (
 )
 from posprobe.analyses.views import LEVEL, View, units
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, rank, verdict_of
-from posprobe.questions.grids import KEYS as NEIGHBOURS
-from posprobe.questions.grids import draw_until, parts, unfit
+from posprobe.questions.grids import KEYS as NEIGHBOURS, draw_until, parts, unfit
+from posprobe.questions.low_dimensional import directions, participation
 from posprobe.questions.waves import SLIGHT
 
 #: Draws of each null, and how many where those do not exclude a yes: so many that the least p-value
@@ -429,15 +429,15 @@ def low_dimensional(seen: View) -> Answer:
     unit = units(seen.points)  # so that no few long rows decide
     unit = unit - unit.mean(axis=0)
     field = fit_field(unit, seen.shape)
-    found = _participation(unit)
+    found = participation(unit)
 
     def draw() -> float:
         points = field.draw(rng, min(d, MOST_COLUMNS))
-        return _participation(points - points.mean(axis=0))
+        return participation(points - points.mean(axis=0))
 
     drawn, p = draw_until(draw, lambda drawn: rank(-found, -drawn), *WIDE_DRAWS)
     facts = PatchDimension(
-        *seen.shape, _directions(seen), min(n - 1, d), found, float(np.median(drawn))
+        *seen.shape, directions(seen), min(n - 1, d), found, float(np.median(drawn))
     )
     fewer = found <= FEWER * facts.expected
     answer = verdict_of(p if fewer else 1.0, enough=min(seen.shape) >= LONG_SIDE)
@@ -446,17 +446,6 @@ def low_dimensional(seen: View) -> Answer:
         reason = "patch_small"
     test = against(found, drawn, "smooth", p)
     return Answer("low_dimensional", answer, reason, facts, test, DIMENSION_KEYS)
-
-
-def _directions(seen: View) -> int:
-    """Return how many components hold nine tenths of the variance."""
-    variances = np.linalg.svd(seen.points, compute_uv=False) ** 2
-    return int(np.searchsorted(np.cumsum(variances), 0.9 * variances.sum() * (1 - 1e-6)) + 1)
-
-
-def _participation(points: Floats) -> float:
-    gram = points @ points.T if len(points) <= points.shape[1] else points.T @ points
-    return float(np.trace(gram) ** 2 / max(np.square(gram).sum(), np.finfo(np.float64).tiny))
 
 
 SMOOTH = Question(

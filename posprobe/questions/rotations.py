@@ -9,8 +9,7 @@ import numpy as np
 
 from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
-from posprobe.analyses.lines import DRIFT_LEVEL, Lines, constant_shares
-from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
+from posprobe.analyses.lines import DRIFT_LEVEL, MIN_ROWS as LINE_ROWS, Lines, constant_shares
 from posprobe.analyses.slow_rotation import SLOW_DRAWS
 from posprobe.analyses.views import View
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, too_few

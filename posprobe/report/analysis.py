@@ -40,14 +40,13 @@ from posprobe.report.stored import ANALYSIS
 from posprobe.report.table_page import table_page
 from posprobe.report.verdicts import verdicts
 from posprobe.sources import describe_source
-from posprobe.tables import PositionTable
-from posprobe.tables import table as as_table
+from posprobe.tables import PositionTable, table as as_table
 from posprobe.text import lookup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from posprobe.documents import EnvironmentBlock, TableBlock
+    from posprobe.documents import EnvironmentBlock
 
 #: Between these lies the largest number of a table whose sums of squares are defined.
 SMALLEST, LARGEST = 1e-140, 1e140
@@ -332,7 +331,7 @@ def _chosen(given: TableInputs, only: Iterable[str] | None) -> dict[str, TableMe
     return {name: found for name, found in applicable.items() if name in wanted}
 
 
-def describe(table: PositionTable) -> TableBlock:
+def describe(table: PositionTable) -> dict[str, Any]:
     """Return the ``table`` block of ``analysis.json``."""
     return {
         "name": table.name,

@@ -29,8 +29,7 @@ from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
 from posprobe.report.saved import Saved
 from posprobe.report.stored import COMPARISON
-from posprobe.tables import PositionTable
-from posprobe.tables import table as as_table
+from posprobe.tables import PositionTable, table as as_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

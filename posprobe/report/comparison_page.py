@@ -159,7 +159,7 @@ def _distances(document: Block) -> Section:
                 brief=True,
             ),
         ),
-        reading=explanations("posprobe.report")["pairs"].reading,
+        reading=explanations("report")["pairs"].reading,
     )
 
 

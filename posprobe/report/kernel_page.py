@@ -60,7 +60,7 @@ def kernel_page(document: Block) -> Page:
                 "figures",
                 "Figures",
                 pictures=tuple(Picture(name, f"{text} {said}") for name, text in _FIGURES.items()),
-                reading=explanations("posprobe.report")["kernels"].reading,
+                reading=explanations("report")["kernels"].reading,
             ),
             Section("numbers", "Numbers side by side", tables=(_numbers(document),)),
             Section("pairs", "Pairs", tables=(_pairs(document),)),

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import similarity
 from posprobe.analyses.heads import Heads, heads
-from posprobe.analyses.result import as_block, reasons
+from posprobe.analyses.result import as_block
 from posprobe.encodings.build import whole
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.layouts import Grid, Layout, describe_layout
-from posprobe.layouts import Sequence as Line
+from posprobe.layouts import Grid, Layout, Sequence as Line, describe_layout
 from posprobe.progress import stage
 from posprobe.questions.schemes import KERNELS as QUESTIONS
 from posprobe.report.analysis import environment
@@ -124,10 +123,7 @@ class KernelComparison(Saved):
             "head_count": 1 if isinstance(record, PositionTable) else record.heads,
             "causal": _causal(record),
             "positions": _positions(record),
-            "half_width": numbers["half_width"],
-            "monotone_fraction": numbers["monotone_fraction"],
-            "asymmetry": numbers["asymmetry"],
-            "translation_invariance": numbers["translation_invariance"],
+            **numbers,
             "undefined": {key: undefined[key] for key, number in numbers.items() if number is None},
             "notes": list(record.notes),
             "source": describe_source(record.source),
@@ -147,14 +143,9 @@ class KernelComparison(Saved):
         return {"summary": summary, "answers": told["answers"]}
 
     def _pair(self, i: int, j: int) -> dict[str, Any]:
-        block: dict[str, Any] = {
-            "records": [self.labels[i], self.labels[j]],
-            "correlation": _number(self.correlation[i, j]),
-            "alignment": _number(self.alignment[i, j]),
-            "undefined": {},
-        }
-        block["undefined"] = reasons(block, FLAT)
-        return block
+        numbers = {name: _number(getattr(self, name)[i, j]) for name in DISTANCES}
+        undefined = {name: FLAT for name, number in numbers.items() if number is None}
+        return {"records": [self.labels[i], self.labels[j]], **numbers, "undefined": undefined}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return the content of ``arrays.npz``: each record's arrays under its number."""

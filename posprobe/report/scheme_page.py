@@ -101,7 +101,7 @@ def _verdict(document: Block) -> Section:
 
 
 def _section(key: str, schemes: Sequence[Block], kinds: Mapping[str, object]) -> Section:
-    texts = explanations("posprobe.report")[key]
+    texts = explanations("report")[key]
     said = _said(key, schemes)
     tables = [_rotary(schemes)] if key == "rotary" else [_overview(schemes), _heads(schemes)]
     return Section(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from numpy.typing import NDArray
 
 from posprobe.analyses.norms import norms
-from posprobe.analyses.result import HIDDEN, as_block
+from posprobe.analyses.result import HIDDEN, As, as_block
 from posprobe.documents import EnvironmentBlock, TableBlock
 from posprobe.errors import MissingExtra, NoPositionTable, UsageError
 from posprobe.families.runnable import model_source
@@ -64,12 +64,16 @@ class WaysCompared(Saved):
     """
 
     schema: Literal["posprobe.resizing/1"] = RESIZING
-    table: Annotated[TableBlock, "Before."]
+    table: Annotated[dict[str, Any], As(TableBlock), "Before."]
     to: Layout
     before: Annotated[Effect, "The old table beside itself."]
     ways: tuple[ToldWay, ...]
     missing: Annotated[dict[str, Text], "By way, why it is left out."]
-    against: Annotated[TableBlock | None, "The table of the new size that was given."]
+    against: Annotated[
+        dict[str, Any] | None,
+        As(TableBlock | None),
+        "The table of the new size that was given.",
+    ]
     run: Annotated[ToldRun | None, "The model run with each table; null where it was not."] = None
     environment: EnvironmentBlock
     tables: Annotated[Mapping[str, PositionTable], HIDDEN]

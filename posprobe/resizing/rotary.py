@@ -33,7 +33,7 @@ from posprobe.resizing.told import ToldRule, ToldRun
 from posprobe.resizing.ways import Floats
 from posprobe.schema import Natural, Text, limits
 from posprobe.schemes import Rotary
-from posprobe.sources import SourceBlock, describe_source
+from posprobe.sources import Source
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +76,7 @@ class RulesCompared(Saved):
 
     schema: Literal["posprobe.resizing/1"] = RESIZING
     name: str
-    source: SourceBlock
+    source: Source
     base: float
     pairs: Natural
     training: Annotated[Natural, "Positions that the model was trained with."]
@@ -202,7 +202,7 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
         )
     trained = ladders["none"]
     return RulesCompared(
-        name=record.name, source=describe_source(record.source), base=record.base,
+        name=record.name, source=record.source, base=record.base,
         pairs=len(trained), training=training, to=to,
         rules=tuple(
             _rule(name, omega, factors[name], trained, training, to)

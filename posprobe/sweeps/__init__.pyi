@@ -5,8 +5,6 @@ from .fingerprints import (
 )
 from .many import (
     Sweep as Sweep,
-)
-from .many import (
     sweep as sweep,
 )
 from .research import (
@@ -17,11 +15,7 @@ from .runs import (
 )
 from .search import (
     Match as Match,
-)
-from .search import (
     Nearest as Nearest,
-)
-from .search import (
     nearest as nearest,
 )
 from .store import (

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint
-from posprobe.sweeps.fingerprints import Fingerprint, related_distance
-from posprobe.sweeps.fingerprints import read_fingerprint as read
+from posprobe.sweeps.fingerprints import Fingerprint, read_fingerprint as read, related_distance
 
 #: Lineages of tables of one width that later tables are held against, which bounds time and memory.
 MOST = 1000

@@ -15,8 +15,13 @@ from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.report.files import expanded
 from posprobe.report.narrator import nearest as narrator
-from posprobe.sweeps.fingerprints import Fingerprint, Likeness, fingerprint, likeness
-from posprobe.sweeps.fingerprints import read_fingerprint as read
+from posprobe.sweeps.fingerprints import (
+    Fingerprint,
+    Likeness,
+    fingerprint,
+    likeness,
+    read_fingerprint as read,
+)
 from posprobe.tables import PositionTable, table
 
 #: The file of a sweep with a line for each table.

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from posprobe.measurements.model.attention import ATTENTION
-from posprobe.measurements.model.base import Contexts, ModelInputs, ModelMeasurement
+from posprobe.measurements.model.base import (
+    Contexts as Contexts,
+    ModelInputs as ModelInputs,
+    ModelMeasurement as ModelMeasurement,
+)
 from posprobe.measurements.model.blank import BLANK
 from posprobe.measurements.model.effective import EFFECTIVE
 from posprobe.measurements.model.heads import HEADS
@@ -32,5 +36,3 @@ MODEL: dict[str, ModelMeasurement[Any]] = {
         SUBSTITUTION,
     )
 }
-
-__all__ = ["MODEL", "Contexts", "ModelInputs", "ModelMeasurement"]

@@ -19,8 +19,7 @@ from posprobe.errors import UsageError
 from posprobe.forward.decompose import check_layers
 from posprobe.forward.states import image_shape, is_timm
 from posprobe.forward.streaming import check_ids, context_length
-from posprobe.layouts import Sequence as Line
-from posprobe.layouts import cut
+from posprobe.layouts import Sequence as Line, cut
 from posprobe.measurements.base import Measurement
 from posprobe.progress import stage
 from posprobe.tables import PositionTable
@@ -325,7 +324,7 @@ class ModelMeasurement(Measurement[ModelInputs, R]):
 
     from_weights: bool = False
     head: bool = False
-    package: ClassVar[str] = "posprobe.measurements.model"
+    package: ClassVar[str] = "measurements/model"
 
 
 def only_text(given: ModelInputs) -> str:
