@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 Verdict: TypeAlias = Literal["yes", "no", "cannot tell"]
 
@@ -254,6 +254,6 @@ class Shared:
     answers: Mapping[str, Verdict]
 
     @property
-    def same(self) -> bool:
+    def same(self) -> Annotated[bool, ""]:
         """Whether none of them is yes where another is no."""
         return not {"yes", "no"} <= set(self.answers.values())

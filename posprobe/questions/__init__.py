@@ -17,43 +17,21 @@ from posprobe.questions.winding import WINDING
 
 #: Of positions on a line.
 SEQUENCE = (
-    CLOSED_FORM,
-    SPECIAL_ROWS,
-    SEAMS,
-    ORDER,
-    SMOOTH,
-    ABSOLUTE_POSITION,
-    LOW_DIMENSIONAL,
-    ROTATIONS,
-    WINDING,
-    LADDER,
-)
+    CLOSED_FORM, SPECIAL_ROWS, SEAMS, ORDER, SMOOTH, ABSOLUTE_POSITION, LOW_DIMENSIONAL, ROTATIONS,
+    WINDING, LADDER,
+)  # fmt: skip
 #: Of patches on a grid.
 GRID = (
-    CLOSED_FORM,
-    SPECIAL_ROWS,
-    grids.ORDER,
-    ROWS_AND_COLUMNS,
-    AXIS_ROTATIONS,
-    fields.SMOOTH,
-    fields.ABSOLUTE_POSITION,
-    fields.LOW_DIMENSIONAL,
-)
+    CLOSED_FORM, SPECIAL_ROWS, grids.ORDER, ROWS_AND_COLUMNS, AXIS_ROTATIONS, fields.SMOOTH,
+    fields.ABSOLUTE_POSITION, fields.LOW_DIMENSIONAL,
+)  # fmt: skip
 #: Names of all questions about a table.
 TABLE = tuple(dict.fromkeys(question.name for question in (*GRID, *SEQUENCE)))
 #: Names of all questions about encodings, with a table and without.
 ANALYSIS = (*TABLE, *schemes.NAMES)
 #: Of a run of a model.
 MODEL = (
-    models.KEPT,
-    models.INPUT_ORDER,
-    models.ORDER_WITHOUT,
-    models.ABSOLUTE,
-    models.APART,
-    model_attention.HEADS,
-    model_attention.FIRST,
-    models.BLANK,
-    substitution.NEEDED,
-    substitution.FEW_COMPONENTS,
-    substitution.RANDOM,
-)
+    models.KEPT, models.INPUT_ORDER, models.ORDER_WITHOUT, models.ABSOLUTE, models.APART,
+    model_attention.HEADS, model_attention.FIRST, models.BLANK,
+    substitution.NEEDED, substitution.FEW_COMPONENTS, substitution.RANDOM,
+)  # fmt: skip

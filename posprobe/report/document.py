@@ -83,13 +83,5 @@ def shared_block(answers: Mapping[str, Iterable[Answer]]) -> dict[str, Any]:
     ]
     return {
         "summary": agreement(found),
-        "answers": [
-            {
-                "question": each.question,
-                "answers": dict(each.answers),
-                "same": each.same,
-                "sentence": shared(each),
-            }
-            for each in found
-        ],
+        "answers": [as_block(each) | {"sentence": shared(each)} for each in found],
     }

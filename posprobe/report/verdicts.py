@@ -50,7 +50,9 @@ def verdicts(inputs: TableInputs, dtype: str) -> Verdicts:
 def _answers(seen: View) -> dict[str, Answer]:
     """Ask and settle; a part of a table is not asked what is asked of the whole alone."""
     grid = isinstance(seen.layout, Grid)
-    questions = [each for each in (GRID if grid else SEQUENCE) if each.parts or seen.breaks]
+    questions = [
+        each for each in (GRID if grid else SEQUENCE) if each.parts or seen.breaks is not None
+    ]
     corrected = corrections.GRID if grid else corrections.SEQUENCE
     return decide([each.ask(seen) for each in questions], corrected, seen)
 

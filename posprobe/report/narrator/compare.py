@@ -37,6 +37,6 @@ def agreement(found: Sequence[Shared]) -> str:
     if not told:
         told = ["No question has the same answer for all."]
     differ = sum(not each.same for each in found)
-    told.append(f"{differ} answers differ." if differ > 1 else "One answer differs." if differ else
-                "No answers contradict each other.")  # fmt: skip
+    few = {0: "No answers contradict each other.", 1: "One answer differs."}
+    told.append(few.get(differ, f"{differ} answers differ."))
     return " ".join(told)
