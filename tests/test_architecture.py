@@ -31,7 +31,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "errors": {"foreign"},
     "text": set(),
     "page": set(),
-    "explanations": {"data", "page"},
+    "readings": {"data", "page"},
     "schema": set(),
     "drawable": set(),
     "frames": {"errors"},
@@ -75,14 +75,14 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "measurements": {
-        *BASE, "analyses", "encodings", "explanations", "figures", "text", "nulls", "page",
+        *BASE, "analyses", "encodings", "readings", "figures", "text", "nulls", "page",
     },
     "measurements.model": {
         *BASE, "analyses", "families", "figures", "text", "forward", "measurements",
         "nulls", "page",
     },
     "report": {
-        *BASE, "analyses", "documents", "encodings", "explanations", "figures", "text",
+        *BASE, "analyses", "documents", "encodings", "readings", "figures", "text",
         "measurements", "measurements.model", "nulls", "page", "questions", "report.narrator",
         "resizing.facts", "schemes",
     },

@@ -72,7 +72,7 @@ def test_a_run_writes_a_bundle_and_prints_what_it_found(cli: Any, tmp_path: Path
         "analysis.json", "arrays.npz", "figures", "report.html",
     }  # fmt: skip
     document = read_bundle(made)
-    assert document["schema"] == "posprobe.forward/1"
+    assert document["schema"] == "posprobe.forward/2"
     assert document["contexts"]["length"] == LENGTH
     assert document["contexts"]["used"] == 8
     assert "random tokens" in out

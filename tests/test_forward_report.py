@@ -58,7 +58,7 @@ def schema(name: str) -> Any:
 
 
 def problems(document: dict[str, Any]) -> list[str]:
-    shared, own = schema("analysis-1.json"), schema("forward-1.json")
+    shared, own = schema("analysis-2.json"), schema("forward-2.json")
     jsonschema.Draft202012Validator.check_schema(own)
     registry: Any = referencing.Registry().with_resource(
         shared["$id"], referencing.Resource.from_contents(shared)

@@ -48,7 +48,7 @@ def shifted(*changes: float) -> PhaseShift:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_document_follows_the_schema_and_keys_lead_to_numbers(layout: Layout) -> None:
     document = forward_analysis(layout).to_dict()
-    text = (files("posprobe.report") / "schema" / "forward-1.json").read_text(encoding="utf-8")
+    text = (files("posprobe.report") / "schema" / "forward-2.json").read_text(encoding="utf-8")
     jsonschema.Draft202012Validator(json.loads(text)).validate(
         json.loads(json.dumps(document, allow_nan=False))
     )

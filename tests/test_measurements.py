@@ -21,7 +21,7 @@ import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Stored
-from posprobe.explanations import Explanation, explanations
+from posprobe.readings import Explanation, readings
 from posprobe.figures import builders
 from posprobe.measurements import (
     TABLE,
@@ -167,7 +167,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(plot=plot, FIGURES={"toy_bar": drawn})
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     monkeypatch.setitem(TABLE, "toy", TOY)
-    monkeypatch.setitem(explanations("measurements"), "toy", TEXTS)
+    monkeypatch.setitem(readings("measurements"), "toy", TEXTS)
 
 
 @pytest.mark.usefixtures("registered")

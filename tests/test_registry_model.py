@@ -16,7 +16,7 @@ import posprobe as pp
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Part, Result, Stored
 from posprobe.errors import UsageError
-from posprobe.explanations import Explanation, explanations
+from posprobe.readings import Explanation, readings
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
@@ -109,7 +109,7 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(MODEL, "vocabulary", TOY)
-    monkeypatch.setitem(explanations("measurements/model"), "vocabulary", TEXTS)
+    monkeypatch.setitem(readings("measurements/model"), "vocabulary", TEXTS)
     model: Any = bert()
     model.save_pretrained(tmp_path / "bert")
     size = model.config.vocab_size

@@ -24,7 +24,7 @@ import posprobe as pp
 from posprobe.analyses.heads import heads
 from posprobe.cli.show import found, summary
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
-from posprobe.explanations import explanations
+from posprobe.readings import readings
 from posprobe.foreign import plain
 from posprobe.layouts import Grid, Sequence
 from posprobe.report import read_bundle, render_bundle
@@ -59,7 +59,7 @@ def schema(name: str) -> Any:
     return jsonschema.Draft202012Validator(loaded[name], registry=Registry().with_resources(known))
 
 
-def problems(document: Any, name: str = "analysis-1.json") -> list[str]:
+def problems(document: Any, name: str = "analysis-2.json") -> list[str]:
     found = schema(name).iter_errors(json.loads(json.dumps(document, allow_nan=False)))
     return [f"{error.json_path}: {error.message[:200]}" for error in found]
 
@@ -236,7 +236,7 @@ def test_the_page_says_what_the_scheme_is_and_what_it_does_not_show(
     text = " ".join(page.all("body")[0].text.split())
     assert "there is no position table" in text
     for name in ("bias", "cosine", "rotary", "alibi"):
-        told = explanations("report")[name]
+        told = readings("report")[name]
         for part in (told.title, told.shows, *astuple(told.reading)):
             assert " ".join(part.split()) in text
     for finding in read_bundle(folder)["findings"]:
@@ -479,7 +479,7 @@ def test_the_length_is_that_of_the_shortest(
     found = compare_kernels(*records, length=length)
     assert found.layout.size == expected
     assert all(kernel.shape == (expected, expected) for kernel in found.kernels)
-    assert problems(found.to_dict(), "kernels-1.json") == []
+    assert problems(found.to_dict(), "kernels-2.json") == []
 
 
 @pytest.mark.parametrize(
@@ -556,14 +556,14 @@ def test_grids_are_compared_by_displacement(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.kernels[1], window(4, 5).kernel(20).mean(axis=0))
     assert found.walk is None
     folder = found.save(tmp_path / "bundle")
-    assert problems(read_bundle(folder), "kernels-1.json") == []
+    assert problems(read_bundle(folder), "kernels-2.json") == []
 
 
 def test_a_flat_encoding_correlates_with_nothing_and_says_why(tmp_path: Path) -> None:
     flat = RelativeBias(np.full((2, 9), 0.1), Sequence(30), "flat", source())
     found = compare_kernels(flat, rotary(), as_table(np.full((30, 3), 0.1), name="equal rows"))
     document = found.to_dict()
-    assert problems(document, "kernels-1.json") == []
+    assert problems(document, "kernels-2.json") == []
     for pair in document["pairs"]:
         assert pair["correlation"] is None
         assert pair["alignment"] is None

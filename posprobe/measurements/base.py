@@ -22,7 +22,7 @@ from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import MOST, without
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
-from posprobe.explanations import Explanation, explanations
+from posprobe.readings import Explanation, readings
 from posprobe.layouts import Grid, Sequence
 from posprobe.page import Picture, Section, Table, columns
 from posprobe.tables import PositionTable
@@ -130,7 +130,7 @@ class Measurement(Generic[I, R]):
     @property
     def texts(self) -> Explanation:
         """What its section says of every result."""
-        return explanations(self.package)[self.name]
+        return readings(self.package)[self.name]
 
     @cached_property
     def numbers(self) -> Mapping[str, Number]:

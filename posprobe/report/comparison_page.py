@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posprobe.explanations import explanations
+from posprobe.readings import readings
 from posprobe.measurements import compared_numbers
 from posprobe.page import Column, Fact, Page, Picture, Section, Table, columns
 from posprobe.report.narrator import asks
@@ -159,7 +159,7 @@ def _distances(document: Block) -> Section:
                 brief=True,
             ),
         ),
-        reading=explanations("report")["pairs"].reading,
+        reading=readings("report")["pairs"].reading,
     )
 
 

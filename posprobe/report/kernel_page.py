@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe.analyses.facts import Number
-from posprobe.explanations import explanations
+from posprobe.readings import readings
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.report.narrator.schemes import ASKS
 from posprobe.report.table_page import versions
@@ -60,7 +60,7 @@ def kernel_page(document: Block) -> Page:
                 "figures",
                 "Figures",
                 pictures=tuple(Picture(name, f"{text} {said}") for name, text in _FIGURES.items()),
-                reading=explanations("report")["kernels"].reading,
+                reading=readings("report")["kernels"].reading,
             ),
             Section("numbers", "Numbers side by side", tables=(_numbers(document),)),
             Section("pairs", "Pairs", tables=(_pairs(document),)),

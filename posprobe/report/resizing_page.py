@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe.analyses.result import numbers_of
-from posprobe.explanations import explanations
+from posprobe.readings import readings
 from posprobe.page import (
     Cell,
     Column,
@@ -39,7 +39,7 @@ def ways_page(document: Block) -> Page:
                 bullets=tuple(
                     f"`{way['how']}`: {' '.join(way['sentences'])}" for way in document["ways"]
                 ),
-                reading=explanations("report")["ways"].filled(
+                reading=readings("report")["ways"].filled(
                     run=" Run the model, with --text or --images." if run is None else ""
                 ),
                 pictures=(
@@ -82,7 +82,7 @@ def rules_page(document: Block) -> Page:
                 "rules",
                 "What each rule does",
                 bullets=tuple(f"`{rule['rule']}`: {rule['sentence']}" for rule in rules),
-                reading=explanations("report")["rules"].filled(
+                reading=readings("report")["rules"].filled(
                     run=" Run the model, with --text." if run is None else ""
                 ),
                 pictures=(
@@ -124,7 +124,7 @@ def _costs(run: Block, what: str = "way") -> Section:
     )
     each = "with the table of each way" if what == "way" else "by each rule"
     picture = Picture("losses", f"Loss by position: before, and {each}.")
-    told = explanations("report")["losses" if of_text else "same_answers"]
+    told = readings("report")["losses" if of_text else "same_answers"]
     return Section(
         "costs",
         f"What each {what} costs the model",

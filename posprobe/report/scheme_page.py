@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.analyses.facts import Number
-from posprobe.explanations import Explanation, explanations
+from posprobe.readings import Explanation, readings
 from posprobe.figures.schemes import ALONE
 from posprobe.page import (
     Column,
@@ -101,7 +101,7 @@ def _verdict(document: Block) -> Section:
 
 
 def _section(key: str, schemes: Sequence[Block], kinds: Mapping[str, object]) -> Section:
-    texts = explanations("report")[key]
+    texts = readings("report")[key]
     said = _said(key, schemes)
     tables = [_rotary(schemes)] if key == "rotary" else [_overview(schemes), _heads(schemes)]
     return Section(

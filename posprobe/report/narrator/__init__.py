@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from posprobe.analyses.facts import Answer, Cause
-from posprobe.text import Block, capital, show
+from posprobe.text import Block, capital, two_figures
 
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
@@ -108,5 +108,5 @@ def chance(told: Block) -> str:
     p = f"p {'≤' if told['p'] <= least else '='} {told['p']:.2g}"
     if told.get("interval") is None:
         return p
-    low, high = (show(end) for end in told["interval"])
+    low, high = map(two_figures, told["interval"])
     return f"{low} to {high} ({NULLS.get(told['baseline'], told['baseline'])}), {p}"

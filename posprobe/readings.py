@@ -39,7 +39,7 @@ class Explanation:
 
 
 @cache
-def explanations(folder: str) -> dict[str, Explanation]:
+def readings(folder: str) -> dict[str, Explanation]:
     """Read the file ``readings.toml`` of a folder, by name; the lines of a text are joined."""
     return {name: _explanation(x) for name, x in read_data(f"{folder}/readings.toml").items()}
 
