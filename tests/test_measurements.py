@@ -21,7 +21,6 @@ import posprobe as pp
 from posprobe.analyses import Result
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Stored
-from posprobe.readings import Explanation, readings
 from posprobe.figures import builders
 from posprobe.measurements import (
     TABLE,
@@ -32,6 +31,7 @@ from posprobe.measurements import (
 )
 from posprobe.measurements.base import sentence
 from posprobe.page import Reading
+from posprobe.readings import Explanation, readings
 from posprobe.report import read_bundle
 from posprobe.report.page import page_of
 from posprobe.report.paper_kinds import kinds

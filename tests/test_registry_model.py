@@ -16,11 +16,11 @@ import posprobe as pp
 from posprobe.analyses.facts import Number
 from posprobe.analyses.result import Part, Result, Stored
 from posprobe.errors import UsageError
-from posprobe.readings import Explanation, readings
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
 from posprobe.page import Reading, Table, columns
+from posprobe.readings import Explanation, readings
 from posprobe.report.page import page_of, render
 from posprobe.report.terminal import text
 

@@ -24,9 +24,9 @@ import posprobe as pp
 from posprobe.analyses.heads import heads
 from posprobe.cli.show import found, summary
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
-from posprobe.readings import readings
 from posprobe.foreign import plain
 from posprobe.layouts import Grid, Sequence
+from posprobe.readings import readings
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
 from posprobe.report.page import render
@@ -635,7 +635,8 @@ def test_the_summary_is_short_and_has_every_encoding(name: str) -> None:
     records = BUNDLES[name]()
     document = analyze_schemes(*records).to_dict()
     lines = summary(document).splitlines()
-    assert len(lines) < 80
+    # Four kinds of encodings, with what chance gives beside each answer.
+    assert len(lines) < 100
     assert "None" not in summary(document)
     for record in records:
         assert any(record.name in line for line in lines)

@@ -22,9 +22,9 @@ from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import MOST, without
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
-from posprobe.readings import Explanation, readings
 from posprobe.layouts import Grid, Sequence
 from posprobe.page import Picture, Section, Table, columns
+from posprobe.readings import Explanation, readings
 from posprobe.tables import PositionTable
 from posprobe.text import Block, lookup, reasons, show
 

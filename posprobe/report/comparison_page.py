@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from posprobe.readings import readings
 from posprobe.measurements import compared_numbers
 from posprobe.page import Column, Fact, Page, Picture, Section, Table, columns
+from posprobe.readings import readings
 from posprobe.report.narrator import asks
 from posprobe.report.table_page import versions
 from posprobe.text import Block, cell, listed, lookup, show

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe.analyses.facts import Number
-from posprobe.readings import readings
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
+from posprobe.readings import readings
 from posprobe.report.narrator.schemes import ASKS
 from posprobe.report.table_page import versions
 from posprobe.text import Block, between, cell, show

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from posprobe.analyses.result import numbers_of
-from posprobe.readings import readings
 from posprobe.page import (
     Cell,
     Column,
@@ -15,6 +14,7 @@ from posprobe.page import (
     Table,
     columns,
 )
+from posprobe.readings import readings
 from posprobe.report.table_page import versions
 from posprobe.resizing.facts import Effect, Rule
 from posprobe.text import Block, cell, percent_with_error, with_error

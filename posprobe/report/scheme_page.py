@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.analyses.facts import Number
-from posprobe.readings import Explanation, readings
 from posprobe.figures.schemes import ALONE
 from posprobe.page import (
     Column,
@@ -16,6 +15,7 @@ from posprobe.page import (
     Table,
     columns,
 )
+from posprobe.readings import Explanation, readings
 from posprobe.report.table_page import answers_table, origin, tensor, versions
 from posprobe.text import Block, between, cell, lookup, show
 

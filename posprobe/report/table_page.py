@@ -124,12 +124,17 @@ def answers_table(
         In words, by name; those of tables where None.
     """
     words = asks() if questions is None else questions
+    shown = [each for each in told["answers"] if each["question"] in words and claim(each)]
+    # Exact answers leave nothing to chance.
+    tested = any(answer["p"] is not None or answer.get("interval") for answer in shown)
     rows = tuple(
-        (words[answer["question"]], answer["answer"], claim(answer), chance(answer))
-        for answer in told["answers"]
-        if answer["question"] in words and claim(answer)
-    )
-    headings = columns("question", "answer", "evidence", "by chance")
+        (
+            words[answer["question"]], answer["answer"], claim(answer),
+            *([chance(answer)] if tested else ()),
+        )
+        for answer in shown
+    )  # fmt: skip
+    headings = columns("question", "answer", "evidence", *(["by chance"] if tested else ()))
     return Table(caption, headings, rows, stacked=True, brief=True)
 
 

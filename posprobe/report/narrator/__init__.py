@@ -102,11 +102,11 @@ def claim(told: Block) -> str:
 
 def chance(told: Block) -> str:
     """Say what chance gives in place of an answer's number, from the answer's block."""
-    if told["p"] is None:
-        return "–"
-    least = told.get("least") or 0.0
-    p = f"p {'≤' if told['p'] <= least else '='} {told['p']:.2g}"
-    if told.get("interval") is None:
-        return p
-    low, high = map(two_figures, told["interval"])
-    return f"{low} to {high} ({NULLS.get(told['baseline'], told['baseline'])}), {p}"
+    said = []
+    if told.get("interval") is not None:
+        low, high = map(two_figures, told["interval"])
+        said.append(f"{low} to {high} ({NULLS.get(told['baseline'], told['baseline'])})")
+    if told["p"] is not None:
+        sign = "≤" if told["p"] <= (told.get("least") or 0.0) else "="
+        said.append(f"p {sign} {told['p']:.2g}")
+    return ", ".join(said) or "–"
