@@ -157,20 +157,6 @@ def listed(parts: Sequence[str], most: int = 6) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
 
 
-def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Say why numbers are undefined: each reason once, with the numbers it concerns.
-
-    Parameters
-    ----------
-    undefined
-        Names of numbers and their reasons.
-    """
-    found: dict[str, dict[str, None]] = {}
-    for name, reason in undefined:
-        found.setdefault(reason, {})[name.replace("_", " ")] = None
-    return tuple(f"{', '.join(names)}: {reason}" for reason, names in found.items())
-
-
 #: Shortest run of positions that is named by its ends, and the most names in a row.
 _RUN, _NAMED = 3, 8
 

@@ -64,7 +64,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "resizing.facts": {*BASE, "analyses"},
     "sweeps.fingerprints": {*BASE},
     "report.narrator": {
-        *BASE, "analyses", "measurements.model", "questions", "resizing.facts", "schemes",
+        *BASE, "analyses", "figures", "questions", "resizing.facts", "schemes",
         "sweeps.fingerprints", "text",
     },
     "nulls": {*BASE, "analyses", "documents", "encodings"},
@@ -76,10 +76,11 @@ ALLOWED: Mapping[str, set[str]] = {
     "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
     "measurements": {
         *BASE, "analyses", "encodings", "readings", "figures", "text", "nulls", "page",
+        "report.narrator",
     },
     "measurements.model": {
         *BASE, "analyses", "families", "figures", "text", "forward", "measurements",
-        "nulls", "page",
+        "nulls", "page", "report.narrator",
     },
     "report": {
         *BASE, "analyses", "documents", "encodings", "readings", "figures", "text",
@@ -421,8 +422,10 @@ def test_the_architecture_document_names_modules_that_exist() -> None:
 
 #: What pages and tables of numbers may use of `posprobe.text`; the rest makes sentences.
 CELLS = {"Block", "between", "cell", "lookup", "percent_with_error", "show", "with_error"}
+#: What tables made by hand in the measurements use beside.
+BY_HAND = {"fine_percent", "patches", "positions", "some"}
 #: Where sentences are still written outside the narrator.
-UNMOVED = ("measurements", "resizing", "sweeps", "report.bundle", "report.seam_history")
+UNMOVED = ("resizing", "sweeps", "report.bundle", "report.seam_history")
 #: What lays out the sentences of a document.
 RENDERERS = ("report.document", "report.narrator", "report.resizing_page")
 
@@ -436,7 +439,7 @@ def test_sentences_are_made_by_the_narrator_and_read_by_nobody(module: str) -> N
     source = MODULES[module].read_text(encoding="utf-8")
     if not within(module, ("report.narrator", "report.comparison_page", *UNMOVED)):
         used = {item.name for item in imports_of(source) if item.module == "posprobe.text"}
-        assert used <= CELLS
+        assert used <= (CELLS | BY_HAND if within(module, ("measurements",)) else CELLS)
     if not within(module, RENDERERS):
         for node in ast.walk(ast.parse(source)):
             match node:

@@ -29,10 +29,10 @@ from posprobe.measurements import (
     TableInputs,
     compared_numbers,
 )
-from posprobe.measurements.base import sentence
 from posprobe.page import Reading
 from posprobe.readings import Explanation, readings
 from posprobe.report import read_bundle
+from posprobe.report.narrator.captions import filled
 from posprobe.report.page import page_of
 from posprobe.report.paper_kinds import kinds
 from posprobe.report.terminal import text
@@ -157,7 +157,7 @@ TOY = Measurement[TableInputs, Toy](
     name="toy",
     compute=toy,
     record=Toy,
-    drawings=(Drawing("toy_bar", sentence("Loudness {}.", "loudness"), lambda _: "A loud bar."),),
+    drawings=(Drawing("toy_bar", filled("Loudness {}.", "loudness"), lambda _: "A loud bar."),),
 )
 
 

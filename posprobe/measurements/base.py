@@ -25,8 +25,9 @@ from posprobe.arrays import Positions
 from posprobe.layouts import Grid, Sequence
 from posprobe.page import Picture, Section, Table, columns
 from posprobe.readings import Explanation, readings
+from posprobe.report.narrator.captions import reasons
 from posprobe.tables import PositionTable
-from posprobe.text import Block, lookup, reasons, show
+from posprobe.text import Block, lookup, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -276,11 +277,6 @@ class TableInputs:
         """Its principal components."""
         found = self.result("pca") if self.stretch.whole else None
         return found if isinstance(found, PCA) else pca(self.kept, leading=LEADING)
-
-
-def sentence(text: str, *keys: str) -> Callable[[Block], str]:
-    """Make a sentence of a block: numbers by key fill the braces of the text."""
-    return lambda block: text.format(*(show(lookup(block, key)) for key in keys))
 
 
 def undefined(result: Any) -> str:

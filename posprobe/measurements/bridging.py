@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from posprobe import analyses
 from posprobe.analyses.bridging import Bridging
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions import ALTS, CAPTIONS
 from posprobe.text import Block, cell
 
 #: What each rule is called, by its key.
@@ -42,30 +41,6 @@ def _table(name: str, block: Block) -> Table:
     )
 
 
-def _alt(block: Block) -> str:
-    scale = cell(block["length_scale"])
-    return f"Held-out R² by the width of the gap, one line for each rule; fitted length {scale}."
-
-
-def _caption(results: Mapping[str, Bridging]) -> str:
-    (result,) = results.values()
-    fitted = (
-        f" The kernel that fits best has a length scale of {result.length_scale:.3g} positions."
-        if result.length_scale is not None
-        else ""
-    )
-    last = result.start + result.stop - 1
-    whose = f"held-out rows of positions {result.start + result.first} to {last}"
-    if result.axes:
-        whose = "held-out entries of the row code and of the column code"
-    return (
-        f"Share of the variance of {whose} that is predicted from the rest, by the width of "
-        "the gap: by a straight line across it, by Gaussian processes over position, by a few "
-        "sinusoids, by the waves of the sinusoid of this shape and by one linear step."
-        f"{fitted} Smooth curves are bridged to about their length scale, rotations far beyond it."
-    )
-
-
 BRIDGING = Measurement[TableInputs, Bridging](
     name="bridging",
     compute=lambda given: analyses.bridging(given.kept, pca=given.kept_components),
@@ -73,8 +48,8 @@ BRIDGING = Measurement[TableInputs, Bridging](
     drawings=(
         Drawing(
             "bridging",
-            _alt,
-            _caption,
+            ALTS["bridging"],
+            CAPTIONS["bridging"],
             lacks=lambda result: "" if result.axes else result.undefined,
         ),
     ),

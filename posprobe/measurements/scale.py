@@ -6,22 +6,8 @@ from dataclasses import replace
 
 from posprobe import analyses
 from posprobe.analyses import Scale
-from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
-from posprobe.text import Block, show
-
-
-def _sample(block: Block) -> tuple[str, ...]:
-    """Say what the positions were compared with."""
-    sample = block.get("sample")
-    if sample is None:
-        return ()
-    vectors = f"{sample['sampled']} {sample['kind']} vectors of mean norm "
-    vectors += f"{show(block['token_norm'])} (standard error {sample['standard_error']:.1%})"
-    shape = " × ".join(map(str, sample["shape"]))
-    return (
-        f"Compared with {vectors}, from {sample['tensor']}, {shape}.",
-        f"{sample['note'][0].upper()}{sample['note'][1:]}.",
-    )
+from posprobe.measurements.base import Drawing, Measurement, TableInputs
+from posprobe.report.narrator.captions import ALTS, FACTS
 
 
 def _compute(given: TableInputs) -> Scale:
@@ -34,18 +20,11 @@ SCALE = Measurement[TableInputs, Scale](
     name="scale",
     compute=_compute,
     record=Scale,
-    drawings=(
-        Drawing(
-            "scale",
-            sentence(
-                "Norms of positions and norms of tokens: a ratio of {} of their means.", "ratio"
-            ),
-        ),
-    ),
+    drawings=(Drawing("scale", ALTS["scale"]),),
     needs=lambda given: (
         ""
         if given.tokens is not None
         else "the embeddings that positions are added to: tokens=load_tokens(table)"
     ),
-    facts=_sample,
-)  # fmt: skip
+    facts=FACTS["scale"],
+)

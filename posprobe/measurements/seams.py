@@ -8,19 +8,11 @@ from posprobe import analyses
 from posprobe.analyses import Seams
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions import ALTS
 from posprobe.text import Block, patches, positions
 
 #: Special rows that the page lists.
 LISTED = 24
-
-
-def _alt(block: Block) -> str:
-    seams = ", ".join(f"{first} and {second}" for first, second in block["between"] or ())
-    special = ", ".join(str(row["row"]) for row in block["special"] or ())
-    return (
-        f"Cosine of neighbours: {'seams between ' + seams if seams else 'no seam'}, "
-        f"{'special rows ' + special if special else 'no special row'}."
-    )
 
 
 def _named(rows: Sequence[int], layout: Block) -> str:
@@ -45,6 +37,6 @@ SEAMS = Measurement[TableInputs, Seams](
     name="seams",
     compute=lambda given: analyses.seams(given.positions),
     record=Seams,
-    drawings=(Drawing("seams", _alt, lacks=undefined),),
+    drawings=(Drawing("seams", ALTS["seams"], lacks=undefined),),
     tables=_found,
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from posprobe import analyses
 from posprobe.analyses import SinusoidFit
-from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
+from posprobe.measurements.base import Drawing, Measurement, TableInputs
+from posprobe.report.narrator.captions import ALTS, LACKS
 
 SINUSOID = Measurement[TableInputs, SinusoidFit](
     name="sinusoid",
@@ -12,14 +13,5 @@ SINUSOID = Measurement[TableInputs, SinusoidFit](
         given.positions, decomposition=given.result("pca")
     ),
     record=SinusoidFit,
-    drawings=(
-        Drawing(
-            "sinusoid",
-            sentence(
-                "Debiased CKA {} with the sinusoid; {} sinusoids explain 90 % of the variance.",
-                "cka", "sinusoids_for_90",
-            ),
-            lacks=lambda result: "" if result.sinusoids is not None else "no wave was fitted",
-        ),
-    ),
-)  # fmt: skip
+    drawings=(Drawing("sinusoid", ALTS["sinusoid"], lacks=LACKS["sinusoid"]),),
+)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from posprobe import analyses
 from posprobe.analyses.winding import Winding
-from posprobe.measurements.base import Drawing, Measurement, TableInputs, sentence
+from posprobe.measurements.base import Drawing, Measurement, TableInputs
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions import ALTS, CAPTIONS, LACKS
 from posprobe.text import Block, between, cell, show
 
 
@@ -35,33 +34,10 @@ def _pairs(document: Block) -> tuple[Table, ...]:
     return (Table(f"{text}.", headings, rows),) if rows else ()
 
 
-def _caption(results: Mapping[str, Winding]) -> str:
-    (result,) = results.values()
-    pair = result.pairs[0]
-    first, second = (number + 1 for number in pair.components)
-    last = result.start + len(result.scores) - 1
-    return (
-        f"Principal components {first} and {second} of positions {result.start} to {last} "
-        f"({pair.share:.1%} of their variance) go round their centre {pair.turns:.2f} times; "
-        "coloured by position, from the open circle to the black square. The period is that of "
-        "each tenth of them. Components of a random walk make 0.75 turns, so turns alone prove "
-        "nothing below one."
-    )
-
-
 WINDING = Measurement[TableInputs, Winding](
     name="winding",
     compute=lambda given: analyses.winding(given.kept, pca=given.kept_components),
     record=Winding,
-    drawings=(
-        Drawing(
-            "winding",
-            sentence("Path of the pair of components that winds: {} turns.", "turns"),
-            _caption,
-            lacks=lambda result: (
-                result.undefined or ("" if result.pairs else "no pair of components goes round")
-            ),
-        ),
-    ),
+    drawings=(Drawing("winding", ALTS["winding"], CAPTIONS["winding"], lacks=LACKS["winding"]),),
     tables=_pairs,
 )

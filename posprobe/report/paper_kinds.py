@@ -12,11 +12,11 @@ from posprobe.arrays import Device
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE, Drawing, TableMeasurement, compared_numbers
-from posprobe.measurements.similarity import comparison_caption
 from posprobe.nulls import curves, null_models
 from posprobe.report import captions
 from posprobe.report.analysis import Analysis, analyze
 from posprobe.report.comparison import distinct
+from posprobe.report.narrator.captions import CAPTIONS
 from posprobe.report.schemes import analyze_schemes
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.tables import PositionTable
@@ -211,7 +211,7 @@ def _comparison(
     spectra = {name: analysis.results["spectrum"] for name, analysis in analyses.items()}
     references = {"bands": bands, "spectra": printable(spectra), "centred": centred}
     figure = FIGURES["comparison"](sheet, printable(alike), references)
-    return figure, comparison_caption(alike, centred)  # type: ignore[arg-type] # by its name
+    return figure, CAPTIONS["comparison"](alike, centred)
 
 
 def _table(table: PositionTable, sheet: Sheet) -> Drawn:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
-from posprobe.measurements.model.sentences import by_layer, preferred_table
 from posprobe.page import Table, columns
-from posprobe.text import Block, cell, fine_percent
+from posprobe.report.narrator.captions_models import ALTS, LACKS
+from posprobe.text import Block, cell, fine_percent, show
 
 #: Numbers of a head that the table averages, and what their columns are called.
 COLUMNS = {
@@ -19,6 +20,47 @@ COLUMNS = {
     "locality": "locality",
     "symmetry": "symmetry",
 }
+
+
+def even_choice(block: Block) -> float:
+    """Return one over the number of offsets that at least half of the positions have."""
+    layout = block["layout"]
+    if layout["type"] == "sequence":
+        half = int(layout["length"]) // 2
+        # Of measured attention the first position is left out as a key.
+        before = half - 1 if "uniform_first" in block else half
+        return 1 / max(1, before + 1 if block["causal"] else before + 1 + half)
+    height, width = int(layout["height"]), int(layout["width"])
+    count = sum(
+        2 * (height - abs(down)) * (width - abs(right)) >= height * width
+        for down in range(1 - height, height)
+        for right in range(1 - width, width)
+    )
+    return 1 / count
+
+
+def preferred_table(block: Block, where: str, positions: Block) -> Table:
+    """Count the heads of each layer by the offset that they prefer.
+
+    Parameters
+    ----------
+    block
+        With ``layers``.
+    where
+        In what they prefer it.
+    positions
+        With the ``layout`` and whether heads are ``causal``: what an even choice is among.
+    """
+    rows = []
+    for layer in block["layers"]:
+        common = Counter(layer["peak_name"]).most_common(3)
+        rows.append((str(layer["layer"]), "; ".join(f"{name} ({n})" for name, n in common)))
+    chance = show(len(block["layers"][0]["peak_name"]) * even_choice(positions), ".2g")
+    caption = (
+        f"Offsets that most heads of a layer prefer {where}, with the number of heads. An even "
+        f"choice would give each offset {chance}."
+    )
+    return Table(caption, columns("layer", "offsets"), tuple(rows))
 
 
 def _means(block: Block) -> Table:
@@ -46,12 +88,6 @@ def _mean(values: Sequence[float | None]) -> str:
     return cell(sum(known) / len(known) if known else None)
 
 
-def _none_receives(result: AttentionByOffset) -> str:
-    from posprobe.figures.model_attention import receivers
-
-    return "" if receivers(result) else "there is no first position and no special token"
-
-
 ATTENTION = ModelMeasurement[AttentionByOffset](
     name="attention",
     compute=lambda given: forward.attend(
@@ -59,16 +95,8 @@ ATTENTION = ModelMeasurement[AttentionByOffset](
     ),
     record=AttentionByOffset,
     drawings=(
-        Drawing("attention", lambda _: "Mean attention of every head by offset."),
-        Drawing(
-            "first",
-            by_layer(
-                "What each head pays the first position ({}) and tokens that are no positions "
-                "({}), by layer.",
-                "first", "special",
-            ),
-            lacks=_none_receives,
-        ),
+        Drawing("attention", ALTS["attention"]),
+        Drawing("first", ALTS["first"], lacks=LACKS["first"]),
     ),
     tables=lambda document: (
         preferred_table(

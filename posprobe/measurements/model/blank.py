@@ -6,8 +6,8 @@ from posprobe import forward
 from posprobe.analyses.experiments import BlankImages
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_images
-from posprobe.measurements.model.sentences import by_layer
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions_models import ALTS
 from posprobe.text import Block, cell
 
 #: Numbers of an image at a layer, and what their columns are called.
@@ -34,16 +34,7 @@ BLANK = ModelMeasurement[BlankImages](
         given.model, seed=given.seed, name=given.reference
     ),
     record=BlankImages,
-    drawings=(
-        Drawing(
-            "blank",
-            by_layer(
-                "Norms of patches at some layers, and by layer the cosine with the table: {} for "
-                "grey, {} for noise.",
-                "constant.alignment", "noise.alignment",
-            ),
-        ),
-    ),
+    drawings=(Drawing("blank", ALTS["blank"]),),
     needs=only_images,
     tables=_layers,
 )  # fmt: skip

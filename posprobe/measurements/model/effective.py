@@ -10,10 +10,10 @@ from posprobe.analyses.headline import headline, shape_constants
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
-from posprobe.measurements.model.sentences import note_sentences
 from posprobe.measurements.model.states import cosines_of
 from posprobe.page import Table, columns
-from posprobe.text import Block, cell, reasons, show
+from posprobe.report.narrator.captions_models import ALTS, lacking, note_sentences
+from posprobe.text import Block, cell
 
 
 def _compute(given: ModelInputs) -> EffectiveTable:
@@ -27,15 +27,6 @@ def _compute(given: ModelInputs) -> EffectiveTable:
     return EffectiveTable(before, after, table.notes, table)
 
 
-def _alt(block: Block) -> str:
-    key = "similarity.raw.neighbour_mean"
-    before, after = show(block["raw"].get(key)), show(block["effective"].get(key))
-    return (
-        "Cosine matrix of the rows that attention sees, and numbers before and after: neighbour "
-        f"cosine {before} and {after}."
-    )
-
-
 def _facts(block: Block) -> tuple[str, ...]:
     """Say what was added, and why numbers that the table of one side shows are undefined."""
     known = block["undefined"]
@@ -44,7 +35,7 @@ def _facts(block: Block) -> tuple[str, ...]:
         for key, number in compared_numbers().items()
         if key in known and block["raw"].get(key) is not None
     ]
-    return (*note_sentences(block), *(f"Undefined: {reason}." for reason in reasons(shown)))
+    return (*note_sentences(block), *lacking(shown))
 
 
 def _before_and_after(document: Block) -> tuple[Table, ...]:
@@ -62,7 +53,7 @@ EFFECTIVE = ModelMeasurement[EffectiveTable](
     name="effective",
     compute=_compute,
     record=EffectiveTable,
-    drawings=(Drawing("effective", _alt),),
+    drawings=(Drawing("effective", ALTS["effective"]),),
     facts=_facts,
     tables=_before_and_after,
     from_weights=True,

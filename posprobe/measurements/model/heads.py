@@ -5,9 +5,10 @@ from __future__ import annotations
 from posprobe import forward
 from posprobe.analyses.head_logits import HeadsByLayer
 from posprobe.measurements.base import Drawing
+from posprobe.measurements.model.attention import preferred_table
 from posprobe.measurements.model.base import ModelMeasurement
-from posprobe.measurements.model.sentences import note_sentences, preferred_table
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions_models import ALTS, LACKS, note_sentences
 from posprobe.text import Block, cell, percent_with_error
 
 #: Heads that the table lists; the JSON has all.
@@ -41,11 +42,6 @@ def _sharpest(block: Block) -> Table:
     )  # fmt: skip
 
 
-def _no_peaks(result: HeadsByLayer) -> str:
-    some = any(layer.has_peak.any() for layer in result.layers.values())
-    return "" if some else "no head prefers an offset"
-
-
 HEADS = ModelMeasurement[HeadsByLayer](
     name="heads",
     compute=lambda given: forward.measure_heads(
@@ -53,12 +49,8 @@ HEADS = ModelMeasurement[HeadsByLayer](
     ),
     record=HeadsByLayer,
     drawings=(
-        Drawing("heads", lambda _: "Logits of every head by offset."),
-        Drawing(
-            "peaks",
-            lambda _: "How many heads prefer each offset.",
-            lacks=_no_peaks,
-        ),
+        Drawing("heads", ALTS["heads"]),
+        Drawing("peaks", ALTS["peaks"], lacks=LACKS["peaks"]),
     ),
     facts=note_sentences,
     tables=lambda document: (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from posprobe import forward
 from posprobe.analyses.experiments import PermutationEffect
-from posprobe.measurements.base import Drawing, sentence
+from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions_models import ALTS
 from posprobe.text import Block, cell
 
 #: Numbers of a model, and what their columns are called.
@@ -43,15 +44,6 @@ PERMUTATION = ModelMeasurement[PermutationEffect](
         name=given.reference,
     ),
     record=PermutationEffect,
-    drawings=(
-        Drawing(
-            "permutation",
-            sentence(
-                "Relative change of the last hidden states: {} with positions, {} with the table "
-                "set to 0.",
-                "with_positions.tokens", "without_positions.tokens",
-            ),
-        ),
-    ),
+    drawings=(Drawing("permutation", ALTS["permutation"]),),
     tables=_changes,
 )  # fmt: skip

@@ -9,14 +9,8 @@ from posprobe.analyses.experiments import PhaseShift
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_text
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions_models import ALTS
 from posprobe.text import Block, cell, show
-
-
-def _alt(block: Block) -> str:
-    loss = block["loss"]
-    also = f", and loss from {show(loss[0])} to {show(loss[-1])} nats" if loss else ""
-    most, last = show(max(block["change"])), block["shifts"][-1]
-    return f"Relative change by shift, up to {most} at {last} positions{also}."
 
 
 def _by_shift(document: Block) -> tuple[Table, ...]:
@@ -42,7 +36,7 @@ SHIFT = ModelMeasurement[PhaseShift](
         mask_token=given.mask_token, seed=given.seed, name=given.reference,
     ),
     record=PhaseShift,
-    drawings=(Drawing("shift", _alt),),
+    drawings=(Drawing("shift", ALTS["shift"]),),
     needs=only_text,
     tables=_by_shift,
 )  # fmt: skip

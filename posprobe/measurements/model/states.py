@@ -16,11 +16,11 @@ from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
-from posprobe.measurements.model.sentences import by_layer
 from posprobe.nulls import band
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions_models import ALTS, LACKS, lacking
 from posprobe.tables import PositionTable
-from posprobe.text import Block, cell, fine_percent, lookup, reasons, show
+from posprobe.text import Block, cell, fine_percent, lookup, show
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what their
 #: columns are called.
@@ -96,17 +96,6 @@ def cosines_of(table: PositionTable) -> Patches | Similarity:
     return analyses.similarity(table)
 
 
-def _still(result: MeanDecomposition) -> str:
-    moves = any(layer.stable_rank is not None for layer in result.layers.values())
-    return "" if moves else "positions add nothing at any layer"
-
-
-def _no_plane(result: MeanDecomposition) -> str:
-    width = next(iter(result.layers.values())).pos.shape[1]
-    few = result.layout.size < 3 or width < 2
-    return _still(result) or ("a path needs three positions and two dimensions" if few else "")
-
-
 def _walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
     """Draw a random walk in reading order whose steps are equally long, from the origin."""
     steps = np.random.default_rng([seed, draw]).standard_normal((layout.size, dim))
@@ -119,7 +108,7 @@ def _lacking(block: Block) -> tuple[str, ...]:
     """Say why numbers of the table of layers are undefined."""
     known = block["undefined"]
     shown = [(compared_numbers()[key].label, known[key]) for key in COLUMNS if key in known]
-    return tuple(f"Undefined: {reason}." for reason in reasons(shown))
+    return lacking(shown)
 
 
 def layers_table(document: Block) -> Table:
@@ -178,34 +167,11 @@ STATES = ModelMeasurement[MeanDecomposition](
     compute=_compute,
     record=MeanDecomposition,
     drawings=(
-        Drawing(
-            "layers",
-            by_layer(
-                "Share of variance by position ({}), relative norm ({}) and stable rank ({}) by "
-                "layer.",
-                "shares.position", "relative_norm", "stable_rank",
-            ),
-        ),
-        Drawing(
-            "cosines",
-            by_layer(
-                "Cosine matrices of what positions add at some layers, on one range from -1 to 1; "
-                "the part of it that is sampling noise {}.",
-                "noise_share",
-            ),
-            lacks=_still,
-        ),
-        Drawing(
-            "paths",
-            by_layer(
-                "Paths of positions in the first two principal components at some layers; stable "
-                "rank {}.",
-                "stable_rank",
-            ),
-            lacks=_no_plane,
-        ),
+        Drawing("layers", ALTS["layers"]),
+        Drawing("cosines", ALTS["cosines"], lacks=LACKS["cosines"]),
+        Drawing("paths", ALTS["paths"], lacks=LACKS["paths"]),
     ),
     facts=_lacking,
     tables=lambda document: (layers_table(document),),
     drawn_with=_drawn_with,
-)  # fmt: skip
+)

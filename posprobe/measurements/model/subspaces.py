@@ -8,6 +8,7 @@ from posprobe.errors import UsageError
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions_models import ALTS, subspaces_facts
 from posprobe.text import Block, cell, show
 
 #: Token embeddings that are read of a local file, where there are as many.
@@ -34,23 +35,6 @@ def _compute(given: ModelInputs) -> SubspaceOverlap:
     return found
 
 
-def _sampled(block: Block) -> tuple[str, ...]:
-    """Say which tokens were taken, and which single coordinates stand out."""
-    few = ", ".join(
-        f"{row['dimension']} ({row['change']:+.2g})" for row in block["outlier_dimensions"]
-    )
-    said = (
-        f"{block['tokens']} tokens of width {block['width']} span "
-        f"{block['token_directions']} directions; of the positions the {block['rank']} strongest "
-        "are taken."
-    )
-    if not few:
-        return (said,)
-    mean = show(block["mean_cosine"])
-    changes = f"leaving out one coordinate changes it most at {few}"
-    return (said, f"The mean cosine of two positions is {mean}; {changes}.")
-
-
 def _overlaps(document: Block) -> tuple[Table, ...]:
     block = document["subspaces"]
     rows = tuple(
@@ -68,16 +52,8 @@ SUBSPACES = ModelMeasurement[SubspaceOverlap](
     name="subspaces",
     compute=_compute,
     record=SubspaceOverlap,
-    drawings=(
-        Drawing(
-            "overlap",
-            lambda block: (
-                f"Overlap of each token direction with the {block['rank']} leading position "
-                f"directions; a random subspace has {show(block['chance']['expected'])}."
-            ),
-        ),
-    ),
-    facts=_sampled,
+    drawings=(Drawing("overlap", ALTS["overlap"]),),
+    facts=subspaces_facts,
     tables=_overlaps,
     from_weights=True,
 )

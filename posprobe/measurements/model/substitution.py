@@ -8,8 +8,8 @@ from posprobe import forward
 from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
-from posprobe.measurements.model.sentences import worth
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions_models import ALTS, LACKS, cells, worth_of
 from posprobe.text import Block, cell, percent_with_error, some, with_error
 
 #: Costs, and what their columns are called.
@@ -50,7 +50,7 @@ def _costs(document: Block) -> tuple[Table, ...]:
     headings += [*(f"={COLUMNS[key]}" for key in measures), *(["=CKA"] if with_cka else [])]
     caption = (
         f"In the place of {block['table']}, over {some(block['contexts'], 'context')}, each number "
-        f"with its standard error. Kept: of {_worth(block)}."
+        f"with its standard error. Kept: of {worth_of(block)}."
     )
     named = columns("in its place", *headings)
     return (Table(caption, named, tuple(rows), brief=True, brief_rows=_brief(every)),)
@@ -79,15 +79,11 @@ def _attention(document: Block) -> tuple[Table, ...]:
         "100 %."
     )  # fmt: skip
     caption = (
-        f"Where attention goes: shares by distance in {_cells(block)}, in the mean over heads and "
+        f"Where attention goes: shares by distance in {cells(block)}, in the mean over heads and "
         f"layers, with standard errors over contexts.{first}"
     )
     headings = columns("in its place", *(f"={name}" for name in _distances(block)))
     return (Table(caption, headings, rows, brief=True, brief_rows=_brief(block["substitutes"])),)
-
-
-def _cells(block: Block) -> str:
-    return "patches" if block["layout"]["type"] == "grid" else "positions"
 
 
 def _brief(every: list[Block]) -> tuple[int, ...]:
@@ -101,39 +97,21 @@ def _brief(every: list[Block]) -> tuple[int, ...]:
     )
 
 
-def _worth(block: Block) -> str:
-    return worth(block["scheme"], block["measure"], block["task"])
-
-
-def _no_positions(found: SubstitutionEffect) -> str:
-    return "" if found.by_position is not None else "the outputs have no positions"
-
-
-def _no_attention(found: SubstitutionEffect) -> str:
-    return found.undefined.get("attention", "")
-
-
 SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     name="substitution",
     compute=_compute,
     record=SubstitutionEffect,
     drawings=(
-        Drawing(
-            "substitution",
-            lambda block: f"Share kept by each table in its place, of {_worth(block)}.",
-        ),
+        Drawing("substitution", ALTS["substitution"]),
         Drawing(
             "substitution_positions",
-            lambda block: f"Cost by position: of {_worth(block)}, what is lost with some of them.",
-            lacks=_no_positions,
+            ALTS["substitution_positions"],
+            lacks=LACKS["substitution_positions"],
         ),
         Drawing(
             "substitution_attention",
-            lambda block: (
-                f"Share of attention by distance in {_cells(block)}, as it is and with "
-                "tables in place of the model's."
-            ),
-            lacks=_no_attention,
+            ALTS["substitution_attention"],
+            lacks=lambda found: found.undefined.get("attention", ""),
         ),
     ),
     slow=True,

@@ -7,6 +7,7 @@ from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_text
 from posprobe.page import Table, columns
+from posprobe.report.narrator.captions_models import ALTS
 from posprobe.text import Block, cell
 
 
@@ -29,9 +30,7 @@ WORDS = ModelMeasurement[AttentionByOffset](
         name=given.reference,
     ),
     record=AttentionByOffset,
-    drawings=(
-        Drawing("words", lambda _: "Mean attention of each head by offset."),
-    ),
+    drawings=(Drawing("words", ALTS["words"]),),
     needs=only_text,
     tables=_heads,
 )  # fmt: skip
