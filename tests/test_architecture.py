@@ -425,7 +425,7 @@ CELLS = {"Block", "between", "cell", "lookup", "percent_with_error", "show", "wi
 #: What tables made by hand in the measurements use beside.
 BY_HAND = {"fine_percent", "patches", "positions", "some"}
 #: Where sentences are still written outside the narrator.
-UNMOVED = ("resizing", "sweeps", "report.bundle", "report.seam_history")
+UNMOVED = ("resizing", "sweeps", "report.bundle")
 #: What lays out the sentences of a document.
 RENDERERS = ("report.document", "report.narrator", "report.resizing_page")
 
