@@ -69,7 +69,8 @@ def order_note(values: NDArray[np.floating[Any]], skip: int) -> tuple[str, ...]:
         return ()
     as_stored = _neighbour_cosine(values[skip:])
     by_columns = _neighbour_cosine(values.reshape(dim, rows).T[skip:])
-    if not by_columns >= as_stored + 0.5:  # not where numbers are too large to tell
+    # Rows that alternate are ordered, too; not where numbers are too large to tell.
+    if not by_columns >= abs(as_stored) + 0.5:
         return ()
     note = (
         "the file looks as if it was written from a transposed array: read row by row, as its "

@@ -91,7 +91,7 @@ def _place_by_order(answers: Answers, _: View) -> Answer | None:
     if order.answer == "cannot tell":
         return place.corrected("no", "order_open", "order") if place.answer == "no" else None
     if place.answer == "no":
-        return place.corrected("no", "unordered", "order")
+        return place.corrected("no", "unordered", "order", test=None)
     if place.yes or place.reason == "wanders":
         return place.corrected("cannot tell", "unordered_open", "order")
     return None

@@ -374,8 +374,9 @@ def by_order(own: Answer, order: Answer) -> Answer | None:
     if order.yes or not isinstance(own.facts, PatchPlaces):
         return None
     if own.answer == "no":
-        unordered = order.answer == "no"
-        return own.corrected("no", "patch_unordered" if unordered else "patch_order_open", "order")
+        if order.answer == "no":
+            return own.corrected("no", "patch_unordered", "order", test=None)
+        return own.corrected("no", "patch_order_open", "order")
     if own.yes and order.answer == "no":
         return own.corrected("cannot tell", "patch_yes_unordered", "order")
     return None

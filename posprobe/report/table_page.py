@@ -9,7 +9,7 @@ from typing import Any
 from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.report.narrator import LEVELS, REPLACED, asks, chance, claim
-from posprobe.text import Block, cell, show
+from posprobe.text import Block, cell, show, some
 
 
 def table_page(document: Block) -> Page:
@@ -45,7 +45,7 @@ def _lead(table: Block) -> str:
     text += f"{table['positions']} positions"
     if layout["type"] == "grid":
         text += f", a grid of {layout['height']} × {layout['width']}"
-    text += f", each a vector of {table['dim']} numbers."
+    text += f", each a vector of {some(table['dim'], 'number')}."
     if (first, stop) != (0, table["positions"]):
         text += f" Positions {first} to {stop - 1} of the whole."
     return text
@@ -196,7 +196,7 @@ def compared_table(nulls: Block, keys: Collection[str] | None = None) -> Table |
         )
     caption = "Each number, and the same number of the sinusoid of this shape"
     if models:
-        caption += f" and of null models (median of {nulls['draws']} draws)"
+        caption += f" and of null models (median of {some(nulls['draws'], 'draw')})"
     headings = (
         Column("number", notes=("meaning",)),
         *columns("=table", "=sinusoid"),

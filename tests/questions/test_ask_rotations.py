@@ -132,7 +132,7 @@ def test_a_period_of_two_is_told_where_there_is_no_other() -> None:
     answer = ROTATIONS.ask(view(alternating))
     assert answer.reason == "none"
     assert answer.facts.alternating == pytest.approx(0.49 / 1.49, abs=0.03)
-    assert "Even and odd positions differ" in sentence(answer)
+    assert "the difference of even and odd ones" in sentence(answer)
     assert not asked("none").facts.alternates
 
 

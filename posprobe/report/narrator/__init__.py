@@ -106,7 +106,7 @@ def chance(told: Block) -> str:
     if told.get("interval") is not None:
         low, high = map(two_figures, told["interval"])
         said.append(f"{low} to {high} ({NULLS.get(told['baseline'], told['baseline'])})")
-    if told["p"] is not None:
+    if told["p"] is not None and told.get("draws", True):
         sign = "≤" if told["p"] <= (told.get("least") or 0.0) else "="
         said.append(f"p {sign} {told['p']:.2g}")
     return ", ".join(said) or "–"

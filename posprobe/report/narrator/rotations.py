@@ -71,13 +71,13 @@ def _small_lines(f: Rotations) -> str:
 
 
 def _no_lines(f: Rotations) -> str:
-    told = (
-        f"No periodic components found. Limits: under {percent(f.hidden)} of the variance, or "
-        "periods longer than half the table, would go unnoticed."
-    )
+    beside = ""
     if f.alternates:
-        told += f" Even and odd positions differ ({percent(f.alternating)} of the variance)."
-    return told
+        beside = f" beside the difference of even and odd ones ({percent(f.alternating)})"
+    return (
+        f"No periodic components found{beside}. Limits: under {percent(f.hidden)} of the variance, "
+        "or periods longer than half the table, would go unnoticed."
+    )
 
 
 def _dense(f: Rotations | Ladder) -> str:
@@ -227,7 +227,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("ladder", "dense"): _dense,
     ("ladder", "uneven"): lambda f: (
         f"The {spelled(f.lines)} periods rise by a factor of {f.factor:.2g} on average, but single "
-        f"steps differ from that by up to {percent(f.worst)}."
+        f"steps differ by up to {percent(f.worst)} of the mean step in the logarithm."
     ),
     ("ladder", "random"): lambda f: f"{_no_series(f)}, no closer than random ones.",
     ("ladder", "between"): lambda f: (
