@@ -50,6 +50,8 @@ class Rotation:
         Held-out, see `rotation_skill.with_skill`; NaN before it is measured.
     drift_p
         p-value of a change of the period along the table; 1 of a few turns, which do not tell.
+    band
+        Of a few turns: 5 and 95 % of the noise's greatest heights, as shares of its own.
     """
 
     period: float
@@ -62,6 +64,7 @@ class Rotation:
     p: float
     skill: float = np.nan
     drift_p: float = 1.0
+    band: tuple[float, float] | None = None
 
     @property
     def drift(self) -> float:
@@ -146,6 +149,7 @@ def find_slow_rotations(points: Floats, found: list[Rotation], seed: int) -> lis
         if 1 + reached > level * (SLOW_DRAWS + 1):
             return []
     p = (1 + reached) / (SLOW_DRAWS + 1)
+    low, high = np.quantile(drawn, (0.05, 0.95)) / explained.max()
     rotations = []
     for cycles, sizes in _fitted(table, cosines, turns, *pairs[best], least):
         share = float(np.square(sizes).sum() / np.square(table).sum())
@@ -161,6 +165,7 @@ def find_slow_rotations(points: Floats, found: list[Rotation], seed: int) -> lis
                 last_period=n / cycles,
                 height=float(explained.max() / np.median(drawn)),
                 p=p,
+                band=(float(low), float(high)),
             )
         )
     return rotations

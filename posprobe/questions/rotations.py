@@ -207,11 +207,15 @@ def _test(found: Lines) -> Test:
         share, height = (top.share, top.height) if top else (found.least_share, found.needed)
         unit = share / height if height else 0.0
         return against(unit * found.height, unit * found.drawn, "smooth", found.p)
-    # Of a few turns: its draws are compared in the slow part alone and are not kept, so that there
-    # is no interval. Its height is that over their median.
-    slow = min(found.rotations, key=lambda r: r.p, default=None)
-    value, null = (slow.share, slow.share / slow.height) if slow else (0.0, None)
-    return Test(value, found.p, null, None, "smooth", SLOW_DRAWS, 1 / (SLOW_DRAWS + 1))
+    # Of a few turns: its draws are compared in the slow part alone. Its height is that over their
+    # median.
+    slow = min((r for r in found.rotations if r.band), key=lambda r: r.p, default=None)
+    if slow is None or slow.band is None:
+        return Test(0.0, found.p, None, None, "smooth", SLOW_DRAWS, 1 / (SLOW_DRAWS + 1))
+    band = slow.share * slow.band[0], slow.share * slow.band[1]
+    least = 1 / (SLOW_DRAWS + 1)
+    null = slow.share / slow.height
+    return Test(slow.share, found.p, null, band, "smooth", SLOW_DRAWS, least)
 
 
 def by_formula(rotations: Answer, closed_form: Answer, ladder: Answer) -> Answer | None:
