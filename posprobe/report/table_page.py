@@ -9,7 +9,8 @@ from typing import Any
 from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.report.narrator import LEVELS, REPLACED, asks, chance, claim
-from posprobe.text import Block, cell, show, some
+from posprobe.report.narrator.captions import baselines_caption, lead
+from posprobe.text import Block, cell, show
 
 
 def table_page(document: Block) -> Page:
@@ -28,7 +29,7 @@ def table_page(document: Block) -> Page:
     return Page(
         title=table["name"],
         subject="what it has learned about position",
-        lead=_lead(table),
+        lead=lead(table),
         notes=tuple(f"{note}." for note in table["notes"]),
         sections=(*verdict, *measured, _table_itself(table)),
         provenance=(*_source(table), *versions(document["environment"])),
@@ -37,18 +38,6 @@ def table_page(document: Block) -> Page:
 
 #: Figures that carry the answers, shown first.
 LEADING = {"sequence": ("similarity", "winding", "bridging"), "grid": ("mosaic", "axis_codes")}
-
-
-def _lead(table: Block) -> str:
-    layout, (first, stop) = table["layout"], table["rows"]
-    text = f"{'A learned' if table['kind'] == 'learned' else 'A fixed'} table of "
-    text += f"{table['positions']} positions"
-    if layout["type"] == "grid":
-        text += f", a grid of {layout['height']} × {layout['width']}"
-    text += f", each a vector of {some(table['dim'], 'number')}."
-    if (first, stop) != (0, table["positions"]):
-        text += f" Positions {first} to {stop - 1} of the whole."
-    return text
 
 
 def _answered(document: Block) -> Page:
@@ -73,7 +62,7 @@ def _answered(document: Block) -> Page:
     return Page(
         title=table["name"],
         subject="what it has learned about position",
-        lead=_lead(table),
+        lead=lead(table),
         notes=tuple(f"{note}." for note in table["notes"]),
         sections=(
             Section(
@@ -194,9 +183,7 @@ def compared_table(nulls: Block, keys: Collection[str] | None = None) -> Table |
                 *(_band(entry.get(name)) for name in models),
             )
         )
-    caption = "Each number, and the same number of the sinusoid of this shape"
-    if models:
-        caption += f" and of null models (median of {some(nulls['draws'], 'draw')})"
+    caption = baselines_caption(nulls["draws"] if models else 0)
     headings = (
         Column("number", notes=("meaning",)),
         *columns("=table", "=sinusoid"),

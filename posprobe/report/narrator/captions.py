@@ -22,7 +22,7 @@ from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
 from posprobe.layouts import Grid
-from posprobe.text import Block, cell, lookup, show
+from posprobe.text import Block, cell, lookup, show, some
 
 #: Components that a figure draws against position.
 COMPONENTS = 6
@@ -38,6 +38,27 @@ def filled(text: str, *keys: str) -> Callable[[Block], str]:
 def noted(note: str) -> str:
     """Make a sentence of a note on a result."""
     return f"{note[0].upper()}{note[1:]}."
+
+
+def lead(table: Block) -> str:
+    """Say what a table is, from the block that describes it."""
+    layout, (first, stop) = table["layout"], table["rows"]
+    text = f"{'A learned' if table['kind'] == 'learned' else 'A fixed'} table of "
+    text += f"{table['positions']} positions"
+    if layout["type"] == "grid":
+        text += f", a grid of {layout['height']} × {layout['width']}"
+    text += f", each a vector of {some(table['dim'], 'number')}."
+    if (first, stop) != (0, table["positions"]):
+        text += f" Positions {first} to {stop - 1} of the whole."
+    return text
+
+
+def baselines_caption(draws: int) -> str:
+    """Say what numbers stand beside: the sinusoid's, and null models' where any were drawn."""
+    caption = "Each number, and the same number of the sinusoid of this shape"
+    if draws:
+        caption += f" and of null models (median of {some(draws, 'draw')})"
+    return caption
 
 
 def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
