@@ -297,6 +297,8 @@ def test_what_chance_gives_stands_beside_each_number_that_was_tested(name: str) 
         assert answer.p is not None
         assert answer.p >= answer.test.least - 1e-12, question
         assert ("p ≤" in told) == (answer.p == pytest.approx(answer.test.least, rel=1e-9))
+        if "p ≤" in told:
+            assert answer.p <= float(told.rpartition(" ")[2]) < 1.2 * answer.p, question
 
 
 # --- headlines ---

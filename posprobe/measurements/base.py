@@ -139,9 +139,7 @@ class Measurement(Generic[I, R]):
         found = numbers_of(self.record) if self.record else ()
         return {key: number for key, number, _ in found}
 
-    def figures(
-        self, results: Mapping[str, R], references: Mapping[str, Any] | None = None
-    ) -> dict[str, Callable[[], Figure]]:
+    def figures(self, results: Mapping[str, R]) -> dict[str, Callable[[], Figure]]:
         """Return how to make the figures of a report that results by label allow."""
         from posprobe.figures import report_figures
 
@@ -150,7 +148,7 @@ class Measurement(Generic[I, R]):
             for drawing in self.drawings
             if not any(drawing.lacks(result) for result in results.values())
         ]
-        shown = {**(references or {})}
+        shown: dict[str, Any] = {}
         for result in results.values():
             shown |= self.drawn_with(result)
         return report_figures(results, names, shown)

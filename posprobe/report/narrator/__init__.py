@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import ROUND_CEILING, Context
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
@@ -107,6 +108,10 @@ def chance(told: Block) -> str:
         low, high = map(two_figures, told["interval"])
         said.append(f"{low} to {high} ({NULLS.get(told['baseline'], told['baseline'])})")
     if told["p"] is not None and told.get("draws", True):
-        sign = "≤" if told["p"] <= (told.get("least") or 0.0) else "="
-        said.append(f"p {sign} {told['p']:.2g}")
+        if told["p"] <= (told.get("least") or 0.0):
+            # A bound is rounded up: p ≤ 0.0068 is false of 1/146.
+            up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(told["p"])))
+            said.append(f"p ≤ {float(up):.2g}")
+        else:
+            said.append(f"p = {told['p']:.2g}")
     return ", ".join(said) or "–"
