@@ -14,6 +14,7 @@ from posprobe.analyses.facts import Answer
 from posprobe.analyses.mean_decomposition import mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.layouts import Grid, Sequence
+from posprobe.number_format import fine_percent, percent_with_error, with_error
 from posprobe.questions import MODEL
 from posprobe.questions.base import SHARED
 from posprobe.questions.model_attention import First, Heads, Preferred
@@ -21,7 +22,6 @@ from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
 from posprobe.questions.substitution import Enough, Removal, Worth
 from posprobe.report.narrator import sentence
 from posprobe.report.narrator.models import ASKS, TEMPLATES, summary
-from posprobe.text import fine_percent, percent_with_error, with_error
 
 WORTH = Worth("table", "wpe.weight", "loss", "next token")
 LAST = Layer(12, 0.26, 0.01, 7)

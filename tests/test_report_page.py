@@ -31,6 +31,7 @@ from posprobe.families import load_tokens
 from posprobe.foreign import plain
 from posprobe.layouts import Grid
 from posprobe.measurements import TABLE
+from posprobe.number_format import show
 from posprobe.report import read_bundle, to_json
 from posprobe.report.embed import cosines
 from posprobe.report.index import write_index
@@ -38,7 +39,6 @@ from posprobe.report.page import render
 from posprobe.report.svg import inline
 from posprobe.sources import Source
 from posprobe.tables import DroppedRow, PositionTable, PrefixRow
-from posprobe.text import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,6 +26,7 @@ from posprobe.cli.show import found, summary
 from posprobe.errors import InvalidCheckpoint, InvalidTable, UsageError
 from posprobe.foreign import plain
 from posprobe.layouts import Grid, Sequence
+from posprobe.number_format import show
 from posprobe.readings import readings
 from posprobe.report import read_bundle, render_bundle
 from posprobe.report.kernels import DRAWS, compare_kernels, standardised, toeplitz, walks
@@ -36,7 +37,6 @@ from posprobe.report.svg import inline
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
-from posprobe.text import show
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -114,6 +114,7 @@ def resize(
         )
     with stage("Starting"):
         from posprobe.report import table_path, write_table
+        from posprobe.report.narrator.resizing import copied
         from posprobe.resizing.checkpoint import copy_place, refuse_source, write_checkpoint
         from posprobe.resizing.tables import resize as resized
 
@@ -135,7 +136,7 @@ def resize(
         write_table(new, output)
         typer.echo(as_typed(plain(str(output))))
     if into is not None:
-        told = write_checkpoint(
+        copy = write_checkpoint(
             ref,
             new,
             into,
@@ -145,7 +146,7 @@ def resize(
             offline=offline,
         )
         if not quiet:
-            say("\n".join(map(plain, told)))
+            say("\n".join(map(plain, copied(copy))))
         typer.echo(as_typed(plain(str(into))))
 
 

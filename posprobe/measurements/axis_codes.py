@@ -6,9 +6,9 @@ from posprobe import analyses
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
 from posprobe.measurements.grid import needs_grid
+from posprobe.number_format import Block, show
 from posprobe.page import Table, columns
 from posprobe.report.narrator.captions import ALTS, CAPTIONS
-from posprobe.text import Block, show
 
 
 def _windings(document: Block) -> tuple[Table, ...]:

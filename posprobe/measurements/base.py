@@ -23,11 +23,11 @@ from posprobe.analyses.special_patches import MOST, without
 from posprobe.analyses.stretch import Stretch, stretch
 from posprobe.arrays import Positions
 from posprobe.layouts import Grid, Sequence
+from posprobe.number_format import Block, lookup, show
 from posprobe.page import Picture, Section, Table, columns
 from posprobe.readings import Explanation, readings
 from posprobe.report.narrator.captions import reasons
 from posprobe.tables import PositionTable
-from posprobe.text import Block, lookup, show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

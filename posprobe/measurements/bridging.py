@@ -5,9 +5,9 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses.bridging import Bridging
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
+from posprobe.number_format import Block, cell
 from posprobe.page import Table, columns
 from posprobe.report.narrator.captions import ALTS, CAPTIONS
-from posprobe.text import Block, cell
 
 #: What each rule is called, by its key.
 RULES = {

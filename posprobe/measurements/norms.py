@@ -5,9 +5,9 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import Norms
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
+from posprobe.number_format import Block, show
 from posprobe.page import Table, columns
 from posprobe.report.narrator.captions import ALTS, CAPTIONS
-from posprobe.text import Block, show
 
 #: Rows that stand out which the page lists.
 LISTED = 12

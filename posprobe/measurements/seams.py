@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from posprobe import analyses
 from posprobe.analyses import Seams
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
+from posprobe.number_format import Block
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions import ALTS
-from posprobe.text import Block, patches, positions
+from posprobe.report.narrator.captions import ALTS, place
 
 #: Special rows that the page lists.
 LISTED = 24
-
-
-def _named(rows: Sequence[int], layout: Block) -> str:
-    return patches(rows, layout["width"]) if layout["type"] == "grid" else positions(rows)
 
 
 def _found(document: Block) -> tuple[Table, ...]:
@@ -28,7 +22,7 @@ def _found(document: Block) -> tuple[Table, ...]:
         )
     ]
     layout = document["table"]["layout"]
-    special = [(_named([row["row"]], layout), row["reason"]) for row in (block["special"] or ())]
+    special = [(place(row["row"], layout), row["reason"]) for row in (block["special"] or ())]
     rows = (*seams, *special[:LISTED])
     return (Table("Seams and special rows", columns("where", "what"), rows),) if rows else ()
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import Spectrum
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
+from posprobe.number_format import Block, show
 from posprobe.page import Table, columns
 from posprobe.report.narrator.captions import ALTS, CAPTIONS
-from posprobe.text import Block, show
 
 
 def _lines(document: Block) -> tuple[Table, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses.winding import Winding
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
+from posprobe.number_format import Block, between, cell, show
 from posprobe.page import Table, columns
 from posprobe.report.narrator.captions import ALTS, CAPTIONS, LACKS
-from posprobe.text import Block, between, cell, show
 
 
 def _pairs(document: Block) -> tuple[Table, ...]:

@@ -31,6 +31,7 @@ from posprobe.measurements import (
     compared_numbers,
 )
 from posprobe.nulls import MAX_DRAWS, NULLS, bands
+from posprobe.number_format import lookup
 from posprobe.progress import stage
 from posprobe.report.document import Finding, findings_of, verdict_block
 from posprobe.report.narrator import cause
@@ -41,7 +42,6 @@ from posprobe.report.table_page import table_page
 from posprobe.report.verdicts import verdicts
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
-from posprobe.text import lookup
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -37,7 +37,6 @@ from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, s
 from posprobe.report.svg import svg_of
 from posprobe.second_process import share
 from posprobe.tables import PositionTable
-from posprobe.text import listed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -356,8 +355,9 @@ def _refuse_standing(folder: Path, name: Path) -> None:
         hint = f", or run `posprobe report {name}` first, if it is a bundle of an earlier release"
         were = "were" if len(foreign) > 1 else "was"
         raise OutputError(
-            f"{name}: it holds {listed(foreign)}, which {were} not written by posprobe, or {were} "
-            f"changed since, and would be lost. Choose a folder of its own with --out DIR"
+            f"{name}: it holds {', '.join(foreign[:6])}{' and more' if len(foreign) > 6 else ''}, "
+            f"which {were} not written by posprobe, or {were} changed since, and would be lost. "
+            "Choose a folder of its own with --out DIR"
             f"{hint if {'analysis.json', PAGE} & set(foreign) else ''}."
         )
 

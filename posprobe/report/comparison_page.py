@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from posprobe.measurements import compared_numbers
+from posprobe.number_format import Block, cell, lookup, show
 from posprobe.page import Column, Fact, Page, Picture, Section, Table, columns
 from posprobe.readings import readings
 from posprobe.report.narrator import asks
+from posprobe.report.narrator.compare import lead, rows_compared
 from posprobe.report.table_page import versions
-from posprobe.text import Block, cell, listed, lookup, show
-
-#: Pairs without a distance that a note names.
-APART = 2
 
 
 def comparison_page(document: Block) -> Page:
@@ -22,8 +20,8 @@ def comparison_page(document: Block) -> Page:
     return Page(
         title=" · ".join(table["label"] for table in tables),
         subject="compared by position",
-        lead=f"{len(tables)} position tables: {listed([_shape(table) for table in tables])}.",
-        notes=(*_cut(document), *notes),
+        lead=lead(tables),
+        notes=(*rows_compared(document), *notes),
         sections=(
             *_answers(document),
             Section("numbers", "Numbers side by side", tables=(_numbers(tables),)),
@@ -36,45 +34,6 @@ def comparison_page(document: Block) -> Page:
             *versions(document["environment"]),
         ),
     )
-
-
-def _shape(table: Block) -> str:
-    layout, count = table["table"]["layout"], table["table"]["positions"]
-    grid = f" ({layout['height']} × {layout['width']})" if layout["type"] == "grid" else ""
-    return f"{table['label']} of {count} positions{grid}"
-
-
-def _cut(document: Block) -> Iterator[str]:
-    """Say which rows numbers and distances are of."""
-    tables = document["tables"]
-    if any("positions_before" in table for table in tables):
-        length = document["length"]
-        for table in tables:
-            if table["positions_before"] != length:
-                yield (
-                    f"{table['label']} has {table['positions_before']} positions; the first "
-                    f"{length} are compared. Nothing is resampled."
-                )
-        return
-    lines = [t["table"]["positions"] for t in tables if t["table"]["layout"]["type"] != "grid"]
-    if len(set(lines)) > 1:
-        yield (
-            "Numbers and answers are of each table's own rows; distances are taken over the first "
-            f"{min(lines)} positions of sequences, which all of them have. Nothing is resampled."
-        )
-    # Sequences have positions in common, and equal grids.
-    shapes = {table["label"]: _shape_of(table["table"]["layout"]) for table in tables}
-    apart = [
-        f"{' and '.join(pair['tables'])} ({pair['undefined']['cka']})"
-        for pair in document["pairs"]
-        if pair["cka"] is None and len({shapes[label] for label in pair["tables"]}) > 1
-    ]
-    if apart:
-        yield f"There is no distance between {listed(apart, APART)}."
-
-
-def _shape_of(layout: Block) -> tuple[int, ...]:
-    return (layout["height"], layout["width"]) if layout["type"] == "grid" else ()
 
 
 def _answers(document: Block) -> tuple[Section, ...]:

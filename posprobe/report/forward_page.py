@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from posprobe.measurements.model import MODEL
+from posprobe.number_format import Block, lookup
 from posprobe.page import Fact, Page, Section, Table, columns
 from posprobe.report.narrator.models import ASKS
 from posprobe.report.table_page import answers_table, versions
-from posprobe.text import Block, lookup
 
 #: Figures that carry the answers, shown first.
 LEADING = ("layers", "substitution")

@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.measurements import compared_numbers
+from posprobe.number_format import cell, lookup
 from posprobe.page import Cell, Column, Page, Section, Table, columns
 from posprobe.report.files import expanded, recover
 from posprobe.report.html import html
 from posprobe.report.own import read_regular, seal, unsealed, write_page
 from posprobe.report.stored import read_bundle
-from posprobe.text import cell, lookup
 
 _NAME = "index.html"
 #: The numbers of a table that are listed.

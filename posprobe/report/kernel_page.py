@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe.analyses.facts import Number
+from posprobe.number_format import Block, between, cell, show
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.readings import readings
 from posprobe.report.narrator.schemes import ASKS
 from posprobe.report.table_page import versions
-from posprobe.text import Block, between, cell, show
 
 #: Alternative texts of the figures.
 _FIGURES = {

@@ -9,10 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from posprobe.figures.grid import MAX_TILES
+from posprobe.number_format import Block
 from posprobe.page import Page
 from posprobe.report.embed import cosines, json_text
 from posprobe.report.html import html
-from posprobe.text import Block
 
 #: Bytes that a page may have, the same of a table of more than so many positions, whose pairs are
 #: looked up in cells anyway, and what all but drawings and data take at most.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from posprobe.analyses.result import numbers_of
+from posprobe.number_format import Block, cell, percent_with_error, with_error
 from posprobe.page import (
     Cell,
     Column,
@@ -17,7 +18,6 @@ from posprobe.page import (
 from posprobe.readings import readings
 from posprobe.report.table_page import versions
 from posprobe.resizing.facts import Effect, Rule
-from posprobe.text import Block, cell, percent_with_error, with_error
 
 
 def ways_page(document: Block) -> Page:

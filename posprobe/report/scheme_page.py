@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.analyses.facts import Number
 from posprobe.figures.schemes import ALONE
+from posprobe.number_format import Block, between, cell, lookup, show
 from posprobe.page import (
     Column,
     Fact,
@@ -17,7 +18,6 @@ from posprobe.page import (
 )
 from posprobe.readings import Explanation, readings
 from posprobe.report.table_page import answers_table, origin, tensor, versions
-from posprobe.text import Block, between, cell, lookup, show
 
 #: Numbers of a rotary encoding, from its block.
 ROTARY: Mapping[str, Number] = {

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from posprobe.measurements import TABLE, TableMeasurement, compared_numbers
+from posprobe.number_format import Block, cell, show
 from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
 from posprobe.report.narrator import LEVELS, REPLACED, asks, chance, claim
 from posprobe.report.narrator.captions import baselines_caption, lead
-from posprobe.text import Block, cell, show
 
 
 def table_page(document: Block) -> Page:

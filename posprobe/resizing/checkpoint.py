@@ -30,9 +30,9 @@ from posprobe.progress import aside, stage
 from posprobe.readers import READERS, suffixes_of
 from posprobe.reference import Reference, parse_reference
 from posprobe.report.files import expanded, folder_there, scratch, there, uninterrupted
+from posprobe.resizing.facts import Copied
 from posprobe.resizing.torchcopy import replace_in_pickle
 from posprobe.tables import PositionTable
-from posprobe.text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Set
@@ -96,7 +96,7 @@ def write_checkpoint(
     grid: tuple[int, int] | None = None,
     revision: str | None = None,
     offline: bool = False,
-) -> tuple[str, ...]:
+) -> Copied:
     """Copy a checkpoint with its table at another size; all other tensors keep their bytes.
 
     Shards stay as they are, files are read in pieces, and the copy is made beside its place and
@@ -114,8 +114,8 @@ def write_checkpoint(
 
     Returns
     -------
-    tuple
-        What was changed, what was left out, and what may state the old size still, in sentences.
+    Copied
+        What was changed, what was left out, and what may state the old size still.
 
     Raises
     ------
@@ -154,7 +154,16 @@ def write_checkpoint(
             f"{folder}: the copy cannot be written ({error.strerror or error}). Choose another "
             "place, or make room."
         ) from error
-    return _told(new, keys, files, bool(checkpoint.config))
+    return Copied(
+        tensor=new.info.name,
+        file=new.info.file,
+        was=tuple(new.info.shape),
+        now=tuple(new.shape),
+        configured=bool(checkpoint.config),
+        keys=keys,
+        left=tuple(files.left),
+        stating=tuple(name for name in _PREPARING if name in files.taken),
+    )
 
 
 def _source(reference: Reference) -> Path | None:
@@ -405,24 +414,6 @@ def _check_others(
     if names:
         raise OutputError(
             f"{reference.text}: its configuration states one size for {new.info.name} and for "
-            f"{listed(names)}, so that a copy in which one of them has another would not be read. "
-            "Write the table alone with -o FILE."
+            f"{', '.join(names)}, so that a copy in which one of them has another would not be "
+            "read. Write the table alone with -o FILE."
         )
-
-
-def _told(
-    new: _NewTensor, keys: tuple[str, ...], files: _Files, configured: bool
-) -> tuple[str, ...]:
-    was, now = ("x".join(map(str, shape)) for shape in (new.info.shape, new.shape))
-    told = [f"{new.info.name} in {new.info.file}: {was} became {now}"]
-    if keys:
-        told.append(f"{_CONFIG}: changed {listed(keys)}")
-    elif configured:
-        told.append(f"{_CONFIG}: it states no size of this table, and is as it was")
-    if files.left:
-        told.append(
-            f"left out, since they may hold the table at its old size: {listed(files.left)}"
-        )
-    if stating := [name for name in _PREPARING if name in files.taken]:
-        told.append(f"copied as they are, and may state the old size: {listed(stating)}")
-    return tuple(told)

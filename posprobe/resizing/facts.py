@@ -274,3 +274,22 @@ class Run:
     length: Annotated[int, HIDDEN] = 0
     cut: Annotated[int, HIDDEN] = 0
     losses: Annotated[Mapping[str, NDArray[np.float64]], HIDDEN] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A checkpoint copied with its table at another size."""
+
+    tensor: str
+    #: The file that holds it.
+    file: str
+    #: Shapes before and after.
+    was: tuple[int, ...]
+    now: tuple[int, ...]
+    #: Whether it has a configuration, and the keys of that which were changed.
+    configured: bool
+    keys: tuple[str, ...]
+    #: Files left out, since they may hold the table at its old size.
+    left: tuple[str, ...]
+    #: Files copied as they are, which may state the old size.
+    stating: tuple[str, ...]

@@ -16,14 +16,15 @@ import numpy as np
 
 from posprobe import questions
 from posprobe.measurements import compared_numbers
+from posprobe.number_format import cell
 from posprobe.page import Cell, Column, Page, Picture, Row, Section, Table, columns
 from posprobe.report.html import html
 from posprobe.report.index import HEADLINE
 from posprobe.report.narrator import asks
+from posprobe.report.narrator.series import similarity_map
 from posprobe.report.series import Series
 from posprobe.sweeps.columns import OWN, Kind, own_value
 from posprobe.sweeps.thumbnails import LENGTH, image, is_thumbnail, levels_of
-from posprobe.text import cell, percent
 
 #: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
 MOST = 2000
@@ -98,7 +99,7 @@ class Atlas:
             lead=f"{counts['rows']:,} position tables and encodings of {references:,} references.",
             notes=tuple(self._notes(counts)),
             sections=(
-                Section("map", "Map", paragraphs=(_said_of_map(share),)),
+                Section("map", "Map", paragraphs=(similarity_map(share),)),
                 Section(
                     "scatter", "Any two numbers",
                     paragraphs=("Each row of the table by two of its numbers.",),
@@ -333,18 +334,6 @@ def _map(
     for k, (across, up) in zip(at, placed.tolist(), strict=True):
         x[k], y[k] = _number(across), _number(up)
     return x, y, float(spread[-2:].sum() / spread.sum())
-
-
-def _said_of_map(share: float | None) -> str:
-    if share is None:
-        return (
-            "There is no map: it needs three tables whose similarity was measured, and which "
-            "differ."
-        )
-    return (
-        "Tables whose matrices of cosines look alike are near each other, whatever their size: the "
-        f"first two principal components of the small matrices, {percent(share)} of their variance."
-    )
 
 
 def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, str]:

@@ -28,7 +28,7 @@ from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.measurements import TABLE
 from posprobe.nulls import NULLS
-from posprobe.text import Block, lookup
+from posprobe.number_format import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.
 Kind = Literal["string", "int64", "double", "bool", "strings", "rows"]

@@ -25,6 +25,7 @@ from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
+from posprobe.number_format import cell
 from posprobe.report import analyze_schemes
 from posprobe.report.analysis import DRAWS, check_request
 from posprobe.report.captions import DIGITS
@@ -34,7 +35,6 @@ from posprobe.report.narrator import asks
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
 from posprobe.tables import PositionTable
-from posprobe.text import cell
 
 #: Columns where none are named.
 NUMBERS = ("positions", "dim", *HEADLINE)

@@ -34,7 +34,6 @@ from posprobe.sweeps.fingerprints import read_fingerprint
 from posprobe.sweeps.lineages import Lineages
 from posprobe.sweeps.references import Entry
 from posprobe.sweeps.search import FINGERPRINTS
-from posprobe.text import listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +63,7 @@ def need_extra(*modules: str) -> None:
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise MissingExtra(
-            f"a sweep needs {listed(missing)}: pip install 'posprobe[sweep]' (or uv run --extra "
+            f"a sweep needs {', '.join(missing)}: pip install 'posprobe[sweep]' (or uv run --extra "
             "sweep posprobe sweep …)."
         )
 
@@ -103,7 +102,7 @@ class Store:
             names = _names(self.folder) if there(self.folder) else []
             if names and not _is_sweep(self.folder):
                 raise OutputError(
-                    f"{self.folder}: it is no sweep's folder: it holds {listed(names, 4)}. "
+                    f"{self.folder}: it is no sweep's folder: it holds {', '.join(names[:4])}. "
                     "Choose another --out."
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)

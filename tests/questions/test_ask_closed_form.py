@@ -16,7 +16,7 @@ from posprobe.layouts import Grid
 from posprobe.questions.base import SHARED
 from posprobe.questions.closed_form import CLOSED_FORM, ClosedForm
 from posprobe.report.narrator import sentence
-from posprobe.text import percent, similarity
+from posprobe.report.narrator.words import percent, similarity
 
 SINUSOID = np.asarray(pp.sinusoidal(128, 64).values, dtype=np.float64)
 GRID = np.asarray(pp.sincos2d(8, 8, 32).values, dtype=np.float64)

@@ -9,9 +9,9 @@ from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
+from posprobe.number_format import Block, cell
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, LACKS
-from posprobe.text import Block, cell, fine_percent, show
+from posprobe.report.narrator.captions_models import ALTS, LACKS, TABLES, preferred
 
 #: Numbers of a head that the table averages, and what their columns are called.
 COLUMNS = {
@@ -55,12 +55,8 @@ def preferred_table(block: Block, where: str, positions: Block) -> Table:
     for layer in block["layers"]:
         common = Counter(layer["peak_name"]).most_common(3)
         rows.append((str(layer["layer"]), "; ".join(f"{name} ({n})" for name, n in common)))
-    chance = show(len(block["layers"][0]["peak_name"]) * even_choice(positions), ".2g")
-    caption = (
-        f"Offsets that most heads of a layer prefer {where}, with the number of heads. An even "
-        f"choice would give each offset {chance}."
-    )
-    return Table(caption, columns("layer", "offsets"), tuple(rows))
+    chance = len(block["layers"][0]["peak_name"]) * even_choice(positions)
+    return Table(preferred(where, chance), columns("layer", "offsets"), tuple(rows))
 
 
 def _means(block: Block) -> Table:
@@ -77,10 +73,8 @@ def _means(block: Block) -> Table:
         )
         for layer in block["layers"]
     )  # fmt: skip
-    uniform = block["uniform_first"]
-    even = "" if uniform is None else f" Uniform attention pays the first {fine_percent(uniform)}."
     headings = ("layer", *(f"={label}" for label in shown.values()))
-    return Table(f"Means over heads.{even}", columns(*headings, "=invariance"), rows)
+    return Table(TABLES["attention"](block), columns(*headings, "=invariance"), rows)
 
 
 def _mean(values: Sequence[float | None]) -> str:

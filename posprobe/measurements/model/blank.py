@@ -6,9 +6,9 @@ from posprobe import forward
 from posprobe.analyses.experiments import BlankImages
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_images
+from posprobe.number_format import Block, cell
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS
-from posprobe.text import Block, cell
+from posprobe.report.narrator.captions_models import ALTS, TABLES
 
 #: Numbers of an image at a layer, and what their columns are called.
 COLUMNS = {"share": "share", "alignment": "cosine", "cka": "CKA"}
@@ -24,8 +24,7 @@ def _layers(document: Block) -> tuple[Table, ...]:
         for layer in block["layers"]
     )
     headings = [f"={label}, {kind}" for label in COLUMNS.values() for kind in ("grey", "noise")]
-    caption = f"By layer; cosine and CKA are with {block['table']}."
-    return (Table(caption, columns("layer", *headings), rows),)
+    return (Table(TABLES["blank"](block), columns("layer", *headings), rows),)
 
 
 BLANK = ModelMeasurement[BlankImages](

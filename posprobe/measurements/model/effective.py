@@ -11,9 +11,9 @@ from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.measurements.model.states import cosines_of
+from posprobe.number_format import Block, cell
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, lacking, note_sentences
-from posprobe.text import Block, cell
+from posprobe.report.narrator.captions_models import ALTS, TABLES, lacking, note_sentences
 
 
 def _compute(given: ModelInputs) -> EffectiveTable:
@@ -46,7 +46,7 @@ def _before_and_after(document: Block) -> tuple[Table, ...]:
         if block["raw"].get(key) is not None
     )
     headings = columns("number", "=as stored", "=as attention sees it", "meaning")
-    return (Table("The table before and after.", headings, rows),)
+    return (Table(TABLES["effective"](block), headings, rows),)
 
 
 EFFECTIVE = ModelMeasurement[EffectiveTable](

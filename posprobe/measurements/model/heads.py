@@ -7,9 +7,9 @@ from posprobe.analyses.head_logits import HeadsByLayer
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.attention import preferred_table
 from posprobe.measurements.model.base import ModelMeasurement
+from posprobe.number_format import Block, cell, percent_with_error
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, LACKS, note_sentences
-from posprobe.text import Block, cell, percent_with_error
+from posprobe.report.narrator.captions_models import ALTS, LACKS, note_sentences, sharpest
 
 #: Heads that the table lists; the JSON has all.
 LISTED = 32
@@ -31,9 +31,8 @@ def _sharpest(block: Block) -> Table:
         for attention, layer, head in heads[:LISTED]
     )  # fmt: skip
     total = len(heads)
-    which = f"The {LISTED} sharpest of {total} heads" if total > LISTED else f"All {total} heads"
     return Table(
-        f"{which}, by attention at the offset that they prefer.",
+        sharpest(total, LISTED),
         columns(
             "layer.head", "prefers", "=attention there", "=equal logits", "=offset share",
             "=key share",

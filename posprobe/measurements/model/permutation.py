@@ -6,9 +6,9 @@ from posprobe import forward
 from posprobe.analyses.experiments import PermutationEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement
+from posprobe.number_format import Block, cell
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS
-from posprobe.text import Block, cell
+from posprobe.report.narrator.captions_models import ALTS, TABLES
 
 #: Numbers of a model, and what their columns are called.
 COLUMNS = {
@@ -29,8 +29,7 @@ def _changes(document: Block) -> tuple[Table, ...]:
     }
     return (
         Table(
-            f"Relative change of the last hidden states over {block['contexts']} contexts; the "
-            f"table is {block['table']}.",
+            TABLES["permutation"](block),
             columns("model", *(f"={label}" for label in shown.values())),
             tuple((label, *(cell(block[kind][key]) for key in shown)) for label, kind in kinds),
         ),

@@ -8,9 +8,9 @@ from posprobe import forward
 from posprobe.analyses.experiments import PhaseShift
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_text
+from posprobe.number_format import Block, cell, show
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS
-from posprobe.text import Block, cell, show
+from posprobe.report.narrator.captions_models import ALTS, TABLES
 
 
 def _by_shift(document: Block) -> tuple[Table, ...]:
@@ -25,8 +25,7 @@ def _by_shift(document: Block) -> tuple[Table, ...]:
             (*row, cell(loss), show(math.exp(min(loss, 700.0))))
             for row, loss in zip(rows, block["loss"], strict=True)
         ]
-    caption = f"By shift, over {block['contexts']} contexts."
-    return (Table(caption, columns(*headings), tuple(rows)),)
+    return (Table(TABLES["shift"](block), columns(*headings), tuple(rows)),)
 
 
 SHIFT = ModelMeasurement[PhaseShift](

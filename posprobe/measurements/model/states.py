@@ -17,10 +17,10 @@ from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.nulls import band
+from posprobe.number_format import Block, cell, fine_percent, lookup, show
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, LACKS, lacking
+from posprobe.report.narrator.captions_models import ALTS, LACKS, TABLES, lacking
 from posprobe.tables import PositionTable
-from posprobe.text import Block, cell, fine_percent, lookup, show
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what their
 #: columns are called.
@@ -129,19 +129,14 @@ def layers_table(document: Block) -> Table:
         for layer in document["states"]["layers"]
     )
     foot = []
-    below = []
     if sinusoid:
         foot.append(("sinusoid", *[""] * 5, *(cell(sinusoid.get(key)) for key in COLUMNS)))
-        below.append("the sinusoid")
     if any(walk.values()):
         bands = [walk.get(key) for key in COLUMNS]
         known = [f"{show(b['p5'], '.2g')} to {show(b['p95'], '.2g')}" if b else "–" for b in bands]
         foot.append(("random walks", *[""] * 5, *known))
-        below.append(f"{baselines['draws']} random walks, 5 to 95 %")
-    also = f" At the foot {' and '.join(below)}, of the same shape." if below else ""
     return Table(
-        "By layer: the shares of variance that positions, sampling noise alone and contexts "
-        f"account for, and numbers of the table that positions add.{also}",
+        TABLES["states"](document),
         columns(
             "layer", "=position", "=noise", "=context", "=relative norm", "=rank",
             *(f"={label}" for label in COLUMNS.values()),

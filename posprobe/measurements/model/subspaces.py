@@ -7,9 +7,9 @@ from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import UsageError
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
+from posprobe.number_format import Block, cell, show
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, subspaces_facts
-from posprobe.text import Block, cell, show
+from posprobe.report.narrator.captions_models import ALTS, TABLES, subspaces_facts
 
 #: Token embeddings that are read of a local file, where there are as many.
 TOKENS = 2**15
@@ -45,7 +45,7 @@ def _overlaps(document: Block) -> tuple[Table, ...]:
         for key, (label, meaning) in SHARES.items()
     )  # fmt: skip
     headings = columns("share", "=value", "=random subspace", "=5 to 95 %", "meaning")
-    return (Table("Shares, and those of a random subspace of the same rank.", headings, rows),)
+    return (Table(TABLES["subspaces"](block), headings, rows),)
 
 
 SUBSPACES = ModelMeasurement[SubspaceOverlap](

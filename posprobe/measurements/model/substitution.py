@@ -8,9 +8,9 @@ from posprobe import forward
 from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
+from posprobe.number_format import Block, cell, percent_with_error, with_error
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, LACKS, cells, worth_of
-from posprobe.text import Block, cell, percent_with_error, some, with_error
+from posprobe.report.narrator.captions_models import ALTS, LACKS, TABLES
 
 #: Costs, and what their columns are called.
 COLUMNS = {
@@ -48,12 +48,12 @@ def _costs(document: Block) -> tuple[Table, ...]:
         rows.append(tuple(row))
     headings = ["=kept", *(["=of the variance"] if with_variance else [])]
     headings += [*(f"={COLUMNS[key]}" for key in measures), *(["=CKA"] if with_cka else [])]
-    caption = (
-        f"In the place of {block['table']}, over {some(block['contexts'], 'context')}, each number "
-        f"with its standard error. Kept: of {worth_of(block)}."
-    )
     named = columns("in its place", *headings)
-    return (Table(caption, named, tuple(rows), brief=True, brief_rows=_brief(every)),)
+    return (
+        Table(
+            TABLES["substitution"](block), named, tuple(rows), brief=True, brief_rows=_brief(every)
+        ),
+    )
 
 
 def _distances(block: Block) -> tuple[str, ...]:
@@ -74,16 +74,16 @@ def _attention(document: Block) -> tuple[Table, ...]:
         )
         for each in block["substitutes"]
     )
-    first = "" if block["layout"]["type"] == "grid" else (
-        " What goes to the first position is in none of them, so that they add up to less than "
-        "100 %."
-    )  # fmt: skip
-    caption = (
-        f"Where attention goes: shares by distance in {cells(block)}, in the mean over heads and "
-        f"layers, with standard errors over contexts.{first}"
-    )
     headings = columns("in its place", *(f"={name}" for name in _distances(block)))
-    return (Table(caption, headings, rows, brief=True, brief_rows=_brief(block["substitutes"])),)
+    return (
+        Table(
+            TABLES["distances"](block),
+            headings,
+            rows,
+            brief=True,
+            brief_rows=_brief(block["substitutes"]),
+        ),
+    )
 
 
 def _brief(every: list[Block]) -> tuple[int, ...]:

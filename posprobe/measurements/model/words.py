@@ -6,9 +6,9 @@ from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import ModelMeasurement, only_text
+from posprobe.number_format import Block, cell
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS
-from posprobe.text import Block, cell
+from posprobe.report.narrator.captions_models import ALTS, TABLES
 
 
 def _heads(document: Block) -> tuple[Table, ...]:
@@ -18,9 +18,8 @@ def _heads(document: Block) -> tuple[Table, ...]:
         (str(head), name, *(cell(layer[key][head]) for key in ("first", "locality", "symmetry")))
         for head, name in enumerate(layer["peak_name"])
     )
-    caption = f"Heads of layer {layer['layer']}, over {block['contexts']} repeated tokens."
     headings = columns("head", "prefers", "=to the first", "=locality", "=symmetry")
-    return (Table(caption, headings, rows),)
+    return (Table(TABLES["words"](block), headings, rows),)
 
 
 WORDS = ModelMeasurement[AttentionByOffset](

@@ -14,7 +14,8 @@ from importlib import import_module
 from typing import Any, TypeAlias
 
 from posprobe.analyses.facts import Answer, Cause
-from posprobe.text import Block, capital, two_figures
+from posprobe.number_format import Block
+from posprobe.report.narrator.words import capital, two_figures
 
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from posprobe.analyses.facts import Cause, Verdicts
 from posprobe.questions.breaks import Breaks, SpecialRows
 from posprobe.report.narrator import Template, cause
-from posprobe.text import capital, hundredths, listed, patches, positions, two_figures
+from posprobe.report.narrator.words import (
+    capital,
+    hundredths,
+    listed,
+    patches,
+    positions,
+    two_figures,
+)
 
 #: The questions, as a reader asks them.
 ASKS: Mapping[str, str] = {

@@ -22,7 +22,8 @@ from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
 from posprobe.layouts import Grid
-from posprobe.text import Block, cell, lookup, show, some
+from posprobe.number_format import Block, cell, lookup, show
+from posprobe.report.narrator.words import patches, positions, some
 
 #: Components that a figure draws against position.
 COMPONENTS = 6
@@ -59,6 +60,11 @@ def baselines_caption(draws: int) -> str:
     if draws:
         caption += f" and of null models (median of {some(draws, 'draw')})"
     return caption
+
+
+def place(row: int, layout: Block) -> str:
+    """Name one position, or one patch of a grid."""
+    return patches([row], layout["width"]) if layout["type"] == "grid" else positions([row])
 
 
 def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.analyses.facts import Shared, Verdict
+from posprobe.number_format import Block
 from posprobe.report.narrator import asks
-from posprobe.text import capital, listed
+from posprobe.report.narrator.words import capital, listed
 
 #: Answers in the order in which they are told.
 _ORDER: tuple[Verdict, ...] = ("yes", "no", "cannot tell")
+#: Pairs without a distance that a note names.
+_APART = 2
 
 
 def shared(found: Shared) -> str:
@@ -40,3 +43,47 @@ def agreement(found: Sequence[Shared]) -> str:
     few = {0: "No answers contradict each other.", 1: "One answer differs."}
     told.append(few.get(differ, f"{differ} answers differ."))
     return " ".join(told)
+
+
+def lead(tables: Sequence[Block]) -> str:
+    """Say which tables are compared, from their blocks."""
+    return f"{len(tables)} position tables: {listed([_shape(table) for table in tables])}."
+
+
+def _shape(table: Block) -> str:
+    layout, count = table["table"]["layout"], table["table"]["positions"]
+    grid = f" ({layout['height']} × {layout['width']})" if layout["type"] == "grid" else ""
+    return f"{table['label']} of {count} positions{grid}"
+
+
+def rows_compared(document: Block) -> Iterator[str]:
+    """Say which rows the numbers and distances of a comparison's document are of."""
+    tables = document["tables"]
+    if any("positions_before" in table for table in tables):
+        length = document["length"]
+        for table in tables:
+            if table["positions_before"] != length:
+                yield (
+                    f"{table['label']} has {table['positions_before']} positions; the first "
+                    f"{length} are compared. Nothing is resampled."
+                )
+        return
+    lines = [t["table"]["positions"] for t in tables if t["table"]["layout"]["type"] != "grid"]
+    if len(set(lines)) > 1:
+        yield (
+            "Numbers and answers are of each table's own rows; distances are taken over the first "
+            f"{min(lines)} positions of sequences, which all of them have. Nothing is resampled."
+        )
+    # Sequences have positions in common, and equal grids.
+    shapes = {table["label"]: _shape_of(table["table"]["layout"]) for table in tables}
+    apart = [
+        f"{' and '.join(pair['tables'])} ({pair['undefined']['cka']})"
+        for pair in document["pairs"]
+        if pair["cka"] is None and len({shapes[label] for label in pair["tables"]}) > 1
+    ]
+    if apart:
+        yield f"There is no distance between {listed(apart, _APART)}."
+
+
+def _shape_of(layout: Block) -> tuple[int, ...]:
+    return (layout["height"], layout["width"]) if layout["type"] == "grid" else ()

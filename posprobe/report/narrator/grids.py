@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from posprobe.number_format import show
 from posprobe.questions.axis_rotations import LEAST_TURNS, AxisRotations, Code
 from posprobe.questions.codes import RowsAndColumns
 from posprobe.questions.fields import PatchDimension, PatchPlaces, PatchSmooth
 from posprobe.questions.grids import PatchOrder
 from posprobe.report.narrator import Template
-from posprobe.text import listed, percent, show, some, two_figures
+from posprobe.report.narrator.words import listed, percent, some, two_figures
 
 #: The questions that are asked of grids alone, as a reader asks them.
 ASKS: Mapping[str, str] = {

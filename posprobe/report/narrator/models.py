@@ -7,12 +7,13 @@ from typing import Any
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.head_logits import peak_name
+from posprobe.number_format import fine_percent, percent_with_error, show, with_error
 from posprobe.questions.model_attention import First, Heads
 from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
 from posprobe.report.narrator import Template
 from posprobe.report.narrator.captions_models import worth
-from posprobe.text import capital, fine_percent, listed, percent_with_error, show, some, with_error
+from posprobe.report.narrator.words import capital, listed, some
 
 #: Why what came after an interruption was not measured.
 INTERRUPTED = "the run was interrupted"

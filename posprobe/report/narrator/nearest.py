@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from posprobe.layouts import Grid
+from posprobe.report.narrator.words import two_figures
 from posprobe.sweeps.fingerprints import BLOCKS, CHANCE, FAR, PRECISION, SIDE, Likeness
-from posprobe.text import two_figures
 
 #: Probability above which as small a distance is what chance makes.
 USUAL = 0.05

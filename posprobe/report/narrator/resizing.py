@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from posprobe.layouts import Grid
-from posprobe.resizing.facts import Period, Rule, Run, Way
-from posprobe.text import listed, show, some, two_figures
+from posprobe.number_format import show
+from posprobe.report.narrator.words import listed, some, two_figures
+from posprobe.resizing.facts import Copied, Period, Rule, Run, Way
 
 #: How positions, and patches, that a way adds come about.
 _ADDED: Mapping[str, tuple[str, str]] = {
@@ -183,3 +184,18 @@ def costs(f: Run) -> str:
         names = listed([f"`{how}`" for how in others], 9)
         told += f" Within the errors, {names} {do} as well."
     return told
+
+
+def copied(f: Copied) -> tuple[str, ...]:
+    """Say what became of a checkpoint that was copied with its table at another size."""
+    was, now = ("x".join(map(str, shape)) for shape in (f.was, f.now))
+    said = [f"{f.tensor} in {f.file}: {was} became {now}"]
+    if f.keys:
+        said.append(f"config.json: changed {listed(f.keys)}")
+    elif f.configured:
+        said.append("config.json: it states no size of this table, and is as it was")
+    if f.left:
+        said.append(f"left out, since they may hold the table at its old size: {listed(f.left)}")
+    if f.stating:
+        said.append(f"copied as they are, and may state the old size: {listed(f.stating)}")
+    return tuple(said)

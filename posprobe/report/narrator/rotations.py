@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from posprobe.number_format import show
 from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.ladder import Ladder
 from posprobe.questions.rotations import Line, Rotations
 from posprobe.questions.winding import Winding
 from posprobe.report.narrator import Template
-from posprobe.text import capital, listed, percent, rounded, show, similarity, spelled, two_figures
+from posprobe.report.narrator.words import (
+    capital,
+    listed,
+    percent,
+    rounded,
+    similarity,
+    spelled,
+    two_figures,
+)
 
 #: The questions, as a reader asks them.
 ASKS: Mapping[str, str] = {

@@ -7,6 +7,7 @@ from functools import partial
 from math import ceil
 
 from posprobe.analyses.facts import Answer
+from posprobe.number_format import Block, show
 from posprobe.questions.schemes import (
     Falls,
     Kernel,
@@ -24,8 +25,8 @@ from posprobe.questions.schemes import (
     Turns,
 )
 from posprobe.report.narrator import Template
+from posprobe.report.narrator.words import capital, hundredths, listed, percent, some, two_figures
 from posprobe.schemes import POSITIONS
-from posprobe.text import Block, capital, hundredths, listed, percent, show, some, two_figures
 
 #: The questions, as a reader asks them.
 ASKS: Mapping[str, str] = {

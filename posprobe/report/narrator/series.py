@@ -1,10 +1,10 @@
-"""What is said of a training run: which seams and answers change, and when."""
+"""What is said of many tables: how training changes them, and how alike they are."""
 
 from __future__ import annotations
 
 from posprobe.analyses.history import AnswerHistory, SeamHistory
 from posprobe.report.narrator import asks
-from posprobe.text import listed, some
+from posprobe.report.narrator.words import listed, percent, some
 
 
 def seam(f: SeamHistory) -> str:
@@ -30,6 +30,26 @@ def answer(f: AnswerHistory) -> str:
     after = f"{f.after} {_since(f.step, f.last)}"
     return (
         f"{asks()[f.question]} {f.before.capitalize()} at step {f.until}, {after}{_noted(notes)}."
+    )
+
+
+def similarity_map(share: float | None) -> str:
+    """Say what the map of a survey shows.
+
+    Parameters
+    ----------
+    share
+        Of the variance of the small cosine matrices in their first two components; None without a
+        map.
+    """
+    if share is None:
+        return (
+            "There is no map: it needs three tables whose similarity was measured, and which "
+            "differ."
+        )
+    return (
+        "Tables whose matrices of cosines look alike are near each other, whatever their size: the "
+        f"first two principal components of the small matrices, {percent(share)} of their variance."
     )
 
 

@@ -10,7 +10,15 @@ from posprobe.questions.kind import Kind, kind_of
 from posprobe.report.narrator import causes
 from posprobe.report.narrator.rotations import components, matches, periods, turned
 from posprobe.report.narrator.tables import STRAIGHT
-from posprobe.text import capital, listed, percent, rounded, some, spelled, two_figures
+from posprobe.report.narrator.words import (
+    capital,
+    listed,
+    percent,
+    rounded,
+    some,
+    spelled,
+    two_figures,
+)
 
 #: Parts, and places of breaks, that a headline names.
 MOST = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from posprobe.number_format import show
 from posprobe.questions.absolute_position import AbsolutePosition
 from posprobe.questions.low_dimensional import LowDimensional
 from posprobe.questions.order import Order
@@ -11,7 +12,7 @@ from posprobe.questions.smooth import Smooth
 from posprobe.report.narrator import Template
 from posprobe.report.narrator.causes import copied
 from posprobe.report.narrator.rotations import turned
-from posprobe.text import capital, percent, show, some, two_figures
+from posprobe.report.narrator.words import capital, percent, some, two_figures
 
 #: The questions, as a reader asks them.
 ASKS: Mapping[str, str] = {
