@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from posprobe.foreign import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,3 +40,13 @@ class Drawable:
         """
         axes: Axes = import_module("posprobe.figures").draw(self, ax, properties)
         return axes
+
+
+def card(title: str, facts: Mapping[str, object]) -> str:
+    """Return a table of facts for a notebook; texts from files are escaped."""
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{escape(key.replace('_', ' '))}</th>"
+        f"<td style='text-align:left'>{escape(plain(str(value)))}</td></tr>"
+        for key, value in facts.items()
+    )
+    return f"<table><caption>{escape(plain(title))}</caption>{cells}</table>"

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.attention import look_up
-from posprobe.drawable import Drawable
+from posprobe.drawable import Drawable, card
 from posprobe.encodings.build import whole
 from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.foreign import plain
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.sources import Source
 
@@ -35,8 +33,39 @@ _UNSCALED = ("rope_theta", "partial_rotary_factor")
 MAX_KERNEL = 4096
 
 
+class _Encoding(Drawable):
+    """What positions without a table of rows share."""
+
+    def kernel(self: Scheme, n: int) -> NDArray[np.float64]:  # type: ignore[misc]
+        """Return the values of `curves` between all positions, ``[heads, n, n]``, query first.
+
+        Raises
+        ------
+        UsageError
+            If ``n`` is no positive whole number, too large, or not the size of the grid.
+        """
+        layout = self.layout if isinstance(self, RelativeBias) else None
+        n = _checked(self.name, n, layout)
+        grid = layout if isinstance(layout, Grid) else Grid(1, n)
+        if n > MAX_KERNEL:
+            raise UsageError(
+                f"{self.name}: a kernel of {n} positions has {n * n} numbers per head; up to "
+                f"{MAX_KERNEL} positions are formed. curves(n) gives the same by offset."
+            )
+        by_displacement = self.curves(n).reshape(self.heads, -1)
+        row, column = np.divmod(np.arange(n), grid.width)
+        down = row - row[:, None] + grid.height - 1
+        right = column - column[:, None] + grid.width - 1
+        found: NDArray[np.float64] = look_up(by_displacement.T, down * (2 * grid.width - 1) + right)
+        return found
+
+    def _repr_html_(self: Scheme) -> str:  # type: ignore[misc]
+        known = {key: value for key, value in facts(self).items() if value not in (None, [], {})}
+        return card(self.name, known)
+
+
 @dataclass(frozen=True, eq=False)
-class RelativeBias(Drawable):
+class RelativeBias(_Encoding):
     """What attention learns about each distance, per head.
 
     Parameters
@@ -138,22 +167,9 @@ class RelativeBias(Drawable):
         reach = self.values.shape[1] // 2
         return self.values[:, np.clip(np.arange(1 - n, n), -reach, reach) + reach]
 
-    def kernel(self, n: int) -> NDArray[np.float64]:
-        """Return the bias between positions, ``[heads, n, n]``, query first.
-
-        Raises
-        ------
-        UsageError
-            If ``n`` is no positive whole number, too large, or not the size of the grid.
-        """
-        return _kernel(self, n)
-
-    def _repr_html_(self) -> str:
-        return _card(self)
-
 
 @dataclass(frozen=True, eq=False)
-class Rotary(Drawable):
+class Rotary(_Encoding):
     """Rotary position embedding (Su et al. 2021): query and key turn with their position.
 
     Parameters
@@ -291,22 +307,9 @@ class Rotary(Drawable):
         half = rotary_kernel(along_axis(self.frequencies(n), self.axes), np.arange(n))
         return np.concatenate([half[:0:-1], half])[None]
 
-    def kernel(self, n: int) -> NDArray[np.float64]:
-        """Return the mean rotation between positions, ``[1, n, n]``; see `curves`.
-
-        Raises
-        ------
-        UsageError
-            If ``n`` is no positive whole number or too large.
-        """
-        return _kernel(self, n)
-
-    def _repr_html_(self) -> str:
-        return _card(self)
-
 
 @dataclass(frozen=True, eq=False)
-class LinearBias(Drawable):
+class LinearBias(_Encoding):
     """ALiBi (Press et al. 2022): every head subtracts its slope times the distance.
 
     Parameters
@@ -369,19 +372,6 @@ class LinearBias(Drawable):
         n = _checked(self.name, n)
         return -self.slopes[:, None] * np.abs(np.arange(1 - n, n))
 
-    def kernel(self, n: int) -> NDArray[np.float64]:
-        """Return the bias between positions, ``[heads, n, n]``.
-
-        Raises
-        ------
-        UsageError
-            If ``n`` is no positive whole number or too large.
-        """
-        return _kernel(self, n)
-
-    def _repr_html_(self) -> str:
-        return _card(self)
-
 
 #: What positions without a table of rows can be.
 Scheme: TypeAlias = RelativeBias | Rotary | LinearBias
@@ -442,31 +432,3 @@ def _checked(name: str, n: int, layout: Layout | None = None) -> int:
     if isinstance(layout, Grid) and n != layout.size:
         raise UsageError(f"{name}: its positions are a {layout}: n is {layout.size}, not {n}.")
     return n
-
-
-def _kernel(record: Scheme, n: int) -> NDArray[np.float64]:
-    """Spread the values by displacement over all pairs of positions."""
-    layout = record.layout if isinstance(record, RelativeBias) else None
-    n = _checked(record.name, n, layout)
-    grid = layout if isinstance(layout, Grid) else Grid(1, n)
-    if n > MAX_KERNEL:
-        raise UsageError(
-            f"{record.name}: a kernel of {n} positions has {n * n} numbers per head; up to "
-            f"{MAX_KERNEL} positions are formed. curves(n) gives the same by offset."
-        )
-    by_displacement = record.curves(n).reshape(record.heads, -1)
-    row, column = np.divmod(np.arange(n), grid.width)
-    down = row - row[:, None] + grid.height - 1
-    right = column - column[:, None] + grid.width - 1
-    kernel: NDArray[np.float64] = look_up(by_displacement.T, down * (2 * grid.width - 1) + right)
-    return kernel
-
-
-def _card(record: Scheme) -> str:
-    cells = "".join(
-        f"<tr><th style='text-align:left'>{escape(key.replace('_', ' '))}</th>"
-        f"<td style='text-align:left'>{escape(plain(str(value)))}</td></tr>"
-        for key, value in facts(record).items()
-        if value not in (None, [], {})
-    )
-    return f"<table><caption>{escape(plain(record.name))}</caption>{cells}</table>"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from html import escape
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from posprobe.drawable import Drawable
+from posprobe.drawable import Drawable, card
 from posprobe.errors import InvalidTable, UsageError
-from posprobe.foreign import plain
 from posprobe.frames import to_frame
 from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
 from posprobe.real_numbers import INTEGERS, real_numbers
@@ -252,12 +250,7 @@ class PositionTable(Drawable):
             "dropped": ", ".join(f"row {r.row}: {r.reason}" for r in self.dropped) or "none",
             "prefix": ", ".join(f"row {r.row}: {r.token}" for r in self.prefix_rows) or "none",
         }
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{escape(k)}</th>"
-            f"<td style='text-align:left'>{escape(plain(str(v)))}</td></tr>"
-            for k, v in facts.items()
-        )
-        return f"<table><caption>{escape(plain(self.name))}</caption>{cells}</table>"
+        return card(self.name, facts)
 
 
 def table(

@@ -33,7 +33,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "page": set(),
     "readings": {"data", "page"},
     "schema": set(),
-    "drawable": set(),
+    "drawable": {"foreign"},
     "frames": {"errors"},
     "layouts": {"errors", "schema"},
     "progress": {"foreign"},

@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.quantiles import student_quantile
-
 Floats: TypeAlias = NDArray[np.float64]
 
 #: Values on each side that a step, cosine or norm is compared with.
@@ -159,6 +157,7 @@ def level_of(values: Floats) -> tuple[float, float]:
 
 def deviations(count: NDArray[np.integer[Any]], tests: int) -> Floats:
     """Deviations that noise exceeds in any of so many tests with probability `FALSE_ALARM`."""
-    each, place = np.unique(np.maximum(count, 1), return_inverse=True)
-    found = [student_quantile(EFFICIENCY * number, FALSE_ALARM / tests) for number in each.tolist()]
-    return np.array(found)[place.reshape(np.shape(count))]
+    from scipy.special import stdtrit
+
+    found = -stdtrit(EFFICIENCY * np.maximum(count, 1), FALSE_ALARM / tests)
+    return np.asarray(found, dtype=np.float64)

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, cached_property
-from html import escape
 from types import UnionType
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin, get_type_hints
 
@@ -26,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause, Number
-from posprobe.drawable import Drawable
+from posprobe.drawable import Drawable, card
 from posprobe.layouts import Grid, Sequence, describe_layout
 
 #: Longest list that is shown among single values.
@@ -104,12 +103,8 @@ class Result(Drawable):
         return f"{type(self).__name__}({', '.join(shown[:ON_A_LINE])}{more})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(key.replace('_', ' '))}</th>"
-            f"<td>{escape(_show(value))}</td></tr>"
-            for key, value in _single(as_block(self)).items()
-        )
-        return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
+        shown = {key: _show(value) for key, value in _single(as_block(self)).items()}
+        return card(type(self).__name__, shown)
 
 
 def nothing() -> NDArray[Any]:

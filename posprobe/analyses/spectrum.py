@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.quantiles import chi_squared_quantile
 from posprobe.analyses.result import HIDDEN, As, Result, Stored
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
@@ -331,6 +330,8 @@ def red_noise(
     ``pooled`` fits one process to all dimensions at once; their power then has as many degrees of
     freedom as there are independent dimensions, two for each.
     """
+    from scipy.special import chdtri
+
     lagged, total = (rest[1:] * rest[:-1]).sum(axis=0), (rest**2).sum(axis=0)
     degrees = 2.0
     if pooled:
@@ -341,7 +342,7 @@ def red_noise(
     wave = np.cos(2 * np.pi * frequency)[:, None]
     shape = (1 - memory**2) / (1 + memory**2 - 2 * memory * wave)
     red = shape * (power.sum(axis=0) / shape.sum(axis=0))
-    level = red * chi_squared_quantile(float(degrees), FALSE_ALARM / len(frequency)) / degrees
+    level = red * chdtri(degrees, FALSE_ALARM / len(frequency)) / degrees
     return red, level
 
 
