@@ -23,9 +23,7 @@ import posprobe as pp
 from posprobe.analyses.copies import Copies, copies
 from posprobe.analyses.decide import hold_rate
 from posprobe.analyses.facts import Answer, Test
-from posprobe.analyses.lines import constant_shares
 from posprobe.analyses.result import as_block
-from posprobe.analyses.slow_rotation import Rotation
 from posprobe.analyses.stationary import half_length
 from posprobe.analyses.toeplitz import toeplitz_inverse
 from posprobe.analyses.views import units, view
@@ -390,18 +388,18 @@ def test_planted_rotations_are_named(periods: list[float]) -> None:
 
 
 @pytest.mark.parametrize("factor", [2.0, 3.0])
-def test_every_rung_of_a_ladder_is_listed_down_to_a_turn_and_a_half(factor: float) -> None:
+def test_every_rung_of_a_ladder_is_listed_down_to_nearly_two_turns(factor: float) -> None:
     periods = [3.0 * factor**k for k in range(5)]
     found = rotations(turning(periods, 128, 64)).lines
-    listed = [p for p in periods if 128 / p > 1.5]
+    listed = [p for p in periods if 128 / p > 1.75]
     assert [line.period for line in found] == pytest.approx(listed, rel=0.06)
-    assert all(0.02 < line.skill < 0.5 for line in found)
+    assert all(line.share == pytest.approx(0.5 / 5, abs=0.03) for line in found)
 
 
 def test_slow_curves_beside_rotations_are_no_rotations() -> None:
-    values = waves(128, [3.3, 5.3, 8.7])
-    values = np.hstack([values / np.linalg.norm(values), np.zeros((128, 26))]) @ rotation(32)
-    for background in (smooth(128, 32, 20.0), walk(128, 32)):
+    values = waves(256, [3.3, 5.3, 8.7])
+    values = np.hstack([values / np.linalg.norm(values), np.zeros((256, 58))]) @ rotation(64)
+    for background in (smooth(256, 64, 20.0), walk(256, 64)):
         rest = background - background.mean(axis=0)
         found = rotations(values + rest / np.linalg.norm(rest)).lines
         assert [line.period for line in found] == pytest.approx([3.3, 5.3, 8.7], rel=0.02)
@@ -414,32 +412,6 @@ def test_the_share_of_a_rotation_counts_the_straight_line_beside_it() -> None:
     assert found.share == pytest.approx(1 / (1 + 4 / 3), abs=0.03)
 
 
-@pytest.mark.parametrize("noise", [0.3, 1.0, 3.0])
-def test_skill_of_a_rotation_in_noise_is_its_share(noise: float) -> None:
-    values = np.hstack([waves(400, [7.3]), np.zeros((400, 14))]) @ rotation(16)
-    (line,) = rotations(values + gaussian(400, 16) * np.sqrt(noise / 16)).lines
-    assert line.skill == pytest.approx(1 / (1 + noise), abs=0.05)
-
-
-@pytest.mark.parametrize("width", [64, 768])
-def test_what_a_rotation_predicts_in_a_walk_does_not_depend_on_the_columns(width: int) -> None:
-    steps = walk(512, width, seed=3)
-    steps -= steps.mean(axis=0)
-    planes = waves(512, [3.7, 21.8, 128.0]) @ rotation(width)[:6]
-    values = planes + steps * np.linalg.norm(planes) / np.linalg.norm(steps)
-    fast, middle, _ = rotations(np.asarray(values)).lines
-    # Over two positions, and over eleven, a walk of that size wanders by little.
-    assert fast.skill > 0.9
-    assert middle.skill > 0.85
-
-
-def test_a_rotation_that_drifts_keeps_its_skill() -> None:
-    t = np.arange(512) / 512
-    phase = 2 * np.pi * 64 * (t - 0.05 * t**2)
-    (line,) = rotations(circling(phase, 32, noise=1 / np.sqrt(32))).lines
-    assert line.skill == pytest.approx(0.5, abs=0.05)
-
-
 @pytest.mark.parametrize("swing", [0.0, 0.8])
 def test_a_rotation_whose_period_swings_is_not_said_to_have_a_constant_one(swing: float) -> None:
     # The period is the same in the first and in the last third: nothing drifts from end to end.
@@ -447,30 +419,14 @@ def test_a_rotation_whose_period_swings_is_not_said_to_have_a_constant_one(swing
     turns = t / 6 + swing * np.sin(2 * np.pi * t / 384)
     values = circling(2 * np.pi * turns, 32, noise=0.5 / np.sqrt(32))
     found = rotations(values)
-    line = found.lines[0]
+    (line,) = found.lines
     assert line.period == pytest.approx(6, rel=0.02)
-    # Least squares with the wave that fits best, the frequency taken from a fine grid.
-    centred = values - values.mean(axis=0)
-    explained = 0.0
-    for frequency in np.arange(1 / 8, 1 / 5, 1 / 3840):
-        wave = np.exp(2j * np.pi * frequency * t)[:, None].view(np.float64).reshape(-1, 2)
-        fit = np.linalg.lstsq(wave, centred, rcond=None)[0]
-        explained = max(explained, 1 - np.square(centred - wave @ fit).sum() / (centred**2).sum())
-    assert line.constant_share == pytest.approx(explained, rel=0.05)
-    assert found.steady == (line.constant_share > line.share / 2) == (not swing)
-
-
-def test_waves_of_constant_period_are_told_from_neighbours_and_from_every_second_row() -> None:
-    t = np.arange(400)
-    values, lines, powers = np.zeros((400, 16)), [], (9.0, 1.0, 1.0)
-    for turns, power in zip((40.0, 41.25, 199.25), powers, strict=True):
-        angle = 2 * np.pi * turns * t / 400
-        plane = np.linalg.qr(gaussian(16, 2, seed=int(turns)))[0]
-        values += np.sqrt(power) * np.stack([np.cos(angle), np.sin(angle)], axis=1) @ plane.T
-        period = 400 / turns
-        lines.append(Rotation(period, power / 11, 1.0, 1.0, period, period, 5.0, 0.01))
-    found = constant_shares(values - values.mean(axis=0), lines)
-    np.testing.assert_allclose(found, np.array(powers) / 11, atol=0.01)
+    # A circle of radius 1, in noise of a variance of .25 in all.
+    assert line.share == pytest.approx(0.8, abs=0.02)
+    local = 1 / (1 / 6 + swing * 2 * np.pi / 384 * np.cos(2 * np.pi * t / 384))
+    ends = tuple(np.quantile(local, [0.1, 0.9]))
+    assert (line.fastest, line.slowest) == pytest.approx(ends, rel=0.02)
+    assert found.steady == (line.pace == "fixed") == (not swing)
 
 
 def test_few_rows_do_not_show_that_there_are_no_rotations() -> None:
@@ -478,9 +434,9 @@ def test_few_rows_do_not_show_that_there_are_no_rotations() -> None:
 
 
 def test_rungs_that_may_be_missed_do_not_deny_a_series() -> None:
-    rungs = np.geomspace(3.1, 16, 5).tolist()
+    rungs = np.geomspace(3.1, 16, 7).tolist()
     found = answers_of(turning(rungs, 64, seed=5))
-    assert len(found["rotations"].value) < 5
+    assert len(found["rotations"].value) < 7
     assert found["ladder"].answer == "cannot tell"
     # In four times the rows each is seen, and as many periods unevenly spaced are denied.
     assert answers_of(turning(rungs, 256, seed=5))["ladder"].yes

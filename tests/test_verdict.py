@@ -142,13 +142,13 @@ def test_the_digits_table_is_codes_of_rows_and_columns() -> None:
 
 
 @pytest.mark.slow
-def test_minilm_is_a_ladder_of_four_rotations_behind_a_seam() -> None:
+def test_minilm_is_a_ladder_of_rotations_behind_a_seam() -> None:
     found = planted("sample:all-minilm-l6-v2")
     answers = found.answers
     assert answers["seams"].value == [[127, 128]]
     assert {0, 127, 510, 511} <= set(answers["special_rows"].value)
     assert (found.first, found.stop) == (128, 510)
     periods = [line["period"] for line in answers["rotations"].value]
-    assert periods == pytest.approx([6.0, 17.8, 53, 159], rel=0.04)
+    assert periods == pytest.approx([6.0, 17.8, 53], rel=0.04)
     assert answers["ladder"].yes
     assert answers["smooth"].answer == answers["closed_form"].answer == "no"

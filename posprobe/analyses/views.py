@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.base_fit import BaseFit, fit_base
 from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats, cloud
-from posprobe.analyses.lines import Lines, find_lines
-from posprobe.analyses.rotation_skill import with_skill
+from posprobe.analyses.planes import Turning, find_rotations
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stationary import Kernel, fit_kernel, leading
 from posprobe.analyses.winding import Winding, winding
@@ -107,13 +106,9 @@ class View:
         return fit_base(cloud(self.points), width) if width and len(self) >= 4 else None
 
     @cached_property
-    def lines(self) -> Lines:
-        """The rotations that predict rows left out."""
-        lines = find_lines(self.points, draws=DRAWS, seed=self.seed, level=LEVEL)
-        if not lines.rotations:
-            return lines
-        rotations = with_skill(self.points, self.coordinates, lines.rotations)
-        return replace(lines, rotations=rotations, p=lines.p if rotations else 1.0)
+    def turning(self) -> Turning:
+        """What goes round in the table."""
+        return find_rotations(self.points, self.seed)
 
     @cached_property
     def winding(self) -> Winding:

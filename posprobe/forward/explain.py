@@ -83,7 +83,7 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
 
     The table itself; its k leading principal components; its k best sinusoids
     (`posprobe.analyses.pursuit`); the rotations that stand out of a smooth spectrum
-    (`posprobe.analyses.lines`); the sinusoid of its shape, and that of the base that fits best,
+    (`posprobe.analyses.planes`); the sinusoid of its shape, and that of the base that fits best,
     each rotated and scaled to fit (Procrustes: Schönemann 1966); the table smoothed; row code plus
     column code; the table without its special rows, or patches; a draw of each null model
     (`posprobe.nulls`); the mean row; zeros. Those that a table does not have are left out: a grid
@@ -194,7 +194,7 @@ def _waves(values: Floats, around: Floats, mean: Floats, seed: int) -> Iterator[
         )
     if n < 2 * MIN_ROWS or around.shape[1] < 2:
         return
-    turning = view(values, seed=seed).lines.rotations
+    turning = view(values, seed=seed).turning.rotations
     if turning:
         k = len(turning)
         rows = mean + _fitted(around, np.array([1 / each.period for each in turning]))

@@ -10,7 +10,7 @@ random curves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +19,10 @@ import numpy as np
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS, MORE, constant_shares, find_lines
-from posprobe.analyses.rotation_skill import with_skill
-from posprobe.analyses.slow_rotation import Rotation
+from posprobe.analyses.planes import Rotation, find_rotations
 from posprobe.analyses.stationary import fit_kernel, root, toeplitz
 from posprobe.analyses.views import LEVEL, View, view
+from posprobe.analyses.wave_search import LINE_LEVEL
 from posprobe.questions.base import (
     LEAST_SHARE,
     MIN_ROWS,
@@ -41,8 +40,6 @@ LEAST_TURNS, MOST_TURNS, TURN_STEP = 1.0, 4.5, 0.05
 #: Draws of each null, and how many where those do not exclude a yes. The least p-value of one of
 #: two codes, or of both together, is 3 / 600: it stands alone among the questions of a grid.
 DRAWS, MOST_DRAWS = 299, 599
-#: Spectra of noise that are drawn at first: the least p-value of one of two codes is 2 / 397.
-LINE_DRAWS = 99
 #: Curves with a squared exponential kernel of this share of their length go round most evenly.
 ROUNDEST = 0.2
 #: Positions that a few turns need at most: longer codes are averaged to so many.
@@ -87,9 +84,6 @@ class Code:
         Positions along it.
     lines
         Rotations that stand out of a smooth spectrum; their periods are in positions.
-    constant
-        Share of the variance that a wave of constant period explains near each of them; of weaker
-        ones, what it adds.
     circle
         Where no code has such lines, the rotation of few turns.
     windings
@@ -99,7 +93,6 @@ class Code:
     axis: str
     length: int
     lines: tuple[Rotation, ...] = ()
-    constant: tuple[float, ...] = ()
     circle: Circle | None = None
     windings: tuple[float, ...] = ()
 
@@ -112,15 +105,7 @@ class Code:
                 "turns": circle.turns, "share": circle.share, "typical": circle.typical,
                 "p": circle.p,
             }  # fmt: skip
-        return [
-            {
-                "period": r.period, "turns": self.length / r.period, "share": r.share,
-                "purity": r.purity, "circularity": r.circularity,
-                "first_period": r.first_period, "last_period": r.last_period, "drift": r.drift,
-                "drift_p": r.drift_p, "p": r.p, "skill": r.skill, "constant_share": constant,
-            }
-            for r, constant in zip(self.lines, self.constant, strict=True)
-        ]  # fmt: skip
+        return [asdict(line) for line in self.lines]
 
 
 @dataclass(frozen=True)
@@ -196,23 +181,19 @@ def _windings(measured: AxisCodes | None, axis: str) -> tuple[float, ...]:
 
 def _by_lines(seen: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
     """Answer by lines of a spectrum, where a code has any."""
-    found, ps = [], []
-    for code, points in codes:
-        lines: tuple[Rotation, ...] = ()
-        own = view(points, seed=seen.seed)
-        if len(own) >= LINE_ROWS:
-            seek = find_lines(own.points, draws=LINE_DRAWS, seed=seen.seed, level=LEVEL)
-            lines = with_skill(own.points, own.coordinates, seek.rotations)
-            ps += [seek.p] if lines else []
-        constant = tuple(constant_shares(own.points, lines)) if lines else ()
-        found.append(replace(code, lines=lines, constant=constant))
+    views = [view(points, seed=seen.seed) for _, points in codes]
+    turning = [find_rotations(each.points, seen.seed) for each in views]
+    ps = [found.p for found in turning if found.rotations]
     if not ps:
         return None
-    draws = (1 + MORE) * LINE_DRAWS
-    share = max(sum(code.constant) for code in found)
-    p, least = (min(1.0, len(codes) * one) for one in (min(ps), 1 / (draws + 1)))
-    test = Test(share, p, of="smooth", draws=draws, least=least)
-    facts = AxisRotations(*seen.shape, tuple(found), tuple(c.axis for c in found if c.lines))
+    named = tuple(
+        replace(code, lines=found.rotations)
+        for (code, _), found in zip(codes, turning, strict=True)
+    )
+    share = max(sum(line.share for line in code.lines) for code in named)
+    p, least = (min(1.0, len(codes) * one) for one in (min(ps), LINE_LEVEL))
+    test = Test(share, p, of="smooth", least=least)
+    facts = AxisRotations(*seen.shape, named, tuple(c.axis for c in named if c.lines))
     return Answer("axis_rotations", "yes", "lines", facts, test, KEYS)
 
 

@@ -24,15 +24,22 @@ Answers: TypeAlias = Mapping[str, Answer]
 #: Turns from which what winds shows that order matters, whatever neighbours have in common: the
 #: paths that random rows make through two components stay below it.
 MANY_TURNS = 3.0
+#: Waves whose periods are whole fractions of one, from which the rows repeat rather than rotate:
+#: more than any trained table was seen to have.
+HARMONICS = 6
 
 
 def copies_of(answers: Answers, seen: View) -> Copies | None:
     """Return which rows of the whole table are copies of others, beyond what goes round in it."""
     if seen.all_rows is None or seen.breaks is None:
         return None
-    turning = answers["rotations"].facts.share if answers["rotations"].yes else 0.0
-    rotating = 1.0 if answers["winding"].yes else turning
-    found = copies(seen.all_rows) or returns(seen.all_rows, rotating)
+    lines = answers["rotations"].facts.lines if answers["rotations"].yes else ()
+    rotating = 1.0 if answers["winding"].yes else sum(line.share for line in lines)
+    found = copies(seen.all_rows) or returns(seen.all_rows, 0.0)
+    if found and found.kind == "near" and found.period:
+        times = [found.period / line.period for line in lines]
+        if sum(abs(each - round(each)) < 0.1 for each in times) < HARMONICS:
+            found = returns(seen.all_rows, rotating)
     equal = seen.breaks.equal
     if found and found.kind == "any" and equal:
         again = [row for first, last in equal for row in range(first + 1, last + 1)]

@@ -9,7 +9,6 @@ import numpy as np
 from posprobe.analyses.base_fit import fit_base
 from posprobe.analyses.closeness import cloud
 from posprobe.analyses.facts import Answer, Test, Verdict
-from posprobe.analyses.lines import MIN_ROWS as LINE_ROWS
 from posprobe.analyses.stationary import root, toeplitz
 from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.questions.base import OPEN, Question, against, rank, too_few
@@ -82,8 +81,8 @@ def ask(seen: View) -> Answer:
     """
     if few := too_few("ladder", seen, KEYS):
         return few
-    n, d = seen.points.shape
-    lines = seen.lines.rotations if n >= LINE_ROWS and d > 1 else ()
+    n = len(seen)
+    lines = seen.turning.rotations
     fit, fits = seen.base, None
     if fit is not None and fit.base is not None and fit.best is not None:
         fits = Sinusoid(fit.base, fit.best)
@@ -106,7 +105,7 @@ def ask(seen: View) -> Answer:
 
 def _even(seen: View, facts: Ladder) -> Answer:
     """Ask whether the logarithms of the periods are evenly spaced."""
-    found = seen.lines
+    found = seen.turning
     place = np.log(np.sort([line.period for line in found.rotations]))
     steps = len(place) - 1
     length = float(place[-1] - place[0])
@@ -121,7 +120,7 @@ def _even(seen: View, facts: Ladder) -> Answer:
     answer: Verdict = "no"
     if p > OPEN or worst > UNEVEN:
         reason = "random" if p > OPEN else "uneven"
-        if weakest < max(SEEN * found.least_share, LEAST_HIDDEN):
+        if weakest < max(SEEN * found.hidden, LEAST_HIDDEN):
             answer, reason = "cannot tell", "between"
     else:
         answer, reason = ("yes", "even") if p <= LEVEL else ("cannot tell", "open")

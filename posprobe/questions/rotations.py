@@ -9,89 +9,45 @@ import numpy as np
 
 from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
-from posprobe.analyses.lines import DRIFT_LEVEL, MIN_ROWS as LINE_ROWS, Lines, constant_shares
-from posprobe.analyses.slow_rotation import SLOW_DRAWS
+from posprobe.analyses.planes import DRAWS as PLANE_DRAWS, Preferred, Rotation, Turning
 from posprobe.analyses.views import View
+from posprobe.analyses.wave_search import FEWEST, LINE_LEVEL
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, too_few
 
 #: CKA with a sinusoid of some base from which a table may be one in noise.
 ALIKE = 0.9
-#: Rows below which the frequencies are too few to say that there are no rotations.
+#: Rows below which a fixed period is not told from noise that prefers one: too few turns fit in.
 FEW_ROWS = 48
-#: Least change of a period, as a share of it, that is told.
-LEAST_DRIFT = 0.01
 #: Times the share at which a rotation may be seen of that at which it is hardly ever missed; and
 #: the least share that is said to be hidden, since less is told of nowhere.
 SEEN, LEAST_HIDDEN = 3.0, 0.01
 #: Share at which a rotation may be seen from which nothing is denied: a quarter of the table.
 BLIND = 0.25
-#: Share of what lines hold that sinusoids of constant period and size hold at least of steady ones.
-STEADY = 0.75
-#: Circularity (1 for a circle, 0 for a line) from which a line of the spectrum is a circle.
-ROUND = 0.5
+#: Share of the table over which noise keeps its phase from which it may be a rotation.
+COHERENT = 1 / 6
 #: Held-out R² by which sinusoids must be ahead of any smooth curve.
 AHEAD = 0.2
 KEYS = ("shift.rotations", "spectrum.lines")
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of the spectrum.
-
-    Parameters
-    ----------
-    period, turns
-        In positions, and its turns over the table.
-    share, purity
-        Of the variance, above the background and over all frequencies that its changes spread it
-        over; and of the power near its frequency.
-    circularity
-        1 for a circle, 0 for a wave along one direction.
-    first_period, last_period, drift, drift_p
-        Period in the first and in the last third, in positions, their difference as a share of the
-        period, and the p-value of a change.
-    p, skill
-        Its own p-value, and what it predicts of rows that were left out.
-    constant_share
-        Of the variance, by a sinusoid of constant period and size, beside those of stronger lines.
-    """
-
-    period: float
-    turns: float
-    share: float
-    purity: float
-    circularity: float
-    first_period: float
-    last_period: float
-    drift: float
-    drift_p: float
-    p: float
-    skill: float
-    constant_share: float
-
-    @property
-    def round(self) -> bool:
-        """Whether it is a circle rather than a wave along one direction."""
-        return self.circularity >= ROUND
-
-
-@dataclass(frozen=True)
 class Rotations:
-    """The lines that stand out, or what may be missed.
+    """The rotations of a table, or what may be missed.
 
     Parameters
     ----------
     rows
         Number of rows.
     lines
-        Fastest first.
+        Fastest first: those that are not small, or small ones alone.
     share
-        Share of the variance that sinusoids of constant period, one for each line, explain
-        together, less what so many explain of noise.
+        Share of the variance that they explain together.
     hidden
-        Share of the variance below which a line may well be missed.
+        Share of the variance below which one may well be missed.
     alternating
         Share of the variance by which even and odd positions differ.
+    preferred
+        The strongest period that noise prefers, where nothing goes round.
     similar
         CKA with the most similar sinusoid, where it is high and no single base fits best.
     turn
@@ -100,35 +56,23 @@ class Rotations:
     """
 
     rows: int
-    lines: tuple[Line, ...]
+    lines: tuple[Rotation, ...]
     share: float
     hidden: float
     alternating: float
+    preferred: Preferred | None = None
     similar: float | None = None
     turn: tuple[float, float] | None = None
 
     @property
     def value(self) -> list[dict[str, Any]]:
-        """The lines."""
+        """The rotations."""
         return [asdict(line) for line in self.lines]
 
     @property
-    def size(self) -> float:
-        """The share of all lines, or of one whose changes leave little to a constant period."""
-        return max([self.share, *(line.share for line in self.lines)])
-
-    @property
     def steady(self) -> bool:
-        """Whether sinusoids of constant period and size explain nearly all that lines hold."""
-        return self.share >= STEADY * min(sum(line.share for line in self.lines), 1.0)
-
-    @property
-    def drifting(self) -> tuple[Line, ...]:
-        """The lines whose period changes along the table, beyond what noise does to their phase."""
-        level = DRIFT_LEVEL / max(len(self.lines), 1)
-        return tuple(
-            line for line in self.lines if line.drift_p <= level and abs(line.drift) >= LEAST_DRIFT
-        )
+        """Whether all periods are fixed."""
+        return all(line.pace == "fixed" for line in self.lines)
 
     @property
     def alternates(self) -> bool:
@@ -137,52 +81,53 @@ class Rotations:
 
 
 def ask(seen: View) -> Answer:
-    """Ask whether periodic components stand out of a smooth spectrum, and which."""
+    """Ask whether the table goes round in planes of its own, and in which periods."""
     if few := too_few("rotations", seen, KEYS):
         return few
     n, d = seen.points.shape
-    if n < LINE_ROWS or d < 2:
+    if n < FEWEST or d < 2:
         return Answer("rotations", "cannot tell", "too_few", TooFew(n, d), keys=KEYS)
-    found = seen.lines
-    facts, test = _facts(seen, found), _test(found)
+    found = seen.turning
+    facts = _facts(seen, found)
+    test = _test(facts, found)
     answer: Verdict
-    if facts.lines:
-        answer, reason = ("yes", "stand_out") if facts.size >= LEAST_SHARE else ("no", "small")
+    if n < FEW_ROWS:
+        answer, reason = "cannot tell", "few_rows"
+    elif facts.lines:
+        answer, reason = ("no", "small")
+        if facts.lines[0].share >= LEAST_SHARE:
+            answer, reason = "yes", "stand_out"
     else:
         reason = _without(facts, found)
-        answer = "no" if reason == "none" else "cannot tell"
+        answer = "no" if reason in {"none", "preferred"} else "cannot tell"
     return Answer("rotations", answer, reason, facts, test, KEYS)
 
 
-def _without(facts: Rotations, found: Lines) -> str:
-    """Return why no line stands out: there is none, or it may be hidden."""
-    if found.p <= OPEN:
-        return "unclear"
+def _without(facts: Rotations, found: Turning) -> str:
+    """Return why nothing goes round: there is nothing, or it may be hidden."""
     if facts.similar is not None:
         return "dense"
-    if facts.rows < FEW_ROWS:
-        return "few_frequencies"
-    return "none" if found.least_share < BLIND else "unclear"
+    if any(p.coherent >= COHERENT * facts.rows and p.p <= OPEN for p in found.preferred):
+        return "unclear"
+    if facts.preferred is not None:
+        return "preferred"
+    if found.p <= OPEN:
+        return "unclear"
+    return "none" if found.hidden < BLIND else "unclear"
 
 
-def _facts(seen: View, found: Lines) -> Rotations:
-    n, points = len(seen), seen.points
-    constant = constant_shares(points, found.rotations) if found.rotations else []
-    lines = tuple(
-        Line(
-            r.period, n / r.period, r.share, r.purity, r.circularity, r.first_period,
-            r.last_period, r.drift, r.drift_p, r.p, r.skill, held,
-        )
-        for r, held in zip(found.rotations, constant, strict=True)
-    )  # fmt: skip
-    free = max(n - 1 - 2 * len(lines), 1)
+def _facts(seen: View, found: Turning) -> Rotations:
+    points = seen.points
+    large = tuple(line for line in found.rotations if line.share >= LEAST_SHARE)
+    lines = large or found.rotations
     apart = np.square(points[::2].mean(axis=0) - points[1::2].mean(axis=0)).sum() / 4
     return Rotations(
-        rows=n,
+        rows=len(seen),
         lines=lines,
-        share=max(1 - (1 - sum(constant)) * (n - 1) / free, 0.0),  # adjusted R²
-        hidden=max(SEEN * found.least_share, LEAST_HIDDEN),
+        share=min(sum(line.share for line in lines), 1.0),
+        hidden=max(SEEN * found.hidden, LEAST_HIDDEN),
         alternating=float(apart / np.square(points).sum(axis=1).mean()),
+        preferred=next(iter(found.preferred), None) if not lines else None,
         similar=similar(seen),
     )
 
@@ -195,27 +140,13 @@ def similar(seen: View) -> float | None:
     return fit.best
 
 
-def _test(found: Lines) -> Test:
-    """Return what the strongest line was held against, as a share of the variance.
-
-    Heights over the background become shares in proportion: to the share of the strongest line, or
-    as in `Lines.least_share` where there is none. All lines together, whose share is told, are
-    compared with no draw.
-    """
-    if found.drawn.size:
-        top = max(found.rotations, key=lambda r: r.height, default=None)
-        share, height = (top.share, top.height) if top else (found.least_share, found.needed)
-        unit = share / height if height else 0.0
-        return against(unit * found.height, unit * found.drawn, "smooth", found.p)
-    # Of a few turns: its draws are compared in the slow part alone. Its height is that over their
-    # median.
-    slow = min((r for r in found.rotations if r.band), key=lambda r: r.p, default=None)
-    if slow is None or slow.band is None:
-        return Test(0.0, found.p, None, None, "smooth", SLOW_DRAWS, 1 / (SLOW_DRAWS + 1))
-    band = slow.share * slow.band[0], slow.share * slow.band[1]
-    least = 1 / (SLOW_DRAWS + 1)
-    null = slow.share / slow.height
-    return Test(slow.share, found.p, null, band, "smooth", SLOW_DRAWS, least)
+def _test(facts: Rotations, found: Turning) -> Test:
+    """Return what the strongest rotation was held against: shares of lines that noise has."""
+    share = max((each.share for each in facts.lines), default=found.strongest)
+    p = min((each.p for each in facts.lines), default=found.p)
+    return replace(
+        against(share, found.drawn, "smooth", p), least=min(LINE_LEVEL, 1 / (PLANE_DRAWS + 1))
+    )
 
 
 def by_formula(rotations: Answer, closed_form: Answer, ladder: Answer) -> Answer | None:
@@ -273,5 +204,5 @@ def bridged(found: Bridging | None) -> Bridged | None:
 ROTATIONS = Question(
     "rotations",
     ask,
-    ("stand_out", "small", "none", "dense", "few_frequencies", "unclear", "formula", "pace"),
+    ("stand_out", "small", "none", "preferred", "dense", "few_rows", "unclear", "formula", "pace"),
 )

@@ -9,13 +9,14 @@ import numpy as np
 
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
+from posprobe.analyses.planes import Rotation
 from posprobe.analyses.result import HIDDEN
 from posprobe.analyses.stationary import fit_process, leading
 from posprobe.analyses.views import DRAWS, LEVEL, View
 from posprobe.analyses.winding import WindingPair, kept_components, rhythms, winding_pairs
 from posprobe.layouts import Sequence
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against
-from posprobe.questions.rotations import Line, Rotations
+from posprobe.questions.rotations import Rotations
 
 #: Draws after which a yes may stand alone among the seven questions of a sequence: one in 146 is
 #: less than a seventh of 0.05. As many are drawn only where the first `DRAWS` exclude no yes.
@@ -75,7 +76,7 @@ class Winding:
     changes: bool
     rotation: float | None = None
     steady: bool = True
-    mixed: tuple[Line, ...] = ()
+    mixed: tuple[Rotation, ...] = ()
     pair: Annotated[WindingPair | None, HIDDEN] = field(default=None, repr=False, compare=False)
 
     @property
@@ -257,7 +258,7 @@ def by_rotations(winding: Answer, rotations: Answer) -> Answer | None:
     return winding.corrected("yes", "rotation", "rotations", facts=facts)
 
 
-def _apart(facts: Winding, line: Line) -> float:
+def _apart(facts: Winding, line: Rotation) -> float:
     """Return the relative difference between the turns of a pair and of a line."""
     return abs(facts.turns / line.turns - 1)
 

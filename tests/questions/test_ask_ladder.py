@@ -39,7 +39,7 @@ TABLES = {
     "even": waves(512, [6.0, 18.0, 54.0], noise=0.05),
     "none": gaussian(200, 32),
     "few": waves(128, [9.0], noise=0.05),
-    "dense": sinusoid(64, 64, 100.0, 0.6),
+    "dense": sinusoid(64, 128, 30.0, 0.6),
     "uneven": waves(512, [5.0, 10.0, 20.0, 48.0, 80.0], noise=0.05),
     "random": waves(512, [6.0, 9.0, 54.0], noise=0.05),
     "between": weak_line(),

@@ -69,11 +69,12 @@ def _of_codes(f: AxisRotations) -> str:
 
 def _lined(code: Code) -> str:
     periods = [f"{show(line.period)}" for line in code.lines]
+    share = min(sum(line.share for line in code.lines), 1.0)
     noun = "a periodic component" if len(periods) == 1 else "periodic components"
     which = "period" if len(periods) == 1 else "periods"
     return (
         f"The {_code(code.axis)} has {noun} with {'a ' if len(periods) == 1 else ''}{which} of "
-        f"{listed(periods)} {code.axis} ({percent(sum(code.constant))} of its variance)."
+        f"{listed(periods)} {code.axis} ({percent(share)} of its variance)."
     )
 
 

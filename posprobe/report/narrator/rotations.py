@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from posprobe.analyses.planes import Rotation
 from posprobe.number_format import show
 from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.ladder import Ladder
-from posprobe.questions.rotations import Line, Rotations
+from posprobe.questions.rotations import Rotations
 from posprobe.questions.winding import Winding
 from posprobe.report.narrator import Template
 from posprobe.report.narrator.words import (
@@ -30,7 +31,7 @@ ASKS: Mapping[str, str] = {
 }
 
 
-def periods(lines: Sequence[Line], *, steady: bool = True) -> str:
+def periods(lines: Sequence[Rotation], *, steady: bool = True) -> str:
     """Name the periods of lines, with two figures where they change."""
     noun = "a period" if len(lines) == 1 else "periods"
     told = listed([_period(line.period, steady=steady) for line in lines])
@@ -59,15 +60,10 @@ def _stand_out(f: Rotations) -> str:
             else f"{capital(spelled(flat))} of them"
         )
         told.append(f"{who} oscillate{'s' if flat == 1 else ''} along {each}.")
-    for line in f.drifting:
-        whose = "The period" if one else f"The period of {show(line.period)}"
-        goes = "grows" if line.drift > 0 else "falls"
-        told.append(
-            f"{whose} {goes} from {show(line.first_period)} in the first third of the table to "
-            f"{show(line.last_period)} in the last."
-        )
-    if not f.steady and not f.drifting:
-        told.append(f"{'Its' if one else 'Their'} period or amplitude changes along the table.")
+    varying = [line for line in f.lines if line.pace != "fixed"]
+    if varying:
+        ranges = [f"{show(line.fastest)} to {show(line.slowest)}" for line in varying]
+        told.append(f"Along the table, turns take {listed(ranges)} positions.")
     return " ".join(told)
 
 
@@ -75,7 +71,7 @@ def _small_lines(f: Rotations) -> str:
     one = len(f.lines) == 1
     return (
         f"{capital(components(len(f.lines)))} with {periods(f.lines)} stand{'s' if one else ''} "
-        f"out, but {'is' if one else 'are'} small ({percent(f.size)} of the variance)."
+        f"out, but {'is' if one else 'are'} small ({percent(f.share)} of the variance)."
     )
 
 
@@ -196,8 +192,13 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("rotations", "small"): _small_lines,
     ("rotations", "none"): _no_lines,
     ("rotations", "dense"): _dense,
-    ("rotations", "few_frequencies"): (
-        "No period stands out of {f.rows} rows, which are too few to separate several."
+    ("rotations", "preferred"): lambda f: (
+        f"No periodic components found: a period of about {two_figures(f.preferred.period)} "
+        f"positions is preferred ({percent(f.preferred.share)} of the variance), but its phase is "
+        f"lost after {two_figures(f.preferred.coherent)} positions."
+    ),
+    ("rotations", "few_rows"): (
+        "{f.rows} rows are too few to tell a fixed period from noise that prefers one."
     ),
     ("rotations", "unclear"): "Of {f.rows} rows, no period stands out clearly.",
     ("rotations", "formula"): (

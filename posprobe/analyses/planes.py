@@ -1,0 +1,326 @@
+"""Which waves of a table are rotations: planes of their own that it goes round in.
+
+A line of the spectrum keeps its phase; it is a rotation where its two phases have two directions. A
+hump does not say why its phase is not kept: a circle whose pace varies has the spectrum of
+narrow-band noise. Its plane tells: noise has no kept radius and turns both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from posprobe.analyses.mixture import Floats, Power, cosine_power
+from posprobe.analyses.wave_search import (
+    FEWEST,
+    LINE_LEVEL,
+    TWO,
+    Waves,
+    find_waves,
+    lines_power,
+    own_plane,
+    wave_shares,
+)
+
+Pace: TypeAlias = Literal["fixed", "smooth", "uneven"]
+
+#: Circularity (1 for a circle, 0 for a line) from which a wave of fixed period goes round.
+ROUND = 0.5
+#: Periods within this factor whose planes agree by so much are pieces of one rotation.
+NEAR, AGREE = 1.5, 0.5
+#: Share of a bin from which it tells of a wave's plane.
+OWN = 0.2
+#: What a plane of rotation has: small radii of at least so much (their 2 % quantile over the
+#: median) or radii that vary by at most so much, and at least so many steps one way. From the
+#: planes of trained tables and of narrow-band noise (docs/calibration.md).
+LOW, EVEN, SAME = 0.5, 0.3, 0.95
+#: Share of the plane that a constant radius with a smooth phase explains: its degree, and where
+#: the pace is smooth.
+DEGREE, SMOOTH = 8, 0.9
+#: Share of the plane that a bent phase explains beyond a straight one where the pace is not fixed.
+BENT = 0.1
+#: Draws of narrow-band noise for a plane: the least p-value, 1 / 600, stands alone among the
+#: questions of a table.
+DRAWS, LEVEL = 599, 0.02
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """A plane that the table goes round in.
+
+    Parameters
+    ----------
+    period, turns
+        In positions: the rows over the turns; and the turns.
+    share
+        Of the variance, at a constant radius.
+    pace
+        Whether the period is fixed, changes smoothly, or unevenly.
+    fastest, slowest
+        Local periods that a tenth of the table is beyond, on either side, in positions.
+    circularity
+        1 for a circle, 0 for a wave along one direction.
+    p
+        How likely noise does as well: a line as strong, or a plane with a radius as constant.
+    """
+
+    period: float
+    turns: float
+    share: float
+    pace: Pace
+    fastest: float
+    slowest: float
+    circularity: float
+    p: float
+
+    @property
+    def round(self) -> bool:
+        """Whether it goes round, rather than along one direction."""
+        return self.circularity >= ROUND
+
+
+@dataclass(frozen=True)
+class Preferred:
+    """Noise with a preferred period.
+
+    Parameters
+    ----------
+    period, share
+        In positions, and of the variance.
+    coherent
+        Positions after which its phase is lost.
+    p
+        How likely noise keeps its radius as well in a plane; 1 where it does not go round.
+    """
+
+    period: float
+    share: float
+    coherent: float
+    p: float
+
+
+@dataclass(frozen=True, eq=False)
+class Turning:
+    """What goes round in a table, and what only prefers a period.
+
+    Parameters
+    ----------
+    rotations
+        Fastest first, small ones among them.
+    preferred
+        Strongest first.
+    p
+        Of the strongest line, where nothing goes round.
+    hidden
+        Share of the variance below which a line may be missed.
+    strongest
+        Share of the variance of the strongest line, where nothing goes round.
+    drawn
+        ``[r]``: share that a line of the period of the strongest would need to stand out of the
+        table as the strongest line of each table drawn without waves does.
+    """
+
+    rotations: tuple[Rotation, ...] = ()
+    preferred: tuple[Preferred, ...] = ()
+    p: float = 1.0
+    hidden: float = 1.0
+    strongest: float = 0.0
+    drawn: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+def find_rotations(points: Floats, seed: int) -> Turning:
+    """Find the rotations of a table.
+
+    Parameters
+    ----------
+    points
+        ``[n, d]``, centred.
+    seed
+        Of the draws.
+    """
+    n, d = points.shape
+    if n < FEWEST or d < 2 or not points.any():
+        return Turning()
+    power = cosine_power(points)
+    found, bars = find_waves(points, power, seed)
+    shares = wave_shares(power, found)
+    rng = np.random.default_rng([seed, 43])
+    rotations: list[Rotation] = []
+    preferred: list[Preferred] = []
+    planes: list[tuple[float, Floats]] = []
+    for group in _groups(power, found, shares):
+        share = float(shares[group].sum())
+        line = max((k for k in group if found.waves[k].line), key=lambda k: shares[k], default=None)
+        if line is not None and shares[line] > share / 2:
+            rotations.append(_line(points, found, line, share))
+            continue
+        own = [found.waves[k].turns for k in group]
+        two, plane = own_plane(power, own)
+        if any(_near(own[0], each) and _alike(plane, other) > AGREE for each, other in planes):
+            continue  # a piece of what is told already
+        path = points @ plane.T
+        about = _path(path)
+        p = _chance(found, group, about, rng) if two >= TWO and about.round else 1.0
+        if p <= LEVEL:
+            held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
+            rotations.append(_turning(path, min(float(held), 1.0), 1.0, p))
+            planes.append((own[0], plane))
+        elif (coherent := _coherent(found, group, n)) >= n / own[0]:
+            preferred.append(Preferred(n / own[0], share, coherent, p))
+    at = max(rotations, key=lambda each: each.share).turns if rotations else bars.turns
+    return Turning(
+        tuple(sorted(rotations, key=lambda each: each.period)),
+        tuple(sorted(preferred, key=lambda each: -each.share)),
+        max(bars.p, LINE_LEVEL), bars.hidden,
+        float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at),
+    )  # fmt: skip
+
+
+def _bins_of(found: Waves, members: Sequence[int]) -> Floats:
+    """Return the share of each bin that waves hold: ``[n - 1]``."""
+    own = np.isin(found.member, members)
+    part = found.fit.components.power[:, own] @ found.fit.weights[own]
+    return np.asarray(part / found.fit.mean)
+
+
+def _rows_of(power: Power, found: Waves, members: Sequence[int]) -> Floats:
+    held = _bins_of(found, members)
+    bins = np.flatnonzero(held > OWN)
+    return np.asarray(power.waves[bins] * np.sqrt(held[bins])[:, None])
+
+
+def _groups(power: Power, found: Waves, shares: Floats) -> list[list[int]]:
+    """Pool waves of like period whose planes agree."""
+    rows = [_rows_of(power, found, [k]) for k in range(len(found.waves))]
+    groups: list[list[int]] = []
+    for k in np.argsort(-shares).tolist():
+        for group in groups:
+            near = _near(found.waves[k].turns, found.waves[group[0]].turns)
+            if near and _alike(rows[k], rows[group[0]]) > AGREE:
+                group.append(k)
+                break
+        else:
+            groups.append([k])
+    return groups
+
+
+def _near(turns: float, others: float) -> bool:
+    return 1 / NEAR < turns / others < NEAR
+
+
+def _alike(one: Floats, other: Floats) -> float:
+    """Return how alike the planes of two sets of rows ``[k, d]`` are, 1 where they are the same."""
+
+    def inner(a: Floats, b: Floats) -> float:
+        return float(np.square(a @ b.T).sum())
+
+    size = np.sqrt(inner(one, one) * inner(other, other))
+    return inner(one, other) / size if size > 0 else 0.0
+
+
+def _line(points: Floats, found: Waves, line: int, share: float) -> Rotation:
+    """Describe a line; its pace is smooth where a bent phase explains more than a straight one."""
+    lines = [wave.turns for wave in found.waves if wave.line]
+    _, coefficients = lines_power(points, lines)
+    turns, n = found.waves[line].turns, len(points)
+    _, size, plane = np.linalg.svd(coefficients[lines.index(turns)], full_matrices=False)
+    # Of the two radii of an ellipse: 1 - |sum z^2| / sum |z|^2 is their smaller square, doubled.
+    circularity = float(2 * size[1] ** 2 / np.square(size).sum())
+    path = points @ plane.T
+    if circularity >= ROUND and _path(path).round:
+        z = path[:, 0] + 1j * path[:, 1]
+        angle = 2 * np.pi * turns * np.arange(n) / n
+        straight = max(abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1))
+        if _smooth(path) - straight / np.square(np.abs(z)).mean() >= BENT:
+            return _turning(path, share, circularity, LINE_LEVEL)
+    period = n / turns
+    return Rotation(period, turns, share, "fixed", period, period, circularity, LINE_LEVEL)
+
+
+def _turning(path: Floats, share: float, circularity: float, p: float) -> Rotation:
+    """Describe a path ``[n, 2]`` whose pace is not fixed."""
+    phase = _path(path).phase
+    turned = abs(float(phase[-1])) / (2 * np.pi)
+    fastest, slowest = (float(q) for q in np.quantile(_local_periods(phase), (0.1, 0.9)))
+    pace: Pace = "smooth" if _smooth(path) >= SMOOTH else "uneven"
+    period = (len(path) - 1) / turned
+    return Rotation(period, turned, share, pace, fastest, slowest, circularity, p)
+
+
+@dataclass(frozen=True, eq=False)
+class _Path:
+    """A path in a plane."""
+
+    phase: Floats
+    low: float
+    variation: float
+    same: float
+
+    @property
+    def round(self) -> bool:
+        return (self.low >= LOW or self.variation <= EVEN) and self.same >= SAME
+
+
+def _path(path: Floats) -> _Path:
+    """Measure a path ``[n, 2]``."""
+    z = path[:, 0] + 1j * path[:, 1]
+    radius = np.abs(z)
+    steps = np.angle(z[1:] * z[:-1].conj())
+    same = float(np.mean(np.sign(steps) == np.sign(np.median(steps))))
+    return _Path(
+        np.append(0.0, np.cumsum(steps)),
+        float(np.quantile(radius, 0.02) / max(np.median(radius), 1e-300)),
+        float(radius.std() / max(radius.mean(), 1e-300)),
+        same,
+    )
+
+
+def _smooth(path: Floats) -> float:
+    """Return the share of a path that a constant radius with a smooth phase explains."""
+    z = path[:, 0] + 1j * path[:, 1]
+    place = np.linspace(-1, 1, len(z))
+    fitted = np.polynomial.legendre.Legendre.fit(place, np.unwrap(np.angle(z)), DEGREE)(place)
+    held = np.abs((z * np.exp(-1j * fitted)).mean()) ** 2
+    return float(held / np.square(np.abs(z)).mean())
+
+
+def _local_periods(phase: Floats) -> Floats:
+    """Return the local periods, each over about a whole turn."""
+    n = len(phase)
+    turn = max(round(2 * np.pi * (n - 1) / max(abs(phase[-1] - phase[0]), 1e-9)), 1)
+    turn = min(turn, n - 1)
+    moved = np.abs(phase[turn:] - phase[:-turn])
+    return np.asarray(2 * np.pi * turn / np.maximum(moved, 1e-9))
+
+
+def _chance(found: Waves, group: Sequence[int], about: _Path, rng: np.random.Generator) -> float:
+    """Return how often narrow-band noise in two directions keeps its radius as well."""
+    own = np.isin(found.member, group)
+    covariance = found.fit.components.covariance[:, own] @ found.fit.weights[own]
+    n = len(covariance)
+    around = np.concatenate([covariance, [0.0], covariance[:0:-1]])
+    amplitude = np.sqrt(np.maximum(np.fft.rfft(around).real, 0.0))
+    reached = 0
+    for _ in range(DRAWS):
+        white = np.fft.rfft(rng.standard_normal((2 * n, 2)), axis=0)
+        path = np.fft.irfft(white * amplitude[:, None], axis=0)[:n]
+        drawn = _path(path)
+        reached += drawn.variation <= about.variation and drawn.same >= SAME
+    return (1 + reached) / (1 + DRAWS)
+
+
+def _coherent(found: Waves, group: Sequence[int], n: int) -> float:
+    """Return the offset at which noise has lost its phase: exp(-1/2) of the envelope."""
+    own = np.isin(found.member, group)
+    covariance = found.fit.components.covariance[:, own] @ found.fit.weights[own]
+    if not covariance[0] > 0:
+        return 0.0
+    turns = found.waves[group[0]].turns
+    lag = np.arange(n)
+    period = min(max(round(n / turns), 1), n)
+    envelope = np.lib.stride_tricks.sliding_window_view(np.abs(covariance), period).max(axis=1)
+    below = np.flatnonzero(envelope < np.exp(-0.5) * covariance[0])
+    return float(lag[below[0]] if len(below) else n)
