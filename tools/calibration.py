@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import toeplitz
+from scipy.signal import lfilter
 from scipy.stats import binomtest
 
 import posprobe as pp
@@ -328,6 +329,58 @@ def few_periods(n: int) -> tuple[float, ...]:
     return (3.7, np.sqrt(3.7 * n / 4), n / 4)
 
 
+def recursive(*weights: float, columns: int = 0) -> Draw:
+    """Draw an autoregressive process; in so few columns, with as much noise beside it, if any."""
+
+    def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
+        before = 400  # rows until it has forgotten where it began
+        noise = rng.standard_normal((before + n, columns or d))
+        rows = lfilter([1.0], [1.0, *(-w for w in weights)], noise, axis=0)[before:]
+        if not columns:
+            return np.asarray(rows)
+        rows = rows @ rng.standard_normal((columns, d))
+        return np.asarray(rows / rows.std() + rng.standard_normal((n, d)))
+
+    return draw
+
+
+def hump(period: float, coherence: float, columns: int = 0) -> Draw:
+    """Draw an AR(2) process with a preferred period, whose envelope falls to 1/e in so many rows."""
+    radius = np.exp(-1 / coherence)
+    turn = 2 * radius * np.cos(2 * np.pi / period)
+    return recursive(turn, -(radius**2), columns=columns)
+
+
+def moving_average(count: int) -> Draw:
+    """Draw means of so many independent rows."""
+
+    def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
+        return lfilter(np.ones(count), [1.0], rng.standard_normal((n + count, d)), axis=0)[count:]
+
+    return draw
+
+
+def filtered(gain: Callable[[Floats], Floats]) -> Draw:
+    """Draw noise with a gain by frequency, in cycles per position."""
+
+    def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
+        waves = np.fft.rfft(rng.standard_normal((4 * n, d)), axis=0)
+        by = gain(np.maximum(np.fft.rfftfreq(4 * n), 1 / (8 * n)))
+        return np.asarray(np.fft.irfft(waves * by[:, None], axis=0)[:n])
+
+    return draw
+
+
+def band(low: float, high: float) -> Draw:
+    """Draw noise between two frequencies alone."""
+    return filtered(lambda frequency: ((frequency >= low) & (frequency <= high)).astype(float))
+
+
+def fractional(power: float) -> Draw:
+    """Draw noise whose amplitude falls like a power of the frequency."""
+    return filtered(lambda frequency: frequency**-power)
+
+
 def five_periods(n: int) -> tuple[float, ...]:
     """Return five periods over the range that the table resolves, in a geometric ladder."""
     return tuple(np.geomspace(3.1, n / 4, 5))
@@ -341,6 +394,9 @@ BOTH = S({"smooth", "absolute_position"})
 ROTATING = S({"order", "rotations"})
 ANY = S({"smooth", "absolute_position", "low_dimensional", "winding"})
 BROKEN = S({"seams", "special_rows"})
+
+#: Of noise whose neighbours are related in some way, or hardly: only what goes round is absent.
+RELATED = ANY | {"order"}
 
 #: Every process; what its ``yes`` names must be found, what ``either`` names may be.
 PROCESSES: Mapping[str, Process] = {
@@ -378,6 +434,25 @@ PROCESSES: Mapping[str, Process] = {
     "low-rank smooth": Process(
         low_rank_smooth, S({"order", "smooth", "low_dimensional"}), S({"absolute_position"})
     ),
+    **{
+        name: Process(draw, either=RELATED)
+        for name, draw in {
+            "AR(1) 0.7": recursive(0.7),
+            "AR(1) -0.3": recursive(-0.3),
+            "AR(1) -0.7": recursive(-0.7),
+            "AR(2) period 8, 8 rows": hump(8, 8),
+            "AR(2) period 8, 16 rows": hump(8, 16),
+            "AR(2) period 4, 4 rows": hump(4, 4),
+            "AR(2) in 2 directions, 16 rows": hump(8, 16, 2),
+            "AR(2) in 3 directions, 8 rows": hump(8, 8, 3),
+            "MA(3)": moving_average(3),
+            "MA(5)": moving_average(5),
+            "band .15 to .25": band(0.15, 0.25),
+            "band .1 to .2": band(0.1, 0.2),
+            "fractional noise .4": fractional(0.4),
+            "fractional noise .8": fractional(0.8),
+        }.items()
+    },
     "seam": Process(seam, ORDERED | {"seams"}, BOTH | {"low_dimensional"}),
     "special rows": Process(special, ORDERED | {"special_rows"}, BOTH | {"low_dimensional"}),
     **{

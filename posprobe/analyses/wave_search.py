@@ -414,7 +414,8 @@ def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, Bars]:
     found = _settled(power, points, _sharpened(power, points, found))
     apart = found.member < 0
     rest = floored(found.fit.components.power[:, apart] @ found.fit.weights[apart])
-    unit = _line_scores(power.share[None], power.columns, rest[None])[1][0]
+    columns = np.maximum(power.columns, 1.0)
+    unit = _line_scores(power.share[None], columns, rest[None])[1][0]
     return found, replace(bars, unit=np.maximum(unit, 1e-300))
 
 
