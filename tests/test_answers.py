@@ -25,7 +25,6 @@ from posprobe.analyses.decide import hold_rate
 from posprobe.analyses.facts import Answer, Test
 from posprobe.analyses.result import as_block
 from posprobe.analyses.stationary import half_length
-from posprobe.analyses.toeplitz import toeplitz_inverse
 from posprobe.analyses.views import units, view
 from posprobe.layouts import Grid
 from posprobe.questions import GRID, SEQUENCE, corrections, grids
@@ -470,13 +469,6 @@ def test_directions_are_those_of_the_table_and_not_of_rows_of_equal_length(
     share = np.cumsum(np.linalg.svd(centred, compute_uv=False) ** 2 / np.square(centred).sum())
     answer = asked(GRID[-1] if grid else LOW_DIMENSIONAL, values, grid)
     assert answer.value["directions"] == np.argmax(share >= 0.9) + 1
-
-
-def test_the_inverse_of_a_kernel_is_its_inverse() -> None:
-    kernel = 3 * np.exp(-np.arange(40) / 7)
-    kernel[0] += 0.01
-    matrix = kernel[np.abs(np.subtract.outer(np.arange(40), np.arange(40)))]
-    np.testing.assert_allclose(toeplitz_inverse(kernel), np.linalg.inv(matrix), atol=1e-9)
 
 
 def test_half_the_similarity_is_where_a_triangle_halves() -> None:

@@ -14,8 +14,10 @@ from matplotlib.figure import Figure
 
 from posprobe.analyses import predictors
 from posprobe.analyses.bridging import RULES, Bridging, bridging
+from posprobe.analyses.mixture import cosine_power
 from posprobe.analyses.pca import pca
 from posprobe.analyses.result import as_block
+from posprobe.analyses.wave_search import covariance, find_waves
 from posprobe.encodings import sinusoidal
 from posprobe.errors import InvalidTable
 from posprobe.families import load
@@ -46,30 +48,29 @@ def test_a_straight_line_is_bridged_by_linear_interpolation() -> None:
 
 
 @pytest.mark.parametrize(("n", "d"), [(400, 128), (256, 64), (300, 16)])
-def test_the_sinusoid_is_bridged_by_its_ladder_alone(n: int, d: int) -> None:
+def test_the_sinusoid_is_bridged_by_its_waves(n: int, d: int) -> None:
     found = bridging(sinusoidal(n, d))
-    assert found.r2["ladder"].min() > 0.999
-    assert found.beyond["ladder"].min() > 0.95
-    for rule in ("linear", "matern32", "rbf"):
-        assert found.r2[rule][-1] < 0.5
+    assert found.r2["waves"][:4].min() > 0.99
+    assert (found.r2["waves"] >= found.r2["smooth"] - 0.01).all()
+    assert found.r2["linear"][-1] < 0.5
 
 
-def test_three_rotations_are_bridged_and_carried_on_by_three_sinusoids() -> None:
+def test_three_rotations_are_bridged_and_carried_on_by_their_waves() -> None:
     table = waves(300, [7.3, 19.0, 41.7]) @ rotation(6, 3)
     found = bridging(table)
-    assert found.r2["sinusoids"].min() > 0.999
-    assert found.beyond["sinusoids"].min() > 0.999
+    assert found.r2["waves"].min() > 0.999
+    assert found.beyond["waves"].min() > 0.999
     assert found.r2["shift"].min() > 0.99
     assert found.r2["linear"][-1] < 0.3
-    assert found.r2["matern32"][-1] < 0.3
+    assert found.r2["smooth"][-1] < 0.3
 
 
 def test_rotations_are_bridged_in_noise_of_equal_variance() -> None:
     table = waves(400, [11.0, 37.0]) @ rotation(32, 1)[:4] + 0.25 * gaussian(400, 32, 5)
     found = bridging(table)
     wide = found.gaps >= 16
-    assert (found.r2["sinusoids"][wide] > found.r2["linear"][wide] + 0.3).all()
-    assert (found.r2["sinusoids"][wide] > found.r2["matern32"][wide] + 0.3).all()
+    assert (found.r2["waves"][wide] > found.r2["linear"][wide] + 0.3).all()
+    assert (found.r2["waves"][wide] > found.r2["smooth"][wide] + 0.3).all()
 
 
 def test_a_walk_is_bridged_by_the_straight_line_as_the_brownian_bridge_says() -> None:
@@ -77,9 +78,9 @@ def test_a_walk_is_bridged_by_the_straight_line_as_the_brownian_bridge_says() ->
     errors = []
     for seed in range(4):
         found = bridging(walk(n, 64, seed))
-        best = max(found.r2[rule][-1] for rule in ("sinusoids", "shift", "ladder"))
+        best = max(found.r2[rule][-1] for rule in ("shift",))
         assert found.r2["linear"][-1] > best
-        assert found.r2["matern12"][-1] == pytest.approx(found.r2["linear"][-1], abs=0.03)
+        assert found.r2["smooth"][-1] == pytest.approx(found.r2["linear"][-1], abs=0.03)
         errors.append(1 - found.r2["linear"][found.gaps.tolist().index(gap)])
     # Variance of a bridge over gap + 1 steps, averaged over its rows: (gap + 2) / 6 per column. A
     # walk's is n / 6 about its mean, less for the blocks near the middle.
@@ -88,11 +89,9 @@ def test_a_walk_is_bridged_by_the_straight_line_as_the_brownian_bridge_says() ->
 
 def test_a_smooth_curve_is_bridged_to_about_its_length_and_no_further() -> None:
     found = bridging(smooth_curve(400, 48, 15))
-    by_gap = dict(zip(found.gaps.tolist(), found.r2["rbf"], strict=True))
+    by_gap = dict(zip(found.gaps.tolist(), found.r2["smooth"], strict=True))
     assert by_gap[16] > 0.95
-    assert max(values[-1] for rule, values in found.r2.items() if rule != "rbf") < 0.6
-    assert found.kernel == "rbf"
-    assert found.length_scale == pytest.approx(15, rel=0.35)
+    assert max(values[-1] for values in found.r2.values()) < 0.6
 
 
 def test_noise_is_bridged_by_nothing() -> None:
@@ -105,73 +104,47 @@ def test_noise_is_bridged_by_nothing() -> None:
 # --- second computations ---
 
 
-@pytest.mark.parametrize(("name", "nu"), [("matern12", 0.5), ("matern32", 1.5), ("rbf", np.inf)])
-def test_missing_rows_are_the_mean_of_a_gaussian_process(name: str, nu: float) -> None:
-    from scipy.special import gamma, kv
-
+def test_missing_rows_are_the_mean_of_a_gaussian_process() -> None:
     curve = smooth_curve(91, 3, 6) + 0.1 * gaussian(91, 3, 1)
     curve -= curve.mean(axis=0)
     missing = np.zeros(91, dtype=bool)
     missing[30:41] = missing[60] = missing[90] = True
-    fitted = predictors.smooth(curve, name)
-    assert fitted.length_scale is not None
     place = np.arange(91)
-    far = np.abs(place[:, None] - place) / fitted.length_scale
-    if np.isinf(nu):
-        shape = np.exp(-(far**2) / 2)
-    else:  # Rasmussen & Williams 2006, equation 4.14
-        x = np.sqrt(2 * nu) * np.where(far > 0, far, 1.0)
-        shape = np.where(far > 0, 2 ** (1 - nu) / gamma(nu) * x**nu * kv(nu, x), 1.0)
-    kernel = (1 - fitted.noise) * shape + fitted.noise * np.eye(91)
+    kernel = np.exp(-np.abs(place[:, None] - place) / 7) + 0.1 * np.eye(91)
     mean = curve[~missing].mean(axis=0)
     weights = np.linalg.solve(kernel[np.ix_(~missing, ~missing)], curve[~missing] - mean)
     expected = kernel[np.ix_(missing, ~missing)] @ weights + mean
-    np.testing.assert_allclose(fitted.predict(curve, missing), expected, atol=1e-7)
+    found = predictors.Process.of(kernel, curve).predict(curve, missing)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("n", [60, 61])
-def test_the_fitted_kernel_has_the_largest_likelihood(n: int) -> None:
-    curve = smooth_curve(n, 4, 5) + 0.2 * gaussian(n, 4, 1)
-    curve -= curve.mean(axis=0)
-    place = np.arange(n)
-    apart = np.abs(place[:, None] - place)
+def test_the_covariance_of_a_fit_has_its_spectrum() -> None:
+    from scipy.fft import dct
 
-    def likelihood(length: float, noise: float) -> float:
-        kernel = (1 - noise) * np.exp(-(apart**2) / (2 * length**2)) + noise * np.eye(n)
-        scale = np.trace(curve.T @ np.linalg.solve(kernel, curve)) / curve.size
-        return float(-0.5 * (np.log(scale) + np.linalg.slogdet(kernel)[1] / n))
-
-    fitted = predictors.smooth(curve, "rbf")
-    assert fitted.length_scale is not None
-    found = likelihood(fitted.length_scale, fitted.noise)
-    assert fitted.likelihood == pytest.approx(found, abs=1e-9)
-    tried = [
-        likelihood(length, noise)
-        for length in np.geomspace(0.5, 60, 30)
-        for noise in np.geomspace(1e-4, 0.9, 20)
-    ]
-    assert found > max(tried) - 0.01
-
-
-def test_the_ladder_is_ridge_regression_on_the_sinusoid() -> None:
-    n, d = 120, 16
-    curve = walk(n, 3)
-    curve = curve - curve.mean(axis=0)
-    missing = np.zeros(n, dtype=bool)
-    missing[50:60] = True
-    fitted = predictors.fixed_ladder(curve, d)
-    waves_ = np.asarray(sinusoidal(n, d)) / np.sqrt(d / 2)
-    waves_ = waves_ - waves_.mean(axis=0)
-    weight = np.sqrt(fitted.noise / (1 - fitted.noise))
-    design = np.concatenate([waves_[~missing], weight * np.eye(d)])
-    design = np.concatenate([np.r_[np.ones(n - 10), np.zeros(d)][:, None], design], axis=1)
-    target = np.concatenate([curve[~missing], np.zeros((d, 3))])
-    weights = np.linalg.lstsq(design, target, rcond=None)[0]
-    expected = np.concatenate([np.ones((10, 1)), waves_[missing]], axis=1) @ weights
-    np.testing.assert_allclose(fitted.predict(curve, missing), expected, atol=1e-4)
+    curve = walk(90, 5) + waves(90, [7.0, 11.0], noise=0.3) @ gaussian(4, 5)
+    points = curve - curve.mean(axis=0)
+    found, _ = find_waves(points, cosine_power(points), 0)
+    assert found.waves
+    basis = dct(np.eye(90), axis=0, norm="ortho")[1:]
+    whole = covariance(found, waves=True)
+    stationary = found.fit.mean.copy()
+    # Lines have the phases that were found, and the covariance the mean of all phases.
+    for k, wave in enumerate(found.waves):
+        if wave.line:
+            own = found.member == k
+            stationary -= found.fit.components.power[:, own] @ found.fit.weights[own]
+            whole -= (
+                found.fit.weights[own].sum()
+                / 90
+                * np.cos(
+                    2 * np.pi * wave.turns / 90 * np.subtract.outer(np.arange(90), np.arange(90))
+                )
+            )
+    spectrum = np.einsum("ks,st,kt->k", basis, whole, basis)
+    np.testing.assert_allclose(spectrum, np.maximum(stationary, 0), atol=1e-9)
 
 
-def test_sinusoids_do_not_see_the_missing_rows() -> None:
+def test_rules_do_not_see_the_missing_rows() -> None:
     curve = np.asarray(waves(120, [9.0, 23.0], noise=0.1), dtype=np.float64)
     missing = np.zeros(120, dtype=bool)
     missing[40:60] = True
@@ -179,10 +152,6 @@ def test_sinusoids_do_not_see_the_missing_rows() -> None:
     spoilt[missing] = 1e3
     for rule in (predictors.linear, predictors.shift):
         np.testing.assert_array_equal(rule(curve, missing), rule(spoilt, missing))
-    before, after = (predictors.sinusoids(table, missing) for table in (curve, spoilt))
-    assert len(before) == 8
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 # --- laws ---
@@ -194,7 +163,6 @@ def test_rotation_and_scale_change_nothing(scale: float) -> None:
     before, after = bridging(table), bridging(scale * table @ rotation(4, 5) + 3 * scale)
     for rule in RULES:
         np.testing.assert_allclose(after.r2[rule], before.r2[rule], atol=1e-6)
-    assert after.length_scale == pytest.approx(before.length_scale, rel=1e-6)
 
 
 def test_known_components_give_the_same() -> None:
@@ -238,9 +206,9 @@ def test_minilm_is_bridged_by_rotations_and_not_by_a_smooth_curve() -> None:
     found = bridging(load("sample:all-minilm-l6-v2")[128:510])
     at = found.gaps.tolist().index(16)
     assert found.r2["linear"][at] < 0.3
-    assert found.r2["matern32"][at] < 0.3
-    assert found.r2["sinusoids"][at] > 0.55
-    assert found.beyond["sinusoids"][2] > 0.4
+    assert found.r2["smooth"][at] < 0.4
+    assert found.r2["waves"][at] > 0.9
+    assert found.beyond["waves"][2] > 0.4
 
 
 # --- what is undefined ---
@@ -261,7 +229,6 @@ def test_what_is_undefined_has_a_reason(table: Floats, why: str) -> None:
     json.dumps(summary, allow_nan=False)
     assert summary["r2"] is None
     assert why in summary["undefined"]["r2"]
-    assert why in summary["undefined"]["length_scale"]
 
 
 @pytest.mark.parametrize("n", [8, 9, 11])
@@ -271,7 +238,7 @@ def test_short_and_narrow_tables_have_numbers(n: int, d: int) -> None:
         found = bridging(table)
         json.dumps(as_block(found), allow_nan=False)
         for rule in RULES:
-            assert np.isfinite(found.r2[rule]).all() or rule == "sinusoids"
+            assert np.isfinite(found.r2[rule]).all()
 
 
 def test_zero_rows_and_a_single_odd_row_are_no_trouble() -> None:

@@ -345,7 +345,7 @@ def recursive(*weights: float, columns: int = 0) -> Draw:
 
 
 def hump(period: float, coherence: float, columns: int = 0) -> Draw:
-    """Draw an AR(2) process with a preferred period, whose envelope falls to 1/e in so many rows."""
+    """Draw an AR(2) process with a preferred period, whose phase is lost over so many rows."""
     radius = np.exp(-1 / coherence)
     turn = 2 * radius * np.cos(2 * np.pi / period)
     return recursive(turn, -(radius**2), columns=columns)
@@ -355,7 +355,8 @@ def moving_average(count: int) -> Draw:
     """Draw means of so many independent rows."""
 
     def draw(rng: np.random.Generator, n: int, d: int) -> Floats:
-        return lfilter(np.ones(count), [1.0], rng.standard_normal((n + count, d)), axis=0)[count:]
+        white = rng.standard_normal((n + count, d))
+        return np.asarray(lfilter(np.ones(count), [1.0], white, axis=0)[count:])
 
     return draw
 

@@ -1,10 +1,10 @@
 """Bridging: which rule predicts, from the rest of the table, rows that were left out.
 
 A random walk is bridged by the straight line between its neighbours, the worse the wider the gap; a
-smooth curve by a Gaussian process up to about its length scale, and then by nothing; rotations by
-sinusoids far beyond their own smoothness, and on past the end. So the rule that bridges wide gaps
-says what the table is made of, where a spectrum or principal components cannot: those of walks and
-smooth curves look like sinusoids, too.
+smooth curve by a Gaussian process up to about its length scale, and then by nothing; what goes
+round by its waves far beyond its own smoothness, and on past the end. So the rule that bridges wide
+gaps says what the table is made of, where a spectrum or principal components cannot: those of walks
+and smooth curves look like waves, too.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 
 from posprobe.analyses import predictors
 from posprobe.analyses.facts import Number
+from posprobe.analyses.mixture import cosine_power
 from posprobe.analyses.pca import PCA, components_of, pca as principal_components
-from posprobe.analyses.predictors import KERNELS, Floats, Mask
+from posprobe.analyses.predictors import Floats, Mask, Process
 from posprobe.analyses.result import HIDDEN, As, Result, no_counts
+from posprobe.analyses.wave_search import FEWEST, covariance, find_waves, together
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Reasons
@@ -39,7 +41,7 @@ ENDS = ("start", "end")
 GOLDEN = (5**0.5 - 1) / 2
 
 #: Rules that predict missing rows, in the order in which they are shown.
-RULES = ("linear", *KERNELS, "sinusoids", "ladder", "shift")
+RULES = ("linear", "smooth", "waves", "shift")
 
 
 @dataclass(frozen=True)
@@ -49,25 +51,6 @@ class Beyond:
     start: float | None
     end: float | None
     both: float | None
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A Gaussian process's kernel as fitted to the table.
-
-    Parameters
-    ----------
-    length_scale
-        In positions.
-    noise
-        Share of the variance that is independent from row to row.
-    log_likelihood
-        Marginal, per value; the kernel with the largest fits best.
-    """
-
-    length_scale: float
-    noise: float
-    log_likelihood: float
 
 
 def _ends(found: Bridging) -> dict[str, Beyond] | None:
@@ -80,8 +63,8 @@ class Bridging(Result):
     """How well rows that were left out are predicted from the rest, by rule and width of the gap.
 
     R² is 1 - squared error over that of the known rows' mean: 1 is exact, 0 no better than the
-    mean, below 0 worse. Of the kernels length and noise are fitted once, to all rows; everything
-    else that is fitted is fitted to the known rows alone.
+    mean, below 0 worse. Processes are fitted once, to all rows; everything else that is fitted is
+    fitted to the known rows alone.
 
     Parameters
     ----------
@@ -91,11 +74,6 @@ class Bridging(Result):
         For each of `RULES`, ``[m]``.
     beyond
         For each rule ``[3]``: the first quarter predicted from the rest, the last, and both.
-    sinusoids
-        ``[m + 1]``: with how many sinusoids the R² above was best, of 1 to 8; the last beyond the
-        ends. That choice sees the missing rows, which favours sinusoids a little.
-    kernels
-        By name.
     components, variance
         Number of leading components that are predicted, and their share of the variance.
     first, stop
@@ -120,11 +98,6 @@ class Bridging(Result):
     beyond: Annotated[dict[str, Floats], As(dict[str, Beyond] | None, _ends)] = field(
         default_factory=dict
     )
-    sinusoids: Annotated[
-        NDArray[np.int64],
-        As(list[int] | None, lambda found: None if found.undefined else found.sinusoids[:-1]),
-    ] = field(default_factory=no_counts)
-    kernels: dict[str, Kernel] = field(default_factory=dict)
     components: Annotated[
         int | None, Number("components bridged", "leading ones, which are predicted", form="d")
     ] = None
@@ -135,34 +108,6 @@ class Bridging(Result):
         dict[str, Bridging], As(dict[str, Bridging], lambda found: found.axes or None)
     ] = field(default_factory=dict)
     undefined: Annotated[str, As(Reasons)] = ""
-
-    @property
-    def sinusoids_beyond(self) -> Annotated[int | None, ""]:
-        """With how many sinusoids the R² beyond the ends was best."""
-        return int(self.sinusoids[-1]) if self.sinusoids.size else None
-
-    @property
-    def kernel(self) -> Annotated[str | None, ""]:
-        """Name of the kernel with the largest likelihood."""
-        return max(self.kernels, key=lambda name: self.kernels[name].log_likelihood, default=None)
-
-    @property
-    def length_scale(
-        self,
-    ) -> Annotated[
-        float | None, Number("length scale", "in positions, of the kernel that fits best")
-    ]:
-        """Length scale of that kernel, in positions."""
-        return self.kernels[self.kernel].length_scale if self.kernel else None
-
-    @property
-    def noise(
-        self,
-    ) -> Annotated[
-        float | None, Number("noise", "share of the variance that is independent from row to row")
-    ]:
-        """Noise of that kernel."""
-        return self.kernels[self.kernel].noise if self.kernel else None
 
     @property
     def rows(self) -> Annotated[list[int] | None, ""]:
@@ -186,9 +131,9 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
     Blocks of 1, 2, 4 … n/4 neighbouring rows are left out, with at least as many known rows on
     either side of each, and a quarter of the table at either end. What is predicted are the leading
     components of `SHARE` of the variance. The rules, see `posprobe.analyses.predictors`: the
-    straight line between neighbours; Gaussian processes with Matern 1/2, Matern 3/2 and RBF
-    kernels; 1 to 8 sinusoids of common frequencies; the ladder of the sinusoid of the table's width
-    (Vaswani et al. 2017, section 3.5); the linear map from each row to the next.
+    straight line between neighbours; the Gaussian process of what has no period in the additive
+    model (`posprobe.analyses.mixture`), and that of all, waves included; the linear map from each
+    row to the next.
 
     Parameters
     ----------
@@ -228,32 +173,22 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
     share = np.cumsum(found.explained_variance_ratio)
     kept = min(int(np.argmax(share >= min(SHARE, share[-1]))) + 1, MOST_COMPONENTS)
     curve = found.scores[:, :kept] / found.singular_values[0]
-    smooth = {name: predictors.smooth(curve, name) for name in KERNELS}
-    rungs = predictors.fixed_ladder(curve, d)
+    smooth, waves = (Process.of(each, curve) for each in _covariances(curve))
     gaps, folds = _folds(len(curve))
     scored = _Scores(len(gaps) + len(ENDS))
     for fold in folds:
         missing = fold >= 0
-        waves = predictors.sinusoids(curve, missing)
         scored.add(curve, fold, missing, {
             "linear": predictors.linear(curve, missing),
-            **{name: process.predict(curve, missing) for name, process in smooth.items()},
-            "ladder": rungs.predict(curve, missing),
+            "smooth": smooth.predict(curve, missing),
+            "waves": waves.predict(curve, missing),
             "shift": predictors.shift(curve, missing),
-            **{f"sinusoids {k + 1}": wave for k, wave in enumerate(waves)},
         })  # fmt: skip
-    r2, beyond, count = scored.r2(len(gaps))
+    r2, beyond = scored.r2(len(gaps))
     return Bridging(
         gaps=np.array(gaps, dtype=np.int64),
         r2=r2,
         beyond=beyond,
-        sinusoids=count,
-        kernels={
-            name: Kernel(
-                smooth[name].length_scale or np.nan, smooth[name].noise, smooth[name].likelihood
-            )
-            for name in KERNELS
-        },
         components=kept,
         variance=float(share[kept - 1]),
         first=first,
@@ -261,6 +196,15 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
         layout=given.layout,
         start=given.start,
     )
+
+
+def _covariances(curve: Floats) -> tuple[Floats, Floats]:
+    """Return the covariances of the rows by the additive model, without waves and with them."""
+    points = curve - curve.mean(axis=0)
+    power = cosine_power(points)
+    bare = together(power, points, ())
+    found = find_waves(points, power, 0)[0] if len(curve) >= FEWEST else bare
+    return covariance(bare, waves=False), covariance(found, waves=True)
 
 
 class _Scores:
@@ -280,16 +224,12 @@ class _Scores:
             sums = np.bincount(group, np.square(rest).sum(axis=1), self.groups)
             return sums.astype(np.float64)
 
-        known = by_group(there - curve[~missing].mean(axis=0))
-        self.mean += known
-        for name in {*self.errors, *predicted}:
-            # Where no further sinusoid was found, the mean is predicted.
-            error = by_group(there - predicted[name]) if name in predicted else known
-            before = self.errors.get(name, self.mean - known)
-            self.errors[name] = before + error
+        self.mean += by_group(there - curve[~missing].mean(axis=0))
+        for name, rows in predicted.items():
+            self.errors[name] = self.errors.get(name, 0.0) + by_group(there - rows)
 
-    def r2(self, gaps: int) -> tuple[dict[str, Floats], dict[str, Floats], NDArray[np.int64]]:
-        """Return R² by gap and beyond the ends, and the best numbers of sinusoids."""
+    def r2(self, gaps: int) -> tuple[dict[str, Floats], dict[str, Floats]]:
+        """Return R² by gap, and beyond the ends."""
 
         def beside(errors: Floats) -> Floats:
             part = np.append(errors, errors[gaps:].sum())
@@ -299,23 +239,10 @@ class _Scores:
             return 1 - share
 
         every = {name: beside(errors) for name, errors in self.errors.items()}
-        counts = sorted(
-            (int(name.split()[1]), name) for name in every if name.startswith("sinusoids ")
-        )
-        waves = (
-            np.array([every.pop(name) for _, name in counts])
-            if counts
-            else np.full((1, len(self.mean) + 1), np.nan)
-        )
-        best = np.argmax(np.nan_to_num(waves, nan=-np.inf), axis=0)
-        every["sinusoids"] = waves[best, np.arange(waves.shape[1])]
-        every["sinusoids"][gaps:] = waves[best[-1], gaps:]
-        count = np.append(best[:gaps], best[-1]) + 1 if counts else np.zeros(gaps + 1)
         ordered = {rule: every[rule] for rule in RULES}
         return (
             {rule: values[:gaps] for rule, values in ordered.items()},
             {rule: values[gaps:] for rule, values in ordered.items()},
-            count.astype(np.int64),
         )
 
 

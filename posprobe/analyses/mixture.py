@@ -133,17 +133,14 @@ class Components:
         """Tell which belong to any of the families."""
         return np.isin(self.family, families)
 
-    def kept(self, which: NDArray[np.bool_]) -> Components:
-        """Keep some of them."""
-        family = tuple(name for name, keep in zip(self.family, which, strict=True) if keep)
-        return Components(family, self.power[:, which], self.covariance[:, which])
 
-    def __add__(self, other: Components) -> Components:
-        return Components(
-            self.family + other.family,
-            np.hstack([self.power, other.power]),
-            np.hstack([self.covariance, other.covariance]),
-        )
+def joined(parts: Sequence[Components]) -> Components:
+    """Take components together, in order."""
+    return Components(
+        tuple(name for part in parts for name in part.family),
+        np.hstack([part.power for part in parts]),
+        np.hstack([part.covariance for part in parts]),
+    )
 
 
 def stationary(family: Sequence[str], covariance: Floats) -> Components:
@@ -165,7 +162,10 @@ def stationary(family: Sequence[str], covariance: Floats) -> Components:
 
 @lru_cache(maxsize=4)
 def dictionary(n: int) -> Components:
-    """Return the components without a period that a table of so many rows may have."""
+    """Return the components without a period that a table of so many rows may have.
+
+    The first two are the random walk and the straight line, which are not stationary.
+    """
     lag = np.arange(n)[:, None].astype(np.float64)
     fine = np.geomspace(0.8, 2 * n, int(np.log(2.5 * n) / np.log(1.25)) + 1)
     # Of short ones, steps of 1.6 are too coarse for a spectrum as steep as theirs.
@@ -173,34 +173,21 @@ def dictionary(n: int) -> Components:
     coarse = np.append(np.geomspace(1.28, 4.0, 6)[:-1], wide)
     signs = np.append(np.geomspace(0.5, 12.0, 8), np.inf)
     matern = np.sqrt(3) * lag / coarse
-    parts = [
-        stationary(["noise"], (lag == 0).astype(np.float64)),
-        stationary(
-            [
-                "noise" if each < NOISE_LENGTH else "walk" if each > n / 2 else "rough"
-                for each in fine
-            ],
-            np.exp(-lag / fine),
-        ),
-        *(
-            stationary(["slow" if each > n / 3 else "smooth" for each in coarse], kernel)
-            for kernel in (
-                (1 + matern) * np.exp(-matern),
-                np.exp(-0.5 * np.square(lag / coarse)),
-            )
-        ),
-        stationary(["alternating"] * len(signs), (1 - 2 * (lag % 2)) * np.exp(-lag / signs)),
-    ]
     bins = np.arange(1, n)
     walk = 1 / np.square(np.sin(np.pi * bins / (2 * n)))
     # The transform of a ramp has odd bins alone.
     ramp = np.where(bins % 2, np.square(np.cos(np.pi * bins / (2 * n)) * walk), 0.0)
     unsteady = np.stack([walk / walk.sum(), ramp / ramp.sum()], axis=1)
-    parts.append(Components(("walk", "line"), unsteady, np.zeros((n, 2))))
-    found = parts[0]
-    for part in parts[1:]:
-        found = found + part
-    return found
+    roughly = np.where(fine < NOISE_LENGTH, "noise", np.where(fine > n / 2, "walk", "rough"))
+    smoothly = np.where(coarse > n / 3, "slow", "smooth")
+    return joined([
+        Components(("walk", "line"), unsteady, np.zeros((n, 2))),
+        stationary(["noise"], (lag == 0).astype(np.float64)),
+        stationary(roughly.tolist(), np.exp(-lag / fine)),
+        stationary(smoothly.tolist(), (1 + matern) * np.exp(-matern)),
+        stationary(smoothly.tolist(), np.exp(-0.5 * np.square(lag / coarse))),
+        stationary(["alternating"] * len(signs), (1 - 2 * (lag % 2)) * np.exp(-lag / signs)),
+    ])  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,8 +244,6 @@ class Fit:
         Of a table, waves among them.
     weights
         ``[m]``: shares of the variance, as far as the fit is right.
-    mean
-        ``[n - 1]``: the mean power of each bin.
     """
 
     components: Components
@@ -280,10 +265,7 @@ def fit(
     columns: Floats,
     components: Components,
     bands: Bands,
-    start: Floats | None = None,
-    *,
-    sharpen: bool = True,
-    updates: int = UPDATES,
+    start: Floats,
 ) -> Fit:
     """Fit the weights of components to a power spectrum by the gamma likelihood.
 
@@ -301,32 +283,28 @@ def fit(
     bands
         In which bins are taken together.
     start
-        ``[m]``: weights to begin with; equal ones where None.
-    sharpen
-        Whether Fisher scoring follows.
+        ``[m]``: weights to begin with.
     """
     from scipy.optimize import nnls
 
     design, observed = bands.mean(components.power, 0), bands.mean(power)
     free = bands.mean(columns) * bands.size
-    count = design.shape[1]
-    weights = np.full(count, 1.0 / count) if start is None else np.maximum(start, 1e-12)
-    weights = updated(observed[None], free[None], design, weights[None], updates)[0]
-    if sharpen:
-        at = likelihood(observed, free, floored(design @ weights))
-        for _ in range(SCORINGS):
-            mean = floored(design @ weights)
-            by = np.sqrt(free) / mean
-            try:
-                aim = nnls(design * by[:, None], observed * by)[0]
-            except RuntimeError:  # too many steps
-                break
-            tried = [weights + step * (aim - weights) for step in (1.0, 0.5, 0.25, 0.1)]
-            found = [likelihood(observed, free, floored(design @ each)) for each in tried]
-            best = int(np.argmax(found))
-            if found[best] <= at + 1e-6:
-                break
-            weights, at = tried[best], found[best]
+    weights = np.maximum(start, 1e-12)
+    weights = updated(observed[None], free[None], design, weights[None], UPDATES)[0]
+    at = likelihood(observed, free, floored(design @ weights))
+    for _ in range(SCORINGS):
+        mean = floored(design @ weights)
+        by = np.sqrt(free) / mean
+        try:
+            aim = nnls(design * by[:, None], observed * by)[0]
+        except RuntimeError:  # too many steps
+            break
+        tried = [weights + step * (aim - weights) for step in (1.0, 0.5, 0.25, 0.1)]
+        found = [likelihood(observed, free, floored(design @ each)) for each in tried]
+        best = int(np.argmax(found))
+        if found[best] <= at + 1e-6:
+            break
+        weights, at = tried[best], found[best]
     return Fit(components, weights)
 
 
@@ -353,8 +331,6 @@ class Draws:
     ----------
     mean
         ``[n - 1]``: of the random part.
-    fixed
-        ``[n - 1]``: power of lines, which do not change from draw to draw.
     columns
         ``[n - 1]``.
     factor
@@ -362,7 +338,6 @@ class Draws:
     """
 
     mean: Floats
-    fixed: Floats
     columns: Floats
     factor: Floats = field(repr=False)
 
@@ -377,10 +352,6 @@ class Draws:
             white[:exact] = self.factor @ white[:exact]
             found[k] = (np.square(white) * sizes).sum(axis=1)
         found *= self.mean
-        if self.fixed.any():
-            cross = np.clip(rng.standard_normal((count, bins)), -2, 2)
-            found += self.fixed + 2 * np.sqrt(self.mean * self.fixed / self.columns) * cross
-            found = np.maximum(found, 0.0)
         return np.asarray(found / found.sum(axis=1, keepdims=True))
 
 
@@ -399,7 +370,7 @@ def column_sizes(columns: Floats, width: int) -> NDArray[np.float32]:
     return np.asarray(sizes / sizes.sum(axis=1, keepdims=True), dtype=np.float32)
 
 
-def draws_of(found: Fit, columns: Floats, fixed: Floats | None = None) -> Draws:
+def draws_of(found: Fit, columns: Floats) -> Draws:
     """Prepare draws of a fit.
 
     Parameters
@@ -408,8 +379,6 @@ def draws_of(found: Fit, columns: Floats, fixed: Floats | None = None) -> Draws:
         The random part.
     columns
         ``[n - 1]``: independent ones.
-    fixed
-        ``[n - 1]``: power of lines.
     """
     from scipy.fft import dct
     from scipy.linalg import toeplitz
@@ -432,5 +401,4 @@ def draws_of(found: Fit, columns: Floats, fixed: Floats | None = None) -> Draws:
             break
         except np.linalg.LinAlgError:
             continue
-    nothing = np.zeros_like(mean)
-    return Draws(mean, nothing if fixed is None else fixed, columns, factor.astype(np.float32))
+    return Draws(mean, columns, factor.astype(np.float32))

@@ -26,6 +26,7 @@ from posprobe.analyses.mixture import (
     draws_of,
     fit,
     floored,
+    joined,
     likelihood,
     stationary,
     updated,
@@ -350,11 +351,7 @@ def together(
         parts.append(Components(("line wave",) * len(lines), shape, np.zeros((n, len(lines)))))
         member += lines
         apart += [(2 * waves[k].turns - 1, 5.0) for k in lines]
-    components = Components(
-        sum((part.family for part in parts), ()),
-        np.hstack([part.power for part in parts]),
-        np.hstack([part.covariance for part in parts]),
-    )
+    components = joined(parts)
     weights = np.full(len(member), 1e-3)
     if start is not None:
         known = min(len(start), len(base.family))
@@ -575,3 +572,22 @@ def wave_shares(power: Power, found: Waves) -> Floats:
     """Return the share of the variance of each wave."""
     shares = component_shares(power, found.fit)
     return np.array([shares[found.member == k].sum() for k in range(len(found.waves))])
+
+
+def covariance(found: Waves, *, waves: bool) -> Floats:
+    """Return the covariance of the rows ``[n, n]`` by a fit, with its waves or without."""
+    from scipy.linalg import toeplitz
+
+    components, weights = found.fit.components, found.fit.weights
+    n = len(components.covariance)
+    kept = np.where(found.member < 0, weights, weights * waves)
+    offsets = components.covariance @ kept
+    for wave, member in zip(found.waves, range(len(found.waves)), strict=True):
+        if wave.line:
+            angle = 2 * np.pi * wave.turns * np.arange(n) / n
+            offsets += np.cos(angle) * kept[found.member == member].sum() / n
+    place = np.arange(n) - (n - 1) / 2
+    walk, ramp = kept[:2]  # as the dictionary has them
+    steps = np.sum(1 / np.square(np.sin(np.pi * np.arange(1, n) / (2 * n))))
+    moved = 4 * walk / steps * np.minimum.outer(np.arange(n), np.arange(n))
+    return np.asarray(toeplitz(offsets) + moved + ramp * np.outer(place, place) / (place @ place))

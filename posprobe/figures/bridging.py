@@ -9,7 +9,7 @@ import numpy as np
 
 from posprobe.figures.common import nothing
 from posprobe.figures.sheet import Sheet, columns_of, legend_height
-from posprobe.figures.styles import GRID, LINES, MUTED
+from posprobe.figures.styles import GRID, LINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,23 +20,18 @@ if TYPE_CHECKING:
 #: R² below which a curve leaves the frame.
 LOWEST = -0.25
 #: Marks of the rules, beside colour and dash.
-MARKS = ("o", "s", "^", "D", "v")
-KERNEL_NAMES = {"matern12": "Matérn 1/2", "matern32": "Matérn 3/2", "rbf": "RBF"}
+MARKS = ("o", "s", "^", "D")
 LABELS = {
     "linear": "straight line",
-    "smooth": "smooth curve (best kernel)",
-    "sinusoids": "1 to 8 sinusoids",
-    "ladder": "waves of the sinusoid",
+    "smooth": "smooth part of the model",
+    "waves": "model with periodic components",
     "shift": "linear map from row to row",
 }
 
 
 def plot(ax: Axes, result: Bridging) -> None:
-    """Draw R² against the gap for each rule, and what lies beyond the ends to the right of it.
-
-    Of the Gaussian processes the one is drawn whose kernel fits best.
-    """
-    if result.undefined or result.kernel is None:
+    """Draw R² against the gap for each rule, and what lies beyond the ends to the right of it."""
+    if result.undefined:
         nothing(ax, result.undefined)
         return
     at = np.log2(result.gaps)
@@ -46,10 +41,9 @@ def plot(ax: Axes, result: Bridging) -> None:
     ax.axhline(0, color=GRID, linewidth=0.6, zorder=0)
     ax.axvline(at[-1] + apart / 2, color=GRID, linewidth=0.6, zorder=0)
     for (rule, label), (color, dash), mark in zip(LABELS.items(), LINES, MARKS, strict=False):
-        name = result.kernel if rule == "smooth" else rule
         look: dict[str, Any] = {"color": color, "markersize": 3, "clip_on": True}
-        ax.plot(at, result.r2[name], mark, linestyle=dash, label=label, **look)
-        ax.plot(ends, result.beyond[name][:2], mark, linestyle="none", **look)
+        ax.plot(at, result.r2[rule], mark, linestyle=dash, label=label, **look)
+        ax.plot(ends, result.beyond[rule][:2], mark, linestyle="none", **look)
     every = max(1, -(-len(at) // 9))
     shown = list(range(len(at)))[::-1][::every][::-1]
     ax.set_xticks(
@@ -57,12 +51,6 @@ def plot(ax: Axes, result: Bridging) -> None:
     )
     ax.set(xlabel="rows left out (a quarter beyond the ends)", ylabel="held-out R²")
     ax.set(ylim=(LOWEST, 1.04), xlim=(at[0] - apart / 3, ends[-1] + apart / 2))
-    kernel = KERNEL_NAMES[result.kernel]
-    length = result.length_scale or 0.0
-    ax.annotate(
-        f"{kernel}, length {length:.0f}" if length >= 10 else f"{kernel}, length {length:.1f}",
-        (0.015, 0.03), xycoords="axes fraction", color=MUTED, ha="left", va="bottom",
-    )  # fmt: skip
 
 
 def _bridging(sheet: Sheet, results: Mapping[str, Bridging], _: Mapping[str, Any]) -> Figure:

@@ -12,11 +12,8 @@ from posprobe.report.narrator.captions import ALTS, CAPTIONS
 #: What each rule is called, by its key.
 RULES = {
     "linear": "straight line",
-    "matern12": "Matern 1/2",
-    "matern32": "Matern 3/2",
-    "rbf": "squared exponential",
-    "sinusoids": "1 to 8 sinusoids",
-    "ladder": "the sinusoid's waves",
+    "smooth": "smooth part of the model",
+    "waves": "model with periodic components",
     "shift": "linear map from row to row",
 }
 

@@ -55,7 +55,7 @@ def _smooth_by_rotations(answers: Answers, seen: View) -> Answer | None:
     found = rotations.bridged(seen.bridging)
     if found is None:
         return None
-    facts = replace(smooth.facts, gap=found.gap, sinusoids=found.sinusoids, curve=found.curve)
+    facts = replace(smooth.facts, gap=found.gap, waves=found.waves, curve=found.curve)
     keys = (*smooth.keys, "bridging.r2")
     return smooth.corrected("no", "rotations", "rotations", facts=facts, keys=keys)
 

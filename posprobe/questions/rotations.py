@@ -25,7 +25,7 @@ SEEN, LEAST_HIDDEN = 3.0, 0.01
 BLIND = 0.25
 #: Share of the table over which noise keeps its phase from which it may be a rotation.
 COHERENT = 1 / 6
-#: Held-out R² by which sinusoids must be ahead of any smooth curve.
+#: Held-out R² by which waves must be ahead of any smooth curve.
 AHEAD = 0.2
 KEYS = ("shift.rotations", "spectrum.lines")
 
@@ -174,27 +174,26 @@ def by_winding(rotations: Answer, winding: Answer) -> Answer | None:
 
 @dataclass(frozen=True)
 class Bridged:
-    """Gaps in a table that sinusoids predict better than any smooth curve does.
+    """Gaps in a table that its waves predict better than any smooth curve does.
 
     Parameters
     ----------
     gap
         Missing rows.
-    sinusoids, curve
-        Held-out R² of the best sinusoids and of the best smooth curve.
+    waves, curve
+        Held-out R² of the model with its waves, and of the best smooth curve.
     """
 
     gap: int
-    sinusoids: float
+    waves: float
     curve: float
 
 
 def bridged(found: Bridging | None) -> Bridged | None:
-    """Return where sinusoids are furthest ahead of smooth curves; None where hardly anywhere."""
+    """Return where waves are furthest ahead of smooth curves; None where hardly anywhere."""
     if found is None or found.undefined:
         return None
-    best = np.maximum(found.r2["sinusoids"], found.r2["ladder"])
-    curve = np.max([found.r2[name] for name in ("linear", *found.kernels)], axis=0)
+    best, curve = found.r2["waves"], np.maximum(found.r2["linear"], found.r2["smooth"])
     if not np.nanmax(best - curve) > AHEAD:
         return None
     widest = int(np.nanargmax(best - curve))

@@ -43,7 +43,7 @@ class Smooth:
         what neighbours have.
     straight
         Share of the variance of evenly spaced points on a straight line; None where it is no line.
-    gap, sinusoids, curve
+    gap, waves, curve
         What another question shows: held-out R² of rotations and of the best smooth curve across
         gaps of so many positions.
     """
@@ -54,7 +54,7 @@ class Smooth:
     length: float
     straight: float | None = None
     gap: int | None = None
-    sinusoids: float | None = None
+    waves: float | None = None
     curve: float | None = None
 
     @property

@@ -189,7 +189,7 @@ def test_no_period_is_fixed_where_what_winds_changes_its_pace() -> None:
 def test_gaps_tell_sinusoids_from_smooth_curves() -> None:
     found = bridged(bridging(waves(256, [9.0, 31.0], noise=0.1)))
     assert found is not None
-    assert found.sinusoids > found.curve + 0.2
+    assert found.waves > found.curve + 0.2
     assert bridged(bridging(walk(256, 16))) is None
     assert bridged(None) is None
 

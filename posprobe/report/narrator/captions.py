@@ -22,7 +22,7 @@ from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
 from posprobe.layouts import Grid
-from posprobe.number_format import Block, cell, lookup, show
+from posprobe.number_format import Block, lookup, show
 from posprobe.report.narrator.words import patches, positions, some
 
 #: Components that a figure draws against position.
@@ -103,27 +103,17 @@ def _axis_codes_caption(results: Mapping[str, AxisCodes]) -> str:
     )
 
 
-def _bridging_alt(block: Block) -> str:
-    scale = cell(block["length_scale"])
-    return f"Held-out R² by the width of the gap, one line for each rule; fitted length {scale}."
-
-
 def _bridging_caption(results: Mapping[str, Bridging]) -> str:
     (result,) = results.values()
-    fitted = (
-        f" The kernel that fits best has a length scale of {result.length_scale:.3g} positions."
-        if result.length_scale is not None
-        else ""
-    )
     last = result.start + result.stop - 1
     whose = f"held-out rows of positions {result.start + result.first} to {last}"
     if result.axes:
         whose = "held-out entries of the row code and of the column code"
     return (
         f"Share of the variance of {whose} that is predicted from the rest, by the width of "
-        "the gap: by a straight line across it, by Gaussian processes over position, by a few "
-        "sinusoids, by the waves of the sinusoid of this shape and by one linear step."
-        f"{fitted} Smooth curves are bridged to about their length scale, rotations far beyond it."
+        "the gap: by a straight line across it, by the smooth part of the additive model, by the "
+        "whole model with its periodic components, and by one linear step. Smooth curves are "
+        "bridged to about their length scale, periodic components far beyond it."
     )
 
 
@@ -397,7 +387,7 @@ def _no_pair(result: Winding) -> str:
 #: From the block, the text that stands for a figure on a page, by the figure's name.
 ALTS: Mapping[str, Callable[[Block], str]] = {
     "axis_codes": _axis_codes_alt,
-    "bridging": _bridging_alt,
+    "bridging": lambda _: "Held-out R² by the width of the gap, one line for each rule.",
     "components": filled("Scores of the first components; three hold {} of the variance.", "top3"),
     "mosaic": filled(
         "Mosaic of cosines: mean centred cosine {} to the right neighbour, {} to the one below, "

@@ -87,8 +87,8 @@ def _not_smooth(f: Smooth) -> str:
 
 def _recovered(f: Smooth) -> str:
     return (
-        f"Across gaps of {some(f.gap or 0, 'position')}, sinusoids predict the missing rows better "
-        f"(R² {f.sinusoids:z.2f}) than any smooth curve does (R² {f.curve:z.2f})."
+        f"Across gaps of {some(f.gap or 0, 'position')}, periodic components predict the missing "
+        f"rows better (R² {f.waves:z.2f}) than any smooth curve does (R² {f.curve:z.2f})."
     )
 
 
