@@ -142,7 +142,7 @@ class Bars:
 
 
 def transformed(turns: Floats, bins: Floats, n: int) -> NDArray[np.complex128]:
-    """Return the cosine transform of ``exp(2 pi i t s / n)``, for turns and bins that broadcast."""
+    """Return the cosine transform of ``exp(2 pi i t s / n)`` in bins from 1 on; both broadcast."""
 
     def total(angle: Floats) -> NDArray[np.complex128]:
         half = angle / 2

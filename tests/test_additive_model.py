@@ -1,0 +1,250 @@
+"""The additive model: its spectra against dense algebra, its parts against planted ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from made_answers import smooth
+from made_tables import gaussian, rotation, walk, waves
+from numpy.typing import NDArray
+from scipy.fft import dct
+from scipy.linalg import toeplitz
+
+import posprobe as pp
+from posprobe.analyses.mixture import (
+    Bands,
+    cosine_power,
+    dictionary,
+    draws_of,
+    fit,
+    floored,
+    likelihood,
+)
+from posprobe.analyses.planes import find_rotations
+from posprobe.analyses.wave_search import (
+    component_shares,
+    find_waves,
+    lines_power,
+    transformed,
+    wave_shares,
+)
+
+Floats = NDArray[np.float64]
+
+
+def centred(values: object) -> Floats:
+    rows = np.asarray(values, dtype=np.float64)
+    return np.asarray(rows - rows.mean(axis=0))
+
+
+def autoregressive(n: int, d: int, period: float, rows: float, seed: int = 0) -> Floats:
+    """Noise with a preferred period, whose phase is lost over so many rows."""
+    radius, angle = np.exp(-1 / rows), 2 * np.pi / period
+    noise = gaussian(n + 400, d, seed)
+    found = np.zeros_like(noise)
+    for k in range(2, len(noise)):
+        found[k] = 2 * radius * np.cos(angle) * found[k - 1] - radius**2 * found[k - 2] + noise[k]
+    return found[400:]
+
+
+# --- spectra ---
+
+
+@pytest.mark.parametrize("n", [17, 64])
+def test_components_have_the_spectra_of_their_covariances(n: int) -> None:
+    basis = dct(np.eye(n), axis=0, norm="ortho")[1:]
+    found = dictionary(n)
+    place = np.arange(n)
+    dense = [np.minimum.outer(place, place), np.outer(place, place)]
+    dense += [toeplitz(column) for column in found.covariance.T[2:]]
+    for covariance, power in zip(dense, found.power.T, strict=True):
+        expected = np.einsum("ks,st,kt->k", basis, covariance, basis)
+        np.testing.assert_allclose(power, expected / expected.sum(), atol=1e-9)
+    assert found.power.sum(axis=0) == pytest.approx(1)
+
+
+def test_a_wave_is_transformed_as_scipy_does() -> None:
+    n, turns = 48, np.array([3.0, 7.3, 20.9])
+    exact = dct(np.exp(2j * np.pi * np.outer(np.arange(n), turns) / n), axis=0, norm="ortho")
+    found = transformed(turns, np.arange(n, dtype=np.float64)[:, None], n)
+    np.testing.assert_allclose(found[1:], exact[1:], atol=1e-12)
+
+
+def test_lines_have_the_spectrum_of_the_waves_that_fit() -> None:
+    points = centred(waves(64, [6.1, 9.7]) @ gaussian(4, 5))
+    power, coefficients = lines_power(points, [64 / 6.1, 64 / 9.7])
+    angle = 2 * np.pi * np.arange(64) / 6.1
+    first = np.stack([np.cos(angle), np.sin(angle)], axis=1) @ coefficients[0]
+    expected = np.square(dct(first, axis=0, norm="ortho")[1:]).sum(axis=1)
+    np.testing.assert_allclose(power[:, 0], expected / expected.sum(), atol=1e-12)
+
+
+@given(st.integers(8, 300), st.lists(st.tuples(st.floats(0, 200), st.floats(0, 9)), max_size=3))
+@settings(max_examples=50, deadline=None, derandomize=True, database=None)
+def test_bands_take_every_bin_once(bins: int, apart: list[tuple[float, float]]) -> None:
+    bands = Bands.of(bins, apart)
+    assert bands.size.sum() == bins
+    assert (bands.size >= 1).all()
+    values = np.arange(float(bins))
+    assert (bands.mean(values) * bands.size).sum() == pytest.approx(values.sum())
+
+
+def test_columns_are_counted() -> None:
+    for rank in (1, 4, 30):
+        found = cosine_power(centred(gaussian(400, rank, 1) @ rotation(40)[:rank])).columns
+        assert np.median(found) == pytest.approx(rank, rel=0.35)
+
+
+def test_draws_have_the_spectrum_of_the_fit() -> None:
+    points = centred(smooth(96, 24, 3.0) + 0.5 * gaussian(96, 24, 1))
+    power = cosine_power(points)
+    start = np.full(len(dictionary(96).family), 0.01)
+    found = fit(power.share, power.columns, dictionary(96), Bands.of(95), start)
+    drawn = draws_of(found, power.columns).powers(400, np.random.default_rng(0))
+    assert drawn.sum(axis=1) == pytest.approx(1)
+    mean = found.mean / found.mean.sum()
+    np.testing.assert_allclose(drawn.mean(axis=0)[:20], mean[:20], rtol=0.1)
+
+
+def test_no_step_from_the_fit_is_more_likely() -> None:
+    power = cosine_power(centred(walk(80, 12) + gaussian(80, 12, 3)))
+    components, bands = dictionary(80), Bands.of(79)
+    found = fit(
+        power.share, power.columns, components, bands, np.full(len(components.family), 0.01)
+    )
+    observed, free = bands.mean(power.share), bands.mean(power.columns) * bands.size
+
+    def of(weights: Floats) -> float:
+        return likelihood(observed, free, floored(bands.mean(components.power @ weights)))
+
+    best = of(found.weights)
+    for k in range(len(found.weights)):
+        for moved in (0.9, 1.1):
+            weights = found.weights.copy()
+            weights[k] = moved * weights[k] + 1e-4 * (moved > 1)
+            assert of(weights) < best + 0.05
+
+
+# --- what is planted ---
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_shares_are_those_planted_and_add_up(seed: int) -> None:
+    n, d = 256, 64
+    line = waves(n, [7.3]) @ rotation(d, seed)[:2]
+    parts = [
+        np.sqrt(share) * part / np.sqrt(np.square(part - part.mean(axis=0)).sum())
+        for share, part in (
+            (0.2, line),
+            (0.5, smooth(n, d, 12.0, seed)),
+            (0.3, gaussian(n, d, seed + 9)),
+        )
+    ]
+    points = centred(sum(parts))
+    power = cosine_power(points)
+    found, _ = find_waves(points, power, seed)
+    shares = component_shares(power, found.fit)
+    assert shares.sum() == pytest.approx(1, abs=0.01)
+    assert [round(n / wave.turns, 1) for wave in found.waves] == [7.3]
+    assert wave_shares(power, found)[0] == pytest.approx(0.2, abs=0.02)
+    components = found.fit.components
+    assert shares[components.of("smooth", "slow")].sum() == pytest.approx(0.5, abs=0.05)
+    assert shares[components.of("noise")].sum() == pytest.approx(0.3, abs=0.03)
+
+
+def test_a_circle_of_a_twentieth_in_noise_is_found() -> None:
+    found = 0
+    for seed in range(20):
+        circle = waves(128, [9.3]) @ rotation(64, seed)[:2]
+        noise = gaussian(128, 64, seed) * np.sqrt(0.95 / 0.05 / 64)
+        told = find_rotations(centred(circle + noise), seed).rotations
+        found += [round(each.period, 1) for each in told] == [9.3]
+    assert found >= 19
+
+
+@pytest.mark.parametrize("columns", [2, 64])
+def test_noise_with_a_preferred_period_does_not_rotate(columns: int) -> None:
+    for seed in range(10):
+        noise = autoregressive(384, columns, 8.0, 24.0, seed) @ np.eye(columns, 64)
+        noise = noise / noise.std() + 0.3 * gaussian(384, 64, seed)
+        found = find_rotations(centred(noise), seed)
+        assert not found.rotations
+        assert any(abs(each.period - 8) < 2 for each in found.preferred)
+
+
+@pytest.mark.parametrize("warp", [0.05, 0.2])
+def test_a_circle_whose_pace_varies_is_one_rotation(warp: float) -> None:
+    n = 384
+    place = np.arange(n) + warp * n / (2 * np.pi) * np.sin(2 * np.pi * np.arange(n) / n)
+    circle = np.stack([np.cos(2 * np.pi * place / 9), np.sin(2 * np.pi * place / 9)], axis=1)
+    values = circle @ rotation(32)[:2] + 0.1 * gaussian(n, 32)
+    (found,) = find_rotations(centred(values), 0).rotations
+    assert found.pace == "smooth"
+    assert found.period == pytest.approx(9, rel=0.01)
+    assert found.share == pytest.approx(1 / 1.32, abs=0.02)
+    local = 9 / (1 + warp * np.cos(2 * np.pi * np.arange(n) / n))
+    ends = tuple(np.quantile(local, [0.1, 0.9]))
+    assert (found.fastest, found.slowest) == pytest.approx(ends, rel=0.02)
+
+
+# --- what must not matter ---
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_neither_turning_nor_scaling_changes_what_is_found(scale: float) -> None:
+    values = centred(waves(150, [7.0, 23.0]) @ rotation(16)[:4] + 0.3 * gaussian(150, 16))
+    before = find_rotations(values, 0).rotations
+    after = find_rotations(scale * values @ rotation(16, 5), 0).rotations
+    assert len(before) == 2
+    for one, other in zip(before, after, strict=True):
+        assert one.period == pytest.approx(other.period, rel=1e-6)
+        assert one.share == pytest.approx(other.share, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.zeros((64, 4)),
+        np.outer(np.arange(64.0), np.ones(3)),
+        np.eye(64),
+        np.repeat(gaussian(8, 4), 8, axis=0),
+        np.concatenate([gaussian(32, 4), gaussian(32, 4)[::-1]]),
+        np.tile([[1.0], [-1.0]], (40, 2)),
+        gaussian(15, 4),
+        gaussian(64, 1),
+    ],
+    ids=["zeros", "line", "one-hot", "blocks", "mirror", "alternating", "short", "one column"],
+)
+def test_degenerate_tables_have_no_rotation(values: Floats) -> None:
+    assert not find_rotations(centred(values), 0).rotations
+
+
+# --- trained tables ---
+
+
+def test_minilm_has_three_periods_each_three_times_the_one_before() -> None:
+    found = find_rotations(centred(pp.load("sample:all-minilm-l6-v2").values[128:510]), 0)
+    periods = np.array([each.period for each in found.rotations if each.share > 0.02])
+    assert periods[1:] / periods[:-1] == pytest.approx([3, 3], rel=0.01)
+    assert [each.pace for each in found.rotations] == ["smooth"] * 3
+    # In its planes at a constant radius; counted by a search of its own with other tools.
+    assert [each.share for each in found.rotations] == pytest.approx(
+        [0.28, 0.157, 0.166], abs=0.015
+    )
+
+
+def test_rxnmapper_prefers_a_period_and_does_not_rotate() -> None:
+    found = find_rotations(centred(pp.load("sample:rxnmapper-albert").values), 0)
+    assert not found.rotations
+    (each,) = found.preferred
+    assert each.period == pytest.approx(9.82, rel=0.1)
+    assert each.coherent < 16
+
+
+def test_whisper_has_a_fixed_period_beside_others() -> None:
+    found = find_rotations(centred(pp.load("sample:whisper-tiny-decoder").values[4:223]), 0)
+    fixed = [each for each in found.rotations if each.pace == "fixed"]
+    assert [each.period for each in fixed] == pytest.approx([42.4], rel=0.005)
+    assert fixed[0].share == pytest.approx(0.134, abs=0.01)
+    assert fixed[0].circularity == pytest.approx(0.88, abs=0.02)
