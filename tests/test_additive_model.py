@@ -165,12 +165,14 @@ def test_a_circle_of_a_twentieth_in_noise_is_found() -> None:
 
 @pytest.mark.parametrize("columns", [2, 64])
 def test_noise_with_a_preferred_period_does_not_rotate(columns: int) -> None:
+    told = 0
     for seed in range(10):
         noise = autoregressive(384, columns, 8.0, 24.0, seed) @ np.eye(columns, 64)
         noise = noise / noise.std() + 0.3 * gaussian(384, 64, seed)
         found = find_rotations(centred(noise), seed)
         assert not found.rotations
-        assert any(abs(each.period - 8) < 2 for each in found.preferred)
+        told += any(abs(each.period - 8) < 1 for each in found.preferred)
+    assert told >= 8
 
 
 @pytest.mark.parametrize("warp", [0.05, 0.2])

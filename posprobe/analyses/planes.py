@@ -269,7 +269,7 @@ def _path(path: Floats) -> _Path:
     z = path[:, 0] + 1j * path[:, 1]
     radius = np.abs(z)
     steps = np.angle(z[1:] * z[:-1].conj())
-    same = float(np.mean(np.sign(steps) == np.sign(np.median(steps))))
+    same = float(np.mean(steps * np.sign(np.median(steps)) > 0))
     return _Path(
         np.append(0.0, np.cumsum(steps)),
         float(np.quantile(radius, 0.02) / max(np.median(radius), 1e-300)),
