@@ -12,7 +12,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from made_answers import PLANTED, SAMPLES, answers_of, planted, turning, verdicts_of
+from made_answers import PLANTED, SAMPLES, answers_of, planted, smooth, turning, verdicts_of
 from made_tables import gaussian, rotation, waves
 
 from posprobe import questions
@@ -104,7 +104,7 @@ SAID: dict[tuple[str, str], tuple[str, ...]] = {
     ("order", "copies"): ("copies",),
     ("smooth", "line"): ("straight",),
     ("smooth", "noisy_line"): ("straight",),
-    ("smooth", "rotations"): ("gap", "sinusoids", "curve"),
+    ("smooth", "rotations"): ("gap", "waves", "curve"),
     ("absolute_position", "copies"): ("copies",),
     ("rotations", "stand_out"): ("lines",),
     ("rotations", "small"): ("lines",),
@@ -377,8 +377,8 @@ def test_headlines_claim_only_what_is_answered_yes(name: str) -> None:
     [(0.6, "rotations", False), (0.1, "smooth", True), (0.002, "smooth", False)],
 )
 def test_a_weak_rotation_is_not_what_a_table_is(share: float, kind: str, beside: bool) -> None:
-    slow = np.cos(np.pi * np.outer(np.arange(256) + 0.5, np.arange(1, 9)) / 256) @ gaussian(8, 16)
-    slow /= np.sqrt(np.square(slow).sum(axis=1).mean())
+    slow = smooth(256, 16, 20.0)
+    slow /= np.sqrt(np.square(slow - slow.mean(axis=0)).sum(axis=1).mean())
     circle = waves(256, [8.1]) @ rotation(16)[:2]
     both = np.sqrt(1 - share) * slow + np.sqrt(share) * circle + 1e-3 * gaussian(256, 16)
     answers = answers_of(both)

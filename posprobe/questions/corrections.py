@@ -24,6 +24,9 @@ Answers: TypeAlias = Mapping[str, Answer]
 #: Turns from which what winds shows that order matters, whatever neighbours have in common: the
 #: paths that random rows make through two components stay below it.
 MANY_TURNS = 3.0
+#: Share of the variance in rotations from which a table is more than a smooth curve: with less, the
+#: curve is what it is, and they are told beside it.
+ROTATING = 0.25
 #: Waves whose periods are whole fractions of one, from which the rows repeat rather than rotate:
 #: more than any trained table was seen to have.
 HARMONICS = 6
@@ -49,8 +52,10 @@ def copies_of(answers: Answers, seen: View) -> Copies | None:
 
 def _smooth_by_rotations(answers: Answers, seen: View) -> Answer | None:
     """Say of a sum of rotations that it is no smooth curve, where gaps in it tell the two apart."""
-    smooth = answers["smooth"]
-    if not (smooth.yes and answers["rotations"].yes):
+    smooth, turning = answers["smooth"], answers["rotations"]
+    if not (smooth.yes and turning.yes):
+        return None
+    if turning.reason != "formula" and turning.facts.share < ROTATING:
         return None
     found = rotations.bridged(seen.bridging)
     if found is None:

@@ -63,7 +63,7 @@ def test_reasons_of_its_own_and_of_the_correction_are_all_that_there_are() -> No
 
 def test_what_rotations_tell_better_is_said_with_both_scores() -> None:
     answer = asked(TABLES["curve"])
-    facts = replace(answer.facts, gap=16, sinusoids=0.74, curve=0.28)
+    facts = replace(answer.facts, gap=16, waves=0.74, curve=0.28)
     text = sentence(answer.corrected("no", "rotations", "rotations", facts=facts))
     assert "gaps of 16 positions" in text
     assert "0.74" in text
