@@ -26,6 +26,8 @@ FAMILIES = ("noise", "rough", "walk", "smooth", "slow", "alternating", "line")
 NOISE_LENGTH = 0.9
 #: Steps of the multiplicative update, and most of Fisher scoring after it.
 UPDATES, SCORINGS = 100, 8
+#: Log likelihood that a step of scoring gains at least: a hundredth of what any decision looks at.
+GAIN = 0.01
 #: Least mean power of a bin beside the mean of all, which keeps exact tables finite.
 FLOOR = 1e-9
 #: Independent columns of a bin without power.
@@ -302,7 +304,7 @@ def fit(
         tried = [weights + step * (aim - weights) for step in (1.0, 0.5, 0.25, 0.1)]
         found = [likelihood(observed, free, floored(design @ each)) for each in tried]
         best = int(np.argmax(found))
-        if found[best] <= at + 1e-6:
+        if found[best] <= at + GAIN:
             break
         weights, at = tried[best], found[best]
     return Fit(components, weights)
