@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.planes import find_rotations
 from posprobe.analyses.stationary import (
+    _non_negative,
     fit_grid_kernel,
     fit_kernel,
     fit_process,
@@ -34,6 +35,16 @@ def test_offset_sums_are_those_of_the_gram_matrix() -> None:
     values = gaussian(13, 4)
     gram = values @ values.T
     np.testing.assert_allclose(offset_sums(values), [np.trace(gram, k) for k in range(13)])
+
+
+def test_least_squares_without_negative_coefficients_is_scipys() -> None:
+    from scipy.optimize import nnls
+
+    for seed in range(20):
+        matrix, target = gaussian(30, 12, seed=seed), gaussian(30, 1, seed=100 + seed)[:, 0]
+        np.testing.assert_allclose(
+            _non_negative(matrix, target), nnls(matrix, target)[0], atol=1e-8
+        )
 
 
 @pytest.mark.parametrize("length", [2.0, 5.0, 15.0])

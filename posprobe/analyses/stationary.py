@@ -289,16 +289,50 @@ def _lengths(n: int) -> Floats:
 
 
 def _fit(sums: Floats, design: Floats, lengths: Floats, count: Floats) -> Kernel:
-    from scipy.optimize import nnls
-
     scale = float(np.abs(sums).max()) or 1.0
     by = 1 / np.sqrt(np.maximum(count, 1.0))
     size = np.linalg.norm(design * by[:, None], axis=0)
     there = size > 1e-9 * size.max()  # centring leaves nothing of the constant
     matrix = design[:, there] * by[:, None] / size[there]
     weights = np.zeros(design.shape[1])
-    weights[there] = nnls(matrix, sums * by / scale)[0] / size[there] * scale
+    weights[there] = _non_negative(matrix, sums * by / scale) / size[there] * scale
     return Kernel(weights, lengths)
+
+
+def _non_negative(matrix: Floats, target: Floats) -> Floats:
+    """Solve least squares with coefficients that are not negative.
+
+    Lawson & Hanson (1974, chapter 23), on the products alone: SciPy's, on the matrix, takes three
+    times as long.
+    """
+    gram, along = matrix.T @ matrix, matrix.T @ target
+    count = len(along)
+    gram = gram + 1e-12 * np.eye(count)
+    solution = np.zeros(count)
+    active = np.zeros(count, dtype=bool)
+    for _ in range(3 * count):
+        gain = np.where(active, -np.inf, along - gram @ solution)
+        k = int(np.argmax(gain))
+        if gain[k] <= 1e-10:
+            break
+        active[k] = True
+        while True:
+            chosen = np.flatnonzero(active)
+            trial = np.linalg.solve(gram[np.ix_(chosen, chosen)], along[chosen])
+            if (trial > 0).all():
+                solution[:] = 0.0
+                solution[chosen] = trial
+                break
+            now, negative = solution[chosen], trial <= 0
+            step = (now[negative] / (now[negative] - trial[negative] + 1e-300)).min()
+            solution[chosen] = now + step * (trial - now)
+            active[chosen[negative & (solution[chosen] <= 1e-14)]] = False
+            if active[k] and solution[k] <= 0 and not (trial > 0).any():
+                active[k] = False
+            if not active.any():
+                return solution
+            solution[~active] = 0.0
+    return solution
 
 
 def root(covariance: Floats) -> Floats:
