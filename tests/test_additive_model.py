@@ -22,11 +22,11 @@ from posprobe.analyses.mixture import (
     likelihood,
 )
 from posprobe.analyses.planes import find_rotations
+from posprobe.analyses.wave_scores import transformed
 from posprobe.analyses.wave_search import (
     component_shares,
     find_waves,
     lines_power,
-    transformed,
     wave_shares,
 )
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.mixture import Floats, Power, cosine_power
+from posprobe.analyses.wave_scores import LINE_LEVEL
 from posprobe.analyses.wave_search import (
     FEWEST,
-    LINE_LEVEL,
     TWO,
     Waves,
     find_waves,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -31,22 +30,27 @@ from posprobe.analyses.mixture import (
     stationary,
     updated,
 )
+from posprobe.analyses.wave_scores import (
+    APART,
+    FIRST,
+    LINE_LEVEL,
+    STEP,
+    TRIFLE,
+    bar,
+    hump_covariance,
+    hump_scores,
+    line_grid,
+    line_scores,
+    tail,
+    transformed,
+)
 
 #: Fewest rows of which waves are told.
 FEWEST = 16
-#: Tables drawn for the bars, and chance that noise passes: of lines, and of humps of any length.
-DRAWS, LINE_LEVEL, HUMP_LEVEL = 59, 0.002, 0.01
-#: Fewest turns of a line, the step of the search, and turns between two lines.
-FIRST, STEP, APART = 1.75, 0.25, 0.6
-#: Bins on each side that a line's power is collected from.
-SIDE = 8
-#: Bins of the median that guards a line against a bad fit around it.
-GUARD = 15
-#: Share of the variance below which a wave does not matter: deep tails of smooth spectra are full
-#: of certain trifles.
-TRIFLE = 0.005
-#: Shortest envelope of a hump, in positions, and most waves that are looked for.
-SHORTEST, MOST = 3.0, 24
+#: Tables drawn for the bars, and chance that noise passes as a hump of any length.
+DRAWS, HUMP_LEVEL = 59, 0.01
+#: Most waves that are looked for.
+MOST = 24
 #: Log likelihood by which a hump must beat the best line nearby, and a line the humps at its place.
 HUMP_GAIN, LINE_GAIN = 10.0, 5.0
 #: Where a line has a plane of its own the likelihood cannot tell. It must keep its phase over so
@@ -141,140 +145,6 @@ class Bars:
         return float(np.quantile(self.line / self.unit, 0.9).clip(TRIFLE, 1.0))
 
 
-def transformed(turns: Floats, bins: Floats, n: int) -> NDArray[np.complex128]:
-    """Return the cosine transform of ``exp(2 pi i t s / n)`` in bins from 1 on; both broadcast."""
-
-    def total(angle: Floats) -> NDArray[np.complex128]:
-        half = angle / 2
-        sine = np.sin(half)
-        near = np.abs(sine) < 1e-9
-        ratio = np.where(
-            near, n * np.cos(n * half) / np.cos(half), np.sin(n * half) / np.where(near, 1.0, sine)
-        )
-        return np.asarray(np.exp(1j * (n - 1) * half) * ratio)
-
-    wave, bin_ = 2 * np.pi * turns / n, np.pi * bins / n
-    turn = np.exp(0.5j * bin_)
-    return np.asarray(
-        (turn * total(wave + bin_) + turn.conj() * total(wave - bin_)) / np.sqrt(2 * n)
-    )
-
-
-@lru_cache(maxsize=4)
-def _line_grid(n: int) -> tuple[Floats, NDArray[np.intp], Floats]:
-    """Return turns ``[t]`` of lines, and their bins from 0 and power there, ``[t, w]`` each."""
-    turns = np.arange(FIRST, n / 2 - APART, STEP)
-    bins = np.rint(2 * turns)[:, None].astype(np.intp) + np.arange(-SIDE, SIDE + 1)
-    inside = (bins >= 1) & (bins < n)
-    power = np.square(np.abs(transformed(turns[:, None], bins.astype(float), n)))
-    mean = np.square(np.abs(transformed(turns, np.zeros_like(turns), n))) / 2
-    power = np.where(inside, power / (n - mean)[:, None], 0.0)
-    return turns, np.clip(bins - 1, 0, n - 2), power
-
-
-def _line_scores(power: Floats, columns: Floats, mean: Floats) -> tuple[Floats, Floats]:
-    """Return the scores of lines in spectra ``[r, n - 1]``, and a share of 1 in standard errors.
-
-    Each is ``[r, t]``; the score is 0 of trifles.
-    """
-    from scipy.ndimage import median_filter
-
-    n = power.shape[1] + 1
-    _, bins, shape = _line_grid(n)
-    guard = mean * np.maximum(1.0, median_filter(power / mean, size=(1, GUARD), mode="nearest"))
-    slope = 0.5 * columns * (power - guard) / np.square(guard)
-    curve = 0.5 * columns / np.square(guard)
-    first, second = np.zeros((2, len(power), len(bins)))
-    for place in range(bins.shape[1]):
-        first += slope[:, bins[:, place]] * shape[:, place]
-        second += curve[:, bins[:, place]] * np.square(shape[:, place])
-    return _score(first, second), np.sqrt(second)
-
-
-def _score(slope: Floats, curve: Floats) -> Floats:
-    share = slope / np.maximum(curve, 1e-300)
-    return np.where(share >= TRIFLE, slope / np.sqrt(np.maximum(curve, 1e-300)), 0.0)
-
-
-@lru_cache(maxsize=4)
-def _levels(n: int) -> tuple[tuple[float, tuple[Floats, ...]], ...]:
-    """Return the lengths of humps, with their power around a bin, and half a bin beside it."""
-    found = []
-    length = n / 4
-    while length >= SHORTEST:
-        wide = n / (np.pi * length)
-        reach = int(min(np.ceil(4 * wide) + 3, n // 2 - 2))
-        shifts = (0.0, 0.5) if wide < 2 else (0.0,)
-        shapes = []
-        for shift in shifts:
-            middle = n // 2
-            power = stationary(["hump"], _hump(n, (middle + shift) / 2, length, "normal")).power[
-                :, 0
-            ]
-            shapes.append(power[middle - 1 - reach : middle + reach])
-        found.append((length, tuple(shapes)))
-        length /= 2
-    return tuple(found)
-
-
-def _hump(n: int, turns: float, length: float, kind: str) -> Floats:
-    """Return the covariance of a hump by offset: ``[n, 1]``."""
-    lag = np.arange(n, dtype=np.float64)
-    angle = 2 * np.pi * turns / n
-    if kind == "normal":
-        found = np.cos(angle * lag) * np.exp(-0.5 * np.square(lag / length))
-    elif kind == "exponential":
-        found = np.cos(angle * lag) * np.exp(-lag / length)
-    else:  # the autocorrelation of an AR(2) process
-        radius = np.exp(-1 / length)
-        lean = (1 - radius**2) / (1 + radius**2) / np.tan(angle)
-        found = (np.cos(angle * lag) + lean * np.sin(angle * lag)) * radius**lag
-    return found[:, None]
-
-
-def _hump_scores(
-    power: Floats, columns: Floats, mean: Floats
-) -> list[tuple[float, Floats, Floats]]:
-    """Return, for each length, turns ``[t]`` of humps and their scores ``[r, t]``."""
-    from scipy.ndimage import correlate1d
-
-    n = power.shape[1] + 1
-    slope = 0.5 * columns * (power - mean) / np.square(mean)
-    curve = np.broadcast_to(0.5 * columns / np.square(mean), power.shape)
-    found = []
-    for length, shapes in _levels(n):
-        spread = n / (2 * np.pi * length)
-        turns, scores = [], []
-        for shift, shape in enumerate(shapes):
-            at = (np.arange(1, n) + 0.5 * shift) / 2
-            inside = (at >= 2 + 3 * spread) & (at <= n / 2 - spread)
-            first = correlate1d(slope, shape, axis=1, mode="constant")[:, inside]
-            second = correlate1d(curve, np.square(shape), axis=1, mode="constant")[:, inside]
-            turns.append(at[inside])
-            scores.append(_score(first, second))
-        if sum(map(len, turns)):
-            found.append((length, np.concatenate(turns), np.concatenate(scores, axis=1)))
-    return found
-
-
-def _bar(largest: Floats, level: float) -> float:
-    """Return what the largest score of noise exceeds with a probability, by Gumbel's law.
-
-    59 draws do not reach the tail themselves.
-    """
-    scale = np.sqrt(6) / np.pi * largest.std()
-    return float(largest.mean() - np.euler_gamma * scale - scale * np.log(-np.log1p(-level)))
-
-
-def _tail(score: float, largest: Floats) -> float:
-    """Return how likely the largest score of noise reaches one, by the same law."""
-    scale = np.sqrt(6) / np.pi * float(largest.std())
-    if not scale > 0:
-        return 1.0 if score <= largest.mean() else LINE_LEVEL
-    above = (score - largest.mean()) / scale + np.euler_gamma
-    return float(-np.expm1(-np.exp(-above)))
-
-
 def lines_power(points: Floats, turns: Sequence[float]) -> tuple[Floats, Floats]:
     """Fit waves of fixed period jointly; return the power of each ``[n - 1, k]``, and coefficients.
 
@@ -321,7 +191,9 @@ def _found_hump(turns: float, length: float, n: int) -> Wave:
 
 def _wave_components(wave: Wave, n: int) -> Components:
     kinds = ("normal", "exponential", "recursive")
-    covariance = [_hump(n, wave.turns, length, kind) for length in wave.lengths for kind in kinds]
+    covariance = [
+        hump_covariance(n, wave.turns, length, kind) for length in wave.lengths for kind in kinds
+    ]
     return stationary(["hump"] * len(covariance), np.hstack(covariance))
 
 
@@ -412,25 +284,25 @@ def find_waves(points: Floats, power: Power, seed: int) -> tuple[Waves, Bars]:
     apart = found.member < 0
     rest = floored(found.fit.components.power[:, apart] @ found.fit.weights[apart])
     columns = np.maximum(power.columns, 1.0)
-    unit = _line_scores(power.share[None], columns, rest[None])[1][0]
+    unit = line_scores(power.share[None], columns, rest[None])[1][0]
     return found, replace(bars, unit=np.maximum(unit, 1e-300))
 
 
 def _bars(power: Power, found: Waves, rng: np.random.Generator) -> Bars:
     spectra = draws_of(found.fit, power.columns).powers(DRAWS, rng)
-    means = refitted(spectra, power.columns, found)
-    scores, _ = _line_scores(spectra, power.columns, means)
-    humps = _hump_scores(spectra, power.columns, means)
+    means = _refitted(spectra, power.columns, found)
+    scores, _ = line_scores(spectra, power.columns, means)
+    humps = hump_scores(spectra, power.columns, means)
     level = HUMP_LEVEL / max(len(humps), 1)
     largest = scores.max(axis=1)
     own, unit = (
-        each[0] for each in _line_scores(power.share[None], power.columns, found.fit.mean[None])
+        each[0] for each in line_scores(power.share[None], power.columns, found.fit.mean[None])
     )
-    turns, *_ = _line_grid(power.rows)
+    turns, *_ = line_grid(power.rows)
     return Bars(
-        line=_bar(largest, LINE_LEVEL),
-        humps=tuple(_bar(each.max(axis=1), level) for *_, each in humps),
-        p=_tail(float(own.max()), largest),
+        line=bar(largest, LINE_LEVEL),
+        humps=tuple(bar(each.max(axis=1), level) for *_, each in humps),
+        p=tail(float(own.max()), largest),
         turns=float(turns[own.argmax()]),
         score=float(own.max()),
         largest=largest,
@@ -438,7 +310,7 @@ def _bars(power: Power, found: Waves, rng: np.random.Generator) -> Bars:
     )
 
 
-def refitted(spectra: Floats, columns: Floats, found: Waves) -> Floats:
+def _refitted(spectra: Floats, columns: Floats, found: Waves) -> Floats:
     """Refit spectra ``[r, n - 1]`` from the weights of a fit; return their means, of that shape."""
     bands, components = found.bands, found.fit.components
     start = np.tile(np.maximum(found.fit.weights, 1e-6), (len(spectra), 1))
@@ -449,9 +321,9 @@ def refitted(spectra: Floats, columns: Floats, found: Waves) -> Floats:
 
 
 def _next_line(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave | None:
-    turns, *_ = _line_grid(power.rows)
+    turns, *_ = line_grid(power.rows)
     mean = found.fit.mean[None]
-    scores = _line_scores(power.share[None], power.columns, mean)[0][0]
+    scores = line_scores(power.share[None], power.columns, mean)[0][0]
     lines = [wave.turns for wave in found.waves if wave.line]
     for each in lines:
         scores = np.where(np.abs(turns - each) < APART, 0.0, scores)
@@ -463,23 +335,23 @@ def _next_line(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave |
         return line
     # A slow line may be held by a smooth background, which leaves when the line comes: half the
     # square of a score is what the likelihood then gains.
-    joined = together(power, points, (*found.waves, line), found.fit.weights)
-    gain = fitness(power, joined, joined.bands) - fitness(power, found, joined.bands)
+    both = together(power, points, (*found.waves, line), found.fit.weights)
+    gain = fitness(power, both, both.bands) - fitness(power, found, both.bands)
     return line if gain >= 0.5 * bars.line**2 else None
 
 
 def _next_hump(power: Power, points: Floats, found: Waves, bars: Bars) -> Wave | None:
     n = power.rows
     ahead: list[tuple[float, Wave]] = []
-    scored = _hump_scores(power.share[None], power.columns, found.fit.mean[None])
-    for (length, turns, scores), bar in zip(scored, bars.humps, strict=True):
+    scored = hump_scores(power.share[None], power.columns, found.fit.mean[None])
+    for (length, turns, scores), least in zip(scored, bars.humps, strict=True):
         taken = [w for w in found.waves if w.lengths[:1] == (length,)]
         own = scores[0]
         for wave in taken:
             own = np.where(np.abs(turns - wave.turns) < n / (2 * np.pi * length), 0.0, own)
         best = int(np.argmax(own))
-        if own[best] > max(bar, 0.0):
-            ahead.append((float(own[best] - bar), _found_hump(float(turns[best]), length, n)))
+        if own[best] > max(least, 0.0):
+            ahead.append((float(own[best] - least), _found_hump(float(turns[best]), length, n)))
     if not ahead:
         return None
     wave = max(ahead, key=lambda each: each[0])[1]
@@ -582,10 +454,10 @@ def covariance(found: Waves, *, waves: bool) -> Floats:
     n = len(components.covariance)
     kept = np.where(found.member < 0, weights, weights * waves)
     offsets = components.covariance @ kept
-    for wave, member in zip(found.waves, range(len(found.waves)), strict=True):
+    for k, wave in enumerate(found.waves):
         if wave.line:
             angle = 2 * np.pi * wave.turns * np.arange(n) / n
-            offsets += np.cos(angle) * kept[found.member == member].sum() / n
+            offsets += np.cos(angle) * kept[found.member == k].sum() / n
     place = np.arange(n) - (n - 1) / 2
     walk, ramp = kept[:2]  # as the dictionary has them
     steps = np.sum(1 / np.square(np.sin(np.pi * np.arange(1, n) / (2 * n))))

@@ -22,7 +22,7 @@ from posprobe.analyses.facts import Answer, Test, Verdict
 from posprobe.analyses.planes import Rotation, find_rotations
 from posprobe.analyses.stationary import fit_kernel, root, toeplitz
 from posprobe.analyses.views import LEVEL, View, view
-from posprobe.analyses.wave_search import LINE_LEVEL
+from posprobe.analyses.wave_scores import LINE_LEVEL
 from posprobe.questions.base import (
     LEAST_SHARE,
     MIN_ROWS,

@@ -11,7 +11,8 @@ from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.facts import Answer, Test, TooFew, Verdict
 from posprobe.analyses.planes import DRAWS as PLANE_DRAWS, Preferred, Rotation, Turning
 from posprobe.analyses.views import View
-from posprobe.analyses.wave_search import FEWEST, LINE_LEVEL
+from posprobe.analyses.wave_scores import LINE_LEVEL
+from posprobe.analyses.wave_search import FEWEST
 from posprobe.questions.base import LEAST_SHARE, OPEN, Question, against, too_few
 
 #: CKA with a sinusoid of some base from which a table may be one in noise.
