@@ -40,7 +40,10 @@ def verdicts_of(
     table = as_table(values, layout) if isinstance(values, np.ndarray) else values
     bare = TableInputs(table, positions(table), 0, None, {})
     chosen = {name: TABLE[name] for name in BEHIND if not TABLE[name].needs(bare)}
-    return verdicts(TableInputs(table, positions(table), 0, None, chosen, all_rows), "F32")
+    inputs = TableInputs(table, positions(table), 0, None, chosen, all_rows)
+    for name in chosen:
+        inputs.result(name)
+    return verdicts(inputs)
 
 
 def answers_of(values: Floats, grid: Shape = None, seed: int = 0) -> dict[str, Answer]:

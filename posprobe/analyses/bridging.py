@@ -22,7 +22,7 @@ from posprobe.analyses.mixture import cosine_power
 from posprobe.analyses.pca import PCA, components_of, pca as principal_components
 from posprobe.analyses.predictors import Floats, Mask, Process
 from posprobe.analyses.result import HIDDEN, As, Result, no_counts
-from posprobe.analyses.wave_search import FEWEST, covariance, find_waves, together
+from posprobe.analyses.wave_search import FEWEST, Waves, covariance, find_waves, together
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Reasons
@@ -125,7 +125,12 @@ class Bridging(Result):
         return found
 
 
-def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None) -> Bridging:
+def bridging(
+    table: PositionTable | Positions | Array,
+    *,
+    pca: PCA | None = None,
+    model: Waves | None = None,
+) -> Bridging:
     """Leave rows out and predict them from the rest.
 
     Blocks of 1, 2, 4 … n/4 neighbouring rows are left out, with at least as many known rows on
@@ -141,6 +146,8 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
         ``[n, d]``. On a grid the means of the rows and of the columns are measured in its place.
     pca
         The table's principal components where they are known already.
+    model
+        The additive model of the same rows where it is known already.
 
     Raises
     ------
@@ -173,7 +180,9 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
     share = np.cumsum(found.explained_variance_ratio)
     kept = min(int(np.argmax(share >= min(SHARE, share[-1]))) + 1, MOST_COMPONENTS)
     curve = found.scores[:, :kept] / found.singular_values[0]
-    smooth, waves = (Process.of(each, curve) for each in _covariances(curve))
+    if model is not None and len(model.fit.components.covariance) != len(curve):
+        model = None  # of other rows than the middle ones
+    smooth, waves = (Process.of(each, curve) for each in _covariances(curve, model))
     gaps, folds = _folds(len(curve))
     scored = _Scores(len(gaps) + len(ENDS))
     for fold in folds:
@@ -198,13 +207,14 @@ def bridging(table: PositionTable | Positions | Array, *, pca: PCA | None = None
     )
 
 
-def _covariances(curve: Floats) -> tuple[Floats, Floats]:
+def _covariances(curve: Floats, model: Waves | None) -> tuple[Floats, Floats]:
     """Return the covariances of the rows by the additive model, without waves and with them."""
     points = curve - curve.mean(axis=0)
     power = cosine_power(points)
     bare = together(power, points, ())
-    found = find_waves(points, power, 0)[0] if len(curve) >= FEWEST else bare
-    return covariance(bare, waves=False), covariance(found, waves=True)
+    if model is None and len(curve) >= FEWEST:
+        model = find_waves(points, power, 0)[0]
+    return covariance(bare, waves=False), covariance(model or bare, waves=True)
 
 
 class _Scores:

@@ -17,6 +17,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from posprobe.analyses.stationary import non_negative, toeplitz
+
 Floats: TypeAlias = NDArray[np.float64]
 
 #: Families of components, by what a reader calls them.
@@ -287,8 +289,6 @@ def fit(
     start
         ``[m]``: weights to begin with.
     """
-    from scipy.optimize import nnls
-
     design, observed = bands.mean(components.power, 0), bands.mean(power)
     free = bands.mean(columns) * bands.size
     weights = np.maximum(start, 1e-12)
@@ -297,10 +297,7 @@ def fit(
     for _ in range(SCORINGS):
         mean = floored(design @ weights)
         by = np.sqrt(free) / mean
-        try:
-            aim = nnls(design * by[:, None], observed * by)[0]
-        except RuntimeError:  # too many steps
-            break
+        aim = non_negative(design * by[:, None], observed * by)
         tried = [weights + step * (aim - weights) for step in (1.0, 0.5, 0.25, 0.1)]
         found = [likelihood(observed, free, floored(design @ each)) for each in tried]
         best = int(np.argmax(found))
@@ -383,7 +380,6 @@ def draws_of(found: Fit, columns: Floats) -> Draws:
         ``[n - 1]``: independent ones.
     """
     from scipy.fft import dct
-    from scipy.linalg import toeplitz
 
     mean = found.mean
     exact = min(len(mean), EXACT)

@@ -124,6 +124,8 @@ class Turning:
     drawn
         ``[r]``: share that a line of the period of the strongest would need to stand out of the
         table as the strongest line of each table drawn without waves does.
+    model
+        The fit that all of them are read from; None of too few rows.
     """
 
     rotations: tuple[Rotation, ...] = ()
@@ -132,6 +134,7 @@ class Turning:
     hidden: float = 1.0
     strongest: float = 0.0
     drawn: Floats = field(default_factory=lambda: np.zeros(0))
+    model: Waves | None = None
 
 
 def find_rotations(points: Floats, seed: int) -> Turning:
@@ -178,7 +181,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         tuple(sorted(rotations, key=lambda each: each.period)),
         tuple(sorted(preferred, key=lambda each: -each.share)),
         max(bars.p, LINE_LEVEL), bars.hidden,
-        float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at),
+        float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,
     )  # fmt: skip
 
 

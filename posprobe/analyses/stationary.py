@@ -295,11 +295,11 @@ def _fit(sums: Floats, design: Floats, lengths: Floats, count: Floats) -> Kernel
     there = size > 1e-9 * size.max()  # centring leaves nothing of the constant
     matrix = design[:, there] * by[:, None] / size[there]
     weights = np.zeros(design.shape[1])
-    weights[there] = _non_negative(matrix, sums * by / scale) / size[there] * scale
+    weights[there] = non_negative(matrix, sums * by / scale) / size[there] * scale
     return Kernel(weights, lengths)
 
 
-def _non_negative(matrix: Floats, target: Floats) -> Floats:
+def non_negative(matrix: Floats, target: Floats) -> Floats:
     """Solve least squares with coefficients that are not negative.
 
     Lawson & Hanson (1974, chapter 23), on the products alone: SciPy's, on the matrix, takes three

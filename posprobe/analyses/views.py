@@ -118,7 +118,7 @@ class View:
     @cached_property
     def bridging(self) -> Bridging:
         """How well gaps are predicted by smooth curves and by rotations."""
-        return self.measured.get("bridging") or bridging(self.values)
+        return self.measured.get("bridging") or bridging(self.values, model=self.turning.model)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -30,6 +30,7 @@ from posprobe.analyses.mixture import (
     stationary,
     updated,
 )
+from posprobe.analyses.stationary import toeplitz
 from posprobe.analyses.wave_scores import (
     APART,
     FIRST,
@@ -448,8 +449,6 @@ def wave_shares(power: Power, found: Waves) -> Floats:
 
 def covariance(found: Waves, *, waves: bool) -> Floats:
     """Return the covariance of the rows ``[n, n]`` by a fit, with its waves or without."""
-    from scipy.linalg import toeplitz
-
     components, weights = found.fit.components, found.fit.weights
     n = len(components.covariance)
     kept = np.where(found.member < 0, weights, weights * waves)

@@ -20,8 +20,10 @@ from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.result import Result, numbers_of
 from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import MOST, without
-from posprobe.analyses.stretch import Stretch, stretch
-from posprobe.arrays import Positions
+from posprobe.analyses.stretch import Stretch, all_equal, runs, stretch
+from posprobe.analyses.views import View, view
+from posprobe.analyses.wave_search import Waves
+from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
 from posprobe.number_format import Block, lookup, show
 from posprobe.page import Picture, Section, Table, columns
@@ -38,6 +40,8 @@ I = TypeVar("I")  # noqa: E741 - what a measurement takes
 
 #: Leading components of the stretch that its measurements need.
 LEADING = 64
+#: Fewest rows of another part that is looked at by itself, and most such parts.
+PART, MOST_PARTS = 32, 3
 
 
 class Tokens(Protocol):
@@ -275,6 +279,51 @@ class TableInputs:
         """Its principal components."""
         found = self.result("pca") if self.stretch.whole else None
         return found if isinstance(found, PCA) else pca(self.kept, leading=LEADING)
+
+    @cached_property
+    def seen(self) -> View:
+        """What all questions about that stretch share."""
+        return view(
+            _host(self.kept.values), seed=self.seed, layout=self.kept.layout, dtype=self._dtype,
+            start=self.table.start, breaks=self.seams, replaced=self.replaced,
+            all_rows=_host(self.positions.values), measured=self.results,
+        )  # fmt: skip
+
+    @cached_property
+    def parts(self) -> tuple[tuple[int, int, View], ...]:
+        """The other long runs between breaks, in order: first row, stop, and what is seen."""
+        if self.stretch.whole or isinstance(self.positions.layout, Grid):
+            return ()
+        others = [
+            run
+            for run in runs(self.seams)
+            if run[0] != self.stretch.first
+            and run[1] - run[0] >= PART
+            and not all_equal(self.seams, run)
+        ]
+        longest = sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]
+        return tuple(
+            (
+                first,
+                stop,
+                view(_host(self.positions.values[first:stop]), seed=self.seed, dtype=self._dtype),
+            )
+            for first, stop in sorted(longest)
+        )
+
+    @property
+    def _dtype(self) -> str:
+        return self.table.source.dtype or "F32"
+
+    @property
+    def model(self) -> Waves | None:
+        """The additive model of that stretch; None of a grid."""
+        on_grid = isinstance(self.positions.layout, Grid)
+        return None if on_grid else self.seen.turning.model
+
+
+def _host(values: Array) -> NDArray[np.float64]:
+    return np.asarray(to_numpy(values), dtype=np.float64)
 
 
 def undefined(result: Any) -> str:

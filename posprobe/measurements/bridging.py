@@ -40,7 +40,9 @@ def _table(name: str, block: Block) -> Table:
 
 BRIDGING = Measurement[TableInputs, Bridging](
     name="bridging",
-    compute=lambda given: analyses.bridging(given.kept, pca=given.kept_components),
+    compute=lambda given: analyses.bridging(
+        given.kept, pca=given.kept_components, model=given.model
+    ),
     record=Bridging,
     drawings=(
         Drawing(

@@ -239,7 +239,7 @@ def analyze(
                 inputs.result(name)
         if _everything(only):
             with stage(f"{table.name}: questions and answers"):
-                told.append(verdicts(inputs, table.source.dtype or "F32"))
+                told.append(verdicts(inputs))
         return headline_numbers(_summaries(inputs.results))
 
     numbers = bands(table, measure, nulls, seed, chosen)
