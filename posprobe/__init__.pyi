@@ -5,6 +5,8 @@ from .analyses import (
     against_sinusoid as against_sinusoid,
     axis_codes as axis_codes,
     bridging as bridging,
+    budget as budget,
+    clock as clock,
     gram_dct as gram_dct,
     grid as grid,
     head_logits as head_logits,

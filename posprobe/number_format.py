@@ -10,6 +10,11 @@ from typing import Any
 Block = Mapping[str, Any]
 
 
+def period_of(positions: float) -> str:
+    """Return a period: with two figures below 10, else in whole positions."""
+    return f"{positions:.2g}" if positions < 9.95 else f"{positions:,.0f}"
+
+
 def show(value: object, form: str = ".3g") -> str:
     """Format a number for reading; None is undefined, numbers of a list stand around ``form``."""
     if value is None:

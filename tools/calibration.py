@@ -533,7 +533,10 @@ def answered(values: Floats, layout: Layout, seed: int) -> Mapping[str, Answer]:
     given = positions(table)
     bare = TableInputs(table, given, seed, None, {})
     chosen = {name: TABLE[name] for name in BEHIND if not TABLE[name].needs(bare)}
-    return verdicts(TableInputs(table, given, seed, None, chosen), "F32").answers
+    inputs = TableInputs(table, given, seed, None, chosen)
+    for name in chosen:
+        inputs.result(name)
+    return verdicts(inputs).answers
 
 
 def measure(

@@ -3,6 +3,8 @@
 from posprobe.analyses.attention_by_offset import AttentionByOffset as AttentionByOffset
 from posprobe.analyses.axis_codes import AxisCodes as AxisCodes, axis_codes as axis_codes
 from posprobe.analyses.bridging import Bridging as Bridging, bridging as bridging
+from posprobe.analyses.budget import Budget as Budget, budget as budget
+from posprobe.analyses.clock import Clock as Clock, clock as clock
 from posprobe.analyses.grid import Patches as Patches, grid as grid
 from posprobe.analyses.head_logits import HeadLogits as HeadLogits, head_logits as head_logits
 from posprobe.analyses.heads import Heads as Heads, heads as heads

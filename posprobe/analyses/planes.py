@@ -7,21 +7,24 @@ narrow-band noise. Its plane tells: noise has no kept radius and turns both ways
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.mixture import Floats, Power, cosine_power
-from posprobe.analyses.wave_scores import LINE_LEVEL
+from posprobe.analyses.clock_fit import Complexes, Fitted, fit_clock, rewound
+from posprobe.analyses.mixture import Floats, Power, cosine_power, floored
+from posprobe.analyses.wave_scores import APART, FIRST, LINE_LEVEL
 from posprobe.analyses.wave_search import (
     FEWEST,
+    LEAST,
     TWO,
     Waves,
     find_waves,
     lines_power,
+    needed,
     own_plane,
     wave_shares,
 )
@@ -43,6 +46,9 @@ LOW, EVEN, SAME = 0.5, 0.3, 0.95
 DEGREE, SMOOTH = 8, 0.9
 #: Share of the plane that a bent phase explains beyond a straight one where the pace is not fixed.
 BENT = 0.1
+#: Largest of the ratios of neighbouring periods over the smallest, of a series: as trained planes
+#: repeat theirs to a percent.
+EQUAL = 1.05
 #: Draws of narrow-band noise for a plane: the least p-value, 1 / 600, stands alone among the
 #: questions of a table.
 DRAWS, LEVEL = 599, 0.02
@@ -57,9 +63,9 @@ class Rotation:
     Parameters
     ----------
     period, turns
-        In positions: the rows over the turns; and the turns.
+        In positions, by the straight line through the phases; and the turns at that pace.
     share
-        Of the variance, at a constant radius.
+        Of the variance: of a fixed period what the model gives it, else that of a constant radius.
     pace
         Whether the period is fixed, changes smoothly, or unevenly.
     fastest, slowest
@@ -126,6 +132,13 @@ class Turning:
         table as the strongest line of each table drawn without waves does.
     model
         The fit that all of them are read from; None of too few rows.
+    planes
+        ``[r, 2, d]``: directions of each rotation.
+    clock
+        What the rotations read that go round; None of fewer than two.
+    families
+        Share of the variance of everything without a period, by family; with the shares of
+        ``rotations`` and ``preferred`` they add up to 1.
     """
 
     rotations: tuple[Rotation, ...] = ()
@@ -135,6 +148,18 @@ class Turning:
     strongest: float = 0.0
     drawn: Floats = field(default_factory=lambda: np.zeros(0))
     model: Waves | None = None
+    planes: Floats = field(default_factory=lambda: np.zeros((0, 2, 0)))
+    clock: Fitted | None = None
+    families: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """A rotation with its plane ``[2, d]``, and the waves that are pieces of it."""
+
+    rotation: Rotation
+    plane: Floats
+    members: list[int]
 
 
 def find_rotations(points: Floats, seed: int) -> Turning:
@@ -154,35 +179,135 @@ def find_rotations(points: Floats, seed: int) -> Turning:
     found, bars = find_waves(points, power, seed)
     shares = wave_shares(power, found)
     rng = np.random.default_rng([seed, 43])
-    rotations: list[Rotation] = []
-    preferred: list[Preferred] = []
-    planes: list[tuple[float, Floats]] = []
+    rotations: list[_Found] = []
+    preferred: list[tuple[Preferred, list[int]]] = []
     for group in _groups(power, found, shares):
         share = float(shares[group].sum())
         line = max((k for k in group if found.waves[k].line), key=lambda k: shares[k], default=None)
         if line is not None and shares[line] > share / 2:
-            rotations.append(_line(points, found, line, share))
+            rotations.append(replace(_line(points, found, line, share), members=group))
             continue
         own = [found.waves[k].turns for k in group]
         two, plane = own_plane(power, own)
-        if any(_near(own[0], each) and _alike(plane, other) > AGREE for each, other in planes):
-            continue  # a piece of what is told already
+        piece = next(
+            (
+                each
+                for each in rotations
+                if _near(own[0], each.rotation.turns) and _alike(plane, each.plane) > AGREE
+            ),
+            None,
+        )
+        if piece:  # of what is told already
+            piece.members.extend(group)
+            continue
         path = points @ plane.T
         about = _path(path)
         p = _chance(found, group, about, rng) if two >= TWO and about.round else 1.0
         if p <= LEVEL:
             held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
-            rotations.append(_turning(path, min(float(held), 1.0), 1.0, p))
-            planes.append((own[0], plane))
+            rotations.append(_Found(_turning(path, min(float(held), 1.0), 1.0, p), plane, group))
         elif (coherent := _coherent(found, group, n)) >= n / own[0]:
-            preferred.append(Preferred(n / own[0], share, coherent, p))
-    at = max(rotations, key=lambda each: each.share).turns if rotations else bars.turns
+            preferred.append((Preferred(n / own[0], share, coherent, p), group))
+    clock = _clock(points, rotations, rng)
+    if clock is not None and clock.shared:
+        rotations += _read_by(clock, points)
+    rotations.sort(key=lambda each: each.rotation.period)
+    told, families = _apportioned(points, power, found, rotations, [each for _, each in preferred])
+    turning = [
+        replace(each.rotation, share=float(share))
+        for each, share in zip(rotations, told, strict=False)
+    ]
+    humps = [
+        replace(each, share=float(share))
+        for (each, _), share in zip(preferred, told[len(rotations) :], strict=True)
+    ]
+    at = max(turning, key=lambda each: each.share).turns if turning else bars.turns
     return Turning(
-        tuple(sorted(rotations, key=lambda each: each.period)),
-        tuple(sorted(preferred, key=lambda each: -each.share)),
+        tuple(turning),
+        tuple(sorted(humps, key=lambda each: -each.share)),
         max(bars.p, LINE_LEVEL), bars.hidden,
         float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,
+        np.array([each.plane for each in rotations]).reshape(-1, 2, d), clock, families,
     )  # fmt: skip
+
+
+def _along(points: Floats, plane: Floats) -> Complexes:
+    """Return the path ``[n]`` of rows in a plane ``[2, d]``."""
+    path = points @ plane.T
+    return np.asarray(path[:, 0] + 1j * path[:, 1])
+
+
+def _clock(points: Floats, rotations: Sequence[_Found], rng: np.random.Generator) -> Fitted | None:
+    """Fit one clock to all that goes round, where at least two planes do."""
+    turning = [each for each in rotations if each.rotation.round and len(each.plane) == 2]
+    if len(turning) < 2:
+        return None
+    return fit_clock(np.array([_along(points, each.plane) for each in turning]), rng)
+
+
+def _read_by(clock: Fitted, points: Floats) -> list[_Found]:
+    """Look for the next member of a series of periods, slower and faster, by the clock it reads.
+
+    A slow one hides in the smooth part of the spectrum; where the rows are taken at even steps of
+    the clock its plane is that of one wave of fixed period.
+    """
+    turns = np.sort(clock.paces) * (clock.reading[-1] - clock.reading[0]) / (2 * np.pi)
+    ratios = turns[1:] / turns[:-1]
+    if len(ratios) < 2 or ratios.max() > EQUAL * ratios.min():
+        return []
+    ratio = float(np.exp(np.log(ratios).mean()))
+    even = rewound(points, clock.reading)
+    even = even - even.mean(axis=0)
+    new = []
+    for tried in (turns[0] / ratio, turns[-1] * ratio):
+        if not FIRST <= tried < len(points) / 2 - APART:
+            continue
+        both = lines_power(even, [*turns, tried])[1][-1]
+        plane = np.linalg.svd(both, full_matrices=False)[2]
+        path = points @ plane.T
+        share = float(np.square(path).sum() / np.square(points).sum())
+        if share >= LEAST and _path(path).round:
+            new.append(_Found(_turning(path, share, 1.0, LINE_LEVEL), plane, []))
+    return new
+
+
+def _apportioned(
+    points: Floats, power: Power, found: Waves, rotations: Sequence[_Found],
+    others: Sequence[list[int]],
+) -> tuple[Floats, dict[str, float]]:  # fmt: skip
+    """Share out the variance: to rotations, to other waves, and to families; 1 in all.
+
+    Planes whose pace changes are taken off first, each a circle with the phase that it has. What is
+    left in a bin is shared out as the model does among all that is not theirs.
+    """
+    circles = [k for k, each in enumerate(rotations) if each.rotation.pace != "fixed"]
+    told = np.zeros(len(rotations) + len(others))
+    left = power.share
+    if circles:
+        phase = np.angle([_along(points, rotations[k].plane) for k in circles])
+        basis = np.stack([np.cos(phase), np.sin(phase)], axis=-1)  # [k, n, 2]
+        basis -= basis.mean(axis=1, keepdims=True)
+        both = np.concatenate(list(basis), axis=1)
+        size = np.linalg.lstsq(both, points, rcond=None)[0]
+        held = both @ size
+        parts = [one @ size[2 * k : 2 * k + 2] for k, one in enumerate(basis)]
+        told[circles] = [np.vdot(part, held) / power.total for part in parts]
+        left = cosine_power(points - held).share * (1 - told.sum())
+    owner = np.full(len(found.waves) + 1, -1)  # the last is of what belongs to no wave
+    for k, members in enumerate([*(each.members for each in rotations), *others]):
+        owner[members] = k
+    of = owner[found.member]
+    components = found.fit.components
+    weights = np.where(np.isin(of, circles), 0.0, needed(power, found))
+    each = (left / floored(components.power @ weights)) @ (components.power * weights)
+    each *= left.sum() / max(float(each.sum()), 1e-300)
+    told += np.bincount(of[of >= 0], each[of >= 0], len(told))
+    families: dict[str, float] = {}
+    for name, k, share in zip(components.family, of.tolist(), each.tolist(), strict=True):
+        if k < 0 and share > 0:
+            name = {"slow": "smooth", "hump": "rough", "line wave": "rough"}.get(name, name)
+            families[name] = families.get(name, 0.0) + share
+    return told, families
 
 
 def _bins_of(found: Waves, members: Sequence[int]) -> Floats:
@@ -227,7 +352,7 @@ def _alike(one: Floats, other: Floats) -> float:
     return inner(one, other) / size if size > 0 else 0.0
 
 
-def _line(points: Floats, found: Waves, line: int, share: float) -> Rotation:
+def _line(points: Floats, found: Waves, line: int, share: float) -> _Found:
     """Describe a line; its pace is smooth where a bent phase explains more than a straight one."""
     lines = [wave.turns for wave in found.waves if wave.line]
     _, coefficients = lines_power(points, lines)
@@ -241,19 +366,21 @@ def _line(points: Floats, found: Waves, line: int, share: float) -> Rotation:
         angle = 2 * np.pi * turns * np.arange(n) / n
         straight = max(abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1))
         if _smooth(path) - straight / np.square(np.abs(z)).mean() >= BENT:
-            return _turning(path, share, circularity, LINE_LEVEL)
+            return _Found(_turning(path, share, circularity, LINE_LEVEL), plane, [line])
     period = n / turns
-    return Rotation(period, turns, share, "fixed", period, period, circularity, LINE_LEVEL)
+    told = Rotation(period, turns, share, "fixed", period, period, circularity, LINE_LEVEL)
+    return _Found(told, plane, [line])
 
 
 def _turning(path: Floats, share: float, circularity: float, p: float) -> Rotation:
     """Describe a path ``[n, 2]`` whose pace is not fixed."""
     phase = _path(path).phase
-    turned = abs(float(phase[-1])) / (2 * np.pi)
+    place = np.arange(len(phase)) - (len(phase) - 1) / 2
+    pace = abs(float(phase @ place) / float(place @ place))
     fastest, slowest = (float(q) for q in np.quantile(_local_periods(phase), (0.1, 0.9)))
-    pace: Pace = "smooth" if _smooth(path) >= SMOOTH else "uneven"
-    period = (len(path) - 1) / turned
-    return Rotation(period, turned, share, pace, fastest, slowest, circularity, p)
+    kind: Pace = "smooth" if _smooth(path) >= SMOOTH else "uneven"
+    period = 2 * np.pi / pace
+    return Rotation(period, len(path) / period, share, kind, fastest, slowest, circularity, p)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,8 @@ from posprobe.analyses.seams import Seams
 
 #: Fewest rows of a stretch: of fewer, nothing can be told.
 LEAST = 8
+#: Fewest rows of another part that is looked at by itself, and most such parts.
+PART, MOST_PARTS = 32, 3
 
 
 @dataclass(frozen=True)
@@ -98,3 +100,20 @@ def stretch(found: Seams) -> Stretch:
         if row in special
     ]
     return Stretch(first, stop, False, tuple(reasons))
+
+
+def long_runs(found: Seams) -> tuple[tuple[int, int], ...]:
+    """Return the runs that are looked at: the longest, and other long ones, in order.
+
+    Parameters
+    ----------
+    found
+        The table's seams.
+    """
+    longest = stretch(found)
+    if longest.whole:
+        return ((longest.first, longest.stop),)
+    own = (longest.first, longest.stop)
+    others = [run for run in runs(found) if run != own and run[1] - run[0] >= PART]
+    others = [run for run in others if not all_equal(found, run)]
+    return tuple(sorted([own, *sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]]))

@@ -13,6 +13,7 @@ from posprobe.measurements.base import (
     Tokens as Tokens,
 )
 from posprobe.measurements.bridging import BRIDGING
+from posprobe.measurements.budget import BUDGET, CLOCK
 from posprobe.measurements.dct import DCT
 from posprobe.measurements.grid import GRID
 from posprobe.measurements.norms import NORMS
@@ -33,6 +34,8 @@ TableMeasurement: TypeAlias = Measurement[TableInputs, Any]
 TABLE: dict[str, TableMeasurement] = {
     measurement.name: measurement
     for measurement in (
+        BUDGET,
+        CLOCK,
         GRID,
         SIMILARITY,
         AXIS_CODES,

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause, Number
 from posprobe.analyses.pca import PCA, pca
+from posprobe.analyses.planes import Turning
 from posprobe.analyses.result import Result, numbers_of
 from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import MOST, without
-from posprobe.analyses.stretch import Stretch, all_equal, runs, stretch
+from posprobe.analyses.stretch import Stretch, long_runs, stretch
 from posprobe.analyses.views import View, view
-from posprobe.analyses.wave_search import Waves
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
 from posprobe.number_format import Block, lookup, show
@@ -40,8 +40,6 @@ I = TypeVar("I")  # noqa: E741 - what a measurement takes
 
 #: Leading components of the stretch that its measurements need.
 LEADING = 64
-#: Fewest rows of another part that is looked at by itself, and most such parts.
-PART, MOST_PARTS = 32, 3
 
 
 class Tokens(Protocol):
@@ -294,32 +292,29 @@ class TableInputs:
         """The other long runs between breaks, in order: first row, stop, and what is seen."""
         if self.stretch.whole or isinstance(self.positions.layout, Grid):
             return ()
-        others = [
-            run
-            for run in runs(self.seams)
-            if run[0] != self.stretch.first
-            and run[1] - run[0] >= PART
-            and not all_equal(self.seams, run)
-        ]
-        longest = sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]
+        own = (self.stretch.first, self.stretch.stop)
         return tuple(
             (
                 first,
                 stop,
                 view(_host(self.positions.values[first:stop]), seed=self.seed, dtype=self._dtype),
             )
-            for first, stop in sorted(longest)
+            for first, stop in long_runs(self.seams)
+            if (first, stop) != own
         )
+
+    @property
+    def models(self) -> dict[tuple[int, int], Turning]:
+        """The additive model of that stretch and of the other long runs; none of a grid."""
+        if isinstance(self.positions.layout, Grid):
+            return {}
+        own = (self.stretch.first, self.stretch.stop)
+        others = {(first, stop): part.turning for first, stop, part in self.parts}
+        return {own: self.seen.turning, **others}
 
     @property
     def _dtype(self) -> str:
         return self.table.source.dtype or "F32"
-
-    @property
-    def model(self) -> Waves | None:
-        """The additive model of that stretch; None of a grid."""
-        on_grid = isinstance(self.positions.layout, Grid)
-        return None if on_grid else self.seen.turning.model
 
 
 def _host(values: Array) -> NDArray[np.float64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from posprobe import analyses
 from posprobe.analyses.bridging import Bridging
+from posprobe.layouts import Grid
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
 from posprobe.number_format import Block, cell
 from posprobe.page import Table, columns
@@ -41,7 +42,9 @@ def _table(name: str, block: Block) -> Table:
 BRIDGING = Measurement[TableInputs, Bridging](
     name="bridging",
     compute=lambda given: analyses.bridging(
-        given.kept, pca=given.kept_components, model=given.model
+        given.kept,
+        pca=given.kept_components,
+        model=None if isinstance(given.kept.layout, Grid) else given.seen.turning.model,
     ),
     record=Bridging,
     drawings=(

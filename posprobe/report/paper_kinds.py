@@ -109,7 +109,7 @@ def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
             f"{len(tables)} are given."
             + ("" if most > 1 else f" Several are drawn by {', '.join(many)}.")
         )
-    if len(tables) == 1 or kind == "similarity":
+    if len(tables) == 1 or kind in {"similarity", "budget"}:
         return tables
     return common(tables)
 

@@ -19,11 +19,13 @@ from posprobe.analyses import (
 )
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging
+from posprobe.analyses.budget import LABELS, Budget
+from posprobe.analyses.clock import Clock
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
 from posprobe.layouts import Grid
-from posprobe.number_format import Block, lookup, show
-from posprobe.report.narrator.words import patches, positions, some
+from posprobe.number_format import Block, lookup, period_of, show
+from posprobe.report.narrator.words import listed, patches, percent, positions, some
 
 #: Components that a figure draws against position.
 COMPONENTS = 6
@@ -52,6 +54,11 @@ def lead(table: Block) -> str:
     if (first, stop) != (0, table["positions"]):
         text += f" Positions {first} to {stop - 1} of the whole."
     return text
+
+
+def named(part: str, period: float | None) -> str:
+    """Name a part of a variance budget, a wave with its period."""
+    return LABELS[part] if period is None else f"{LABELS[part]}, period {period_of(period)}"
 
 
 def baselines_caption(draws: int) -> str:
@@ -376,6 +383,31 @@ def _winding_caption(results: Mapping[str, Winding]) -> str:
     )
 
 
+def _budget_caption(results: Mapping[str, Budget]) -> str:
+    mean = [f"{name}: {percent(each.mean or 0.0)}" for name, each in results.items()]
+    which = mean[0].partition(": ")[2] if len(mean) == 1 else listed(mean)
+    return (
+        "What the variance around the mean row is made of, by the additive model: the shares add "
+        f"up to 100 %. The mean row holds {which} of the sum of squares."
+    )
+
+
+def _clock_caption(results: Mapping[str, Clock]) -> str:
+    (result,) = results.values()
+    last = result.first + result.paths.shape[1] - 1
+    text = (
+        f"The rotations of positions {result.first} to {last}: the rows along the plane of each, "
+        "coloured by position."
+    )
+    if result.shared:
+        text += (
+            f" Circles that read one clock explain {percent(result.one or 0.0)} of what lies in "
+            f"these planes, circles of fixed periods {percent(result.fixed or 0.0)}. Below, the "
+            "speed of that clock."
+        )
+    return text
+
+
 def _no_wave(result: SinusoidFit) -> str:
     return "" if result.sinusoids is not None else "no wave was fitted"
 
@@ -393,6 +425,14 @@ ALTS: Mapping[str, Callable[[Block], str]] = {
         "Mosaic of cosines: mean centred cosine {} to the right neighbour, {} to the one below, "
         "{} elsewhere.",
         "neighbour_right", "neighbour_below", "elsewhere",
+    ),
+    "budget": lambda block: "Variance budget: " + "; ".join(
+        f"{named(each['part'], each['period'])} {percent(each['share'])}"
+        for each in block["parts"] or ()
+    ) + ".",
+    "clock": lambda block: (
+        f"Rotations with periods of {listed([period_of(p) for p in block['periods'] or ()])} "
+        "positions: the table along the plane of each, and the speed of their clock."
     ),
     "norms": filled("Row norms: mean {}, from {} to {}.", "mean", "min", "max"),
     "plane_spectrum": filled(
@@ -439,6 +479,8 @@ ALTS: Mapping[str, Callable[[Block], str]] = {
 CAPTIONS: Mapping[str, Callable[..., str]] = {
     "axis_codes": _axis_codes_caption,
     "bridging": _bridging_caption,
+    "budget": _budget_caption,
+    "clock": _clock_caption,
     "comparison": _comparison_caption,
     "components": _components_caption,
     "mosaic": _mosaic_caption,

@@ -1,0 +1,223 @@
+"""The variance budget: what a table is made of, in shares that add up to its sum of squares.
+
+The mean row, rows that stand apart and the levels of the parts between breaks are taken off
+exactly. What is left of each long part is shared out by the additive model
+(`posprobe.analyses.mixture`); on a grid by a two-way analysis of variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from posprobe.analyses.facts import Number
+from posprobe.analyses.mixture import Floats
+from posprobe.analyses.planes import NEAR, Turning
+from posprobe.analyses.result import HIDDEN, As, Result, numbers_of
+from posprobe.analyses.seams import Seams, seams
+from posprobe.analyses.special_patches import without
+from posprobe.analyses.stretch import long_runs, runs
+from posprobe.analyses.views import view
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import Reasons
+from posprobe.tables import PositionTable
+
+PartName: TypeAlias = Literal[
+    "rotation", "sway", "preferred", "line", "smooth", "walk", "rough", "alternating", "rows",
+    "columns", "interaction", "special", "breaks", "noise", "other", "mean",
+]  # fmt: skip
+#: In the order of a bar; waves of equal kind fastest first.
+ORDER: tuple[PartName, ...] = get_args(PartName)
+OF = "share of the sum of squares"
+
+
+@dataclass(frozen=True)
+class Share:
+    """A part of a table and its share of the sum of squares.
+
+    Parameters
+    ----------
+    part
+        Which part.
+    share
+        Of the sum of squares of all numbers of the table.
+    period
+        Of a wave, in positions.
+    """
+
+    part: PartName
+    share: float
+    period: float | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Budget(Result):
+    """What a table is made of. All shares are of its sum of squares, and add up to 1.
+
+    Parameters
+    ----------
+    parts
+        Every part, in the order of `ORDER`.
+    mean
+        Of the mean row, which all positions have in common.
+    rotation, sway
+        Of planes that the table goes round in; of waves along one direction.
+    preferred
+        Of noise that prefers a period.
+    line, smooth, walk, rough
+        Of a straight line, of a smooth curve, of a random walk, and of a curve that is similar from
+        row to row but not smooth.
+    alternating
+        Of what changes sign from row to row.
+    noise
+        Of what is independent from row to row.
+    special, breaks
+        Of outlier rows, and of the levels of the parts between breaks.
+    rows, columns, interaction
+        On a grid, of the row code, of the column code, and of what neither explains.
+    other
+        Of rows in parts too short to measure.
+    layout, start
+        Of the positions.
+    undefined
+        Reason why there are no numbers, or empty.
+    """
+
+    figures: ClassVar[str] = "budget"
+    why: ClassVar[str] = "the table has no such part"
+
+    parts: Annotated[tuple[Share, ...], ""]
+    layout: Annotated[Layout, HIDDEN]
+    start: Annotated[int, HIDDEN]
+    mean: Annotated[float | None, Number("mean row", OF)] = None
+    rotation: Annotated[float | None, Number("rotations", OF)] = None
+    sway: Annotated[float | None, Number("waves along one direction", OF)] = None
+    preferred: Annotated[float | None, Number("noise with a preferred period", OF)] = None
+    line: Annotated[float | None, Number("straight line", OF)] = None
+    smooth: Annotated[float | None, Number("smooth curve", OF)] = None
+    walk: Annotated[float | None, Number("random walk", OF)] = None
+    rough: Annotated[float | None, Number("rough curve", OF)] = None
+    alternating: Annotated[float | None, Number("alternating signs", OF)] = None
+    noise: Annotated[float | None, Number("noise", OF)] = None
+    special: Annotated[float | None, Number("outlier rows", OF)] = None
+    breaks: Annotated[float | None, Number("breaks", OF)] = None
+    rows: Annotated[float | None, Number("row code", OF)] = None
+    columns: Annotated[float | None, Number("column code", OF)] = None
+    interaction: Annotated[float | None, Number("interaction of rows and columns", OF)] = None
+    other: Annotated[float | None, Number("short parts", OF)] = None
+    undefined: Annotated[str, As(Reasons)] = ""
+
+    def around_mean(self) -> tuple[Share, ...]:
+        """Return the parts but for the mean row, as shares of the variance around it."""
+        rest = [each for each in self.parts if each.part != "mean"]
+        whole = sum(each.share for each in rest) or 1.0
+        return tuple(Share(each.part, each.share / whole, each.period) for each in rest)
+
+
+#: The parts, as a reader calls them.
+LABELS: Mapping[str, str] = {key: number.label for key, number, _ in numbers_of(Budget)}
+
+
+def budget(
+    table: PositionTable | Positions | Array,
+    *,
+    breaks: Seams | None = None,
+    models: Mapping[tuple[int, int], Turning] | None = None,
+) -> Budget:
+    """Share out the sum of squares of a table among what it is made of.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``.
+    breaks
+        Its seams and special rows where they are known already.
+    models
+        The model of each long part, by its first row and the stop, where they are known already.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> found = pp.budget(pp.load("sample:all-minilm-l6-v2"))
+    >>> f"{found.rotation:.2f}"
+    '0.59'
+    """
+    given = positions(table)
+    values = to_numpy(given.values).astype(np.float64)
+    if not values.any():
+        return Budget((), given.layout, given.start, undefined="all rows are zero")
+    found = seams(given) if breaks is None else breaks
+    special = [each.row for each in found.special]
+    plain = np.delete(values, special, axis=0)
+    middle, level = values.mean(axis=0), plain.mean(axis=0)
+    shares: dict[tuple[PartName, float | None], float] = {}
+
+    def add(part: PartName, amount: float, period: float | None = None) -> None:
+        if amount > 0:
+            shares[part, period] = shares.get((part, period), 0.0) + amount
+
+    whole = float(np.square(values).sum())
+    add("mean", len(values) * float(middle @ middle))
+    # Outlier rows move the mean, too: what all others are off it by is theirs.
+    moved = len(plain) * float(np.square(level - middle).sum())
+    add("special", float(np.square(values[special] - middle).sum()) + moved * bool(special))
+    if isinstance(given.layout, Grid):
+        _codes(values, special, given.layout, float(np.square(plain - level).sum()), add)
+    else:
+        if models is None:
+            models = {run: view(values[slice(*run)]).turning for run in long_runs(found)}
+        longest = max(models, key=lambda run: run[1] - run[0], default=None)
+        turning = models[longest] if longest else Turning()
+        for run in runs(found):
+            part = values[slice(*run)]
+            add("breaks", len(part) * float(np.square(part.mean(axis=0) - level).sum()))
+            inside = part - part.mean(axis=0)
+            _waves(float(np.square(inside).sum()), models.get(run, Turning()), turning, add)
+    parts = [Share(name, amount / whole, period) for (name, period), amount in shares.items()]
+    parts.sort(key=lambda each: (ORDER.index(each.part), each.period or 0.0))
+    total: dict[str, float] = {}
+    for each in parts:
+        total[each.part] = total.get(each.part, 0.0) + each.share
+    return Budget(tuple(parts), given.layout, given.start, **total)  # type: ignore[arg-type]
+
+
+def _waves(amount: float, found: Turning, main: Turning, add: Callable[..., None]) -> None:
+    """Share out what one part varies by; its rotations count with those of like period."""
+    if found.model is None:
+        add("other", amount)
+        return
+    for each in found.rotations:
+        near = [one for one in main.rotations if 1 / NEAR < one.period / each.period < NEAR]
+        like = min(near, key=lambda one: abs(np.log(one.period / each.period)), default=each)
+        add("rotation" if each.round else "sway", each.share * amount, like.period)
+    for hump in found.preferred:
+        add("preferred", hump.share * amount, hump.period)
+    for name, share in found.families.items():
+        add(name, share * amount)
+
+
+def _codes(
+    values: Floats, special: list[int], grid: Grid, amount: float, add: Callable[..., None]
+) -> None:
+    """Share out what patches vary by: two-way analysis of variance without repetition."""
+    cells = np.asarray(without(values, special, grid.height, grid.width, np))
+    cells = cells.reshape(grid.height, grid.width, -1)
+    cells = cells - cells.mean(axis=(0, 1))
+    rows, columns = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)
+    squares = {
+        "rows": grid.width * float(np.square(rows).sum()),
+        "columns": grid.height * float(np.square(columns).sum()),
+        "interaction": float(np.square(cells - rows - columns).sum()),
+    }
+    whole = sum(squares.values()) or 1.0
+    for name, square in squares.items():
+        add(name, amount * square / whole)

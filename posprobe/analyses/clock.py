@@ -1,0 +1,152 @@
+"""The rotations of a table: their circles, and whether they read one clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from posprobe.analyses.clock_fit import forward
+from posprobe.analyses.facts import Number
+from posprobe.analyses.mixture import Floats
+from posprobe.analyses.planes import Turning
+from posprobe.analyses.result import HIDDEN, As, Result, Stored, nothing
+from posprobe.analyses.seams import seams
+from posprobe.analyses.stretch import stretch
+from posprobe.analyses.views import view
+from posprobe.arrays import Array, Positions, positions, to_numpy
+from posprobe.layouts import Grid, Layout
+from posprobe.schema import Reasons
+from posprobe.tables import PositionTable
+
+#: Why there is no clock.
+NONE = "nothing goes round"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Clock(Result):
+    """The rotations of a table, and the function of position that their phases follow.
+
+    Parameters
+    ----------
+    periods
+        Of the rotations, fastest first, in positions.
+    ratios
+        Of each period to the one before.
+    lock
+        How closely the phase of each rotation follows that of the next one, times the nearest whole
+        number to their ratio: 1 where it does exactly, about 0 where it does not.
+    shared
+        Whether all read the same clock, and it does not run evenly; None of a single rotation, as
+        are all numbers that follow.
+    fixed, one, own
+        Share of what lies in their planes that circles of fixed periods explain, circles that read
+        one clock, and circles with a clock for each.
+    alike
+        Least correlation of two rotations' clocks, less their even run.
+    p
+        How often clocks that are moved against each other are as alike.
+    variation
+        Half the difference of the fastest and the slowest speed of the clock, 1 being its mean.
+    speed
+        ``[n]``: of the clock, 1 on average.
+    paths
+        ``[r, n, 2]``: the rows along the two directions of each rotation's plane.
+    first
+        Position of the first of these rows.
+    layout
+        Of the positions.
+    undefined
+        Reason why there are no numbers, or empty.
+    """
+
+    figures: ClassVar[str] = "clock"
+    why: ClassVar[str] = "there is a single rotation"
+
+    layout: Annotated[Layout, HIDDEN]
+    periods: tuple[float, ...] = ()
+    ratios: tuple[float, ...] = ()
+    lock: tuple[float, ...] = ()
+    shared: bool | None = None
+    fixed: float | None = None
+    one: Annotated[
+        float | None, Number("explained by one clock", "share of the rotations' planes")
+    ] = None
+    own: float | None = None
+    alike: float | None = None
+    p: float | None = None
+    variation: float | None = None
+    speed: Annotated[NDArray[np.float64], Stored("clock_speed")] = field(default_factory=nothing)
+    paths: Annotated[NDArray[np.float64], Stored("rotation_paths")] = field(default_factory=nothing)
+    first: Annotated[int, HIDDEN] = 0
+    undefined: Annotated[str, As(Reasons)] = ""
+
+
+def clock(table: PositionTable | Positions | Array) -> Clock:
+    """Tell whether the rotations of a table read one clock.
+
+    The longest part without breaks and outlier rows is measured.
+
+    Parameters
+    ----------
+    table
+        ``[n, d]``.
+
+    Raises
+    ------
+    InvalidTable
+        If the table is not ``[n, d]`` and finite.
+
+    Examples
+    --------
+    >>> import posprobe as pp
+    >>> found = pp.clock(pp.load("sample:all-minilm-l6-v2"))
+    >>> [f"{ratio:.2f}" for ratio in found.ratios]
+    ['3.00', '3.00', '3.00']
+    """
+    given = positions(table)
+    rows = stretch(seams(given)).rows
+    on_grid = isinstance(given.layout, Grid)
+    seen = view(to_numpy(given.values)[rows].astype(np.float64))
+    return clock_of(
+        Turning() if on_grid else seen.turning, seen.points, given.layout, given.start + rows.start
+    )
+
+
+def clock_of(found: Turning, points: Floats, layout: Layout, first: int) -> Clock:
+    """Describe the clock of what goes round.
+
+    Parameters
+    ----------
+    found
+        What does.
+    points
+        ``[n, d]``, centred: the rows that it was found in.
+    layout
+        Of the positions of the whole table.
+    first
+        Position of the first of the rows.
+    """
+    told = [k for k, each in enumerate(found.rotations) if each.round]
+    if not told:
+        return Clock(layout, first=first, undefined=NONE)
+    paths = np.stack([points @ found.planes[k].T for k in told])
+    periods = np.array([found.rotations[k].period for k in told])
+    ratios = periods[1:] / periods[:-1]
+    phases = np.angle(forward(paths[..., 0] + 1j * paths[..., 1]))
+    apart = phases[:-1] - np.round(ratios)[:, None] * phases[1:]
+    lock = np.abs(np.exp(1j * apart).mean(axis=1))
+    known = Clock(
+        layout, tuple(periods.tolist()), tuple(ratios.tolist()), tuple(lock.tolist()),
+        paths=paths, first=first,
+    )  # fmt: skip
+    if (fitted := found.clock) is None:
+        return known
+    speed = fitted.speed
+    return replace(
+        known, shared=fitted.shared, fixed=fitted.fixed, one=fitted.one, own=fitted.own,
+        alike=fitted.alike, p=fitted.p, speed=speed,
+        variation=float(speed.max() - speed.min()) / 2,
+    )  # fmt: skip
