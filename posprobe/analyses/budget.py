@@ -149,14 +149,20 @@ def budget(
     >>> import posprobe as pp
     >>> found = pp.budget(pp.load("sample:all-minilm-l6-v2"))
     >>> f"{found.rotation:.2f}"
-    '0.59'
+    '0.57'
     """
     given = positions(table)
     values = to_numpy(given.values).astype(np.float64)
     if not values.any():
         return Budget((), given.layout, given.start, undefined="all rows are zero")
     found = seams(given) if breaks is None else breaks
-    special = [each.row for each in found.special]
+    on_grid = isinstance(given.layout, Grid)
+    if models is None and not on_grid:
+        models = {run: view(values[slice(*run)]).turning for run in long_runs(found)}
+    models = models or {}
+    # Where all rows are looked at together none is an outlier.
+    together = (0, len(values)) in models
+    special = [] if together else [each.row for each in found.special]
     plain = np.delete(values, special, axis=0)
     middle, level = values.mean(axis=0), plain.mean(axis=0)
     shares: dict[tuple[PartName, float | None], float] = {}
@@ -173,11 +179,9 @@ def budget(
     if isinstance(given.layout, Grid):
         _codes(values, special, given.layout, float(np.square(plain - level).sum()), add)
     else:
-        if models is None:
-            models = {run: view(values[slice(*run)]).turning for run in long_runs(found)}
         longest = max(models, key=lambda run: run[1] - run[0], default=None)
         turning = models[longest] if longest else Turning()
-        for run in runs(found):
+        for run in [(0, len(values))] if together else runs(found):
             part = values[slice(*run)]
             add("breaks", len(part) * float(np.square(part.mean(axis=0) - level).sum()))
             inside = part - part.mean(axis=0)

@@ -225,6 +225,8 @@ class Verdicts:
         Rows that are copies of others.
     equal
         First and last position of each stretch of equal rows.
+    budget
+        What the whole table is made of.
     """
 
     answers: Mapping[str, Answer]
@@ -236,6 +238,7 @@ class Verdicts:
     replaced: tuple[int, ...] = ()
     copies: Any = None
     equal: tuple[tuple[int, int], ...] = ()
+    budget: Any = None
 
 
 @dataclass(frozen=True)

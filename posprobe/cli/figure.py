@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 #: `posprobe.report.paper_kinds.kinds`, `posprobe.figures.styles.SIGNED` and
 #: `posprobe.figures.venues.venues`, repeated so that help starts without NumPy; a test holds them.
 KINDS = (
-    "mosaic, similarity, profile, axis_codes, winding, bridging, variance, components, trajectory, "
-    "spectrum, spectrogram, shift, norms, table, nulls, heads or comparison"
+    "budget, clock, mosaic, similarity, profile, axis_codes, winding, bridging, variance, "
+    "components, trajectory, spectrum, spectrogram, shift, norms, table, nulls, heads or comparison"
 )
 MAPS = (
     "RdBu, PuOr, PRGn, BrBG, PiYG or coolwarm, with _r reversed, or grey, which keeps the sign in "

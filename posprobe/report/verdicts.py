@@ -23,6 +23,7 @@ def verdicts(inputs: TableInputs) -> Verdicts:
         replaced=tuple(start + row for row in inputs.replaced),
         copies=None if grid else corrections.copies_of(answers, seen),
         equal=tuple((first + start, last + start) for first, last in inputs.seams.equal),
+        budget=inputs.result("budget"),
     )  # fmt: skip
 
 
