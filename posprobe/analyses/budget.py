@@ -28,7 +28,7 @@ from posprobe.tables import PositionTable
 
 PartName: TypeAlias = Literal[
     "rotation", "sway", "preferred", "line", "smooth", "walk", "rough", "alternating", "rows",
-    "columns", "interaction", "special", "breaks", "noise", "other", "mean",
+    "columns", "interaction", "special", "breaks", "noise", "untrained", "other", "mean",
 ]  # fmt: skip
 #: In the order of a bar; waves of equal kind fastest first.
 ORDER: tuple[PartName, ...] = get_args(PartName)
@@ -79,8 +79,8 @@ class Budget(Result):
         Of outlier rows, and of the levels of the parts between breaks.
     rows, columns, interaction
         On a grid, of the row code, of the column code, and of what neither explains.
-    other
-        Of rows in parts too short to measure.
+    untrained, other
+        Of rows that look untrained, and of those in parts too short to measure.
     layout, start
         Of the positions.
     undefined
@@ -108,6 +108,7 @@ class Budget(Result):
     rows: Annotated[float | None, Number("row code", OF)] = None
     columns: Annotated[float | None, Number("column code", OF)] = None
     interaction: Annotated[float | None, Number("interaction of rows and columns", OF)] = None
+    untrained: Annotated[float | None, Number("untrained rows", OF)] = None
     other: Annotated[float | None, Number("short parts", OF)] = None
     undefined: Annotated[str, As(Reasons)] = ""
 
@@ -185,7 +186,11 @@ def budget(
             part = values[slice(*run)]
             add("breaks", len(part) * float(np.square(part.mean(axis=0) - level).sum()))
             inside = part - part.mean(axis=0)
-            _waves(float(np.square(inside).sum()), models.get(run, Turning()), turning, add)
+            amount = float(np.square(inside).sum())
+            if found.untrained is not None and run[0] >= found.untrained and not together:
+                add("untrained", amount)
+            else:
+                _waves(amount, models.get(run, Turning()), turning, add)
     parts = [Share(name, amount / whole, period) for (name, period), amount in shares.items()]
     parts.sort(key=lambda each: (ORDER.index(each.part), each.period or 0.0))
     total: dict[str, float] = {}

@@ -227,6 +227,8 @@ class Verdicts:
         First and last position of each stretch of equal rows.
     budget
         What the whole table is made of.
+    untrained
+        First position from which on rows look untrained.
     """
 
     answers: Mapping[str, Answer]
@@ -239,6 +241,7 @@ class Verdicts:
     copies: Any = None
     equal: tuple[tuple[int, int], ...] = ()
     budget: Any = None
+    untrained: int | None = None
 
 
 @dataclass(frozen=True)

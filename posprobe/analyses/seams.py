@@ -38,7 +38,7 @@ from posprobe.analyses.outliers import (
 )
 from posprobe.analyses.pace import pace_changes
 from posprobe.analyses.placement import by_level, by_norm
-from posprobe.analyses.result import HIDDEN, As, Result
+from posprobe.analyses.result import HIDDEN, NEWER, As, Result
 from posprobe.analyses.rounding import centred
 from posprobe.analyses.special_patches import no_special_patches, special_patches
 from posprobe.analyses.special_rows import (
@@ -50,6 +50,7 @@ from posprobe.analyses.special_rows import (
     odd_norms,
     zero_rows,
 )
+from posprobe.analyses.untrained import untrained_from
 from posprobe.arrays import Array, Positions, positions, to_numpy
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import TWO, Reasons, Row, Text
@@ -148,6 +149,8 @@ class Seams(Result):
         Reason why no seams were looked for, or empty.
     no_special
         Reason why no special rows were looked for, or empty.
+    untrained
+        First row from which on all look as they were initialised; None where none do.
     equal
         First and last row of each stretch of `MIN_SIDE` or more equal rows; none of rows of zeros,
         or in a table of blocks.
@@ -182,6 +185,12 @@ class Seams(Result):
         As(list[Pair], _equal),
         "First and last position of each stretch of equal rows, other than zeros.",
     ] = ()
+    untrained: Annotated[
+        Row | None,
+        NEWER,
+        As(Row | None, lambda found: found.untrained and found.untrained + found.start),
+        "First position from which on rows look untrained.",
+    ] = None
     rule: SeamRule = SeamRule()
 
     @property
@@ -227,6 +236,8 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
       tail of the means of as many steps.
     - Or where the length of steps changes at once, however rough they are, and a smooth trend over
       the table does not describe it as well (`posprobe.analyses.pace`).
+    - Or where rows begin that look as they were initialised, after rows that do not
+      (`posprobe.analyses.untrained`).
     - On a grid, where there are no seams, a patch is special that is far from those beside it
       (`posprobe.analyses.special_patches`), or zero.
 
@@ -284,6 +295,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
     elif not defined.any():
         why = "all rows are equal"
     no_special = why
+    untrained = None
     line = not isinstance(given.layout, Grid)
     alike = equal_rows(values, xp) if line and not why else []
     if isinstance(given.layout, Grid):
@@ -295,6 +307,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         found = odd or Found()
     else:
         found = Found() if why else _find_on_a_line(series, alike, given.start)
+        untrained = None if why else _untrained(series, found)
     between = sorted(found.between)
     return Seams(
         between=tuple((left, left + 1) for left in between),
@@ -308,6 +321,7 @@ def seams(table: PositionTable | Positions | Array) -> Seams:
         undefined=why,
         no_special=no_special,
         equal=tuple((first, stop - 1) for first, stop in alike or () if series.norms[first]),
+        untrained=untrained,
     )
 
 
@@ -319,6 +333,18 @@ def _find_on_a_line(series: Series, alike: list[tuple[int, int]] | None, start: 
     if alike is None:
         return zero_rows(series)
     return find_beside(series, alike, start, _find) if alike else _find(series)
+
+
+def _untrained(series: Series, found: Found) -> int | None:
+    """Look for the first row that looks untrained, and break the table there."""
+    first = untrained_from(series.rows)
+    if first is not None:
+        # What is seen as a change there already has the better place.
+        places = {abs(left + 1 - first): left + 1 for left in found.between}
+        near = min(places, default=MIN_SIDE + 1)
+        first = places[near] if near <= MIN_SIDE else first
+        found.between.setdefault(first - 1, Cause("untrained"))
+    return first
 
 
 def _find(series: Series) -> Found:
@@ -482,10 +508,11 @@ def _long_steps(series: Series, found: Found) -> None:
     odd[: 2 * MIN_SIDE] = odd[-2 * MIN_SIDE :] = False
     for first, end in _runs(odd):
         best = first + int(np.argmax(means[first : end + 1]))
-        rows = range(best, best + LONG + 1)
-        if not found.special.keys() & set(rows):
+        left = best + LONG // 2
+        known = [*found.special, *found.between]
+        if all(abs(left - other) > 2 * MIN_SIDE for other in known):
             times = float(means[best] / usual[best])
-            found.seam(best + LONG // 2, Cause("long_steps", (LONG, times)))
+            found.seam(left, Cause("long_steps", (LONG, times)))
 
 
 def _runs(flags: NDArray[np.bool_]) -> list[tuple[int, int]]:

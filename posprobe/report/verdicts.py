@@ -24,6 +24,9 @@ def verdicts(inputs: TableInputs) -> Verdicts:
         copies=None if grid else corrections.copies_of(answers, seen),
         equal=tuple((first + start, last + start) for first, last in inputs.seams.equal),
         budget=inputs.result("budget"),
+        untrained=None
+        if inputs.seams.untrained is None
+        else start + inputs.seams.untrained,
     )  # fmt: skip
 
 

@@ -101,6 +101,8 @@ def _breaks(found: Verdicts) -> list[str]:
     said = []
     # A stretch of equal rows tells of its own ends.
     ends = {first for first, _ in found.equal} | {last + 1 for _, last in found.equal}
+    if found.untrained is not None:  # said below
+        ends.add(found.untrained)
     pairs = [pair for pair in seams.value if pair[1] not in ends] if seams and seams.yes else []
     if pairs:
         places = listed([f"{left} and {right}" for left, right in pairs], MOST + 1)
@@ -116,6 +118,8 @@ def _breaks(found: Verdicts) -> list[str]:
     if names := [f"{first}–{last}" for first, last in found.equal if (first, last) != own]:
         said.append(f"has equal rows within positions {listed(names, MOST + 1)}")
     sentences = [f"the table {listed(said)}"] if said else []
+    if found.untrained is not None:
+        sentences.append(f"rows from position {found.untrained} on look untrained")
     return [*sentences, *([causes.copied(found.copies)] if found.copies else [])]
 
 
