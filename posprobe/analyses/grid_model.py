@@ -17,6 +17,13 @@ from posprobe.analyses.mixture import Floats, floored, likelihood, updated, weig
 
 #: Ratio of the lengths of neighbouring kernels: coarser, surfaces of two patches leave a rest.
 FINE = 1.25
+#: Steps of that between lengths of surfaces that are longer along one axis than along the other.
+COARSE = 2
+#: Patches on a side below which a surface that is long along one axis and a code look the same.
+SHORT_SIDE = 8
+#: Longest such surfaces, in sides of the grid: where there are enough patches they leave room for
+#: codes, which a surface of infinite length along one axis is.
+LONG, LONG_ON_FEW = 0.5, 4.0
 #: Shortest length, in patches, and below which a surface is as good as noise.
 SHORTEST, NOISE_LENGTH = 0.8, 0.9
 #: Bins on each side that stand alone, and the relative width of bands beyond.
@@ -185,6 +192,17 @@ def _bins(height: int, width: int) -> Bins:
         root = np.sqrt(3) * apart / length
         add("smooth" if length >= NOISE_LENGTH else "noise", (1 + root) * np.exp(-root))
         add("smooth" if length >= NOISE_LENGTH else "noise", np.exp(-0.5 * (apart / length) ** 2))
+    reach = LONG if min(height, width) >= SHORT_SIDE else LONG_ON_FEW
+    for long_down in _lengths(reach * height)[2::COARSE]:
+        for long_right in _lengths(reach * width)[2::COARSE]:
+            if long_down != long_right:
+                family.append("smooth")
+                sides = (down, height, long_down), (right, width, long_right)
+                one, other = (
+                    each @ np.exp(-0.5 * (np.arange(side) / length) ** 2)
+                    for each, side, length in sides
+                )
+                power.append(np.outer(one, other))
     for length in (0.5, 1.0, 2.0, 4.0, np.inf):
         signs = np.where((y + x) % 2, -1.0, 1.0)
         add("alternating", np.asarray(signs * np.exp(-apart / length)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from posprobe.analyses.facts import Answer, Verdict
+from posprobe.analyses.grid_model import SHORT_SIDE
 from posprobe.analyses.views import View
 from posprobe.questions.base import LEAST_SHARE, Question, against, verdict_of
 from posprobe.questions.grids import unfit
@@ -14,9 +15,6 @@ from posprobe.questions.grids import unfit
 ONE_CODE = 0.03
 #: Shortest side that is asked; of two patches a code is hardly a sequence.
 MIN_SIDE = 3
-#: Patches on a side below which codes are not denied: of 7 x 7 patches, codes of a tenth of the
-#: variance in noise are found in 2 of 20 tables, of 14 x 14 in 20.
-SHORT_SIDE = 8
 KEYS = ("budget.rows", "budget.columns")
 
 Lone: TypeAlias = Literal["", "row", "column"]
