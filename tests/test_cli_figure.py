@@ -18,7 +18,6 @@ from made_tables import walk
 from safetensors.numpy import save_file
 
 from posprobe.figures.venues import venues
-from posprobe.report.paper_kinds import kinds
 
 __all__ = ["cli"]
 
@@ -132,7 +131,7 @@ def test_two_runs_in_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pie", "sinusoidal:16x8", "-o", "f.pdf"], "There are mosaic, similarity"),
+        (["pie", "sinusoidal:16x8", "-o", "f.pdf"], "There are budget, clock, mosaic, similarity"),
         (["profile", "sinusoidal:16x8", "-o", "f.gif"], ".pdf, .svg or .png"),
         (["profile", "sinusoidal:16x8", "-o", "no/f.pdf"], "no folder"),
         (["profile", "sinusoidal:16x8", "-o", "f.pdf", "--venue", "mind"], "There are acl"),
@@ -173,8 +172,7 @@ def test_the_request_is_checked_before_anything_is_fetched(figure: Figure) -> No
     assert ".pdf, .svg or .png" in err
 
 
-def test_the_help_names_every_kind_and_venue() -> None:
+def test_the_help_names_every_venue() -> None:
     # `posprobe.cli` has a command of that name, so the module is looked up by its own.
     module = import_module("posprobe.cli.figure")
-    for listed, there in ((module.KINDS, kinds()), (module.VENUES, venues())):
-        assert re.split(r", | or ", listed) == list(there)
+    assert re.split(r", | or ", module.VENUES) == list(venues())

@@ -16,7 +16,7 @@ from posprobe.report import read_bundle
 
 ROOT = Path(__file__).parent.parent
 
-COMMANDS = {command.callback.__name__ for command in app.registered_commands if command.callback}
+COMMANDS = {command.name for command in app.registered_commands if not command.hidden}
 
 
 def test_the_list_of_commands_is_that_of_the_code() -> None:

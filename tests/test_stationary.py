@@ -42,9 +42,7 @@ def test_least_squares_without_negative_coefficients_is_scipys() -> None:
 
     for seed in range(20):
         matrix, target = gaussian(30, 12, seed=seed), gaussian(30, 1, seed=100 + seed)[:, 0]
-        np.testing.assert_allclose(
-            non_negative(matrix, target), nnls(matrix, target)[0], atol=1e-8
-        )
+        np.testing.assert_allclose(non_negative(matrix, target), nnls(matrix, target)[0], atol=1e-8)
 
 
 @pytest.mark.parametrize("length", [2.0, 5.0, 15.0])

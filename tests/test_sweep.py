@@ -287,6 +287,16 @@ def test_bad_references_fail_as_analyze_does_and_end_nothing(
         with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
             found = list(csv.DictReader(file))
         assert [float(row["norms.mean"]) for row in found] == table["norms.mean"].to_pylist()
+        assert len(found[0]) <= 40 < len(table.column_names)
+
+
+def test_all_columns_of_a_sweep_are_written_on_request(tmp_path: Path) -> None:
+    given = [{"reference": "alibi:64x4", **{f"c{k}": k for k in range(9)}}]
+    for whole in (False, True):
+        pp.sweep(given, out=tmp_path, engine="threads", nulls=0, all_columns=whole).run()
+        names = (tmp_path / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+        assert names == pp.read_sweep(tmp_path).column_names if whole else len(names) == 40
+        assert "user.c8" in names
 
 
 # What is not computed twice.

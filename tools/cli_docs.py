@@ -8,7 +8,8 @@ A test compares the file with what this prints.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -28,23 +29,43 @@ Made from the commands by `tools/cli_docs.py`; do not edit.
 
 Data goes to stdout, talk to stderr. Every command takes `--help`; `posprobe --debug COMMAND …`
 shows the traceback of an error, `posprobe --version` the version.
+
 """
+
+
+#: Options that as many commands have stand once, above all commands.
+SHARED = 3
 
 
 def document() -> str:
     """Return the whole page."""
+    commands = {
+        str(command.name): (command.callback, list(read(command.callback)))
+        for command in app.registered_commands
+        if not command.hidden
+    }
+    every = [p for _, found in commands.values() for p in found if isinstance(p.info, OptionInfo)]
+    counts = Counter((p.shown, p.info.help) for p in every)
+    shared = {p.shown: p for p in every if counts[p.shown, p.info.help] >= SHARED}
     about = HEAD.format(about=app.info.help, epilog=app.info.epilog)
-    return about + "".join(section(command.callback) for command in app.registered_commands)
+    parts = [about, "\n".join(table("shared option", list(shared.values())))]
+    for name, (command, found) in commands.items():
+        parts.append(section(name, command, found, shared))
+    return "".join(parts)
 
 
-def section(command: Any) -> str:
+def section(
+    name: str, command: Any, parameters: list[Parameter], shared: Mapping[str, Parameter]
+) -> str:
     """Return one command: its usage, its description, its arguments and options."""
-    name, parameters = command.__name__, list(read(command))
     arguments = [p for p in parameters if isinstance(p.info, ArgumentInfo)]
     options = [p for p in parameters if isinstance(p.info, OptionInfo)]
     usage = " ".join(["posprobe", name, *(p.shown for p in arguments), "[OPTIONS]"])
+    own = [p for p in options if p.shown not in shared or p.info.help != shared[p.shown].info.help]
+    rest = ", ".join(f"`{p.shown.partition(' ')[0]}`" for p in options if p not in own)
     lines = [f"\n## {name}\n", f"```sh\n{usage}\n```\n", inspect.getdoc(command) or "", ""]
-    return "\n".join([*lines, *table("argument", arguments), *table("option", options)])
+    lines += [*table("argument", arguments), *table("option", own)]
+    return "\n".join([*lines, *([f"And {rest}.", ""] if rest else [])])
 
 
 @dataclass(frozen=True)

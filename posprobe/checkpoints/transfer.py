@@ -109,8 +109,8 @@ def patiently(
             _log.info("%s: %s, trying again", where, _reason(failure))
             pause(max(wait, asked))
     raise Unreachable(
-        f"{where}: {_reason(failure)}, {ATTEMPTS} times in a row. Check the network, the proxy and "
-        "HF_ENDPOINT, or try later; --offline uses what was read before."
+        f"{where}: {_reason(failure)}. Check the network, the proxy and HF_ENDPOINT, or try later; "
+        "--offline uses what was read before."
     ) from failure
 
 
@@ -268,4 +268,5 @@ def _requested_wait(headers: Mapping[str, str]) -> float:
 def _reason(error: HTTPError) -> str:
     if isinstance(error, HfHubHTTPError):
         return f"the Hub answers with status {error.response.status_code}"
-    return f"the connection failed ({str(error).strip() or type(error).__name__})"
+    said = re.sub(r"^\[Errno -?\d+\] ", "", str(error).strip())
+    return f"the Hugging Face Hub cannot be reached ({said or type(error).__name__})"

@@ -247,6 +247,7 @@ def sweep(
     nulls: int = DRAWS,
     rows: slice | None = None,
     bundles: bool = False,
+    all_columns: bool = False,
     retry_failed: bool = False,
     limit: int | None = None,
     revision: str | None = None,
@@ -282,6 +283,8 @@ def sweep(
         Positions to keep of each table, without a step.
     bundles
         Write whole bundles with figures and pages, too.
+    all_columns
+        Write every column to ``sweep.csv``, not the 40 most useful ones; ``sweep.parquet`` has all.
     retry_failed
         Compute again what is recorded as failed.
     limit
@@ -323,8 +326,8 @@ def sweep(
     repeated = len(found) - len(entries)
     place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
     made = Sweep(
-        tuple(entries[:limit]), Store(expanded(place), options), ready, repeated, retry_failed,
-        offline, requests, time_limit, command,
+        tuple(entries[:limit]), Store(expanded(place), options, all_columns), ready, repeated,
+        retry_failed, offline, requests, time_limit, command,
     )  # fmt: skip
     if out is None:
         weakref.finalize(made, shutil.rmtree, place, ignore_errors=True)
