@@ -15,7 +15,7 @@ from posprobe.forward.models import first_device, says_timm
 from posprobe.measurements.model import MODEL, Contexts, ModelInputs
 from posprobe.measurements.model.base import TAKES_IMAGES, Material, read_material
 from posprobe.nulls import MAX_DRAWS
-from posprobe.progress import shown, stage
+from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import DRAWS, environment
 from posprobe.report.files import folder_there, there
@@ -46,7 +46,6 @@ def analyze_model(
     revision: str | None = None,
     offline: bool = False,
     command: str | None = None,
-    progress: bool = False,
 ) -> ForwardAnalysis:
     """Measure what position does inside a model.
 
@@ -70,8 +69,6 @@ def analyze_model(
         As for `posprobe.load_model`.
     command
         The command line, for the record.
-    progress
-        Whether to show on stderr how far the runs are.
 
     Raises
     ------
@@ -113,21 +110,20 @@ def analyze_model(
         if all(lacking):
             raise UsageError(f"{reference}: {wanted[0]} needs {lacking[0]}.")
 
-    with shown(progress):
-        if given.text and says_timm(model_source(parse_reference(reference))):
-            raise UsageError(f"{reference}: {TAKES_IMAGES}")
-        model = forward.load_model(
-            reference, device=device, device_map=device_map, dtype=dtype,
-            trust_remote_code=trust_remote_code,
-            # A loss of random tokens says nothing; without a head a model is smaller.
-            head=given.text is not None or any(MODEL[name].head for name in wanted),
-            check=check, **where,
-        )  # fmt: skip
-        inputs = inputs_of(model)
-        described = inputs.describe()
-        if only is None:
-            wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
-        results, missing, stopped = _measured(wanted, inputs)
+    if given.text and says_timm(model_source(parse_reference(reference))):
+        raise UsageError(f"{reference}: {TAKES_IMAGES}")
+    model = forward.load_model(
+        reference, device=device, device_map=device_map, dtype=dtype,
+        trust_remote_code=trust_remote_code,
+        # A loss of random tokens says nothing; without a head a model is smaller.
+        head=given.text is not None or any(MODEL[name].head for name in wanted),
+        check=check, **where,
+    )  # fmt: skip
+    inputs = inputs_of(model)
+    described = inputs.describe()
+    if only is None:
+        wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
+    results, missing, stopped = _measured(wanted, inputs)
     place = first_device(model)
     return ForwardAnalysis(
         name=reference,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.attention import look_up
-from posprobe.drawable import Drawable, card
+from posprobe.drawable import Drawable, line
 from posprobe.encodings.build import whole
 from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
@@ -59,12 +59,16 @@ class _Encoding(Drawable):
         found: NDArray[np.float64] = look_up(by_displacement.T, down * (2 * grid.width - 1) + right)
         return found
 
-    def _repr_html_(self: Scheme) -> str:  # type: ignore[misc]
+    def _card(self: Scheme) -> tuple[str, dict[str, object]]:  # type: ignore[misc]
         known = {key: value for key, value in facts(self).items() if value not in (None, [], {})}
-        return card(self.name, known)
+        return self.name, known
+
+    def __repr__(self: Scheme) -> str:  # type: ignore[misc]
+        single = {key: v for key, v in self._card()[1].items() if isinstance(v, int | float)}
+        return line(self, repr(self.name), *(f"{key}={value}" for key, value in single.items()))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RelativeBias(_Encoding):
     """What attention learns about each distance, per head.
 
@@ -168,7 +172,7 @@ class RelativeBias(_Encoding):
         return self.values[:, np.clip(np.arange(1 - n, n), -reach, reach) + reach]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rotary(_Encoding):
     """Rotary position embedding (Su et al. 2021): query and key turn with their position.
 
@@ -308,7 +312,7 @@ class Rotary(_Encoding):
         return np.concatenate([half[:0:-1], half])[None]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearBias(_Encoding):
     """ALiBi (Press et al. 2022): every head subtracts its slope times the distance.
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from posprobe.drawable import Drawable, card
+from posprobe.drawable import Drawable, line
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.frames import to_frame
 from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
@@ -238,10 +238,10 @@ class PositionTable(Drawable):
         )
 
     def __repr__(self) -> str:
-        return f"PositionTable({self.name!r}, {self.kind}, {self.layout}, dim={self.dim})"
+        return line(self, repr(self.name), self.kind, str(self.layout), f"dim={self.dim}")
 
-    def _repr_html_(self) -> str:
-        facts = {
+    def _card(self) -> tuple[str, dict[str, object]]:
+        return self.name, {
             "positions": f"{len(self)} ({self.layout})",
             "width": self.dim,
             "kind": self.kind,
@@ -250,7 +250,6 @@ class PositionTable(Drawable):
             "dropped": ", ".join(f"row {r.row}: {r.reason}" for r in self.dropped) or "none",
             "prefix": ", ".join(f"row {r.row}: {r.token}" for r in self.prefix_rows) or "none",
         }
-        return card(self.name, facts)
 
 
 def table(

@@ -7,7 +7,7 @@ is needed, and no torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -73,7 +73,7 @@ class Explanation:
 
     name: str
     label: str
-    rows: Floats
+    rows: Floats = field(repr=False)
     kind: Kind
     size: int | None = None
 

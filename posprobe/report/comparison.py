@@ -23,9 +23,7 @@ from posprobe.layouts import Grid
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.progress import stage
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
-from posprobe.report.comparison_page import comparison_page
 from posprobe.report.document import shared_block
-from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
 from posprobe.report.saved import Saved
 from posprobe.report.stored import COMPARISON
@@ -47,7 +45,7 @@ PairBand: TypeAlias = "dict[str, BandBlock | None]"
 DISTANCES = ("cka", "procrustes", "subspace_overlap")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Saved):
     """Tables with their analyses and distances.
 
@@ -168,8 +166,11 @@ class Comparison(Saved):
         results = zip(self.labels, (a.results.get(name) for a in self.analyses), strict=True)
         return {label: result for label, result in results if isinstance(result, kind)}
 
-    def _repr_html_(self) -> str:
-        return fragment(comparison_page(self.to_dict()))
+    def _of(self) -> str:
+        return " and ".join(
+            f"{label!r} ({one.table.layout}, dim={one.table.dim})"
+            for label, one in zip(self.labels, self.analyses, strict=True)
+        )
 
 
 def compare(

@@ -21,9 +21,7 @@ from posprobe.questions.schemes import KERNELS as QUESTIONS
 from posprobe.report.analysis import environment
 from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.document import shared_block
-from posprobe.report.kernel_page import kernel_page
 from posprobe.report.narrator.schemes import summary_of_kernels
-from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.schemes import check_record
 from posprobe.report.stored import KERNELS
@@ -48,7 +46,7 @@ FLAT = "an encoding has the same value at every distance"
 DISTANCES = ("correlation", "alignment")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class KernelComparison(Saved):
     """Encodings of any scheme at one length.
 
@@ -176,8 +174,8 @@ class KernelComparison(Saved):
             name: partial(build, REPORT, results, references) for name, build in FIGURES.items()
         }
 
-    def _repr_html_(self) -> str:
-        return fragment(kernel_page(self.to_dict()))
+    def _of(self) -> str:
+        return " and ".join(map(repr, self.labels))
 
 
 def compare_kernels(

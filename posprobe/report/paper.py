@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,7 @@ class PaperFigure:
     """
 
     figure: Figure
-    caption: str
+    caption: str = field(repr=False)
     venue: str
     span: Span
 

@@ -23,9 +23,7 @@ from posprobe.questions.schemes import answers_of
 from posprobe.report.analysis import environment
 from posprobe.report.document import answer_block, findings_of
 from posprobe.report.narrator.schemes import summary
-from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
-from posprobe.report.scheme_page import scheme_page
 from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
 from posprobe.sources import describe_source
@@ -44,7 +42,7 @@ LONGEST = 4096
 FARTHEST = 2**17
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SchemeAnalysis(Saved):
     """Encodings without a table and the results of their analyses.
 
@@ -118,8 +116,8 @@ class SchemeAnalysis(Saved):
 
         return scheme_figures(self.records, self.results)
 
-    def _repr_html_(self) -> str:
-        return fragment(scheme_page(self.to_dict()))
+    def _of(self) -> str:
+        return repr(self.name)
 
 
 def analyze_schemes(

@@ -6,11 +6,12 @@ import heapq
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from posprobe.drawable import line
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.report.files import expanded
@@ -57,7 +58,7 @@ class Match:
     name: str
     reference: str
     likeness: Likeness
-    about: Mapping[str, Any]
+    about: Mapping[str, Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -75,7 +76,7 @@ class Match:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Nearest:
     """The known tables that are nearest to one.
 
@@ -109,6 +110,10 @@ class Nearest:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return {**vars(self), "matches": [match.to_dict() for match in self.matches]}
+
+    def __repr__(self) -> str:
+        found = [f"{match.likeness.relation} {match.name}" for match in self.matches]
+        return line(self, repr(self.name), *found, f"compared={self.compared}")
 
 
 def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: int = 5) -> Nearest:
