@@ -184,7 +184,7 @@ def check_device(device: Device) -> None:
     if find_spec("torch") is None:
         raise MissingExtra(
             f"--device {device} needs PyTorch, which is not installed. "
-            "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
+            "Run `uv sync --extra models`."
         )
     find_devices(device)
 

@@ -27,7 +27,8 @@ def test_the_list_of_commands_is_that_of_the_code() -> None:
 
 def test_every_command_stands_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"posprobe (\w+)", readme))
+    assert set(re.findall(r"uv run .*posprobe (\w+)", readme)) < COMMANDS
+    named = {word for pair in re.findall(r"posprobe (\w+) |`(\w+)`", readme) for word in pair}
     assert named >= COMMANDS
 
 

@@ -172,7 +172,7 @@ def test_a_missing_package_is_one_line_that_names_the_extra(
             path.write_bytes(reader.magic[0] if reader.magic else b"0")
             with pytest.raises(MissingExtra) as caught:
                 open_local(path)
-            assert f"'posprobe[{reader.extra}]'" in str(caught.value)
+            assert f"`uv sync --extra {reader.extra}`" in str(caught.value)
             assert "\n" not in str(caught.value)
 
 

@@ -444,7 +444,7 @@ def test_nothing_to_sweep_is_refused() -> None:
 
 def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "find_spec", lambda name: None if name == "joblib" else name)
-    with pytest.raises(MissingExtra, match=r"needs joblib: pip install 'posprobe\[sweep\]'"):
+    with pytest.raises(MissingExtra, match=r"needs joblib. Run `uv sync --extra sweep`"):
         pp.sweep("gpt2")
 
 

@@ -187,7 +187,6 @@ def test_without_torch_the_message_names_the_command(tmp_path: Path) -> None:
     message = run_python(script, str(tmp_path), "absent").stdout
     assert message.startswith(f"4 {tmp_path}: pytorch_model.bin: ")
     assert "uv sync --extra models" in message
-    assert "pip install 'posprobe[models]'" in message
     path.unlink()
     safetensors.numpy.save_file({"wpe.weight": VALUES}, tmp_path / "model.safetensors")
     for how in ("absent", "blocked"):  # safetensors needs no torch, and does not look for it

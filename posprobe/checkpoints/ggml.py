@@ -93,8 +93,7 @@ def dequantise(
     if find_spec("gguf") is None:
         raise MissingExtra(
             f"{info.file}: tensor {info.name} is quantised ({kind}), and is turned into numbers "
-            "with gguf, which is not installed. Run `uv sync --extra gguf` or "
-            "`pip install 'posprobe[gguf]'`."
+            "with gguf, which is not installed. Run `uv sync --extra gguf`."
         )
     if 4 * math.prod(info.shape) > MAX_UNPACKED:
         raise InvalidTable(

@@ -275,7 +275,7 @@ def require(reader: Reader, file: str) -> None:
     """
     for package in reader.packages:
         if find_spec(package) is None:
-            extra = f"`uv sync --extra {reader.extra}` or `pip install 'posprobe[{reader.extra}]'`"
+            extra = f"`uv sync --extra {reader.extra}`"
             raise MissingExtra(
                 f"{file}: {reader.name} files are read with {package}, which is not installed. Run "
                 + (extra if reader.extra else f"`pip install {package}`")

@@ -208,7 +208,7 @@ def required(package: str) -> Any:
     if find_spec(package) is None:
         raise MissingExtra(
             f"running a model needs {package}, which is not installed. "
-            "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
+            "Run `uv sync --extra models`."
         )
     with importing(package):
         return __import__(package)

@@ -69,10 +69,7 @@ def need_extra(*modules: str) -> None:
     """
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        raise MissingExtra(
-            f"a sweep needs {', '.join(missing)}: pip install 'posprobe[sweep]' (or uv run --extra "
-            "sweep posprobe sweep …)."
-        )
+        raise MissingExtra(f"a sweep needs {', '.join(missing)}. Run `uv sync --extra sweep`.")
 
 
 @dataclass(frozen=True)
