@@ -157,7 +157,7 @@ def test_every_format_stands_in_the_documentation() -> None:
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
     for reader in READERS:
         assert all(f"`{suffix}`" in rows[reader.name] for suffix in reader.suffixes)
-        assert (f"posprobe[{reader.extra}]" in rows[reader.name]) == bool(reader.extra)
+        assert (f"extra `{reader.extra}`" in rows[reader.name]) == bool(reader.extra)
 
 
 def test_a_missing_package_is_one_line_that_names_the_extra(
