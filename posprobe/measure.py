@@ -47,28 +47,28 @@ def analyze_model(
     offline: bool = False,
     command: str | None = None,
 ) -> ForwardAnalysis:
-    """Measure what position does inside a model.
+    """Run a model and measure position inside it.
 
-    Interrupted with Ctrl-C, what was measured until then is returned, and the result says so.
+    Ctrl-C returns what has been measured so far, and the result says so.
 
     Parameters
     ----------
     reference
         As for `posprobe.load_model`.
     contexts
-        What to run it on; None stands for seeded random tokens or pixels. The experiments, which
+        Inputs; None for random tokens or pixels. The experiments, which
         run each context several times, take the first 16.
     only
-        Names out of `posprobe.measurements.model.MODEL`; None stands for all that such a model can
-        have but for slow ones. Of what cannot be measured the result says why.
+        Names from `posprobe.measurements.model.MODEL`; None for all that apply, without slow ones.
+        The result says why something was not measured.
     positions, layers
         Which positions and hidden states to look at, as for `posprobe.decompose`.
     nulls
-        Random walks that the numbers of a layer are compared with.
+        Random walks drawn as a baseline for the numbers of a layer.
     device, device_map, dtype, trust_remote_code, revision, offline
         As for `posprobe.load_model`.
     command
-        The command line, for the record.
+        Command line to record.
 
     Raises
     ------

@@ -50,7 +50,7 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
     UnknownReference
         If the text is neither a path that exists, nor a sample, a formula or a Hub id.
     UsageError
-        If it is no text and no path.
+        If it is not text and no path.
     """
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str):
@@ -75,8 +75,8 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
         )
     if "://" in source:
         raise UnknownReference(
-            f"{text}: a web address is no reference. Of a model on the Hub give its name alone, as "
-            "NAME or OWNER/NAME; any other file has to be downloaded first."
+            f"{text}: a web address is not a reference. For a model on the Hub give its name, "
+            "NAME or OWNER/NAME; download any other file first."
         )
     reference = Reference(text, source, revision or None, table or None)
     if reference.is_path or ":" in source:

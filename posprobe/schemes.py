@@ -42,7 +42,7 @@ class _Encoding(Drawable):
         Raises
         ------
         UsageError
-            If ``n`` is no positive whole number, too large, or not the size of the grid.
+            If ``n`` is not a positive whole number, too large, or not the size of the grid.
         """
         layout = self.layout if isinstance(self, RelativeBias) else None
         n = _checked(self.name, n, layout)
@@ -96,7 +96,7 @@ class RelativeBias(_Encoding):
     special
         Biases to and from special tokens by name, ``[heads]`` each (BEiT).
     notes
-        What a reader must know.
+        Remarks for the reader.
 
     Raises
     ------
@@ -144,7 +144,7 @@ class RelativeBias(_Encoding):
             raise InvalidTable(f"{where}: [heads, 2 r + 1] numbers by offset are expected.")
         if not np.isfinite(values).all():
             raise InvalidTable(
-                f"{where}: it holds NaN or infinity. The checkpoint is damaged: use a sound copy."
+                f"{where}: contains NaN or infinity. The checkpoint is damaged: use a sound copy."
             )
         fixed = values.view()
         fixed.flags.writeable = False
@@ -163,7 +163,7 @@ class RelativeBias(_Encoding):
         Raises
         ------
         UsageError
-            If ``n`` is no positive whole number, or not the size of the grid.
+            If ``n`` is not a positive whole number, or not the size of the grid.
         """
         n = _checked(self.name, n, self.layout)
         if isinstance(self.layout, Grid):
@@ -204,7 +204,7 @@ class Rotary(_Encoding):
     interleaved
         Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
     notes
-        What a reader must know.
+        Remarks for the reader.
 
     Raises
     ------
@@ -305,7 +305,7 @@ class Rotary(_Encoding):
         Raises
         ------
         UsageError
-            If ``n`` is no positive whole number.
+            If ``n`` is not a positive whole number.
         """
         n = _checked(self.name, n)
         half = rotary_kernel(along_axis(self.frequencies(n), self.axes), np.arange(n))
@@ -327,7 +327,7 @@ class LinearBias(_Encoding):
     causal
         Whether a query sees no later key.
     notes
-        What a reader must know.
+        Remarks for the reader.
 
     Examples
     --------
@@ -371,7 +371,7 @@ class LinearBias(_Encoding):
         Raises
         ------
         UsageError
-            If ``n`` is no positive whole number.
+            If ``n`` is not a positive whole number.
         """
         n = _checked(self.name, n)
         return -self.slopes[:, None] * np.abs(np.arange(1 - n, n))

@@ -71,7 +71,7 @@ class PositionTable(Drawable):
     start
         Position of the first row: 0 unless the table was sliced.
     notes
-        What a reader must know, such as a choice the rules made.
+        Remarks for the reader, such as a choice the rules made.
 
     Raises
     ------
@@ -221,12 +221,12 @@ class PositionTable(Drawable):
         Raises
         ------
         UsageError
-            If it is no slice of whole numbers, is empty, or skips rows.
+            If it is not a slice of whole numbers, is empty, or skips rows.
         """
         if not isinstance(rows, slice):
             raise UsageError(
-                f"{self.name}: a table is cut with a slice such as table[1:128], not {rows!r}; "
-                "single rows are in table.values."
+                f"{self.name}: PositionTable supports slices only, such as table[1:128], not "
+                f"{rows!r}; use table.values for single rows."
             )
         begin, end, layout = cut(self.layout, rows, self.name)
         return replace(
@@ -259,7 +259,7 @@ def table(
     name: str = "table",
     kind: Kind = "learned",
 ) -> PositionTable:
-    """Make a table of what lies in memory.
+    """Make a table from an array or parameter in memory.
 
     Parameters
     ----------
@@ -272,16 +272,16 @@ def table(
         Height and width, where the rows are patches, row by row; a line of positions otherwise.
         Rows of special tokens must be cut off before.
     name
-        For titles.
+        Name in titles.
     kind
         ``"learned"``, or ``"fixed"`` where the values follow a formula.
 
     Raises
     ------
     InvalidTable
-        If the values are no finite ``[n, d]`` floats, or do not fill the grid.
+        If the values are not finite ``[n, d]`` floats, or do not fill the grid.
     UsageError
-        If a reference is given, which `posprobe.load` reads, or a grid or a kind that is none.
+        If a reference is given, which `posprobe.load` reads, or the grid or kind is invalid.
 
     Examples
     --------
@@ -351,8 +351,8 @@ def product(
     Raises
     ------
     UsageError
-        If ``how`` is another word, one is no table or a grid already, the widths differ where they
-        are added, or the grid is too large.
+        If ``how`` is another word, one is not a table or a grid already, the widths differ where
+        they are added, or the grid is too large.
 
     Examples
     --------
@@ -370,7 +370,7 @@ def product(
     for axis in (rows, columns):
         if not isinstance(axis, PositionTable):
             raise UsageError(
-                f"product: {type(axis).__name__} is no table. posprobe.load reads one, and "
+                f"product: {type(axis).__name__} is not a table. posprobe.load reads one, and "
                 "posprobe.table makes one of an array."
             )
     where = f"{rows.name} by {columns.name}"

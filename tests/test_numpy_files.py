@@ -107,7 +107,7 @@ BAD_NPY = {
     "shape beyond an index": npy(f"({2**70},)"),
     "shape overflows": npy(f"({2**32}, {2**32}, 16)"),
     "shape is negative": npy("(-6, -4)"),
-    "shape is no tuple": npy("6"),
+    "shape is not a tuple": npy("6"),
     "shape is code": npy("(__import__('os').getpid(),)"),
     "header is nested deeply": npy("(" * 5000 + ")" * 5000),
     "header without shape": npy("(6, 4)").replace(b"shape", b"shale"),
@@ -134,5 +134,5 @@ def test_a_damaged_numpy_file_is_one_clear_error(case: str, kind: str, tmp_path:
 def test_an_archive_of_no_arrays_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "all.npz", "w") as archive:
         archive.writestr("README.txt", "nothing here")
-    with pytest.raises(InvalidCheckpoint, match="holds no arrays"):
+    with pytest.raises(InvalidCheckpoint, match="contains no arrays|holds no arrays"):
         open_local(tmp_path / "all.npz")

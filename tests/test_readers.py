@@ -119,7 +119,7 @@ def test_a_broken_package_is_named_and_left_out(
     (tmp_path / "model.xyz").write_bytes(b"what is this?")
     with (
         caplog.at_level(logging.WARNING, "posprobe"),
-        pytest.raises(InvalidCheckpoint, match=r"\.xyz is no checkpoint format.*\.safetensors"),
+        pytest.raises(InvalidCheckpoint, match=r"\.xyz is not a checkpoint format.*\.safetensors"),
     ):
         open_local(tmp_path / "model.xyz")
     assert "gone = no_such_module:READER cannot be loaded" in caplog.text

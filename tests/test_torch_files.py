@@ -148,7 +148,9 @@ def test_a_truncated_torch_file_is_one_clear_error(
 ) -> None:
     path = save({"wpe.weight": torch.ones(30, 20)}, tmp_path / "model.bin")
     write(path, path.read_bytes()[:keep])
-    with pytest.raises(InvalidCheckpoint, match=r"model\.bin: .*(cannot read|no plain)") as caught:
+    with pytest.raises(
+        InvalidCheckpoint, match=r"model\.bin: .*(cannot read|not a plain)"
+    ) as caught:
         load(str(path))
     assert caught.value.exit_code == 4
 

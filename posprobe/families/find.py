@@ -356,7 +356,7 @@ def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
 
 
 def _whole(checkpoint: Checkpoint, info: TensorInfo, why: str) -> Encoding | None:
-    """Take every stored row as a position; None where the shape is no table's."""
+    """Take every stored row as a position; None where the shape is not a table's."""
     try:
         layout = stored_layout(info)
     except InvalidCheckpoint:

@@ -117,7 +117,7 @@ def registry() -> Registry:
     Raises
     ------
     TypeError
-        If an entry has a key that is no field of its record, or lacks one without a default.
+        If an entry has a key that is not a field of its record, or lacks one without a default.
     """
     data = read_data("families/families.toml")
     families = tuple(_family(name, **entry) for name, entry in data["families"].items())

@@ -87,7 +87,7 @@ def _normalised(
     if any(name not in checkpoint.tensors for name in names):
         raise InvalidCheckpoint(
             f"{found.tensors[0].file}: the configuration normalises {found.tensors[0].name} "
-            f"(norm_rel_ebd), and {names[0]} is not there. Mend config.json."
+            f"(norm_rel_ebd), and {names[0]} is not there. Fix config.json."
         )
     weight, bias = (checkpoint.read(name).values.astype(np.float64) for name in names)
     epsilon = settings.number(part.config, "layer_norm_eps", path=part.path) or 1e-7
@@ -196,7 +196,7 @@ def _listed_bias(found: Relative, config: Mapping[str, Any]) -> Mapping[str, Any
     if not isinstance(one, dict) or one.get("type") not in UDOP:
         raise InvalidCheckpoint(
             f"{found.tensors[0].file}: tensor {found.tensors[0].name}: relative_bias_args in "
-            f"config.json does not say what bias {place[1]} is: one of {', '.join(UDOP)}. Mend it."
+            f"config.json does not say what bias {place[1]} is: one of {', '.join(UDOP)}. Fix it."
         )
     return one
 
@@ -404,7 +404,7 @@ def _log_buckets(make: Make, table: FloatArray, part: Part, where: str) -> Relat
         if buckets != span:
             raise InvalidCheckpoint(
                 f"{where}, shape {list(table.shape)}: the configuration says position_buckets = "
-                f"{buckets}, which needs {2 * buckets} rows. Mend config.json."
+                f"{buckets}, which needs {2 * buckets} rows. Fix config.json."
             )
         entry = deberta_buckets(-offsets, buckets=buckets, max_distance=longest)
     else:

@@ -43,7 +43,7 @@ class Rows:
 
     @property
     def special(self) -> list[int]:
-        """Stored rows that are no positions, in order."""
+        """Stored rows that are not positions, in order."""
         return sorted([row.row for row in self.prefix] + [row.row for row in self.dropped])
 
     @property
@@ -87,7 +87,7 @@ def resolve_rows(
     reserved, reason, notes = _reserved(config, info, rule, rows)
     if reserved >= rows:
         raise InvalidCheckpoint(
-            f"{_where(info)}: {reserved} rows are no positions ({reason}) and it has {rows}. "
+            f"{_where(info)}: {reserved} rows are not positions ({reason}) and it has {rows}. "
             "The configuration is not this checkpoint's."
         )
     dropped = tuple(DroppedRow(row, reason) for row in range(reserved))
@@ -98,7 +98,7 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
     """Refuse blocks of rows that only look like a grid of patches."""
     if stated is not None and stated.size != stored.size:
         raise InvalidCheckpoint(
-            f"{_where(info)}: it holds {stored.size} rows, and a {stated} has {stated.size}."
+            f"{_where(info)}: contains {stored.size} rows, and a {stated} has {stated.size}."
         )
     if stated is None and rule.tensors and not rule.grid:
         raise InvalidCheckpoint(
@@ -184,7 +184,7 @@ def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Ro
 def _special_rows(
     checkpoint: Checkpoint, part: Part, rows: int, patches: int
 ) -> tuple[PrefixRow, ...] | None:
-    """Name the rows that are no patches: those of CLS and its like first, of detections last."""
+    """Name the rows that are not patches: those of CLS and its like first, of detections last."""
     options = [(), ("CLS",), ("CLS", "distillation"), *_token_options(checkpoint, _STORED)]
     detections = settings.whole(part.config, "num_detection_tokens", least=0, most=_MOST) or 0
     if detections > rows:

@@ -118,7 +118,7 @@ def load_tokens(
         At least so many vectors, or all that there are (of patches, up to `DRAWN` numbers): for
         directions take several times as many as the table is wide.
     seed
-        Of the sample.
+        Random seed.
     offline
         Use local files only.
 

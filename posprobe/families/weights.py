@@ -81,7 +81,7 @@ def load_heads(
     revision: str | None = None,
     offline: bool = False,
 ) -> LayerHeads:
-    """Read what a layer's heads make of positions: no model is built.
+    """Read what a layer's heads compute from positions, without building the model.
 
     The rows are those of `effective_table`. At layer 0 their logits are those that the model itself
     computes for an input whose content is the same at every position; above it they follow the

@@ -53,7 +53,7 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
                 if wrong:
                     raise InvalidCheckpoint(
                         f"{where}: the configuration gives {key} as {str(wrong[0])[:40]}; 1 to "
-                        f"{MOST_LAYERS} are built. Mend config.json."
+                        f"{MOST_LAYERS} are built. Fix config.json."
                     )
 
 

@@ -79,7 +79,7 @@ class Explanation:
 
 
 def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explanation, ...]:
-    """Make the tables that explanations of a table keep of it.
+    """Make the tables that different explanations of a table keep.
 
     The table itself; its k leading principal components; its k best sinusoids
     (`posprobe.analyses.pursuit`); the rotations that stand out of a smooth spectrum
@@ -95,7 +95,7 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     table
         ``[n, d]``.
     seed
-        Of the null models.
+        Random seed.
 
     Raises
     ------

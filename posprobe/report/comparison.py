@@ -184,20 +184,19 @@ def compare(
 ) -> Comparison:
     """Compare tables: the numbers of each, and the distances between them.
 
-    Numbers and answers are of each table's own rows. Distances need common positions: they are
-    taken over the first so many rows as the shortest sequence has, or between equal grids; nothing
-    is resampled. A grid has no distance from a sequence or from another grid.
+    Numbers and answers are given for each table as a whole. Distances are taken over the positions
+    that sequences share, or between equal grids. A grid has no distance from a sequence.
 
     Parameters
     ----------
     tables
         Two or more tables, arrays or torch parameters, as `posprobe.table` takes them.
     labels
-        What they are called, one for each; None for their names.
+        One name for each; None keeps their own.
     only
         As for `analyze`.
     nulls
-        Draws of every null model.
+        Random tables drawn per baseline.
     device, seed, command
         As for `analyze`.
 

@@ -46,7 +46,7 @@ class ForwardAnalysis(Saved):
     environment
         Versions, device, seed, command and time.
     notes
-        What a reader must know.
+        Remarks for the reader.
     stopped
         Whether the run was interrupted.
 

@@ -91,7 +91,7 @@ def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
     Raises
     ------
     UsageError
-        If there are too few or too many, or one of the records is no table.
+        If there are too few or too many, or one of the records is not a table.
     """
     for record in records:
         if not isinstance(record, PositionTable):

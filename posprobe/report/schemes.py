@@ -126,7 +126,7 @@ def analyze_schemes(
     seed: int = 0,
     command: str | None = None,
 ) -> SchemeAnalysis:
-    """Run the analyses on encodings that have no table.
+    """Analyse encodings without a table.
 
     Parameters
     ----------
@@ -136,15 +136,15 @@ def analyze_schemes(
         Positions at which the curves are taken; where None, the configured length up to 4,096.
         Windows of patches have a size of their own.
     seed
-        Of the permutations that learned biases are compared with.
+        Random seed of the permutations that learned biases are compared with.
     command
-        For the record.
+        Command line to record.
 
     Raises
     ------
     UsageError
-        If there is no record or one is no encoding without a table, or the length is no whole
-        number from 2 to 131,072.
+        If there is no record or one is not an encoding without a table, or the length is not a
+        whole number from 2 to 131,072.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def analyze_schemes(
 
 
 def check_record(record: object) -> None:
-    """Refuse what is no encoding, and say what to pass instead.
+    """Refuse what is not an encoding, and say what to pass instead.
 
     Raises
     ------
@@ -197,7 +197,7 @@ def check_record(record: object) -> None:
         instead += ", several of them one by one: *records, not records"
     elif hasattr(record, "shape"):
         instead += ", or make a table of an array with posprobe.table"
-    raise UsageError(f"{type(record).__name__} is no encoding of positions. {instead}.")
+    raise UsageError(f"{type(record).__name__} is not an encoding of positions. {instead}.")
 
 
 def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]:

@@ -37,7 +37,7 @@ PATH: Mapping[str, str] = {
 
 @dataclass(frozen=True, repr=False)
 class Series:
-    """A training run, as a sweep measured its steps.
+    """A training run, measured at its steps by a sweep.
 
     Parameters
     ----------

@@ -78,7 +78,7 @@ def transformers_interpolated(table: PositionTable, old: Grid, new: Grid) -> Val
     Raises
     ------
     UsageError
-        If the family has no such module, or the grid is no square.
+        If the family has no such module, or the grid is not a square.
     """
     names = MODULES.get(table.family or "")
     if names is None:

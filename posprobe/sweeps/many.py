@@ -56,7 +56,7 @@ class Step:
 
 @dataclass
 class Sweep:
-    """Many references and, once they are needed, their rows.
+    """A sweep over many references, computed when its rows are needed.
 
     Nothing is computed before `run`, or whatever needs the results, is called.
 
@@ -258,8 +258,7 @@ def sweep(
 ) -> Sweep:
     """Analyse many references, each as `posprobe analyze` does, into one table.
 
-    What was recorded in ``out`` with the same options and version is not computed again. This needs
-    the extra ``sweep``.
+    An existing sweep in ``out`` is resumed. This needs the extra ``sweep``.
 
     Parameters
     ----------
@@ -272,7 +271,7 @@ def sweep(
     revisions
         With one Hub repository: which of its branches, tags and commits, such as ``step*``.
     jobs
-        Workers; None is one for each core, of which there are never more.
+        Number of workers; None for one per core, which is also the maximum.
     engine
         ``processes`` or ``threads`` of this machine, or ``dask``.
     scheduler
@@ -282,21 +281,21 @@ def sweep(
     rows
         Positions to keep of each table, without a step.
     bundles
-        Write whole bundles with figures and pages, too.
+        Write a report for each table, too.
     all_columns
         Write every column to ``sweep.csv``, not the 40 most useful ones; ``sweep.parquet`` has all.
     retry_failed
-        Compute again what is recorded as failed.
+        Try failed references again.
     limit
-        Take the first references only.
+        Analyse the first references only.
     revision, offline
         As for `posprobe.load`.
     requests
-        Requests to a hub at once, by all workers together.
+        Largest number of simultaneous requests to the Hub.
     time_limit
-        Seconds after which a reference is given up, once more, and then recorded as failed.
+        Seconds after which a reference is tried once more and then recorded as failed.
     command
-        The command line, for the record.
+        Command line to record.
 
     Raises
     ------

@@ -105,11 +105,11 @@ class Store:
         """
         try:
             if there(self.folder) and not self.folder.is_dir():
-                raise OutputError(f"{self.folder}: it is no folder. Choose another --out.")
+                raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
             names = _names(self.folder) if there(self.folder) else []
             if names and not _is_sweep(self.folder):
                 raise OutputError(
-                    f"{self.folder}: it is no sweep's folder: it holds {', '.join(names[:4])}. "
+                    f"{self.folder}: not a sweep's folder: it holds {', '.join(names[:4])}. "
                     "Choose another --out."
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
@@ -326,7 +326,7 @@ def _typed(value: Any, kind: Kind) -> Any:
         case "int64":
             return int(value)
         case "string":
-            # Half of a character, out of a name that is no text, has no place in Arrow.
+            # Half of a character, out of a name that is not text, has no place in Arrow.
             return value.encode("utf-8", "replace").decode()
         case "strings":
             return [text.encode("utf-8", "replace").decode() for text in value]
@@ -347,7 +347,7 @@ def read_sweep(folder: str | Path) -> pa.Table:
     Parameters
     ----------
     folder
-        Of the sweep, as ``--out`` named it.
+        Folder of the sweep, as given to ``--out``.
 
     Raises
     ------
@@ -388,7 +388,7 @@ def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
         return parquet.read_table(path, columns=[name for name in names if name in there])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
-            f"{folder}: it holds no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
+            f"{folder}: contains no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
         ) from error
     except (OSError, pa.ArrowException) as error:
         raise InvalidCheckpoint(
