@@ -30,6 +30,13 @@ FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...]
     ("trajectory", (WHISPER,), "column", "the path of the first components"),
     ("heads", ("rotary:8192x128,base=500000",), "page", "a rotary ladder and its decay"),
     ("heads", ("alibi:512x8",), "column", "ALiBi's slopes"),
+    (
+        "budget",
+        (MINILM, WHISPER, "sample:rxnmapper-albert"),
+        "page",
+        "what the variance is made of",
+    ),
+    ("clock", (MINILM,), "page", "circles of the rotations, and the speed of their clock"),
 )
 HEAD = """# Gallery
 

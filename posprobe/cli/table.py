@@ -21,7 +21,7 @@ class FormatName(StrEnum):
 def table(
     refs: Annotated[
         list[str],
-        typer.Argument(metavar="SWEEP|REF...", help="Folder of a sweep, or references."),
+        typer.Argument(metavar="REF...", help="References, or the folder of a sweep."),
     ],
     numbers: Annotated[
         str | None,
