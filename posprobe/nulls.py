@@ -7,29 +7,18 @@ the basis of the columns, which changes no headline number either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
-from posprobe.analyses.headline import (
-    BLOCKS,
-    MOST_PRODUCTS,
-    headline,
-    headline_curves,
-    products,
-    shape_constants,
-    sinusoid_headline,
-    sinusoid_numbers,
-)
+from posprobe.analyses.pca import pca
+from posprobe.analyses.similarity import similarity
+from posprobe.analyses.spectrum import spectrum
 from posprobe.analyses.stationary import Process, fit_process
-from posprobe.arrays import cores
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout
-from posprobe.progress import stage
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -43,10 +32,6 @@ NULLS: Mapping[str, str] = {
     "stationary": "a smooth stationary process with the table's covariance of columns",
 }
 
-#: Multiply-adds n * n * d below which one product does not fill a machine.
-SMALL = 2**31
-#: Numbers of all surrogates that are measured at a time where they are long: 32 bytes for each.
-AT_A_TIME = 2**26
 #: Surrogates larger than this many numbers in all are refused: they would take hours.
 MAX_NUMBERS = 2**36
 #: Draws of each null model: more would take hours, and move no band by what a reader could see.
@@ -117,120 +102,6 @@ def _directions(
     return drawn
 
 
-def bands(
-    table: PositionTable,
-    measure: Callable[[], Mapping[str, float | None]],
-    draws: int,
-    seed: int,
-    blocks: Iterable[str] = BLOCKS,
-) -> dict[str, dict[str, Any]]:
-    """Set a table's headline numbers beside those of the sinusoid and of the null models.
-
-    Parameters
-    ----------
-    table
-        The table.
-    measure
-        Returns its headline numbers by key, as the full analyses give them. Called once, while the
-        surrogates of a small table are under way.
-    draws
-        Surrogates of each null model; 0 gives the sinusoid alone.
-    seed
-        Of the surrogates.
-    blocks
-        The analyses whose numbers they are: no others are computed.
-
-    Returns
-    -------
-    dict
-        By key: ``value``, ``sinusoid`` (of the same shape; on a grid the 2-D sin-cos; None where it
-        has no table of that width) and per null model ``p5``, ``p50`` and ``p95``, or None where
-        the number is undefined or the layout has no such model.
-
-    Raises
-    ------
-    UsageError
-        If there are too many draws.
-    """
-    tasks = list(_tasks(table.values, draws, table.layout))
-    # Small products side by side use the cores better than threads within each of them, and
-    # threads that wait for each other take many times as long where the cores are busy.
-    small = len(table) * table.values.size < SMALL
-    if not draws or not BLOCKS & set(blocks):
-        with threadpool_limits(1 if small else None, "blas"):
-            own = measure()
-            formula = sinusoid_numbers(table.layout, table.dim, frozenset(blocks) & BLOCKS)
-        return {
-            key: {"value": value, "sinusoid": formula.get(key)} | {name: band([]) for name in NULLS}
-            for key, value in own.items()
-        }
-    scale = float(np.abs(table.values).max()) or 1.0
-    values = np.asarray(table.values, dtype=np.float64) / scale
-    shared = shape_constants(table.layout, table.dim, blocks)
-    whole = None
-    with stage(f"{table.name}: null models"):
-        process = fit_process(values, table.layout)
-        if len(values) <= MOST_PRODUCTS:
-            whole = products(values.astype(np.float32))
-        else:  # as precise as what is drawn, in half of the memory
-            values = values.astype(np.float32)
-
-    def draw_one(task: tuple[str, int, int]) -> dict[str, float | None]:
-        found = measured(task)
-        done(1)
-        return found
-
-    def measured(task: tuple[str, int, int]) -> dict[str, float | None]:
-        name, index, draw = task
-        rng = np.random.default_rng([seed, index, draw])
-        if name == "permuted" and whole is not None:
-            order = rng.permutation(len(values))
-            return headline(values[order].astype(np.float32), shared, whole.reordered(order))
-        return headline(surrogate(values, name, rng, table.layout, process), shared)
-
-    beside = small
-    workers = max(1, cores.get() - 1) if beside else 1
-    if len(values) > MOST_PRODUCTS:  # transforms and sums take the time: they have no threads
-        workers = max(1, min(cores.get() - 1, AT_A_TIME // values.size))
-        beside = 2 * values.size <= AT_A_TIME
-    numbers = None if beside else measure()
-    pool = ThreadPoolExecutor(workers)
-    try:
-        with (
-            threadpool_limits(1 if beside else None, "blas"),
-            stage(f"{table.name}: null models", len(tasks)) as done,
-        ):
-            pending = pool.submit(sinusoid_headline, shared)
-            futures = [pool.submit(draw_one, task) for task in tasks]
-            numbers = measure() if numbers is None else numbers
-            # This thread has time now: it takes over what has not begun, from the end.
-            taken = {
-                task: draw_one(task)
-                for task, future in zip(reversed(tasks), reversed(futures), strict=True)
-                if beside and future.cancel()
-            }
-            reference = pending.result()
-            drawn: dict[str, list[dict[str, float | None]]] = {name: [] for name in NULLS}
-            for task, future in zip(tasks, futures, strict=True):
-                drawn[task[0]].append(taken[task] if task in taken else future.result())
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return {
-        key: {"value": value, "sinusoid": reference.get(key)}
-        | {name: band([found.get(key) for found in drawn[name]]) for name in NULLS}
-        for key, value in numbers.items()
-    }
-
-
-def _tasks(
-    values: NDArray[np.floating[Any]], draws: int, layout: Layout
-) -> Iterator[tuple[str, int, int]]:
-    check_draws(values, draws)
-    for index, name in enumerate(NULLS):
-        for draw in range(draws if name in null_models(layout) else 0):
-            yield name, index, draw
-
-
 def check_draws(values: NDArray[np.floating[Any]], draws: int) -> None:
     """Refuse numbers of draws below 0, above `MAX_DRAWS`, or that would take hours.
 
@@ -256,8 +127,8 @@ def curves(
     -------
     dict
         5 and 95 % of the centred offset ``profile`` ``[n]``, of the ``spectrum`` as shares of its
-        power ``[f]`` and of the running sum of explained ``variance`` ``[16]``; empty on a grid,
-        and where the table never moves.
+        power ``[f]`` and of the running sum of explained ``variance``; empty on a grid, and where
+        the table never moves.
 
     Raises
     ------
@@ -269,15 +140,17 @@ def curves(
         return {}
     scale = float(np.abs(table.values).max()) or 1.0
     values = np.asarray(table.values, dtype=np.float64) / scale
-    shared = shape_constants(table.layout, table.dim)
     index = list(NULLS).index("walk")
-    drawn = [
-        headline_curves(
-            surrogate(values, "walk", np.random.default_rng([seed, index, draw]), table.layout),
-            shared,
-        )
-        for draw in range(draws)
-    ]
+    drawn = []
+    for draw in range(draws):
+        rng = np.random.default_rng([seed, index, draw])
+        walk = surrogate(values, "walk", rng, table.layout)
+        power = spectrum(walk).power
+        drawn.append({
+            "profile": similarity(walk).centered.offset_mean,
+            "spectrum": power / max(power.sum(), np.finfo(np.float64).tiny),
+            "variance": np.cumsum(pca(walk).explained_variance_ratio),
+        })  # fmt: skip
     return {
         name: tuple(np.percentile([found[name] for found in drawn], [5, 95], axis=0))
         for name in drawn[0]

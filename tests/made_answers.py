@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Shape = tuple[int, int] | None
 
 #: What answers look at.
-BEHIND = ("seams", "winding", "bridging", "axis_codes")
+BEHIND = ("seams", "budget", "winding", "bridging", "axis_codes")
 
 
 def verdicts_of(

@@ -17,7 +17,6 @@ from posprobe.analyses.experiments import (
     PhaseShift,
 )
 from posprobe.analyses.head_logits import HeadsByLayer, head_logits
-from posprobe.analyses.headline import headline, shape_constants
 from posprobe.analyses.mean_decomposition import MeanDecomposition, mean_decomposition
 from posprobe.analyses.moments import moments
 from posprobe.analyses.subspaces import subspace_overlap
@@ -30,6 +29,7 @@ from posprobe.analyses.substitution import (
 )
 from posprobe.forward.explain import explained, explanations
 from posprobe.layouts import Grid, Layout, Sequence
+from posprobe.measurements.baselines import numbers_of_table
 from posprobe.measurements.model.states import with_numbers
 from posprobe.report.forward import ForwardAnalysis
 from posprobe.sources import Source
@@ -142,7 +142,7 @@ def results_of(layout: Layout, *, causal: bool = False) -> dict[str, Result]:
     states = states_of(layout)
     sums = {number: moments(states * (1 + number)) for number in (0, 1, 3)}
     table = table_of(layout)
-    numbers = headline(np.asarray(table.values), shape_constants(layout, WIDTH))
+    numbers = numbers_of_table(table)
     changed = {key: None if value is None else value / 2 for key, value in numbers.items()}
     tokens = np.random.default_rng(1).normal(size=(4 * WIDTH, WIDTH))
     on_grid = isinstance(layout, Grid)

@@ -60,3 +60,21 @@ def held_out_skill(scores: NDArray[Any]) -> float:
         wrong = moved - tested[:-1] @ change, moved, tested[1:]
         errors += [np.square(values).sum() for values in wrong]
     return float(1 - errors[0] / min(errors[1:]))
+
+
+def hurried(seed: int = 0, *, broken: bool = True) -> NDArray[np.float64]:
+    """Circles at an uneven pace that for five rows is twice the usual one, if ``broken``."""
+    pace = np.random.default_rng(seed).uniform(0.7, 1.3, 400)
+    if broken:
+        pace[200:205] = 2.0
+    angle = np.outer(np.cumsum(pace), 2 * np.pi / np.array([9.0, 25.0, 61.0]))
+    values = np.hstack([np.cos(angle), np.sin(angle)]) @ rotation(32, seed)[:6]
+    return np.asarray(values + 0.02 * gaussian(400, 32, seed))
+
+
+def fading(seed: int = 0) -> NDArray[np.float64]:
+    """Two slow circles on top of noise, which fade out from row 100 to row 150 of 300."""
+    left = np.clip((150 - np.arange(300)) / 50, 0, 1)[:, None]
+    return np.asarray(
+        0.02 * gaussian(300, 64, seed) + 0.1 * left * waves(300, [31.0, 53.0]) @ rotation(64)[:4]
+    )

@@ -73,7 +73,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "forward": {
         *BASE, "analyses", "checkpoints", "encodings", "families", "nulls", "settings",
     },
-    "figures": {*BASE, "analyses", "encodings", "nulls", "schemes"},
+    "figures": {*BASE, "analyses", "encodings", "nulls", "number_format", "schemes"},
     "measurements": {
         *BASE, "analyses", "encodings", "readings", "figures", "number_format", "nulls", "page",
         "report.narrator",

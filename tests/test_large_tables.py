@@ -16,7 +16,6 @@ from made_tables import as_table, gaussian, patches, walk
 from sklearn.utils.extmath import randomized_svd
 
 import posprobe as pp
-from posprobe.analyses.headline import headline, shape_constants
 from posprobe.analyses.result import as_block
 from posprobe.analyses.tiles import displacement_sums
 from posprobe.arrays import Positions
@@ -43,7 +42,6 @@ UNITS, COMPONENTS = (
     import_module("posprobe.analyses.unit_rows"),
     import_module("posprobe.analyses.pca"),
 )
-HEADLINE, NULLS = import_module("posprobe.analyses.headline"), import_module("posprobe.nulls")
 
 few = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device is there")
@@ -72,8 +70,6 @@ NUMBERS = ("neighbour_mean", "far_mean", "translation_invariance", "monotone_fra
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tables of a few dozen rows count as large, with tiles and blocks that fit nothing."""
     monkeypatch.setattr(SIMILARITY, "MAX_ROWS", 10)
-    for module in (HEADLINE, NULLS):
-        monkeypatch.setattr(module, "MOST_PRODUCTS", 10)
     for name in ("SIDE", "TORCH_SIDE"):
         monkeypatch.setattr(TILES, name, 37)
     monkeypatch.setattr(UNITS, "POOLED_SIDE", 24)
@@ -249,23 +245,6 @@ def test_a_table_is_read_and_measured_without_copies_that_nobody_needs(tmp_path:
     assert read < doubles
     # The values in double precision, and their squares.
     assert measured < 3 * doubles
-
-
-@pytest.mark.parametrize("name", TABLES)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 5e-5), (np.float64, 1e-8)])
-def test_headline_numbers_need_no_gram_matrix_of_the_rows(
-    name: str, dtype: type, tolerance: float, request: pytest.FixtureRequest
-) -> None:
-    table = TABLES[name]()
-    values = np.asarray(table.values, dtype=np.float64)
-    values = (values / np.abs(values).max()).astype(dtype)
-    shared = shape_constants(table.layout, table.dim)
-    expected = headline(values, shared)
-    request.getfixturevalue("small_limits")
-    found = headline(values, shared)
-    assert found.keys() == expected.keys()
-    for key, value in expected.items():
-        agree(found[key], value, tolerance, key)
 
 
 # Components.

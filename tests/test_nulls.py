@@ -11,10 +11,10 @@ import pytest
 from made_tables import as_table, gaussian, held_out_skill, patches, rotation, walk, waves
 
 import posprobe as pp
-from posprobe.analyses.headline import headline, headline_curves, shape_constants
 from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Layout, Sequence
-from posprobe.nulls import NULLS, band, bands, curves, null_models, surrogate
+from posprobe.measurements.baselines import bands, made, numbers_of_table
+from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -133,7 +133,7 @@ def test_patches_have_no_walk() -> None:
     assert "walk" not in null_models(PLANE)
     with pytest.raises(ValueError, match="'walk'; there are gaussian, permuted, stationary"):
         draw(structured(), "walk", PLANE)
-    found = bands(patches(5, 6, 8), lambda: {"grid.row_share": 0.25}, draws=3, seed=5)
+    found = bands(patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5)
     assert found["grid.row_share"]["walk"] is None
 
 
@@ -190,14 +190,16 @@ def test_draws_are_repeatable_and_all_different(name: str) -> None:
 
 def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, list[float]]:
     """Every null model's draws of one number, computed one by one."""
-    shared = shape_constants(table.layout, table.dim)
     values = np.asarray(table.values, dtype=np.float64)
     values = values / np.abs(values).max()
     found: dict[str, list[float]] = {name: [] for name in NULLS}
     for index, name in enumerate(NULLS):
         for k in range(count if name in null_models(table.layout) else 0):
             rng = np.random.default_rng([seed, index, k])
-            number = headline(surrogate(values, name, rng, table.layout), shared)[key]
+            rows = surrogate(values, name, rng, table.layout)
+            wide = np.zeros(table.shape)
+            wide[:, : rows.shape[1]] = rows
+            number = numbers_of_table(made(wide, table.layout))[key]
             assert number is not None
             found[name].append(number)
     return found
@@ -214,7 +216,7 @@ def by_draw(table: PositionTable, count: int, seed: int, key: str) -> dict[str, 
     ids=["neighbours", "skill", "cka", "grid"],
 )
 def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) -> None:
-    found = bands(table, lambda: {key: 0.25}, draws=7, seed=5)[key]
+    found = bands(table, {key: 0.25}, draws=7, seed=5)[key]
     drawn = by_draw(table, 7, 5, key)
     assert found["value"] == 0.25
     for name in null_models(table.layout):
@@ -225,16 +227,15 @@ def test_a_band_is_the_percentiles_of_its_draws(table: PositionTable, key: str) 
             "p50": ordered[3],
             "p95": ordered[6] - 0.3 * (ordered[6] - ordered[5]),
         }
-        # Draws are in single precision, and those of permuted rows share one Gram matrix.
         assert found[name] == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
 def test_a_draw_does_not_depend_on_how_many_there_are() -> None:
     table = as_table(walk(40, 6))
     key = "pca.top3"
-    one = bands(table, lambda: {key: 0.5}, draws=1, seed=2)[key]
+    one = bands(table, {key: 0.5}, draws=1, seed=2)[key]
     three = by_draw(table, 3, 2, key)
-    found = bands(table, lambda: {key: 0.5}, draws=3, seed=2)[key]
+    found = bands(table, {key: 0.5}, draws=3, seed=2)[key]
     for name in NULLS:
         assert one[name]["p50"] == pytest.approx(three[name][0], rel=1e-6)
         assert found[name]["p50"] == pytest.approx(np.median(three[name]), rel=1e-6)
@@ -246,15 +247,15 @@ def test_bands_do_not_depend_on_how_many_threads_there_are(monkeypatch: Any) -> 
     found = []
     for cores in (1, 2, 7):
         monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
-        found.append(bands(table, lambda: numbers, draws=4, seed=1))
+        found.append(bands(table, numbers, draws=4, seed=1))
     assert found[0] == found[1] == found[2]
 
 
 def test_bands_depend_on_the_seed_alone() -> None:
     table = as_table(walk(30, 4))
     key = "similarity.centered.far_mean"
-    assert bands(table, lambda: {key: 1.0}, 3, 0) == bands(table, lambda: {key: 1.0}, 3, 0)
-    one, two = (bands(table, lambda: {key: 1.0}, 3, seed)[key] for seed in (0, 1))
+    assert bands(table, {key: 1.0}, 3, 0) == bands(table, {key: 1.0}, 3, 0)
+    one, two = (bands(table, {key: 1.0}, 3, seed)[key] for seed in (0, 1))
     assert one["sinusoid"] == two["sinusoid"]
     for name in NULLS:
         assert one[name] != two[name]
@@ -264,8 +265,8 @@ def test_bands_depend_on_the_seed_alone() -> None:
 def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
     table = as_table(walk(40, 6))
     numbers: dict[str, float | None] = {"similarity.raw.far_mean": 0.1, "pca.top3": 0.5}
-    plain = bands(table, lambda: numbers, 3, 0)
-    scaled = bands(replace(table, values=table.values * scale), lambda: numbers, 3, 0)
+    plain = bands(table, numbers, 3, 0)
+    scaled = bands(replace(table, values=table.values * scale), numbers, 3, 0)
     for key in numbers:
         for name in NULLS:
             assert scaled[key][name] == pytest.approx(plain[key][name], rel=1e-4, abs=1e-5)
@@ -273,7 +274,7 @@ def test_bands_do_not_depend_on_the_unit(scale: float) -> None:
 
 def test_without_draws_there_is_the_sinusoid_alone() -> None:
     table = as_table(walk(40, 6))
-    found = bands(table, lambda: {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
+    found = bands(table, {"pca.top3": 0.5}, draws=0, seed=0)["pca.top3"]
     top3 = pp.pca(pp.sinusoidal(40, 6)).explained_variance_ratio[:3].sum()
     assert found["sinusoid"] == pytest.approx(top3, rel=1e-6)
     assert {name: found[name] for name in NULLS} == dict.fromkeys(NULLS)
@@ -282,7 +283,7 @@ def test_without_draws_there_is_the_sinusoid_alone() -> None:
 @pytest.mark.parametrize("draws", [-1, 2**40])
 def test_draws_that_cannot_be_made_are_refused(draws: int) -> None:
     with pytest.raises(UsageError, match=f"--nulls {draws}: between 0 and"):
-        bands(as_table(walk(40, 6)), dict, draws, 0)
+        bands(as_table(walk(40, 6)), {}, draws, 0)
     with pytest.raises(UsageError):
         pp.analyze(as_table(walk(40, 6)), only=["norms"], nulls=draws, device="cpu")
 
@@ -372,34 +373,21 @@ def test_bands_of_curves_are_the_percentiles_of_their_walks() -> None:
     table = as_table(structured())
     found = curves(table, 5, 3)
     values = table.values / np.abs(table.values).max()
-    shared = shape_constants(table.layout, table.dim)
-    drawn = [
-        headline_curves(
-            surrogate(
-                values,
-                "walk",
-                np.random.default_rng([3, list(NULLS).index("walk"), k]),
-                table.layout,
-            ),
-            shared,
-        )
-        for k in range(5)
-    ]
+    drawn = []
+    for k in range(5):
+        rng = np.random.default_rng([3, list(NULLS).index("walk"), k])
+        rows = surrogate(values, "walk", rng, table.layout)
+        power = pp.spectrum(rows).power
+        drawn.append({
+            "profile": pp.similarity(rows).centered.offset_mean,
+            "spectrum": power / power.sum(),
+            "variance": np.cumsum(pp.pca(rows).explained_variance_ratio),
+        })  # fmt: skip
     assert set(found) == {"profile", "spectrum", "variance"}
     for name, (low, high) in found.items():
         ordered = np.sort([curve[name] for curve in drawn], axis=0)
         np.testing.assert_allclose(low, ordered[0] + 0.2 * (ordered[1] - ordered[0]), atol=1e-6)
         np.testing.assert_allclose(high, ordered[4] - 0.2 * (ordered[4] - ordered[3]), atol=1e-6)
-
-
-def test_curves_are_those_of_the_analyses() -> None:
-    values = structured() @ rotation(4)
-    found = headline_curves(values, shape_constants(LINE, 4))
-    cosines, spectrum = pp.similarity(values), pp.spectrum(values)
-    np.testing.assert_allclose(found["profile"], cosines.centered.offset_mean, atol=1e-9)
-    np.testing.assert_allclose(found["spectrum"], spectrum.power / spectrum.power.sum(), atol=1e-12)
-    shares = np.cumsum(pp.pca(values).explained_variance_ratio)
-    np.testing.assert_allclose(found["variance"], shares, atol=1e-9)
 
 
 def test_there_are_no_curves_on_a_grid_or_of_equal_rows() -> None:
@@ -412,9 +400,9 @@ def test_there_are_no_curves_on_a_grid_or_of_equal_rows() -> None:
 def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> None:
     layout = Grid(rows // 4, 4) if grid else Sequence(rows)
     values = np.random.default_rng(0).standard_normal((rows, 16)) + 2.0
-    shared = shape_constants(layout, 16)
     for name in null_models(layout):
-        one, two = (headline(draw(sign * values, name, layout), shared) for sign in (1, -1))
+        drawn = (made(draw(sign * values, name, layout), layout) for sign in (1, -1))
+        one, two = map(numbers_of_table, drawn)
         for key, value in one.items():
             assert two[key] == pytest.approx(value, abs=1e-5), (name, key)
 
@@ -423,7 +411,7 @@ def test_a_table_and_its_negative_have_the_same_bands(rows: int, grid: bool) -> 
 def test_draws_without_end_are_refused(draws: int) -> None:
     table = as_table(gaussian(12, 4))
     for attempt in (
-        lambda: bands(table, dict, draws, 0),
+        lambda: bands(table, {}, draws, 0),
         lambda: curves(table, draws, 0),
         lambda: pp.paper_figure("norms", table, venue="acl", nulls=draws),
     ):

@@ -134,5 +134,5 @@ def test_a_damaged_numpy_file_is_one_clear_error(case: str, kind: str, tmp_path:
 def test_an_archive_of_no_arrays_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "all.npz", "w") as archive:
         archive.writestr("README.txt", "nothing here")
-    with pytest.raises(InvalidCheckpoint, match="contains no arrays|holds no arrays"):
+    with pytest.raises(InvalidCheckpoint, match="holds no arrays"):
         open_local(tmp_path / "all.npz")

@@ -118,7 +118,7 @@ def test_large_tables_say_what_was_averaged_or_left_out() -> None:
         ("comparison", "sequence", "two to 6 tables"),
         ("shift", "grid", "cannot be drawn"),
         ("spectrogram", "grid", "cannot be drawn"),
-        ("pie", "sequence", "There are budget, clock, mosaic, similarity"),
+        ("pie", "sequence", "There are budget, clock, mosaic"),
     ],
 )
 def test_a_kind_that_does_not_apply_is_refused(kind: str, case: str, said: str) -> None:

@@ -77,7 +77,7 @@ def test_every_block_of_a_real_table_follows_the_schema(name: str) -> None:
     # The other samples hold their table alone.
     tokens = pp.load_tokens(table) if name == "digits-vit" else None
     document = pp.analyze(table, only=["all"], nulls=1, device="cpu", tokens=tokens).to_dict()
-    assert set(TABLE) - {"axis_codes", "grid", "scale"} <= set(document)
+    assert set(TABLE) - {"axis_codes", "clock", "grid", "scale"} <= set(document)
     assert problems("analysis", document) == []
     if tokens is not None:
         assert {"grid", "scale"} <= set(document)

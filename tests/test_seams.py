@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from made_tables import as_table, gaussian, patches, rotation, walk, waves
+from made_tables import as_table, gaussian, hurried, patches, rotation, walk, waves
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -43,6 +43,19 @@ def rows(found: Seams) -> list[int]:
 
 def sinusoid(n: int, d: int) -> Floats:
     return np.array(sinusoidal(n, d))
+
+
+# --- a boundary that training blurred ---
+
+
+def test_a_run_of_long_steps_is_a_break() -> None:
+    # No step stands out of the others alone, and no level changes.
+    found = []
+    for seed in range(10):
+        assert not seams(hurried(seed, broken=False)).between
+        found += [pair[0] for pair in seams(hurried(seed)).between]
+    assert len(found) >= 9
+    assert all(abs(left - 201) <= 3 for left in found)
 
 
 # --- real tables ---

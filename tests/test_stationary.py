@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.planes import find_rotations
 from posprobe.analyses.stationary import (
-    non_negative,
     fit_grid_kernel,
     fit_kernel,
     fit_process,
     grid_distances,
     leading,
+    non_negative,
     offset_sums,
     root,
     toeplitz,

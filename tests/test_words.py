@@ -309,18 +309,18 @@ NO_YES = {"walk", "equal", "equally_far", "independent", "too_few", "unknown"}
 HEADLINES = {
     "noise": "No structure found: the rows look independent.",
     "walk": "Like a random walk: no smoother than random steps added up.",
-    "smooth": r"A smooth curve: similarity halves within 5\.\d positions.",
+    "smooth": r"A smooth curve holds \d+ % of the variance\.",
     "line": "A straight line: each position is as far along it as its number says.",
     "noisy line": r"A straight line in noise: the line explains 5\d % of the variance.",
     "rotations": (
-        r"Three periodic components with periods of 6, 17\.\d and (?:48|47\.\d) positions explain "
-        r"\d\d % of the variance; the periods form a geometric series."
+        r"Rotations with periods of 6, 17 and 48 positions hold "
+        r"\d\d % of the variance; each period is 2\.8 times the one before\."
     ),
     "sinusoid": (
         r"It matches a formula: sinusoid, interleaved, exponents over d/2, base 10,000\."
     ),
     "turned sinusoid": "Up to a rotation, it is the sinusoid of base 1,000.",
-    "helix": r"One periodic component with a period of 8\d(\.\d)? positions explains .*",
+    "helix": r"A rotation with a period of 8\d positions holds .*",
     "chirp": (
         r"The order of positions matters, but neighbours are hardly similar \(mean cosine .*\), "
         r"and it makes 3\d turns around a centre."
@@ -337,15 +337,17 @@ HEADLINES = {
     "equal": "All rows are equal.",
     "few rows": "Six rows are too few to tell.",
     "two halves": (
-        r"Positions 0–79: a smooth curve.*\. The table breaks between positions 79 and 80\. "
-        r"Positions 80–143: a smooth curve.*"
+        r"A smooth curve holds \d\d % of the variance.*\. The table breaks between positions 79 "
+        r"and 80\."
     ),
     "odd row": r"Positions 31–95: a smooth curve: .*\. The table has 1 outlier row\.",
     "patches of noise": "No structure found: the patches look independent.",
     "field": r"A smooth surface over the grid: similarity halves within \d\.\d patches.",
-    "codes": r"Each patch is a row code plus a column code \(89 % of the variance\).",
-    "turning codes": r"Each patch is .* code \(9\d % of the variance\); both codes rotate\.",
-    "row code": r"Each patch is a row code alone \(more than 99 % of the variance\)\.",
+    "codes": (
+        r"Each patch is a row code plus a column code: together they hold 89 % of the variance\."
+    ),
+    "turning codes": r"Each patch is .* code: together they hold 9\d % .*; both codes rotate\.",
+    "row code": r"Each patch is a row code alone: it holds more than 99 % of the variance\.",
     "checkerboard": r"Neighbours point away from each other \(mean cosine -0\.9\d\)\.",
     "grid formula": r"It matches a formula: 2-D sin-cos, columns first, base 10,000\.",
     "odd patch": r"A smooth surface over the grid: .*\. The table has 1 outlier patch\.",

@@ -28,7 +28,7 @@ from posprobe.tables import PositionTable
 
 PartName: TypeAlias = Literal[
     "rotation", "sway", "preferred", "line", "smooth", "walk", "rough", "alternating", "rows",
-    "columns", "interaction", "special", "breaks", "noise", "other", "mean",
+    "columns", "interaction", "special", "breaks", "noise", "untrained", "other", "mean",
 ]  # fmt: skip
 #: In the order of a bar; waves of equal kind fastest first.
 ORDER: tuple[PartName, ...] = get_args(PartName)
@@ -79,8 +79,8 @@ class Budget(Result):
         Of outlier rows, and of the levels of the parts between breaks.
     rows, columns, interaction
         On a grid, of the row code, of the column code, and of what neither explains.
-    other
-        Of rows in parts too short to measure.
+    untrained, other
+        Of rows that look untrained, and of those in parts too short to measure.
     layout, start
         Of the positions.
     undefined
@@ -108,6 +108,7 @@ class Budget(Result):
     rows: Annotated[float | None, Number("row code", OF)] = None
     columns: Annotated[float | None, Number("column code", OF)] = None
     interaction: Annotated[float | None, Number("interaction of rows and columns", OF)] = None
+    untrained: Annotated[float | None, Number("untrained rows", OF)] = None
     other: Annotated[float | None, Number("short parts", OF)] = None
     undefined: Annotated[str, As(Reasons)] = ""
 
@@ -149,14 +150,20 @@ def budget(
     >>> import posprobe as pp
     >>> found = pp.budget(pp.load("sample:all-minilm-l6-v2"))
     >>> f"{found.rotation:.2f}"
-    '0.59'
+    '0.57'
     """
     given = positions(table)
     values = to_numpy(given.values).astype(np.float64)
     if not values.any():
         return Budget((), given.layout, given.start, undefined="all rows are zero")
     found = seams(given) if breaks is None else breaks
-    special = [each.row for each in found.special]
+    on_grid = isinstance(given.layout, Grid)
+    if models is None and not on_grid:
+        models = {run: view(values[slice(*run)]).turning for run in long_runs(found)}
+    models = models or {}
+    # Where all rows are looked at together none is an outlier.
+    together = (0, len(values)) in models
+    special = [] if together else [each.row for each in found.special]
     plain = np.delete(values, special, axis=0)
     middle, level = values.mean(axis=0), plain.mean(axis=0)
     shares: dict[tuple[PartName, float | None], float] = {}
@@ -173,15 +180,17 @@ def budget(
     if isinstance(given.layout, Grid):
         _codes(values, special, given.layout, float(np.square(plain - level).sum()), add)
     else:
-        if models is None:
-            models = {run: view(values[slice(*run)]).turning for run in long_runs(found)}
         longest = max(models, key=lambda run: run[1] - run[0], default=None)
         turning = models[longest] if longest else Turning()
-        for run in runs(found):
+        for run in [(0, len(values))] if together else runs(found):
             part = values[slice(*run)]
             add("breaks", len(part) * float(np.square(part.mean(axis=0) - level).sum()))
             inside = part - part.mean(axis=0)
-            _waves(float(np.square(inside).sum()), models.get(run, Turning()), turning, add)
+            amount = float(np.square(inside).sum())
+            if found.untrained is not None and run[0] >= found.untrained and not together:
+                add("untrained", amount)
+            else:
+                _waves(amount, models.get(run, Turning()), turning, add)
     parts = [Share(name, amount / whole, period) for (name, period), amount in shares.items()]
     parts.sort(key=lambda each: (ORDER.index(each.part), each.period or 0.0))
     total: dict[str, float] = {}

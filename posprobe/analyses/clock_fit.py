@@ -23,7 +23,7 @@ DEGREE = 8
 TURNS = 8
 #: Most of what clocks of their own explain beyond one clock, of what they explain beyond fixed
 #: periods; and the least correlation of how far each runs ahead.
-LEFT, ALIKE = 0.1, 0.9
+LEFT, ALIKE = 0.1, 0.97
 #: Share of the planes that bent phases explain beyond straight ones where there is a clock to tell.
 BENT = 0.02
 #: Draws of clocks that are moved against each other, and the level: 1 / 200 is below it.

@@ -21,7 +21,7 @@ class EffectiveTable(Result):
     Parameters
     ----------
     raw
-        Of the table as stored, keyed as in `posprobe.analyses.headline.HEADLINES`; None where a
+        Of the table as stored, keyed as in `posprobe.measurements.compared_numbers`; None where a
         number is undefined.
     effective
         The same of ``table``.

@@ -225,6 +225,10 @@ class Verdicts:
         Rows that are copies of others.
     equal
         First and last position of each stretch of equal rows.
+    budget
+        What the whole table is made of.
+    untrained
+        First position from which on rows look untrained.
     """
 
     answers: Mapping[str, Answer]
@@ -236,6 +240,8 @@ class Verdicts:
     replaced: tuple[int, ...] = ()
     copies: Any = None
     equal: tuple[tuple[int, int], ...] = ()
+    budget: Any = None
+    untrained: int | None = None
 
 
 @dataclass(frozen=True)

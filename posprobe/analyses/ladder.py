@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from posprobe.analyses.closeness import Cloud, Floats, debiased_cka
+from posprobe.analyses.closeness import Cloud, Floats
 from posprobe.encodings.sinusoidal import frequencies
 
 #: Directions in which the ladder varies less than this, as a share of its widest, do not count.
@@ -55,85 +53,9 @@ class Ladder:
         """The sinusoid, ready for comparisons."""
         return Cloud(self.basis * self.singular, self.basis, self.singular)
 
-    @cached_property
-    def projector(self) -> Floats:
-        """``[n, n]``: projection onto the span."""
-        return self.basis @ self.basis.T
-
     def share(self, table: Cloud) -> float:
         """Return the share of a table's variance that lies in the span."""
         return float(np.square(self.basis.T @ table.points).sum() / table.total)
-
-    @cached_property
-    def _single(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        # From single precision on, since the double matrices would take twice the memory again.
-        basis, points = self.basis.astype(np.float32), self.cloud.points.astype(np.float32)
-        return points @ points.T, basis @ basis.T
-
-    def from_gram(self, gram: NDArray[np.floating[Any]]) -> tuple[float | None, float | None]:
-        """Return the debiased CKA and the span's share of a table known by its Gram matrix.
-
-        Three passes over the matrix: all that a surrogate costs once it has a Gram matrix.
-
-        Parameters
-        ----------
-        gram
-            ``[n, n]`` of the centred rows, float32 or float64.
-
-        Returns
-        -------
-        tuple
-            None for a number that is undefined.
-        """
-        single = gram.dtype == np.float32
-        reference, projector = self._single if single else (self.cloud.gram, self.projector)
-        return self._reduced(
-            power=np.diagonal(gram).astype(np.float64),
-            squared=float(np.vdot(gram, gram)),
-            cross=float(np.vdot(reference, gram)),
-            inside=float(np.vdot(projector, gram)),
-            eps=len(gram) * float(np.finfo(gram.dtype).eps),
-        )
-
-    def from_rows(
-        self, table: NDArray[np.floating[Any]], squared: float
-    ) -> tuple[float | None, float | None]:
-        """Return the same numbers of a table too long for its Gram matrix.
-
-        Parameters
-        ----------
-        table
-            ``[n, d]``, centred, float32 or float64.
-        squared
-            Sum of the squares of its Gram matrix.
-        """
-        basis = self.basis.astype(table.dtype, copy=False)
-        along = np.square(basis.T @ table, dtype=np.float64).sum(axis=1)
-        return self._reduced(
-            power=np.square(table, dtype=np.float64).sum(axis=1),
-            squared=squared,
-            cross=float(np.square(self.singular) @ along),
-            inside=float(along.sum()),
-            eps=table.shape[1] * float(np.finfo(table.dtype).eps),
-        )
-
-    def from_itself(self) -> tuple[float | None, float | None]:
-        """Return the same numbers of the sinusoid itself, which need no product."""
-        squared, power = self.cloud.squared_gram, self.cloud.power
-        eps = len(self.basis) * float(np.finfo(np.float64).eps)
-        return self._reduced(
-            power=power, squared=squared, cross=squared, inside=float(power.sum()), eps=eps
-        )
-
-    def _reduced(
-        self, *, power: Floats, squared: float, cross: float, inside: float, eps: float
-    ) -> tuple[float | None, float | None]:
-        """Reduce sums over both tables' Gram matrices to the two numbers."""
-        if squared <= 0:
-            return None, None
-        squares = squared, self.cloud.squared_gram
-        similarity = debiased_cka(cross, squares, (power, self.cloud.power), eps)
-        return similarity, None if self.spans_all else inside / float(power.sum())
 
 
 @lru_cache(maxsize=4)

@@ -82,7 +82,7 @@ class LayerMeans:
         What sampling noise alone adds to the share of ``position``: that of each of the means with
         flipped signs that say anything of so few contexts.
     analyses
-        Headline numbers of the table ``pos``, keyed as in `posprobe.analyses.headline.HEADLINES`;
+        Headline numbers of the table ``pos``, keyed as in `posprobe.measurements.compared_numbers`;
         None where a number is undefined. Empty where they were not measured.
     """
 

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.clock_fit import Complexes, Fitted, fit_clock, rewound
-from posprobe.analyses.mixture import Floats, Power, cosine_power, floored
+from posprobe.analyses.mixture import Fit, Floats, Power, cosine_power, floored
 from posprobe.analyses.wave_scores import APART, FIRST, LINE_LEVEL
 from posprobe.analyses.wave_search import (
     FEWEST,
     LEAST,
     TWO,
     Waves,
+    component_shares,
     find_waves,
     lines_power,
     needed,
@@ -277,11 +278,19 @@ def _apportioned(
 ) -> tuple[Floats, dict[str, float]]:  # fmt: skip
     """Share out the variance: to rotations, to other waves, and to families; 1 in all.
 
-    Planes whose pace changes are taken off first, each a circle with the phase that it has. What is
-    left in a bin is shared out as the model does among all that is not theirs.
+    Planes whose pace changes are taken off as circles with the phases that they have; other waves
+    hold what the model gives them. All else is shared out among the families as the model has them
+    in what the circles leave of each bin.
     """
-    circles = [k for k, each in enumerate(rotations) if each.rotation.pace != "fixed"]
+    components = found.fit.components
+    owner = np.full(len(found.waves) + 1, -1)  # the last is of what belongs to no wave
+    for k, members in enumerate([*(each.members for each in rotations), *others]):
+        owner[members] = k
+    of = owner[found.member]
     told = np.zeros(len(rotations) + len(others))
+    kept = Fit(components, needed(power, found, np.flatnonzero(owner[:-1] >= 0).tolist()))
+    np.add.at(told, of[of >= 0], component_shares(power, kept)[of >= 0])
+    circles = [k for k, each in enumerate(rotations) if each.rotation.pace != "fixed"]
     left = power.share
     if circles:
         phase = np.angle([_along(points, rotations[k].plane) for k in circles])
@@ -292,20 +301,14 @@ def _apportioned(
         held = both @ size
         parts = [one @ size[2 * k : 2 * k + 2] for k, one in enumerate(basis)]
         told[circles] = [np.vdot(part, held) / power.total for part in parts]
-        left = cosine_power(points - held).share * (1 - told.sum())
-    owner = np.full(len(found.waves) + 1, -1)  # the last is of what belongs to no wave
-    for k, members in enumerate([*(each.members for each in rotations), *others]):
-        owner[members] = k
-    of = owner[found.member]
-    components = found.fit.components
-    weights = np.where(np.isin(of, circles), 0.0, needed(power, found))
+        left = cosine_power(points - held).share
+    weights = np.where(np.isin(of, circles), 0.0, kept.weights)
     each = (left / floored(components.power @ weights)) @ (components.power * weights)
-    each *= left.sum() / max(float(each.sum()), 1e-300)
-    told += np.bincount(of[of >= 0], each[of >= 0], len(told))
+    each *= max(1 - told.sum(), 0.0) / max(float(each[of < 0].sum()), 1e-300)
     families: dict[str, float] = {}
     for name, k, share in zip(components.family, of.tolist(), each.tolist(), strict=True):
         if k < 0 and share > 0:
-            name = {"slow": "smooth", "hump": "rough", "line wave": "rough"}.get(name, name)
+            name = "smooth" if name == "slow" else name
             families[name] = families.get(name, 0.0) + share
     return told, families
 
@@ -458,7 +461,8 @@ def _coherent(found: Waves, group: Sequence[int], n: int) -> float:
         return 0.0
     turns = found.waves[group[0]].turns
     lag = np.arange(n)
-    period = min(max(round(n / turns), 1), n)
+    # Of a period of two or three rows the envelope is met in one of five.
+    period = min(max(round(n / turns), 5), n)
     envelope = np.lib.stride_tricks.sliding_window_view(np.abs(covariance), period).max(axis=1)
     below = np.flatnonzero(envelope < np.exp(-0.5) * covariance[0])
     return float(lag[below[0]] if len(below) else n)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Cloud, Floats
-from posprobe.analyses.gram import transforms
+from posprobe.analyses.transforms import transforms
 
 #: Most sinusoids that are chosen.
 MOST_SINUSOIDS = 16

@@ -28,22 +28,6 @@ FLOOR = 1e-6
 BLOCK = 4096
 
 
-def leading_skill(scores: NDArray[np.floating[Any]]) -> float | None:
-    """Return the skill of the map at the rank that these components call for.
-
-    Parameters
-    ----------
-    scores
-        ``[n, k]``: positions along the leading components, strongest first; None is returned
-        for n below `MIN_ROWS`, or where nothing changes.
-    """
-    if len(scores) < MIN_ROWS:
-        return None
-    scaled = scores.astype(np.float64) / float(np.linalg.norm(scores[:, 0]))
-    skill = least_skill(shift_rank(scaled)[1])
-    return None if np.isnan(skill) else skill
-
-
 def shift_rank(scores: NDArray[np.floating[Any]]) -> tuple[int, NDArray[np.float64]]:
     """Choose how many leading components the map acts on; return its held-out errors as well.
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.closeness import Floats
-from posprobe.analyses.gram import fast_length, total_power, transforms
+from posprobe.analyses.transforms import fast_length, total_power, transforms
 from posprobe.layouts import Grid, Layout
 
 #: Lengths of each family of kernels.

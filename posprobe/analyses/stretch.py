@@ -59,6 +59,12 @@ def runs(found: Seams) -> list[tuple[int, int]]:
     return [(first, stop) for first, stop in pairwise(starts) if first not in special]
 
 
+def trained(found: Seams) -> list[tuple[int, int]]:
+    """Return the runs without those of rows that look untrained."""
+    end = len(found.norms) if found.untrained is None else found.untrained
+    return [run for run in runs(found) if run[0] < end]
+
+
 def all_equal(found: Seams, run: tuple[int, int]) -> bool:
     """Whether a run, its first row and the stop, is a stretch of equal rows."""
     return (run[0], run[1] - 1) in found.equal
@@ -78,7 +84,7 @@ def stretch(found: Seams) -> Stretch:
         return Stretch(0, n, True, (Cause("undefined", of=found.undefined),))
     special = {row.row: row.causes for row in found.special}
     seam = {right: cause for (_, right), cause in zip(found.between, found.reasons, strict=True)}
-    whole = runs(found)
+    whole = trained(found)
     if not whole:
         return Stretch(0, n, True, (Cause("all_special"),))
     first, stop = max(whole, key=lambda run: run[1] - run[0])
@@ -114,6 +120,6 @@ def long_runs(found: Seams) -> tuple[tuple[int, int], ...]:
     if longest.whole:
         return ((longest.first, longest.stop),)
     own = (longest.first, longest.stop)
-    others = [run for run in runs(found) if run != own and run[1] - run[0] >= PART]
+    others = [run for run in trained(found) if run != own and run[1] - run[0] >= PART]
     others = [run for run in others if not all_equal(found, run)]
     return tuple(sorted([own, *sorted(others, key=lambda run: run[0] - run[1])[:MOST_PARTS]]))

@@ -12,8 +12,8 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.analyses.gram import fast_length, total_power, transforms
 from posprobe.analyses.rounding import centred
+from posprobe.analyses.transforms import fast_length, total_power, transforms
 from posprobe.arrays import Array, in_parallel, to_numpy
 
 #: Offsets looked at by the monotone fraction.

@@ -462,8 +462,15 @@ LEAVING = (
 LEAST = 0.02
 
 
-def needed(power: Power, found: Waves) -> Floats:
+def needed(power: Power, found: Waves, told: Sequence[int]) -> Floats:
     """Leave out each family without which everything else explains a table as well.
+
+    Parameters
+    ----------
+    power, found
+        Of a table.
+    told
+        Waves that are told of; what the others hold is for families to explain.
 
     Returns
     -------
@@ -471,22 +478,26 @@ def needed(power: Power, found: Waves) -> Floats:
         ``[m]``: weights of the fit, 0 of what left.
     """
     components, bands = found.fit.components, found.bands
-    now, at = found, fitness(power, found, bands)
-    kept = np.ones(len(found.member), dtype=bool)
+
+    def of(chosen: NDArray[np.bool_], start: Floats) -> Waves:
+        fewer = Components(
+            tuple(np.array(components.family)[chosen]),
+            components.power[:, chosen],
+            components.covariance[:, chosen],
+        )
+        weights = np.zeros(len(chosen))
+        weights[chosen] = fit(power.share, power.columns, fewer, bands, start[chosen]).weights
+        return replace(found, fit=Fit(components, weights))
+
+    kept = (found.member < 0) | np.isin(found.member, told)
+    now = found if kept.all() else of(kept, found.fit.weights)
+    at = fitness(power, now, bands)
     for names, gain in LEAVING:
         rest = kept & ~components.of(*names)
         if not now.fit.weights[kept & ~rest].any():
             kept = rest
             continue
-        fewer = Components(
-            tuple(np.array(components.family)[rest]),
-            components.power[:, rest],
-            components.covariance[:, rest],
-        )
-        weights = np.zeros(len(kept))
-        start = now.fit.weights[rest]
-        weights[rest] = fit(power.share, power.columns, fewer, bands, start).weights
-        without = replace(now, fit=Fit(components, weights))
+        without = of(rest, now.fit.weights)
         lost = at - fitness(power, without, bands)
         if lost < gain or component_shares(power, now.fit)[kept & ~rest].sum() < LEAST:
             kept, now, at = rest, without, at - lost

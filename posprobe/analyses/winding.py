@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
-from posprobe.analyses.gram import LONG, fast_length, transforms
 from posprobe.analyses.pca import PCA, components_of
 from posprobe.analyses.predictors import Floats
 from posprobe.analyses.result import HIDDEN, As, Result, WithGaps
+from posprobe.analyses.transforms import LONG, fast_length, transforms
 from posprobe.arrays import Array, Positions, positions
 from posprobe.layouts import Grid, Layout
 from posprobe.schema import Reasons

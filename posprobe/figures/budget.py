@@ -20,13 +20,13 @@ COLORS: Mapping[str, str] = {
     "preferred": "#c9a0dc", "sway": "#7a6fb0", "line": "#d9773f", "smooth": "#eda866",
     "walk": "#d8c36a", "rough": "#b9b36b", "alternating": "#c9788f", "rows": "#0f6b5c",
     "columns": "#81c4b1", "interaction": "#c8ada0", "special": "#33383f", "breaks": "#7d5c3c",
-    "noise": "#a9aeb3", "other": "#cfd3d6",
+    "noise": "#a9aeb3", "other": "#cfd3d6", "untrained": "#dfe2e4",
 }  # fmt: skip
 WAVES = ("#8fc0ea", "#5b9bd5", "#2a6fb3", "#164a85", "#0d2f57")
 #: Dark parts, whose labels are light.
 DARK = {"special", "breaks", "rows", "sway"}
 #: Width of a letter of a label, in inches.
-LETTER = 0.062
+LETTER = 0.07
 
 
 def color(part: str, rank: int, waves: int) -> str:
@@ -71,7 +71,7 @@ def plot(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0) -> se
         if each.share * width > LETTER * max(map(len, said)):
             ax.text(
                 left + each.share / 2, at, "\n".join(said), ha="center", va="center",
-                fontsize="small", color="white" if light else INK,
+                color="white" if light else INK,
             )  # fmt: skip
         if each.share * width <= LETTER * len(name):
             unnamed.add(each.part)
@@ -100,7 +100,7 @@ def _budgets(sheet: Sheet, results: Mapping[str, Budget], _: Mapping[str, Any]) 
         if part in unnamed
     ]
     if patches:
-        columns = 2 if sheet.narrow else 4
+        columns = 1 if sheet.narrow else 4
         figure.legend(handles=patches, loc="outside lower left", ncols=columns, frameon=False)
     return figure
 

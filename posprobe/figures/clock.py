@@ -62,7 +62,7 @@ def _clock(sheet: Sheet, results: Mapping[str, Clock], _: Mapping[str, Any]) -> 
         dots = circle(ax, result, k)
     bar = figure.colorbar(dots, ax=axes, shrink=0.7, pad=0.02, label="position")
     bar.outline.set_visible(False)
-    figure.suptitle("Rows along each rotation; numbers: periods in positions", x=0.01, ha="left")
+    figure.suptitle("Rotations, by period in positions", x=0.01, ha="left")
     if speed:
         plot(figure.add_subplot(grid[-1, :]), result)
     return figure

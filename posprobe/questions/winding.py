@@ -59,8 +59,6 @@ class Winding:
         Whether whole turns differ by more than noise of the phase makes them.
     rotation
         What another answer shows: the period of the line of the spectrum that they are.
-    steady
-        Whether that period is constant.
     mixed
         What another answer shows: the lines of the spectrum that meet in them.
     pair
@@ -75,7 +73,6 @@ class Winding:
     turn: tuple[float, float] | None
     changes: bool
     rotation: float | None = None
-    steady: bool = True
     mixed: tuple[Rotation, ...] = ()
     pair: Annotated[WindingPair | None, HIDDEN] = field(default=None, repr=False, compare=False)
 
@@ -254,7 +251,7 @@ def by_rotations(winding: Answer, rotations: Answer) -> Answer | None:
     nearest = min(lines, key=lambda line: _apart(facts, line))
     if _apart(facts, nearest) > SAME_TURNS:
         return None
-    facts = replace(facts, rotation=nearest.period, steady=rotations.facts.steady)
+    facts = replace(facts, rotation=nearest.period)
     return winding.corrected("yes", "rotation", "rotations", facts=facts)
 
 

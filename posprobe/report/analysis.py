@@ -30,7 +30,8 @@ from posprobe.measurements import (
     Tokens,
     compared_numbers,
 )
-from posprobe.nulls import MAX_DRAWS, NULLS, bands
+from posprobe.measurements.baselines import bands
+from posprobe.nulls import MAX_DRAWS, NULLS
 from posprobe.number_format import lookup
 from posprobe.progress import stage
 from posprobe.report.document import Finding, findings_of, verdict_block
@@ -230,25 +231,20 @@ def analyze(
         within_reach(len(table))
     inputs = TableInputs(table, given, seed, tokens, chosen, all_rows)
 
-    told: list[Verdicts] = []
-
-    def measure() -> dict[str, float | None]:
-        # All that needs no null table runs in one thread, while others draw.
-        for name, measurement in chosen.items():
-            with stage(f"{table.name}: {measurement.texts.title}"):
-                inputs.result(name)
-        if _everything(only):
-            with stage(f"{table.name}: questions and answers"):
-                told.append(verdicts(inputs))
-        return headline_numbers(_summaries(inputs.results))
-
-    numbers = bands(table, measure, nulls, seed, chosen)
+    told = None
+    for name, measurement in chosen.items():
+        with stage(f"{table.name}: {measurement.texts.title}"):
+            inputs.result(name)
+    if _everything(only):
+        with stage(f"{table.name}: questions and answers"):
+            told = verdicts(inputs)
+    numbers = bands(table, headline_numbers(_summaries(inputs.results)), nulls, seed)
     results = {name: inputs.results[name] for name in chosen}
     block = {"draws": nulls, "seed": seed, "models": dict(NULLS), "numbers": numbers}
     made = environment(given.device, seed, command)
     if note := quantisation_note(table, results):
         table = replace(table, notes=(*table.notes, note))
-    return Analysis(table, results, block, made, told[0] if told else None)
+    return Analysis(table, results, block, made, told)
 
 
 def quantisation_note(table: PositionTable, results: Mapping[str, Result]) -> str:

@@ -23,6 +23,10 @@ def verdicts(inputs: TableInputs) -> Verdicts:
         replaced=tuple(start + row for row in inputs.replaced),
         copies=None if grid else corrections.copies_of(answers, seen),
         equal=tuple((first + start, last + start) for first, last in inputs.seams.equal),
+        budget=inputs.result("budget"),
+        untrained=None
+        if inputs.seams.untrained is None
+        else start + inputs.seams.untrained,
     )  # fmt: skip
 
 

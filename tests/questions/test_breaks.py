@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_tables import as_table, gaussian, patches, rotation, walk
+from made_tables import as_table, fading, gaussian, hurried, patches, rotation, walk
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -100,6 +100,8 @@ def tables() -> dict[str, PositionTable]:
         "faster": as_table(
             np.cumsum(gaussian(300, 16) * np.where(np.arange(300) < 100, 1, 4)[:, None], axis=0)
         ),
+        "hurried": as_table(hurried()),
+        "fading": as_table(fading()),
         "moved": as_table(gaussian(200, 16) + 2 * np.repeat(gaussian(2, 16, 9), 100, axis=0)),
         "short runs": as_table(np.repeat(gaussian(13, 16), [7] * 6 + [1] + [7] * 6, axis=0)),
         "outlier among runs": as_table(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from posprobe import families
 from posprobe.analyses.effective import EffectiveTable
-from posprobe.analyses.headline import headline, shape_constants
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
+from posprobe.measurements.baselines import numbers_of_table
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.measurements.model.states import cosines_of
 from posprobe.number_format import Block, cell
@@ -20,10 +18,7 @@ def _compute(given: ModelInputs) -> EffectiveTable:
     table = families.effective_table(
         given.reference, rows=given.positions, revision=given.revision, offline=given.offline
     )
-    before, after = (
-        headline(np.asarray(one.values, dtype=np.float64), shape_constants(one.layout, one.dim))
-        for one in (given.table, table)
-    )
+    before, after = (numbers_of_table(one) for one in (given.table, table))
     return EffectiveTable(before, after, table.notes, table)
 
 

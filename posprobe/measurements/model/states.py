@@ -9,12 +9,12 @@ import numpy as np
 
 from posprobe import analyses, forward
 from posprobe.analyses import Patches, Similarity
-from posprobe.analyses.headline import headline, shape_constants, sinusoid_headline
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.arrays import Array
 from posprobe.layouts import Grid, Layout
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
+from posprobe.measurements.baselines import formula_numbers, made, numbers_of_table
 from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
 from posprobe.nulls import band
 from posprobe.number_format import Block, cell, fine_percent, lookup, show
@@ -54,9 +54,9 @@ def with_numbers(found: MeanDecomposition, draws: int, seed: int) -> MeanDecompo
     """
     tables = [found.table(number) for number in found.layers]
     layout, dim = tables[0].layout, tables[0].dim
-    shared = shape_constants(layout, dim)
-    numbers = [headline(np.asarray(table.values, dtype=np.float64), shared) for table in tables]
-    drawn = [headline(_walk(layout, dim, seed, draw), shared) for draw in range(draws)]
+    numbers = [numbers_of_table(table) for table in tables]
+    walks = (made(_walk(layout, dim, seed, draw), layout) for draw in range(draws))
+    drawn = [numbers_of_table(walk) for walk in walks]
     return replace(
         found,
         layers={
@@ -64,7 +64,7 @@ def with_numbers(found: MeanDecomposition, draws: int, seed: int) -> MeanDecompo
             for (number, layer), known in zip(found.layers.items(), numbers, strict=True)
         },
         baselines={
-            "sinusoid": sinusoid_headline(shared),
+            "sinusoid": dict(formula_numbers(layout, dim)),
             "walk": {key: band([one.get(key) for one in drawn]) for key in numbers[0]},
             "draws": draws,
             "seed": seed,

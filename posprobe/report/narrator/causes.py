@@ -32,6 +32,8 @@ CAUSES: Mapping[str, str | Callable[[Cause], str]] = {
     "across": "centred cosine {0:z.2f} across {1:.0f} rows, usually {2:z.2f}",
     "level": "{of} change from {0:.3g} to {1:.3g}",
     "pace": _pace,
+    "untrained": "rows from there on look untrained: independent, and alike in size",
+    "long_steps": "{0:.0f} steps in a row are {1:.1f} times as long as usual",
     "means": "means of {0:.0f} rows are {1:.3g} apart, usually {2:.3g}",
     # of either, beside equal rows
     "equal_rows": "positions {0:.0f} to {1:.0f} hold one and the same row",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from posprobe.analyses.planes import Rotation
-from posprobe.number_format import show
+from posprobe.number_format import period_of, show
 from posprobe.questions.closed_form import ClosedForm
 from posprobe.questions.ladder import Ladder
 from posprobe.questions.rotations import Rotations
@@ -31,15 +31,12 @@ ASKS: Mapping[str, str] = {
 }
 
 
-def periods(lines: Sequence[Rotation], *, steady: bool = True) -> str:
-    """Name the periods of lines, with two figures where they change."""
+def periods(lines: Sequence[Rotation]) -> str:
+    """Name the periods of lines, those that are fixed with three figures."""
     noun = "a period" if len(lines) == 1 else "periods"
-    told = listed([_period(line.period, steady=steady) for line in lines])
-    return f"{noun} of {'' if steady else 'about '}{told} positions"
-
-
-def _period(period: float, *, steady: bool) -> str:
-    return show(period) if steady else two_figures(period)
+    told = [show(one.period) if one.pace == "fixed" else period_of(one.period) for one in lines]
+    about = "" if all(line.pace == "fixed" for line in lines) else "about "
+    return f"{noun} of {about}{listed(told)} positions"
 
 
 def components(count: int) -> str:
@@ -49,7 +46,7 @@ def components(count: int) -> str:
 
 def _stand_out(f: Rotations) -> str:
     one = len(f.lines) == 1
-    which = f"{capital(components(len(f.lines)))}, with {periods(f.lines, steady=f.steady)}"
+    which = f"{capital(components(len(f.lines)))}, with {periods(f.lines)}"
     told = [f"{which}, explain{'s' if one else ''} {percent(f.share)} of the variance."]
     flat = sum(not line.round for line in f.lines)
     if flat:
@@ -193,7 +190,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("rotations", "none"): _no_lines,
     ("rotations", "dense"): _dense,
     ("rotations", "preferred"): lambda f: (
-        f"No periodic components found: a period of about {two_figures(f.preferred.period)} "
+        f"No periodic components found: a period of about {period_of(f.preferred.period)} "
         f"positions is preferred ({percent(f.preferred.share)} of the variance), but its phase is "
         f"lost after {two_figures(f.preferred.coherent)} positions."
     ),
@@ -220,8 +217,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ),
     ("winding", "none"): "No two of the leading components go round a common centre.",
     ("winding", "rotation"): lambda f: (
-        f"{_pair(f)} trace {turned(f.turns)} of a circle: the "
-        f"{_period(f.rotation, steady=f.steady)}-position period."
+        f"{_pair(f)} trace {turned(f.turns)} of a circle: the {show(f.rotation)}-position period."
     ),
     ("winding", "mixed"): _mixed,
     ("winding", "mixed_waves"): lambda f: (

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from posprobe.analyses.facts import Answer, Verdicts
+from posprobe.number_format import period_of
 from posprobe.questions.kind import Kind, kind_of
 from posprobe.report.narrator import causes
 from posprobe.report.narrator.rotations import components, matches, periods, turned
@@ -22,6 +23,8 @@ from posprobe.report.narrator.words import (
 
 #: Parts, and places of breaks, that a headline names.
 MOST = 3
+#: Share from which a smooth curve is said to hold a table.
+MOSTLY = 0.5
 
 
 def headline(found: Verdicts) -> str:
@@ -32,17 +35,56 @@ def headline(found: Verdicts) -> str:
     found
         Its answers, and those of its other parts.
     """
-    main = clause(found.answers)
-    if not found.whole:
-        main = f"positions {found.first}–{found.stop - 1}: {main}"
+    main = _of_budget(found)
     told: dict[str, list[str]] = {}
     for part in found.parts:
-        told.setdefault(clause(part.answers), []).append(f"{part.first}–{part.stop - 1}")
+        if not main or _family(part.answers) != _family(found.answers):
+            told.setdefault(clause(part.answers), []).append(f"{part.first}–{part.stop - 1}")
+    if not main:
+        main = clause(found.answers)
+        if not found.whole:
+            main = f"positions {found.first}–{found.stop - 1}: {main}"
     alike = told.pop(clause(found.answers), None)
     rest = [f"positions {listed(which, MOST)}: {text}" for text, which in told.items()]
     if alike:
         rest = [f"the same holds of positions {listed(alike, MOST)}", *rest]
     return " ".join(f"{capital(each)}." for each in (main, *_breaks(found), *rest))
+
+
+def _family(answers: Mapping[str, Answer]) -> str:
+    """Return what the budget calls a kind."""
+    kind = kind_of(answers).name
+    return "rotations" if kind == "series" else kind
+
+
+def _of_budget(found: Verdicts) -> str:
+    """Say how much of the variance that holds which a table mostly is; empty where it is no part.
+
+    The shares are those of the variance budget of the whole table.
+    """
+    kind = kind_of(found.answers)
+    if found.budget is None or kind.name not in {"rotations", "series", "smooth"}:
+        return ""
+    facts = {name: found.answers[name].facts for name in kind.of}
+    smooth = kind.name == "smooth"
+    names = {"smooth"} if smooth else {"rotation", "sway"}
+    share = sum(each.share for each in found.budget.around_mean() if each.part in names)
+    if smooth:
+        # The steps of what is told as smooth go on; the model may find it rough beside noise.
+        told = f"a smooth curve holds {percent(share)} of the variance{_beside(kind, facts)}"
+        return told if share >= MOSTLY else ""
+    lines, ladder = facts["rotations"].lines, facts.get("ladder")
+    if not lines or (ladder is not None and ladder.series is not None):
+        return ""
+    one = len(lines) == 1
+    noun = "rotation" if all(line.round for line in lines) else "periodic component"
+    text = f"a {noun}" if one else f"{noun}s"
+    told = listed([period_of(line.period) for line in lines])
+    text += f" with {'a period' if one else 'periods'} of {told} positions "
+    text += f"hold{'s' if one else ''} {percent(share)} of the variance"
+    if ladder is not None:
+        text += f"; each period is {ladder.factor:.2g} times the one before"
+    return text
 
 
 def clause(answers: Mapping[str, Answer]) -> str:
@@ -59,6 +101,8 @@ def _breaks(found: Verdicts) -> list[str]:
     said = []
     # A stretch of equal rows tells of its own ends.
     ends = {first for first, _ in found.equal} | {last + 1 for _, last in found.equal}
+    if found.untrained is not None:  # said below
+        ends.add(found.untrained)
     pairs = [pair for pair in seams.value if pair[1] not in ends] if seams and seams.yes else []
     if pairs:
         places = listed([f"{left} and {right}" for left, right in pairs], MOST + 1)
@@ -74,6 +118,8 @@ def _breaks(found: Verdicts) -> list[str]:
     if names := [f"{first}–{last}" for first, last in found.equal if (first, last) != own]:
         said.append(f"has equal rows within positions {listed(names, MOST + 1)}")
     sentences = [f"the table {listed(said)}"] if said else []
+    if found.untrained is not None:
+        sentences.append(f"rows from position {found.untrained} on look untrained")
     return [*sentences, *([causes.copied(found.copies)] if found.copies else [])]
 
 
@@ -88,7 +134,8 @@ def _surface(_: Kind, facts: Mapping[str, Any]) -> str:
 def _codes(kind: Kind, facts: Mapping[str, Any]) -> str:
     codes = facts["rows_and_columns"]
     summed = f"a {codes.lone} code alone" if codes.lone else "a row code plus a column code"
-    text = f"each patch is {summed} ({percent(codes.share)} of the variance)"
+    held = "it holds" if codes.lone else "together they hold"
+    text = f"each patch is {summed}: {held} {percent(codes.share)} of the variance"
     if "axis_rotations" in kind.of:
         rotating = facts["axis_rotations"].rotating
         which = (
@@ -106,7 +153,7 @@ def _rotations(_: Kind, facts: Mapping[str, Any]) -> str:
         return f"rotations in a geometric series, like the sinusoid of base {base}"
     if not found.lines:
         return "a sum of many rotations"
-    text = f"{components(len(found.lines))} with {periods(found.lines, steady=found.steady)} "
+    text = f"{components(len(found.lines))} with {periods(found.lines)} "
     text += f"explain{'s' if len(found.lines) == 1 else ''} {percent(found.share)} of the variance"
     return text if ladder is None else f"{text}; the periods form a geometric series"
 

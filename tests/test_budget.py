@@ -1,0 +1,218 @@
+"""The variance budget and the clock of rotations: planted parts, laws, trained tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.extra import numpy as arrays
+from made_answers import smooth
+from made_tables import as_table, gaussian, rotation, walk, waves
+from numpy.typing import NDArray
+
+import posprobe as pp
+from posprobe.analyses.clock_fit import Fitted, fit_clock
+
+Floats = NDArray[np.float64]
+
+
+def of_size(values: Floats, share: float) -> Floats:
+    """Return rows around their mean with so large a sum of squares."""
+    rows = values - values.mean(axis=0)
+    return np.asarray(np.sqrt(share) * rows / np.linalg.norm(rows))
+
+
+def shares(values: Any) -> dict[str, float]:
+    """Return the parts of a table around its mean row, waves of a kind together."""
+    found: dict[str, float] = {}
+    for each in pp.budget(values).around_mean():
+        found[each.part] = found.get(each.part, 0.0) + each.share
+    return found
+
+
+# --- laws ---
+
+
+@given(
+    arrays.arrays(
+        np.float64,
+        st.tuples(st.integers(2, 40), st.integers(1, 4)),
+        elements=st.floats(-1e3, 1e3, width=32),
+    )
+)
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+def test_shares_add_up_to_the_sum_of_squares(values: Floats) -> None:
+    found = pp.budget(values)
+    if not np.asarray(values, dtype=np.float32).any():
+        assert found.undefined
+        return
+    assert sum(each.share for each in found.parts) == pytest.approx(1, abs=1e-6)
+    assert all(each.share > 0 for each in found.parts)
+    mean = len(values) * np.square(values.mean(axis=0)).sum() / np.square(values).sum()
+    assert (found.mean or 0.0) == pytest.approx(mean, abs=1e-6)
+
+
+def test_neither_turning_nor_scaling_changes_the_shares() -> None:
+    values = smooth(150, 16, 9.0) + waves(150, [7.0]) @ rotation(16)[:2]
+    one, other = (shares(each) for each in (values, 1e-6 * values @ rotation(16, 5)))
+    assert one == pytest.approx(other, abs=1e-4)
+
+
+def test_levels_of_parts_and_outlier_rows_are_counted_exactly() -> None:
+    values = smooth(200, 16, 6.0)
+    values[120:] += 4 * rotation(16)[0] * np.linalg.norm(values, axis=1).mean()
+    values[40] *= 20
+    found = pp.budget(values)
+    plain = np.delete(values, 40, axis=0)
+    level = plain.mean(axis=0)
+    parts = values[:40], values[41:120], values[120:]
+    levels = sum(len(part) * np.square(part.mean(axis=0) - level).sum() for part in parts)
+    assert found.breaks == pytest.approx(levels / np.square(values).sum(), rel=1e-9)
+    assert (found.special or 0.0) + levels / np.square(values).sum() + (found.mean or 0.0) < 1
+
+
+def test_codes_of_a_grid_are_those_of_the_analysis_of_variance() -> None:
+    rows = np.repeat(gaussian(7, 12, 1)[:, None], 9, axis=1)
+    columns = np.repeat(gaussian(9, 12, 2)[None], 7, axis=0)
+    parts = [rows - rows.mean(axis=(0, 1)), columns - columns.mean(axis=(0, 1))]
+    table = as_table((parts[0] + parts[1]).reshape(63, 12), pp.Grid(7, 9))
+    squares = [float(np.square(part).sum()) for part in parts]
+    found = pp.budget(table)
+    assert found.interaction is None or found.interaction < 1e-9
+    assert (found.rows, found.columns) == pytest.approx(
+        tuple(square / sum(squares) for square in squares), abs=1e-6
+    )
+
+
+# --- planted parts ---
+
+PARTS: dict[str, Callable[[int, int], Floats]] = {
+    "noise": lambda n, seed: gaussian(n, 64, seed),
+    "walk": lambda n, seed: walk(n, 64, seed),
+    "smooth": lambda n, seed: smooth(n, 64, 12.0, seed),
+    "line": lambda n, seed: np.outer(np.arange(n), gaussian(1, 64, seed)[0]),
+    "rotation": lambda n, seed: waves(n, [9.3]) @ rotation(64, seed)[:2],
+    "alternating": lambda n, seed: np.outer(1 - 2 * (np.arange(n) % 2), gaussian(1, 64, seed)[0]),
+}
+PAIRS = [
+    ("noise", "walk"), ("noise", "smooth"), ("noise", "line"), ("noise", "rotation"),
+    ("noise", "alternating"), ("walk", "rotation"), ("smooth", "rotation"), ("line", "rotation"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+@pytest.mark.parametrize("n", [128, 400])
+def test_two_planted_parts_have_their_shares(one: str, other: str, n: int) -> None:
+    off = []
+    loose = 0.1 if other == "alternating" else 0.06  # one bin alone holds most of it
+    for seed in range(3):
+        values = of_size(PARTS[one](n, seed), 0.6) + of_size(PARTS[other](n, seed + 50), 0.4)
+        found = shares(values)
+        whole = float(np.square(values - values.mean(axis=0)).sum())
+        # What the two have in common counts half with each.
+        inner = (whole - 1) / 2
+        off.append(abs(found.get(one, 0.0) - (0.6 + inner) / whole))
+        off.append(abs(found.get(other, 0.0) - (0.4 + inner) / whole))
+    assert np.median(off) < loose / 2
+    assert max(off) < loose
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("n", [128, 400])
+def test_a_table_of_one_part_is_that(name: str, n: int) -> None:
+    for seed in range(3):
+        found = shares(PARTS[name](n, seed) + 1e-3 * gaussian(n, 64, seed + 9))
+        assert found[name] > 0.97, found
+
+
+# --- clocks ---
+
+
+def reading(n: int, warp: float, rng: np.random.Generator) -> Floats:
+    """Return a clock whose speed differs from 1 by at most so much."""
+    bend = np.polynomial.legendre.legval(
+        np.linspace(-1, 1, n), [0, 0, *rng.standard_normal(3) / np.arange(1, 4)]
+    )
+    speed = np.gradient(bend)
+    return np.asarray(np.cumsum(1 + warp * speed / np.abs(speed).max()))
+
+
+def alike(clocks: list[Floats]) -> float:
+    """Return the largest correlation of how far two clocks run ahead of a straight line."""
+    place = np.arange(len(clocks[0]))
+    ahead = [each - np.polyval(np.polyfit(place, each, 1), place) for each in clocks]
+    return float(np.triu(np.corrcoef(ahead), 1).max())
+
+
+def fitted(periods: list[float], warp: float, seed: int, *, own: bool, n: int = 400) -> Fitted:
+    rng = np.random.default_rng(seed)
+    clocks = [reading(n, warp, rng)] * len(periods)
+    while own and alike(clocks) > 0.9:
+        clocks = [reading(n, warp, rng) for _ in periods]
+    z = np.exp(2j * np.pi * np.stack(clocks) / np.array(periods)[:, None])
+    noise = 0.1 * rng.standard_normal((2, len(periods), n))
+    return fit_clock(z + noise[0] + 1j * noise[1], rng)
+
+
+@pytest.mark.parametrize("periods", [[5.0, 17.0], [5.0, 11.0, 17.0], [4.0, 9.0, 14.0, 23.0]])
+@pytest.mark.parametrize("warp", [0.1, 0.2])
+def test_a_shared_clock_is_found_and_told_from_clocks_of_their_own(
+    periods: list[float], warp: float
+) -> None:
+    together = [fitted(periods, warp, seed, own=False) for seed in range(20)]
+    assert sum(each.shared for each in together) >= 19
+    ratios = together[0].paces[:-1] / together[0].paces[1:]
+    assert ratios == pytest.approx(np.divide(periods[1:], periods[:-1]), rel=0.01)
+    apart = [fitted(periods, warp, seed, own=True) for seed in range(20)]
+    assert sum(each.shared for each in apart) <= 1
+
+
+def test_a_clock_is_read_off_the_phases() -> None:
+    n = 400
+    planted = reading(n, 0.15, np.random.default_rng(3))
+    z = np.exp(2j * np.pi * np.outer(1 / np.array([5.0, 17.0, 41.0]), planted))
+    found = fit_clock(z, np.random.default_rng(0))
+    expected = np.gradient(planted) / np.gradient(planted).mean()
+    assert np.abs(found.speed / found.speed.mean() - expected).max() < 0.01
+    assert found.one == pytest.approx(1, abs=1e-3)
+    assert found.fixed < 0.9
+
+
+def test_even_clocks_are_not_said_to_be_shared() -> None:
+    z = np.exp(2j * np.pi * np.outer([1 / 5, 1 / 15, 1 / 45], np.arange(300)))
+    found = fit_clock(z, np.random.default_rng(0))
+    assert found.fixed == pytest.approx(1, abs=0.01)
+    assert not found.shared
+
+
+def test_one_rotation_has_a_circle_and_no_clock() -> None:
+    found = pp.clock(waves(128, [9.0]) @ rotation(8)[:2])
+    assert found.periods == pytest.approx((9,), rel=0.01)
+    assert found.paths.shape == (1, 128, 2)
+    assert found.shared is None
+    assert pp.clock(gaussian(64, 8)).undefined
+
+
+# --- trained tables ---
+
+
+def test_minilm_is_four_rotations_on_one_clock() -> None:
+    table = pp.load("sample:all-minilm-l6-v2")
+    found = pp.budget(table)
+    told = (found.mean, found.special, found.breaks, found.noise)
+    # As counted with other tools: the mean row, outliers, the break, noise.
+    assert told == pytest.approx((0.115, 0.065, 0.038, 0.015), abs=0.01)
+    clock = pp.clock(table)
+    assert clock.shared
+    assert clock.ratios == pytest.approx((3, 3, 3), abs=0.01)
+    assert clock.fixed == pytest.approx(0.49, abs=0.01)
+    assert clock.one == pytest.approx(0.991, abs=0.005)
+    # Locks by the phases in planes that a band of the spectrum has, with NumPy alone.
+    assert clock.lock[:2] == pytest.approx((0.991, 0.971), abs=0.02)
+
+
+def test_whispers_rotations_have_clocks_of_their_own() -> None:
+    assert not pp.clock(pp.load("sample:whisper-tiny-decoder")).shared
