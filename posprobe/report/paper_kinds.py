@@ -35,9 +35,9 @@ Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 #: Kinds that are not the figure of one measurement.
 OTHERS: Mapping[str, str] = {
     "table": "the table itself",
-    "nulls": "numbers and their bands under null models",
-    "heads": "relative, rotary and linear encodings",
-    "comparison": "matrices, profiles and spectra together",
+    "nulls": "key numbers next to random baselines",
+    "heads": "relative, rotary and ALiBi encodings",
+    "comparison": "similarity, profiles and spectra together",
 }
 #: Lines that can be told apart in one figure.
 MOST = 6
