@@ -47,6 +47,12 @@ def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
         assert (home / target).exists(), f"{page.name}: {target}"
 
 
+def test_nothing_tells_to_install_a_package_that_is_not_released() -> None:
+    told = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("notebooks/*.ipynb")]
+    for path in (*told, *(ROOT / "posprobe").rglob("*.py")):
+        assert not re.search(r"pip install .?posprobe", path.read_text(encoding="utf-8")), path
+
+
 def test_the_options_that_the_readme_shows_exist() -> None:
     known = set(re.findall(r"--[a-z]+", cli_docs.document()))
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
