@@ -56,7 +56,7 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
     if not isinstance(text, str):
         raise UsageError(
             f"a reference is text or a path, not {type(given).__name__}: a name such as 'gpt2', or "
-            "the path of a file or folder. What lies in memory needs no loading: posprobe.table(x)."
+            "the path of a file or folder. For an array in memory use posprobe.table(x)."
         )
     if not text.strip():
         raise UnknownReference("The reference is empty. Give a path, a Hub id or sample:NAME.")
@@ -71,7 +71,7 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
     if (mark and not table) or (at and not revision):
         raise UnknownReference(
             f"{text}: nothing follows {'#' if mark and not table else '@'}. "
-            "A reference reads SOURCE[@REVISION][#TABLE], such as openai/whisper-tiny#decoder."
+            "Write SOURCE[@REVISION][#TABLE], such as openai/whisper-tiny#decoder."
         )
     if "://" in source:
         raise UnknownReference(

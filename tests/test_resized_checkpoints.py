@@ -325,7 +325,11 @@ def test_without_a_file_the_command_compares(
     ("arguments", "code", "says"),
     [
         (["sample:digits-vit", "--to", "6x6", "-o", "new.npy"], 2, "--how says in which"),
-        (["sample:digits-vit", "--to", "six", "--how", "tile", "-o", "new.npy"], 2, "a size reads"),
+        (
+            ["sample:digits-vit", "--to", "six", "--how", "tile", "-o", "new.npy"],
+            2,
+            "expected N for a sequence",
+        ),
         (["sample:digits-vit", "--to", "6x6", "--how", "tile", "-o", "n.txt"], 2, "the suffix"),
         (["rotary:64x8", "--to", "128", "--how", "tile", "-o", "new.npy"], 5, "no table"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "old.npy"], 2, "read from this file"),

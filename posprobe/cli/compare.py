@@ -73,7 +73,7 @@ def compare(
     if len(tables) < len(records):
         length = options.scheme_length(rows)
         if only is not None:
-            raise UsageError("--only picks among the analyses of tables, and not all have one.")
+            raise UsageError("--only chooses analyses of tables, and not all of these are tables.")
         result = compare_kernels(*records, length=length, seed=seed, command=command)
     else:
         result = run(

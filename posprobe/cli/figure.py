@@ -104,7 +104,7 @@ def figure(
         asked = (label, centred, columns, cmap, rows, where.tensor, where.grid, where.revision)
         computed = (nulls, seed, device) != (options.DEFAULT_NULLS, 0, options.DeviceName.auto)
         if computed or any(option is not None for option in asked):
-            raise UsageError("series draws what a sweep measured: it has --venue and --span only.")
+            raise UsageError("series takes --venue and --span only: the sweep has the numbers.")
         _write(_series(refs, output, venue, span), output, quiet=quiet)
         return
     with stage("Starting"):
@@ -115,7 +115,7 @@ def figure(
         analysis.check_request(None, nulls, device.value)
     if len(refs) > 1 and (where.tensor or where.grid or where.revision):
         raise UsageError(
-            "--tensor, --grid and --revision are those of one reference. Write REF@REVISION for a "
+            "--tensor, --grid and --revision apply to one reference. Write REF@REVISION for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
     records = options.load_records(
@@ -155,7 +155,7 @@ def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigu
     chosen = found.get(name) if name else next(iter(found.values()), None)
     if not found:
         raise UsageError(
-            f"{folder}: no three rows of this sweep are steps of one training. Name steps in a "
+            f"{folder}: fewer than three rows are steps of one training run. Name steps in a "
             "column `step`, or in references such as run/checkpoint-400."
         )
     if chosen is None or (len(found) > 1 and not name):

@@ -142,4 +142,4 @@ def _layers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--layers {text}: layers read N,N,..., such as 0,6,12.") from None
+        raise UsageError(f"--layers {text}: expected N,N,..., such as 0,6,12.") from None

@@ -208,7 +208,7 @@ def _called(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
         label = "" if whose is None else text[len(whose) + 1 :].strip()
         if whose is None or not label:
             raise UsageError(
-                f"--label {text}: a label reads REF=LABEL, with one of the references as given: "
+                f"--label {text}: expected REF=LABEL, with one of the references: "
                 f"{', '.join(refs)}."
             )
         found[whose] = label
@@ -237,7 +237,7 @@ def parse_rows(text: str) -> slice:
     """
     found = re.fullmatch(r"(-?\d{1,18})?:(-?\d{1,18})?", text.strip())
     if not found:
-        raise UsageError(f"--rows {text}: rows read A:B, such as 1:512 for positions 1 to 511.")
+        raise UsageError(f"--rows {text}: expected A:B, such as 1:512 for positions 1 to 511.")
     begin, end = (int(part) if part else None for part in found.groups())
     return slice(begin, end)
 
@@ -254,7 +254,7 @@ def parse_grid(text: str | None) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})", text.strip())
     if not found:
-        raise UsageError(f"--grid {text}: a grid reads ROWSxCOLUMNS, such as 14x14.")
+        raise UsageError(f"--grid {text}: expected ROWSxCOLUMNS, such as 14x14.")
     return int(found[1]), int(found[2])
 
 

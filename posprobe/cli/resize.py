@@ -220,7 +220,7 @@ def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | 
             "-o and --into all of them are compared."
         )
     if into and rows:
-        raise UsageError("--into takes a table as a whole. Leave out --rows.")
+        raise UsageError("--into resizes the whole table. Leave out --rows.")
 
 
 def parse_size(text: str) -> int | tuple[int, int]:
@@ -234,7 +234,7 @@ def parse_size(text: str) -> int | tuple[int, int]:
     sizes = re.fullmatch(r"(\d{1,18})(?:x(\d{1,18}))?", text.strip())
     if not sizes:
         raise UsageError(
-            f"--to {text}: a size reads N for positions of a sequence, such as 1024, or "
+            f"--to {text}: expected N for a sequence, such as 1024, or "
             "ROWSxCOLUMNS for patches, such as 24x24."
         )
     return (int(sizes[1]), int(sizes[2])) if sizes[2] else int(sizes[1])

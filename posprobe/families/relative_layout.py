@@ -153,15 +153,15 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     reach = _whole(config, keys[1], defaults[1])
     if len(table) != buckets:
         raise InvalidCheckpoint(
-            f"{where}: the configuration says {keys[0]} = {buckets}. One of them is not this "
-            "checkpoint's: mend config.json."
+            f"{where}: the configuration says {keys[0]} = {buckets}. One of them "
+            "belongs to another checkpoint: fix config.json."
         )
     config = part.config
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
         raise InvalidCheckpoint(
-            f"{where}: the configuration says that there are {heads} heads. One of them is not "
-            "this checkpoint's: mend config.json."
+            f"{where}: the configuration says that there are {heads} heads. One of them "
+            "belongs to another checkpoint: fix config.json."
         )
     words = re.split(r"[._]", found.tensors[0].name)
     causal = bool({"decoder", "dec"} & set(words)) or bool(config.get("is_decoder"))

@@ -88,7 +88,7 @@ def resolve_rows(
     if reserved >= rows:
         raise InvalidCheckpoint(
             f"{_where(info)}: {reserved} rows are not positions ({reason}) and it has {rows}. "
-            "The configuration is not this checkpoint's."
+            "The configuration belongs to another checkpoint."
         )
     dropped = tuple(DroppedRow(row, reason) for row in range(reserved))
     return Rows(Sequence(rows - reserved), dropped=dropped, notes=notes)
@@ -258,8 +258,8 @@ def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more:
     if promised and not any(rows - count in (0, more) for count in promised.values()):
         said = " and ".join(f"{key} = {count}" for key, count in promised.items())
         raise InvalidCheckpoint(
-            f"{_where(info)}: the configuration says {said}. One of them is not this checkpoint's: "
-            f"mend config.json, or take every row as it stands with --tensor {info.name}."
+            f"{_where(info)}: the configuration says {said}. One of them belongs to another "
+            f"checkpoint: fix config.json, or read all rows with --tensor {info.name}."
         )
 
 
@@ -286,8 +286,8 @@ def _reserved(
             if type(positions) is not int or not 0 < positions <= rows:
                 raise InvalidCheckpoint(
                     f"{_where(info)}: the rows to leave out are those beyond max_positions, and "
-                    f"the checkpoint gives that as {positions!r}. Take every row as it stands "
-                    f"with --tensor {info.name}."
+                    f"the checkpoint gives that as {positions!r}. Read all rows with --tensor "
+                    f"{info.name}."
                 )
             return rows - positions, f"{rows} rows for max_positions = {positions}", ()
 

@@ -133,7 +133,9 @@ def step_by_step(model: Any, title: str) -> Iterator[None]:
                 part.fused_attn = before
         return
     if not hasattr(model, "set_attn_implementation"):
-        raise UsageError(f"{title}: not a model of transformers and no vision transformer of timm.")
+        raise UsageError(
+            f"{title}: neither a model of transformers nor a vision transformer of timm."
+        )
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     ways = [
         (config, config._attn_implementation)

@@ -146,7 +146,7 @@ def refuse_inflated(empty: Any, source: str) -> None:
     if size > PER_BYTE * stored + SMALL:
         raise InvalidCheckpoint(
             f"{source}: by its configuration the model has {size} numbers, and its files have "
-            f"{stored} bytes. One of them is not this model's: mend config.json."
+            f"{stored} bytes. One of them is not this model's: fix config.json."
         )
 
 

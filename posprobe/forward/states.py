@@ -342,7 +342,9 @@ def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
         with running(model):
             return model.forward_features(batch)
     if not hasattr(model, "config"):
-        raise UsageError(f"{name}: not a model of transformers and no vision transformer of timm.")
+        raise UsageError(
+            f"{name}: neither a model of transformers nor a vision transformer of timm."
+        )
     body = body_of(model)
     if hasattr(body, "encoder") and hasattr(body, "decoder"):
         parts = parts_of(body)

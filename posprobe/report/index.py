@@ -72,7 +72,7 @@ def _bundles(folder: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]
             damaged.append((path.name, reason))
     if not bundles:
         raise UnknownReference(
-            f"{folder}: no bundle, it has no analysis.json, and no folder in it is one. "
+            f"{folder}: not a report: it has no analysis.json, and no folder in it is one. "
             "`posprobe analyze REF --out DIR` makes one."
         )
     return bundles, damaged

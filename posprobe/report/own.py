@@ -91,7 +91,7 @@ def write_page(target: Path, page: str) -> None:
             (place / target.name).write_text(page, encoding="utf-8")
     except OSError as error:
         raise OutputError(
-            f"{target}: it cannot be written ({error.strerror or error}). Make room or mend the "
+            f"{target}: it cannot be written ({error.strerror or error}). Make room or fix the "
             "folder's permissions."
         ) from error
 

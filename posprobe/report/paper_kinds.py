@@ -82,7 +82,7 @@ def check_look(kind: str, centred: bool | None, columns: int | None) -> None:
     if columns is not None and kind not in (able := _kinds_with("columns")):
         raise UsageError(f"{kind} has no panels to arrange in columns; {', '.join(able)} have.")
     if columns is not None and not 1 <= columns <= MOST:
-        raise UsageError(f"--columns {columns}: 1 to {MOST} panels stand side by side.")
+        raise UsageError(f"--columns {columns}: 1 to {MOST} panels fit into a row.")
 
 
 def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:

@@ -54,7 +54,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         document = json.loads(read_regular(path))
     except FileNotFoundError as error:
         raise UnknownReference(
-            f"{folder}: no bundle, it has no analysis.json. "
+            f"{folder}: not a report: it has no analysis.json. "
             "`posprobe analyze REF --out DIR` makes one."
         ) from error
     except InvalidCheckpoint as error:

@@ -122,8 +122,8 @@ def read_material(
     shape = image_shape(model)
     if not hasattr(model, "config") and not is_timm(model):
         raise UsageError(
-            f"{reference}: of timm only transformers that have blocks over patches can be "
-            f"looked into, and {type(model).__name__} is none."
+            f"{reference}: only timm transformers with blocks over patches are supported, and "
+            f"{type(model).__name__} is none."
         )
     if given.length and shape:
         raise UsageError(f"{reference}: --length is for text, and this model takes images.")
