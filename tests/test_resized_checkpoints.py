@@ -342,7 +342,7 @@ def test_without_a_file_the_command_compares(
         (
             ["old.npy", "--to", "9", "--how", "tile", "--into", "new", "--rows", "0:3"],
             2,
-            "as a whole",
+            "resizes the whole table",
         ),
     ],
 )
