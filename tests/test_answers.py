@@ -126,7 +126,7 @@ TRUE: dict[str, tuple[str, dict[str, str]]] = {
     }),
     "row code": ("codes", {"rows_and_columns": "yes: lone"}),
     "checkerboard": ("opposite", {
-        "order": "yes: patch_neighbours", "rows_and_columns": "no: no_more",
+        "order": "yes: patch_neighbours", "rows_and_columns": "no: none",
     }),
     "grid formula": ("formula", {
         "closed_form": "yes: exact", "axis_rotations": "yes: formula",

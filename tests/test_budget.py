@@ -74,17 +74,48 @@ def test_levels_of_parts_and_outlier_rows_are_counted_exactly() -> None:
     assert (found.special or 0.0) + levels / np.square(values).sum() + (found.mean or 0.0) < 1
 
 
-def test_codes_of_a_grid_are_those_of_the_analysis_of_variance() -> None:
-    rows = np.repeat(gaussian(7, 12, 1)[:, None], 9, axis=1)
-    columns = np.repeat(gaussian(9, 12, 2)[None], 7, axis=0)
-    parts = [rows - rows.mean(axis=(0, 1)), columns - columns.mean(axis=(0, 1))]
-    table = as_table((parts[0] + parts[1]).reshape(63, 12), pp.Grid(7, 9))
-    squares = [float(np.square(part).sum()) for part in parts]
-    found = pp.budget(table)
-    assert found.interaction is None or found.interaction < 1e-9
-    assert (found.rows, found.columns) == pytest.approx(
-        tuple(square / sum(squares) for square in squares), abs=1e-6
-    )
+def codes(height: int, width: int, d: int, seed: int) -> Floats:
+    rows, columns = smooth(height, d, 3.0, seed), smooth(width, d, 3.0, seed + 50)
+    cells = np.repeat(rows[:, None], width, axis=1) + np.repeat(columns[None], height, axis=0)
+    return cells.reshape(height * width, d)
+
+
+def plane(height: int, width: int, d: int, seed: int) -> Floats:
+    place = np.stack(np.divmod(np.arange(height * width), width), axis=1).astype(np.float64)
+    return np.asarray(place @ gaussian(2, d, seed))
+
+
+def surface(height: int, width: int, d: int, seed: int) -> Floats:
+    place = np.stack(np.divmod(np.arange(height * width), width), axis=1).astype(np.float64)
+    apart = np.square(place[:, None] - place[None]).sum(axis=-1)
+    root = np.linalg.cholesky(np.exp(-apart / 2 / 2.0**2) + 1e-8 * np.eye(len(place)))
+    return np.asarray(root @ gaussian(len(place), d, seed))
+
+
+@pytest.mark.parametrize(
+    ("planted", "share", "field"), [(codes, 0.1, 0.0), (plane, 0.3, 0.0), (codes, 0.3, 0.5)]
+)
+def test_codes_beside_noise_and_surfaces_have_their_shares(
+    planted: Callable[..., Floats], share: float, field: float
+) -> None:
+    grid = pp.Grid(14, 14)
+    found = 0
+    for seed in range(10):
+        values = of_size(planted(14, 14, 64, seed), share)
+        values += of_size(gaussian(196, 64, seed + 9), 1 - share - field)
+        values += of_size(surface(14, 14, 64, seed + 20), field)
+        told = shares(as_table(values, grid))
+        found += abs(told.get("rows", 0.0) + told.get("columns", 0.0) - share) < 0.05
+    assert found >= 9
+
+
+@pytest.mark.parametrize("name", ["noise", "surface"])
+def test_other_grids_have_no_codes(name: str) -> None:
+    for seed in range(10):
+        values = gaussian(196, 64, seed) if name == "noise" else surface(14, 14, 64, seed)
+        told = shares(as_table(values, pp.Grid(14, 14)))
+        assert told.keys() <= {"noise", "smooth", "rough"}
+        assert told["smooth" if name == "surface" else "noise"] > 0.95
 
 
 # --- planted parts ---

@@ -344,7 +344,7 @@ HEADLINES = {
     "patches of noise": "No structure found: the patches look independent.",
     "field": r"A smooth surface over the grid: similarity halves within \d\.\d patches.",
     "codes": (
-        r"Each patch is a row code plus a column code: together they hold 89 % of the variance\."
+        r"Each patch is a row code plus a column code: together they hold 8\d % of the variance\."
     ),
     "turning codes": r"Each patch is .* code: together they hold 9\d % .*; both codes rotate\.",
     "row code": r"Each patch is a row code alone: it holds more than 99 % of the variance\.",

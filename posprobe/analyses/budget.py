@@ -2,18 +2,19 @@
 
 The mean row, rows that stand apart and the levels of the parts between breaks are taken off
 exactly. What is left of each long part is shared out by the additive model
-(`posprobe.analyses.mixture`); on a grid by a two-way analysis of variance.
+(`posprobe.analyses.mixture`), on a grid by that of grids (`posprobe.analyses.grid_model`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
 from posprobe.analyses.facts import Number
+from posprobe.analyses.grid_model import GridModel
 from posprobe.analyses.mixture import Floats
 from posprobe.analyses.planes import NEAR, Turning
 from posprobe.analyses.result import HIDDEN, As, Result, numbers_of
@@ -28,7 +29,7 @@ from posprobe.tables import PositionTable
 
 PartName: TypeAlias = Literal[
     "rotation", "sway", "preferred", "line", "smooth", "walk", "rough", "alternating", "rows",
-    "columns", "interaction", "special", "breaks", "noise", "untrained", "other", "mean",
+    "columns", "special", "breaks", "noise", "untrained", "other", "mean",
 ]  # fmt: skip
 #: In the order of a bar; waves of equal kind fastest first.
 ORDER: tuple[PartName, ...] = get_args(PartName)
@@ -77,8 +78,8 @@ class Budget(Result):
         Of what is independent from row to row.
     special, breaks
         Of outlier rows, and of the levels of the parts between breaks.
-    rows, columns, interaction
-        On a grid, of the row code, of the column code, and of what neither explains.
+    rows, columns
+        On a grid, of the row code and of the column code.
     untrained, other
         Of rows that look untrained, and of those in parts too short to measure.
     layout, start
@@ -107,7 +108,6 @@ class Budget(Result):
     breaks: Annotated[float | None, Number("breaks", OF)] = None
     rows: Annotated[float | None, Number("row code", OF)] = None
     columns: Annotated[float | None, Number("column code", OF)] = None
-    interaction: Annotated[float | None, Number("interaction of rows and columns", OF)] = None
     untrained: Annotated[float | None, Number("untrained rows", OF)] = None
     other: Annotated[float | None, Number("short parts", OF)] = None
     undefined: Annotated[str, As(Reasons)] = ""
@@ -128,6 +128,7 @@ def budget(
     *,
     breaks: Seams | None = None,
     models: Mapping[tuple[int, int], Turning] | None = None,
+    patches: GridModel | None = None,
 ) -> Budget:
     """Share out the sum of squares of a table among what it is made of.
 
@@ -139,6 +140,8 @@ def budget(
         Its seams and special rows where they are known already.
     models
         The model of each long part, by its first row and the stop, where they are known already.
+    patches
+        The model of a grid, without special patches, where it is known already.
 
     Raises
     ------
@@ -157,10 +160,11 @@ def budget(
     if not values.any():
         return Budget((), given.layout, given.start, undefined="all rows are zero")
     found = seams(given) if breaks is None else breaks
-    on_grid = isinstance(given.layout, Grid)
-    if models is None and not on_grid:
+    if isinstance(given.layout, Grid):
+        patches = patches or _grid_model(values, found, given.layout)
+        models = {}
+    elif models is None:
         models = {run: view(values[slice(*run)]).turning for run in long_runs(found)}
-    models = models or {}
     # Where all rows are looked at together none is an outlier.
     together = (0, len(values)) in models
     special = [] if together else [each.row for each in found.special]
@@ -178,7 +182,10 @@ def budget(
     moved = len(plain) * float(np.square(level - middle).sum())
     add("special", float(np.square(values[special] - middle).sum()) + moved * bool(special))
     if isinstance(given.layout, Grid):
-        _codes(values, special, given.layout, float(np.square(plain - level).sum()), add)
+        amount = float(np.square(plain - level).sum())
+        held = {"other": 1.0} if patches is None else patches.shares
+        for name, share in held.items():
+            add(cast(PartName, name), share * amount)
     else:
         longest = max(models, key=lambda run: run[1] - run[0], default=None)
         turning = models[longest] if longest else Turning()
@@ -199,6 +206,13 @@ def budget(
     return Budget(tuple(parts), given.layout, given.start, **total)  # type: ignore[arg-type]
 
 
+def _grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:
+    special = [each.row for each in found.special]
+    cells = np.asarray(without(values, special, grid.height, grid.width, np))
+    seen = view(cells, layout=grid)
+    return None if seen.constant else seen.grid_model
+
+
 def _waves(amount: float, found: Turning, main: Turning, add: Callable[..., None]) -> None:
     """Share out what one part varies by; its rotations count with those of like period."""
     if found.model is None:
@@ -212,21 +226,3 @@ def _waves(amount: float, found: Turning, main: Turning, add: Callable[..., None
         add("preferred", hump.share * amount, hump.period)
     for name, share in found.families.items():
         add(name, share * amount)
-
-
-def _codes(
-    values: Floats, special: list[int], grid: Grid, amount: float, add: Callable[..., None]
-) -> None:
-    """Share out what patches vary by: two-way analysis of variance without repetition."""
-    cells = np.asarray(without(values, special, grid.height, grid.width, np))
-    cells = cells.reshape(grid.height, grid.width, -1)
-    cells = cells - cells.mean(axis=(0, 1))
-    rows, columns = cells.mean(axis=1, keepdims=True), cells.mean(axis=0, keepdims=True)
-    squares = {
-        "rows": grid.width * float(np.square(rows).sum()),
-        "columns": grid.height * float(np.square(columns).sum()),
-        "interaction": float(np.square(cells - rows - columns).sum()),
-    }
-    whole = sum(squares.values()) or 1.0
-    for name, square in squares.items():
-        add(name, amount * square / whole)

@@ -271,10 +271,7 @@ def fit(
     bands: Bands,
     start: Floats,
 ) -> Fit:
-    """Fit the weights of components to a power spectrum by the gamma likelihood.
-
-    Multiplicative updates, of which each raises the likelihood (Févotte, Bertin & Durrieu 2009,
-    with weights for the degrees of freedom), then Fisher scoring by non-negative least squares.
+    """Fit the weights of components to a power spectrum.
 
     Parameters
     ----------
@@ -289,8 +286,27 @@ def fit(
     start
         ``[m]``: weights to begin with.
     """
-    design, observed = bands.mean(components.power, 0), bands.mean(power)
     free = bands.mean(columns) * bands.size
+    return Fit(
+        components, weighted(bands.mean(power), free, bands.mean(components.power, 0), start)
+    )
+
+
+def weighted(observed: Floats, free: Floats, design: Floats, start: Floats) -> Floats:
+    """Return the weights ``[m]`` that make a spectrum most likely, by the gamma likelihood.
+
+    Multiplicative updates, of which each raises the likelihood (Févotte, Bertin & Durrieu 2009,
+    with weights for the degrees of freedom), then Fisher scoring by non-negative least squares.
+
+    Parameters
+    ----------
+    observed, free
+        ``[b]``: mean power of each band, and its degrees of freedom.
+    design
+        ``[b, m]``: mean power of each component.
+    start
+        ``[m]``: weights to begin with.
+    """
     weights = np.maximum(start, 1e-12)
     weights = updated(observed[None], free[None], design, weights[None], UPDATES)[0]
     at = likelihood(observed, free, floored(design @ weights))
@@ -304,7 +320,7 @@ def fit(
         if found[best] <= at + GAIN:
             break
         weights, at = tried[best], found[best]
-    return Fit(components, weights)
+    return np.asarray(weights)
 
 
 def updated(observed: Floats, free: Floats, design: Floats, weights: Floats, steps: int) -> Floats:

@@ -341,8 +341,8 @@ def _untrained(series: Series, found: Found) -> int | None:
     if first is not None:
         # What is seen as a change there already has the better place.
         places = {abs(left + 1 - first): left + 1 for left in found.between}
-        near = min(places, default=MIN_SIDE + 1)
-        first = places[near] if near <= MIN_SIDE else first
+        near = min(places, default=0)
+        first = places[near] if places and near <= 2 * MIN_SIDE else first
         found.between.setdefault(first - 1, Cause("untrained"))
     return first
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from posprobe.analyses.base_fit import BaseFit, fit_base
 from posprobe.analyses.bridging import Bridging, bridging
 from posprobe.analyses.closeness import Floats, cloud
+from posprobe.analyses.grid_model import GridModel, fit_grid
 from posprobe.analyses.planes import Turning, find_rotations
 from posprobe.analyses.seams import Seams
 from posprobe.analyses.stationary import Kernel, fit_kernel, leading
@@ -23,6 +24,8 @@ from posprobe.layouts import Grid, Layout, Sequence
 LEVEL = 0.02
 #: Draws of each null.
 DRAWS = 49
+#: Draws of grids without codes: so many that the least p-value stands alone among the questions.
+GRID_DRAWS = 199
 #: Rows of the draws that need a factor of the kernel; longer tables are thinned.
 DRAWN_ROWS = 128
 #: Walks of the table's own steps, with the table itself: so many that the least p-value, 1 / 145,
@@ -109,6 +112,11 @@ class View:
     def turning(self) -> Turning:
         """What goes round in the table."""
         return find_rotations(self.points, self.seed)
+
+    @cached_property
+    def grid_model(self) -> GridModel:
+        """What a table of patches is made of."""
+        return fit_grid(self.points, *self.shape, self.rng(6), GRID_DRAWS)
 
     @cached_property
     def winding(self) -> Winding:

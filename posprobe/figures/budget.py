@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COLORS: Mapping[str, str] = {
     "preferred": "#c9a0dc", "sway": "#7a6fb0", "line": "#d9773f", "smooth": "#eda866",
     "walk": "#d8c36a", "rough": "#b9b36b", "alternating": "#c9788f", "rows": "#0f6b5c",
-    "columns": "#81c4b1", "interaction": "#c8ada0", "special": "#33383f", "breaks": "#7d5c3c",
+    "columns": "#81c4b1", "special": "#33383f", "breaks": "#7d5c3c",
     "noise": "#a9aeb3", "other": "#cfd3d6", "untrained": "#dfe2e4",
 }  # fmt: skip
 WAVES = ("#8fc0ea", "#5b9bd5", "#2a6fb3", "#164a85", "#0d2f57")

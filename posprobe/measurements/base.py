@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause, Number
+from posprobe.analyses.grid_model import GridModel
 from posprobe.analyses.pca import PCA, pca
 from posprobe.analyses.planes import Turning
 from posprobe.analyses.result import Result, numbers_of
@@ -311,6 +312,12 @@ class TableInputs:
         own = (self.stretch.first, self.stretch.stop)
         others = {(first, stop): part.turning for first, stop, part in self.parts}
         return {own: self.seen.turning, **others}
+
+    @property
+    def patches(self) -> GridModel | None:
+        """The additive model of a grid; None of a sequence, and where all patches are equal."""
+        on_grid = isinstance(self.positions.layout, Grid)
+        return self.seen.grid_model if on_grid and not self.seen.constant else None
 
     @property
     def _dtype(self) -> str:

@@ -23,7 +23,9 @@ def _parts(document: Block) -> tuple[Table, ...]:
 
 BUDGET = Measurement[TableInputs, Budget](
     name="budget",
-    compute=lambda given: analyses.budget(given.positions, breaks=given.seams, models=given.models),
+    compute=lambda given: analyses.budget(
+        given.positions, breaks=given.seams, models=given.models, patches=given.patches
+    ),
     record=Budget,
     drawings=(
         Drawing("budget", ALTS["budget"], CAPTIONS["budget"], lacks=undefined, several=True),

@@ -90,6 +90,10 @@ TABLES: dict[str, tuple[Any, int, int]] = {
     "smooth codes": (lambda: summed(curve(14, 64, 3.0, 0), curve(14, 64, 3.0, 1), 0.05), 14, 14),
     "codes of walks": (lambda: summed(walk(12, 32), walk(12, 32, 1), 0.3), 12, 12),
     "weak codes": (lambda: summed(curve(10, 32, 2.0, 0), curve(10, 32, 2.0, 10), 3.0), 10, 10),
+    "hardly any codes": (
+        lambda: summed(curve(16, 256, 3.0, 0), curve(16, 256, 3.0, 1), 7.5), 16, 16
+    ),
+    "few patches": (lambda: gaussian(36, 16, 3), 6, 6),
     "small codes": (lambda: summed(curve(5, 32, 2.0, 1), curve(5, 32, 2.0, 2), 0.6), 5, 5),
     "row code": (lambda: np.repeat(walk(12, 32), 12, axis=0) + 0.2 * gaussian(144, 32), 12, 12),
     "circles": (lambda: circles(14, 1.5, 0.1), 14, 14),
@@ -147,7 +151,7 @@ FOUND = [
     ("codes of walks", "rows_and_columns", "yes", "codes"),
     ("codes of walks", "smooth", "no", "patch_rough"),
     ("weak codes", "rows_and_columns", "cannot tell", "open"),
-    ("small codes", "rows_and_columns", "cannot tell", "imitated"),
+    ("small codes", "rows_and_columns", "yes", "codes"),
     ("small codes", "smooth", "cannot tell", "patch_open"),
     ("small codes", "absolute_position", "cannot tell", "patch_open"),
     ("small codes", "low_dimensional", "cannot tell", "patch_open"),
@@ -157,7 +161,9 @@ FOUND = [
     ("waves", "axis_rotations", "yes", "lines"),
     ("waves", "absolute_position", "cannot tell", "patch_short"),
     ("checkerboard", "order", "yes", "patch_neighbours"),
-    ("checkerboard", "rows_and_columns", "no", "no_more"),
+    ("checkerboard", "rows_and_columns", "no", "none"),
+    ("hardly any codes", "rows_and_columns", "no", "small"),
+    ("few patches", "rows_and_columns", "cannot tell", "few_patches"),
     ("growing", "absolute_position", "yes", "patch_norms"),
     ("growing", "low_dimensional", "no", "patch_small"),
     ("hardly growing", "absolute_position", "cannot tell", "patch_small"),
@@ -199,7 +205,7 @@ def test_what_is_told_is_what_was_tested(table: str) -> None:
     found = answers(table)
     values: dict[tuple[str, str], Callable[[Any], float]] = {
         ("order", ""): lambda f: f.cosine,
-        ("rows_and_columns", ""): lambda f: f.held,
+        ("rows_and_columns", ""): lambda f: f.share,
         ("smooth", ""): lambda f: f.cosine,
         ("low_dimensional", ""): lambda f: f.participation,
         ("absolute_position", "patch_norms"): lambda f: f.norms,
@@ -244,16 +250,16 @@ def test_neighbours_are_seen_in_all_components() -> None:
 def test_codes_are_split_as_the_variance_is() -> None:
     found = answers("codes of walks")["rows_and_columns"].facts
     codes = axis_codes(as_table(TABLES["codes of walks"][0](), Grid(12, 12)))
-    assert found.row_share == pytest.approx(codes.axes["rows"].share, rel=1e-9)
-    assert found.column_share == pytest.approx(codes.axes["columns"].share, rel=1e-9)
-    assert found.held > found.typical
+    # The means of rows and columns hold a little of the noise, too.
+    assert found.row_share == pytest.approx(codes.axes["rows"].share, abs=0.02)
+    assert found.column_share == pytest.approx(codes.axes["columns"].share, abs=0.02)
+    assert found.share > found.typical
     assert found.lone == ""
     assert answers("row code")["rows_and_columns"].facts.lone == "row"
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 32, 37, 48])
 def test_codes_in_equal_noise_are_never_denied_of_a_small_grid(seed: int) -> None:
-    """A separable field that is fitted to smooth codes of seven patches a side imitates them."""
     codes = summed(curve(7, 64, 1.4, seed), curve(7, 64, 1.4, seed + 100))
     values = codes + np.sqrt(2) * gaussian(49, 64, seed + 200)
     assert asked(values, 7, 7)["rows_and_columns"].answer != "no"

@@ -41,6 +41,7 @@ NULLS: Mapping[str, str] = {
     "walk": "random walk",
     "stationary": "stationary process",
     "smooth": "smooth curve",
+    "surface": "no codes",
 }
 #: After a sentence whose yes does not stand among the other questions.
 AMONG_MANY = "Given the number of questions asked, this is not significant."

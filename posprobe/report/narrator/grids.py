@@ -42,18 +42,7 @@ def _codes(f: RowsAndColumns) -> str:
     shares = {"": f.share, "row": f.row_share, "column": f.column_share}
     summed = f"A {f.lone} code alone explains" if f.lone else "Row code + column code explain"
     said = f"{summed} {percent(shares[f.lone])} of the variance"
-    usual = f"({percent(f.typical)} in random fields without codes)"
-    if f.whole:
-        return f"{said} {usual}."
-    # What was tested is not the whole table.
-    return (
-        f"{said}. Of the {f.components} leading components, the codes explain {percent(f.held)} "
-        f"{usual}."
-    )
-
-
-def _unsure_codes(why: str) -> Template:
-    return lambda f: f"{_codes(f)} {why.format(f=f)}"
+    return f"{said} ({percent(f.typical)} in random tables without codes)."
 
 
 def _code(axis: str) -> str:
@@ -140,12 +129,9 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("rows_and_columns", "codes"): _codes,
     ("rows_and_columns", "lone"): _codes,
     ("rows_and_columns", "none"): _codes,
-    ("rows_and_columns", "no_more"): lambda f: f"{_codes(f)} That is no more than chance.",
-    ("rows_and_columns", "imitated"): _unsure_codes(
-        "On {f.height} × {f.width} patches, a smooth separable field can look the same."
-    ),
-    ("rows_and_columns", "few_patches"): _unsure_codes(
-        "So few patches ({f.height} × {f.width}) hardly tell codes from smooth fields."
+    ("rows_and_columns", "small"): lambda f: f"Codes show, but hardly. {_codes(f)}",
+    ("rows_and_columns", "few_patches"): lambda f: (
+        f"{_codes(f)} So few patches ({f.height} × {f.width}) hardly tell codes from surfaces."
     ),
     ("rows_and_columns", "open"): lambda f: f"The evidence is weak. {_codes(f)}",
     ("rows_and_columns", "narrow"): _NARROW,
