@@ -110,8 +110,8 @@ def positions(table: PositionTable | Positions | Array, device: Device | None = 
     array = real_numbers(array, "the table")
     if array.ndim != 2 or 0 in array.shape:
         raise InvalidTable(
-            f"an array of shape {list(array.shape)} is no table of positions: [n, d] is expected, "
-            "n positions of width d."
+            f"an array of shape {list(array.shape)} is not a table of positions: expected "
+            "[n, d], n positions of width d."
         )
     if device is not None:
         array = _moved(array, _choose(array.shape, device))
@@ -184,7 +184,7 @@ def check_device(device: Device) -> None:
     if find_spec("torch") is None:
         raise MissingExtra(
             f"--device {device} needs PyTorch, which is not installed. "
-            "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
+            "Run `uv sync --extra models`."
         )
     find_devices(device)
 

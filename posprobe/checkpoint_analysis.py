@@ -85,8 +85,7 @@ def analyze_any(
         raise UsageError(f"--nulls {nulls}: no encoding without a table has null models to draw.")
     if only is not None:
         raise UsageError(
-            f"{loaded[0].source.reference}: --only picks among the analyses of tables; it has no "
-            "table."
+            f"{loaded[0].source.reference}: --only chooses analyses of tables, and it has no table."
         )
     return analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)
 

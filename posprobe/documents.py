@@ -24,7 +24,7 @@ class PrefixRowBlock(TypedDict):
 
 
 class DroppedRowBlock(TypedDict):
-    """A row that is no position."""
+    """A row that is not a position."""
 
     row: Count
     reason: str

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+#: Longest `repr` of what users hold, in characters.
+LONGEST = 500
+
+
 class Drawable:
     """What `posprobe.figures` has a drawing for: results and positional encodings."""
 
@@ -40,6 +44,19 @@ class Drawable:
         """
         axes: Axes = import_module("posprobe.figures").draw(self, ax, properties)
         return axes
+
+    def _card(self) -> tuple[str, Mapping[str, object]]:
+        """Return a title and the facts that a notebook shows."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return card(*self._card())
+
+
+def line(kind: object, *facts: str) -> str:
+    """Return ``Kind(fact, fact)``, cut to `LONGEST`, for a `repr`."""
+    text = f"{type(kind).__name__}({plain(', '.join(facts))})"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 5]} ...)"
 
 
 def card(title: str, facts: Mapping[str, object]) -> str:

@@ -8,7 +8,7 @@ from posprobe.foreign import plain
 
 
 class PosprobeError(Exception):
-    """Base of every failure that is explained rather than traced.
+    """Base class of all errors that posprobe explains.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class MissingExtra(PosprobeError):
 
 
 class InvalidTable(PosprobeError):
-    """The tensor was read, and it is no table of positions that can be measured."""
+    """The tensor was read, and it is not a table of positions that can be measured."""
 
     exit_code = 4
 

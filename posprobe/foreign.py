@@ -15,7 +15,7 @@ def plain(text: str) -> str:
 
     Control characters, line breaks, marks of direction and other invisible ones become ``\x1b``,
     ``\n``, ``\u202e``; letters, signs and spaces of any script stay. So do the stand-ins of bytes
-    that are no text (lone surrogates), which a stream writes as it can.
+    that are not text (lone surrogates), which a stream writes as it can.
     """
     if text.isprintable():
         return text

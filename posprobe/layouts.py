@@ -89,14 +89,14 @@ def cut(layout: Layout, rows: slice, name: str) -> tuple[int, int, Layout]:
     Raises
     ------
     UsageError
-        If it is no slice of whole numbers, is empty, or skips rows.
+        If it is not a slice of whole numbers, is empty, or skips rows.
     """
     try:
         begin, end, step = rows.indices(layout.size)
     except (AttributeError, TypeError, ValueError) as error:
         raise UsageError(
-            f"{name}: {rows!r} are no rows. Choose a slice of whole numbers, such as slice(1, 512) "
-            "for positions 1 to 511."
+            f"{name}: {rows!r} are not rows. Choose a slice of whole numbers, such as slice(1, "
+            "512) for positions 1 to 511."
         ) from error
     if step != 1 or begin >= end:
         raise UsageError(
@@ -114,7 +114,7 @@ def split_note(whole: Layout, part: Layout) -> tuple[str, ...]:
     if not isinstance(whole, Grid) or isinstance(part, Grid):
         return ()
     note = (
-        f"{part.size} patches of a {whole} are no whole rows of it: they are read as a sequence, "
+        f"{part.size} patches of a {whole} are not whole rows of it: they are read as a sequence, "
         f"in which patches below each other are {whole.width} positions apart. A grid stays one "
         f"where both ends are multiples of {whole.width}"
     )
@@ -135,7 +135,7 @@ def grid_of(sizes: tuple[int, int], name: str) -> Grid:
         height = width = 0
     if min(height, width) < 1:
         raise UsageError(
-            f"{name}: {sizes!r} is no grid. Give height and width as two whole numbers above 0, "
+            f"{name}: {sizes!r} is not a grid. Give height and width as two whole numbers above 0, "
             "such as (14, 14)."
         )
     return Grid(height, width)

@@ -15,7 +15,7 @@ from posprobe.forward.models import first_device, says_timm
 from posprobe.measurements.model import MODEL, Contexts, ModelInputs
 from posprobe.measurements.model.base import TAKES_IMAGES, Material, read_material
 from posprobe.nulls import MAX_DRAWS
-from posprobe.progress import shown, stage
+from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.analysis import DRAWS, environment
 from posprobe.report.files import folder_there, there
@@ -46,32 +46,29 @@ def analyze_model(
     revision: str | None = None,
     offline: bool = False,
     command: str | None = None,
-    progress: bool = False,
 ) -> ForwardAnalysis:
-    """Measure what position does inside a model.
+    """Run a model and measure position inside it.
 
-    Interrupted with Ctrl-C, what was measured until then is returned, and the result says so.
+    Ctrl-C returns what has been measured so far, and the result says so.
 
     Parameters
     ----------
     reference
         As for `posprobe.load_model`.
     contexts
-        What to run it on; None stands for seeded random tokens or pixels. The experiments, which
+        Inputs; None for random tokens or pixels. The experiments, which
         run each context several times, take the first 16.
     only
-        Names out of `posprobe.measurements.model.MODEL`; None stands for all that such a model can
-        have but for slow ones. Of what cannot be measured the result says why.
+        Names from `posprobe.measurements.model.MODEL`; None for all that apply, without slow ones.
+        The result says why something was not measured.
     positions, layers
         Which positions and hidden states to look at, as for `posprobe.decompose`.
     nulls
-        Random walks that the numbers of a layer are compared with.
+        Random walks drawn as a baseline for the numbers of a layer.
     device, device_map, dtype, trust_remote_code, revision, offline
         As for `posprobe.load_model`.
     command
-        The command line, for the record.
-    progress
-        Whether to show on stderr how far the runs are.
+        Command line to record.
 
     Raises
     ------
@@ -113,21 +110,20 @@ def analyze_model(
         if all(lacking):
             raise UsageError(f"{reference}: {wanted[0]} needs {lacking[0]}.")
 
-    with shown(progress):
-        if given.text and says_timm(model_source(parse_reference(reference))):
-            raise UsageError(f"{reference}: {TAKES_IMAGES}")
-        model = forward.load_model(
-            reference, device=device, device_map=device_map, dtype=dtype,
-            trust_remote_code=trust_remote_code,
-            # A loss of random tokens says nothing; without a head a model is smaller.
-            head=given.text is not None or any(MODEL[name].head for name in wanted),
-            check=check, **where,
-        )  # fmt: skip
-        inputs = inputs_of(model)
-        described = inputs.describe()
-        if only is None:
-            wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
-        results, missing, stopped = _measured(wanted, inputs)
+    if given.text and says_timm(model_source(parse_reference(reference))):
+        raise UsageError(f"{reference}: {TAKES_IMAGES}")
+    model = forward.load_model(
+        reference, device=device, device_map=device_map, dtype=dtype,
+        trust_remote_code=trust_remote_code,
+        # A loss of random tokens says nothing; without a head a model is smaller.
+        head=given.text is not None or any(MODEL[name].head for name in wanted),
+        check=check, **where,
+    )  # fmt: skip
+    inputs = inputs_of(model)
+    described = inputs.describe()
+    if only is None:
+        wanted = [name for name in wanted if not MODEL[name].needs(inputs)]
+    results, missing, stopped = _measured(wanted, inputs)
     place = first_device(model)
     return ForwardAnalysis(
         name=reference,

@@ -69,7 +69,7 @@ class Reader:
             raise ValueError(f"{self.name}: suffixes begin with a dot, such as .safetensors.")
         module, _, function = self.opener.partition(":")
         if not all(map(str.isidentifier, (*module.split("."), function))):
-            raise ValueError(f"{self.name}: the opener {self.opener!r} is no module:function.")
+            raise ValueError(f"{self.name}: the opener {self.opener!r} is not a module:function.")
 
 
 #: Best first: a folder's weights are taken from the first format that it has.

@@ -49,13 +49,13 @@ def real_numbers(values: Any, name: str) -> Any:
         tensors = any(hasattr(part, "detach") for part in parts)
         pass_ = "torch.stack(x)" if tensors else "an array, or rows of as many numbers each"
         raise InvalidTable(
-            f"{name}: {type(values).__name__} is no array of numbers "
+            f"{name}: {type(values).__name__} is not an array of numbers "
             f"({str(error).partition('.')[0][:120]}). Pass {pass_}."
         ) from error
     if array.ndim == 0 and array.dtype.kind != "f":
         raise InvalidTable(
-            f"{name}: {type(values).__name__} is no array of numbers. Pass the parameter itself, "
-            "such as model.wpe.weight."
+            f"{name}: {type(values).__name__} is not an array of numbers. Pass the parameter "
+            "itself, such as model.wpe.weight."
         )
     if array.dtype.name == "bfloat16":  # of JAX: NumPy has none of its own
         return array.astype(np.float32)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 
 from posprobe.errors import (
@@ -19,7 +20,9 @@ from posprobe.errors import (
 )
 from posprobe.readers import SUFFIXES
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?")
+#: As the Hub's client checks it: no part begins or ends with a dot or hyphen, none is doubled.
+_PART = r"(?![\w.-]*(?:--|\.\.))(?=[^/]{1,96}(?:/|$))\w(?:[\w.-]*\w)?"
+_HUB_ID = re.compile(rf"(?!.*\.git$){_PART}(/{_PART})?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,13 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
     UnknownReference
         If the text is neither a path that exists, nor a sample, a formula or a Hub id.
     UsageError
-        If it is no text and no path.
+        If it is not text and no path.
     """
     text = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(text, str):
         raise UsageError(
             f"a reference is text or a path, not {type(given).__name__}: a name such as 'gpt2', or "
-            "the path of a file or folder. What lies in memory needs no loading: posprobe.table(x)."
+            "the path of a file or folder. For an array in memory use posprobe.table(x)."
         )
     if not text.strip():
         raise UnknownReference("The reference is empty. Give a path, a Hub id or sample:NAME.")
@@ -68,12 +71,12 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
     if (mark and not table) or (at and not revision):
         raise UnknownReference(
             f"{text}: nothing follows {'#' if mark and not table else '@'}. "
-            "A reference reads SOURCE[@REVISION][#TABLE], such as openai/whisper-tiny#decoder."
+            "Write SOURCE[@REVISION][#TABLE], such as openai/whisper-tiny#decoder."
         )
     if "://" in source:
         raise UnknownReference(
-            f"{text}: a web address is no reference. Of a model on the Hub give its name alone, as "
-            "NAME or OWNER/NAME; any other file has to be downloaded first."
+            f"{text}: a web address is not a reference. For a model on the Hub give its name, "
+            "NAME or OWNER/NAME; download any other file first."
         )
     reference = Reference(text, source, revision or None, table or None)
     if reference.is_path or ":" in source:
@@ -83,13 +86,34 @@ def parse_reference(given: str | os.PathLike[str]) -> Reference:
             )
         return reference
     if source.endswith(SUFFIXES) or source.startswith((".", "/", "~")) or source.count("/") > 1:
-        raise UnknownReference(f"{source}: no such file or folder. Check the path.")
+        raise UnknownReference(
+            f"{source}: no such file or folder.{did_you_mean(source) or ' Check the path.'}"
+        )
     if not _HUB_ID.fullmatch(source):
         raise UnknownReference(
-            f"{text}: neither a path that exists nor a Hub id (NAME or OWNER/NAME). "
-            "`posprobe samples` lists what needs no download."
+            f"{text}: neither a path that exists nor a Hub id (NAME or OWNER/NAME)."
+            f"{did_you_mean(source) or ' `posprobe list samples` lists what needs no download.'}"
         )
     return reference
+
+
+def did_you_mean(source: str, others: Iterable[str] = ()) -> str:
+    """Ask whether a name that leads nowhere means a file beside it or one of ``others``.
+
+    Returns
+    -------
+    str
+        A question to end a message with; empty where nothing is similar.
+    """
+    near = get_close_matches(source, others)
+    with suppress(OSError, ValueError, RuntimeError):  # unreadable, a NUL byte, no such home
+        path = Path(source)
+        while not path.parent.expanduser().is_dir():
+            path = path.parent
+        there = [entry.name for entry in path.parent.expanduser().iterdir()]
+        near += [str(path.with_name(name)) for name in get_close_matches(path.name, there)]
+    asked = " or ".join(f"`{name}`" for name in near if name != source)
+    return f" Did you mean {asked}?" if asked else ""
 
 
 @contextmanager

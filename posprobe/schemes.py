@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.attention import look_up
-from posprobe.drawable import Drawable, card
+from posprobe.drawable import Drawable, line
 from posprobe.encodings.build import whole
 from posprobe.encodings.rotary import along_axis, rotary_frequencies, rotary_kernel
 from posprobe.errors import InvalidTable, UsageError
@@ -42,7 +42,7 @@ class _Encoding(Drawable):
         Raises
         ------
         UsageError
-            If ``n`` is no positive whole number, too large, or not the size of the grid.
+            If ``n`` is not a positive whole number, too large, or not the size of the grid.
         """
         layout = self.layout if isinstance(self, RelativeBias) else None
         n = _checked(self.name, n, layout)
@@ -59,12 +59,16 @@ class _Encoding(Drawable):
         found: NDArray[np.float64] = look_up(by_displacement.T, down * (2 * grid.width - 1) + right)
         return found
 
-    def _repr_html_(self: Scheme) -> str:  # type: ignore[misc]
+    def _card(self: Scheme) -> tuple[str, dict[str, object]]:  # type: ignore[misc]
         known = {key: value for key, value in facts(self).items() if value not in (None, [], {})}
-        return card(self.name, known)
+        return self.name, known
+
+    def __repr__(self: Scheme) -> str:  # type: ignore[misc]
+        single = {key: v for key, v in self._card()[1].items() if isinstance(v, int | float)}
+        return line(self, repr(self.name), *(f"{key}={value}" for key, value in single.items()))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RelativeBias(_Encoding):
     """What attention learns about each distance, per head.
 
@@ -92,7 +96,7 @@ class RelativeBias(_Encoding):
     special
         Biases to and from special tokens by name, ``[heads]`` each (BEiT).
     notes
-        What a reader must know.
+        Remarks for the reader.
 
     Raises
     ------
@@ -140,7 +144,7 @@ class RelativeBias(_Encoding):
             raise InvalidTable(f"{where}: [heads, 2 r + 1] numbers by offset are expected.")
         if not np.isfinite(values).all():
             raise InvalidTable(
-                f"{where}: it holds NaN or infinity. The checkpoint is damaged: use a sound copy."
+                f"{where}: contains NaN or infinity. The checkpoint is damaged: use a sound copy."
             )
         fixed = values.view()
         fixed.flags.writeable = False
@@ -159,7 +163,7 @@ class RelativeBias(_Encoding):
         Raises
         ------
         UsageError
-            If ``n`` is no positive whole number, or not the size of the grid.
+            If ``n`` is not a positive whole number, or not the size of the grid.
         """
         n = _checked(self.name, n, self.layout)
         if isinstance(self.layout, Grid):
@@ -168,7 +172,7 @@ class RelativeBias(_Encoding):
         return self.values[:, np.clip(np.arange(1 - n, n), -reach, reach) + reach]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Rotary(_Encoding):
     """Rotary position embedding (Su et al. 2021): query and key turn with their position.
 
@@ -200,7 +204,7 @@ class Rotary(_Encoding):
     interleaved
         Whether the two numbers of a pair are neighbours (GPT-J) or half a width apart (GPT-NeoX).
     notes
-        What a reader must know.
+        Remarks for the reader.
 
     Raises
     ------
@@ -301,14 +305,14 @@ class Rotary(_Encoding):
         Raises
         ------
         UsageError
-            If ``n`` is no positive whole number.
+            If ``n`` is not a positive whole number.
         """
         n = _checked(self.name, n)
         half = rotary_kernel(along_axis(self.frequencies(n), self.axes), np.arange(n))
         return np.concatenate([half[:0:-1], half])[None]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LinearBias(_Encoding):
     """ALiBi (Press et al. 2022): every head subtracts its slope times the distance.
 
@@ -323,7 +327,7 @@ class LinearBias(_Encoding):
     causal
         Whether a query sees no later key.
     notes
-        What a reader must know.
+        Remarks for the reader.
 
     Examples
     --------
@@ -367,7 +371,7 @@ class LinearBias(_Encoding):
         Raises
         ------
         UsageError
-            If ``n`` is no positive whole number.
+            If ``n`` is not a positive whole number.
         """
         n = _checked(self.name, n)
         return -self.slopes[:, None] * np.abs(np.arange(1 - n, n))

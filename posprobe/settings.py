@@ -37,7 +37,7 @@ def whole(
     Raises
     ------
     InvalidCheckpoint
-        If it is anything else; true and false are no numbers.
+        If it is anything else; true and false are not numbers.
     """
     value = config.get(key)
     if value is None:
@@ -151,6 +151,6 @@ def wrong(key: str, value: object, expected: str, path: str = "") -> InvalidChec
     """Say what a configuration gives and what it should."""
     where = f"{path}.{key}" if path else key
     return InvalidCheckpoint(
-        f"the configuration gives {where} as {_short.repr(value)}; {expected} is expected. Mend "
+        f"the configuration gives {where} as {_short.repr(value)}; {expected} is expected. Fix "
         "config.json."
     )

@@ -7,7 +7,7 @@ from hashlib import sha256
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, get_args
 
-from posprobe.drawable import Drawable, card
+from posprobe.drawable import Drawable, line
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.frames import to_frame
 from posprobe.layouts import Grid, Layout, Sequence, cut, grid_of, split_note
@@ -71,7 +71,7 @@ class PositionTable(Drawable):
     start
         Position of the first row: 0 unless the table was sliced.
     notes
-        What a reader must know, such as a choice the rules made.
+        Remarks for the reader, such as a choice the rules made.
 
     Raises
     ------
@@ -221,12 +221,12 @@ class PositionTable(Drawable):
         Raises
         ------
         UsageError
-            If it is no slice of whole numbers, is empty, or skips rows.
+            If it is not a slice of whole numbers, is empty, or skips rows.
         """
         if not isinstance(rows, slice):
             raise UsageError(
-                f"{self.name}: a table is cut with a slice such as table[1:128], not {rows!r}; "
-                "single rows are in table.values."
+                f"{self.name}: PositionTable supports slices only, such as table[1:128], not "
+                f"{rows!r}; use table.values for single rows."
             )
         begin, end, layout = cut(self.layout, rows, self.name)
         return replace(
@@ -238,10 +238,10 @@ class PositionTable(Drawable):
         )
 
     def __repr__(self) -> str:
-        return f"PositionTable({self.name!r}, {self.kind}, {self.layout}, dim={self.dim})"
+        return line(self, repr(self.name), self.kind, str(self.layout), f"dim={self.dim}")
 
-    def _repr_html_(self) -> str:
-        facts = {
+    def _card(self) -> tuple[str, dict[str, object]]:
+        return self.name, {
             "positions": f"{len(self)} ({self.layout})",
             "width": self.dim,
             "kind": self.kind,
@@ -250,7 +250,6 @@ class PositionTable(Drawable):
             "dropped": ", ".join(f"row {r.row}: {r.reason}" for r in self.dropped) or "none",
             "prefix": ", ".join(f"row {r.row}: {r.token}" for r in self.prefix_rows) or "none",
         }
-        return card(self.name, facts)
 
 
 def table(
@@ -260,7 +259,7 @@ def table(
     name: str = "table",
     kind: Kind = "learned",
 ) -> PositionTable:
-    """Make a table of what lies in memory.
+    """Make a table from an array or parameter in memory.
 
     Parameters
     ----------
@@ -273,16 +272,16 @@ def table(
         Height and width, where the rows are patches, row by row; a line of positions otherwise.
         Rows of special tokens must be cut off before.
     name
-        For titles.
+        Name in titles.
     kind
         ``"learned"``, or ``"fixed"`` where the values follow a formula.
 
     Raises
     ------
     InvalidTable
-        If the values are no finite ``[n, d]`` floats, or do not fill the grid.
+        If the values are not finite ``[n, d]`` floats, or do not fill the grid.
     UsageError
-        If a reference is given, which `posprobe.load` reads, or a grid or a kind that is none.
+        If a reference is given, which `posprobe.load` reads, or the grid or kind is invalid.
 
     Examples
     --------
@@ -352,8 +351,8 @@ def product(
     Raises
     ------
     UsageError
-        If ``how`` is another word, one is no table or a grid already, the widths differ where they
-        are added, or the grid is too large.
+        If ``how`` is another word, one is not a table or a grid already, the widths differ where
+        they are added, or the grid is too large.
 
     Examples
     --------
@@ -371,7 +370,7 @@ def product(
     for axis in (rows, columns):
         if not isinstance(axis, PositionTable):
             raise UsageError(
-                f"product: {type(axis).__name__} is no table. posprobe.load reads one, and "
+                f"product: {type(axis).__name__} is not a table. posprobe.load reads one, and "
                 "posprobe.table makes one of an array."
             )
     where = f"{rows.name} by {columns.name}"

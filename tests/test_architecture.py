@@ -104,7 +104,7 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "cli": {
         *BASE, "analyses", "checkpoint_analysis", "checkpoints", "encodings", "families",
-        "figures", "forward", "measure",
+        "figures", "forward", "measure", "measurements",
         "measurements.model", "nulls", "report", "report.narrator", "resizing", "samples",
         "schemes", "sweeps",
     },

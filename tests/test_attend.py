@@ -268,7 +268,7 @@ def test_each_part_gets_back_the_attention_that_it_had() -> None:
 
 
 def test_models_that_show_no_attention_are_one_clear_error() -> None:
-    with pytest.raises(UsageError, match="no model of transformers"):
+    with pytest.raises(UsageError, match="neither a model of transformers"):
         attend(torch.nn.Linear(4, 4), [tokens(2)])
 
 

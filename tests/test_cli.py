@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 import posprobe as pp
 from posprobe.families.registry import registry
 from posprobe.report import read_bundle
+from posprobe.report.paper_kinds import kinds
 from posprobe.samples import samples
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["cli"]
 
 COMMANDS = (
-    "analyze", "compare", "figure", "forward", "inspect", "extract", "resize", "report",
-    "samples", "families",
+    "analyze", "inspect", "figure", "list", "compare", "nearest", "sweep", "table", "forward",
+    "resize", "extract", "report",
 )  # fmt: skip
 
 
@@ -36,8 +37,12 @@ COMMANDS = (
 def test_help_names_every_command_and_what_a_reference_is(cli: Cli) -> None:
     done = cli("--help")
     assert (done.code, done.err) == (0, "")
-    for command in COMMANDS:
-        assert re.search(rf"^  {command} ", done.out, re.MULTILINE)
+    panels = dict(re.findall(r"^(\w+):\n((?:  .+\n)+)", done.out, re.MULTILINE))
+    assert list(panels) == ["Options", "Look", "Compare", "Models", "Files"]
+    listed = [line for panel in list(panels)[1:] for line in panels[panel].splitlines()]
+    # A line each, with a sentence that is whole.
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
+    assert all(line.endswith(".") and not line.endswith("...") for line in listed)
     text = " ".join(done.out.split())
     for said in ("SOURCE[@REVISION][#TABLE]", "sample:NAME", "sinusoidal:512x768", "0 done"):
         assert said in text
@@ -66,13 +71,27 @@ def test_every_command_and_option_is_explained(command: str, cli: Cli) -> None:
         ("compare", "--out --rows --nulls --seed --device --offline --json --quiet"),
         ("inspect", "--revision --offline --json --quiet"),
         ("extract", "-o --output --rows --tensor --grid --revision --offline --quiet"),
-        ("samples", "--json"),
-        ("families", "--json"),
+        ("list", "--json"),
     ],
 )
 def test_commands_have_the_options_of_the_contract(command: str, options: str, cli: Cli) -> None:
     words = set(re.findall(r"(?<!\S)--?[a-z]+", cli(command, "--help").out))
     assert set(options.split()) <= words
+
+
+@pytest.mark.parametrize(
+    ("command", "first"),
+    [
+        ("analyze", "--out --rows --all-rows --only --json"),
+        ("figure", "--output --venue --span --label --rows"),
+        ("forward", "--out --text --images --only --length"),
+    ],
+)
+def test_help_shows_the_most_used_options_first(command: str, first: str, cli: Cli) -> None:
+    said = cli(command, "--help").out
+    shown, _, others = said.partition("\nOptions:\n")[2].partition("\nMore options:\n")
+    assert re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE) == first.split()
+    assert "--offline" in others
 
 
 def test_the_version_is_that_of_the_package(cli: Cli) -> None:
@@ -156,25 +175,40 @@ def test_extract_writes_the_positions_and_prints_where(cli: Cli, tmp_path: Path)
 
 
 def test_samples_lists_what_can_be_analysed_without_a_download(cli: Cli) -> None:
-    done = cli("samples")
+    done = cli("list", "samples")
     assert (done.code, done.err) == (0, "")
+    assert cli("samples") == done  # its old name
     names = re.findall(r"^(sample:\S+)", done.out, re.MULTILINE)
     assert names == [f"sample:{sample.name}" for sample in samples()]
-    listed = json.loads(cli("samples", "--json").out)["samples"]
+    listed = json.loads(cli("list", "samples", "--json").out)["samples"]
     assert [f"sample:{sample['name']}" for sample in listed] == names
     for name, sample in zip(names, listed, strict=True):
         assert pp.load(name).source.sha256 == sample["tensor_sha256"]
 
 
 def test_families_lists_every_architecture(cli: Cli) -> None:
-    done = cli("families")
+    done = cli("list", "families")
     assert (done.code, done.err) == (0, "")
-    listed = json.loads(cli("families", "--json").out)["families"]
+    assert cli("families") == done  # its old name
+    listed = json.loads(cli("list", "families", "--json").out)["families"]
     assert [family["name"] for family in listed] == [family.name for family in registry().families]
     assert len(listed) >= 15
     for family in registry().families:
         assert re.search(rf"^{re.escape(family.name)} ", done.out, re.MULTILINE)
         assert family.title in done.out
+
+
+def test_figures_and_numbers_are_listed_as_other_commands_take_them(cli: Cli) -> None:
+    figures = json.loads(cli("list", "figures", "--json").out)["figures"]
+    assert {figure["name"]: figure["title"] for figure in figures} == kinds()
+    numbers = [
+        number["name"] for number in json.loads(cli("list", "numbers", "--json").out)["numbers"]
+    ]
+    assert "pca.stable_rank" in numbers
+    some = ",".join(name for name in numbers if name.startswith(("pca.", "norms.")))
+    done = cli("table", "sinusoidal:32x8", "--numbers", some, "--nulls", "0", "--format", "csv")
+    assert done.code == 0, done.err
+    assert set(some.split(",")) < set(done.out.splitlines()[0].split(","))
 
 
 def test_inspect_says_what_is_there(cli: Cli) -> None:

@@ -27,12 +27,17 @@ __all__ = ["cli"]
         ("nothing", "sinusoidal:8x4#encoder", 2, "a formula has no"),
         ("nothing", "nobody/nothing --offline", 3, "nobody/nothing"),
         ("nothing", "what is this?", 3, "neither a path that exists nor a Hub id"),
+        ("sound", "./modle", 3, r"no such file or folder\. Did you mean `model`\?$"),
+        ("sound", "modle/x/y.bin", 3, r"Did you mean `model`\?$"),
+        ("sound", "modle --offline", 3, r"not in the local cache.*Did you mean `model`\?$"),
+        ("nothing", "owner/", 3, "neither a path that exists nor a Hub id"),
+        ("nothing", "an--owner/name", 3, "neither a path that exists nor a Hub id"),
         ("empty file", "model", 4, "model.safetensors"),
         ("truncated", "model", 4, "model.safetensors"),
         ("enormous header", "model", 4, "model.safetensors"),
         ("empty folder", "model", 4, "no weights"),
-        ("list for a config", "model", 4, "config.json: a JSON object was expected"),
-        ("no JSON", "model", 4, "config.json: it is no JSON"),
+        ("list for a config", "model", 4, "config.json: expected a JSON object"),
+        ("no JSON", "model", 4, "config.json: not valid JSON"),
         ("NaN", "model", 4, "NaN or infinity, at the positions 3"),
         ("infinity", "model", 4, "NaN or infinity, at the positions 3"),
         ("one row", "model", 4, "one position"),
@@ -71,7 +76,7 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
         ("integers", 4, "model.safetensors: tensor"),
         ("no positions", 5, "no position table was found"),
         ("rotary", 4, "how wide a head is"),
-        ("no JSON", 4, "config.json: it is no JSON"),
+        ("no JSON", 4, "config.json: not valid JSON"),
     ],
 )
 @pytest.mark.parametrize("command", ["compare", "figure similarity -o x.pdf"])
@@ -185,7 +190,7 @@ def test_a_model_that_may_not_be_read_is_one_clear_error(
     monkeypatch.setattr(Path, looks, refused)
     done = cli("forward", "./model")
     assert_one_clear_error(done, 3)
-    assert "model/config.json: you may not read it. Check its permissions." in done.err
+    assert "model/config.json: permission denied. Check that you may read it." in done.err
 
 
 def test_nothing_at_all_shows_the_help(cli: Cli) -> None:

@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no text": (("words", "--text", "none.txt"), 3, "none.txt: the text cannot be read"),
     "longer than the model": (("gpt2", "--length", "10"), 2, "longer than the 9 positions"),
     "corrupt picture": (("vit", "--images", "pictures"), 4, "1.png: the picture cannot be read"),
-    "no pictures": (("vit", "--images", "empty"), 3, "it holds no picture"),
+    "no pictures": (("vit", "--images", "empty"), 3, "contains no picture"),
     "text for images": (("vit", "--text", "long.txt"), 2, "this model takes images"),
     "images for text": (("gpt2", "--images", "pictures"), 2, "this model takes text"),
     "no hidden states": (("t5",), 2, "#encoder"),

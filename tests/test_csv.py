@@ -37,9 +37,9 @@ def test_a_grid_can_be_named_for_text(tmp_path: Path) -> None:
         ("1,2,3\n4,5\n", "number of columns changed from 3 to 2 at row 2"),
         ("1,2\nthree,4\n", r"could not convert string 'three' to float64 at row 2, column 1\)"),
         ("a,b\n1,2\n", "no heading"),
-        ("", r"no table of numbers \(input contained no data\)"),
+        ("", r"not a table of numbers \(input contained no data\)"),
         ("1;2\n3;4\n", "separated by commas"),
-        ("\xff\xfe", "no table of numbers"),
+        ("\xff\xfe", "not a table of numbers"),
         ("1,,2\n3,4,5\n", "could not convert"),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_folder_of_checkpoints_names_them(tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint) as caught:
         pp.load(str(tmp_path))
     names = [str(tmp_path / name) for name in ("a", "b", "deep/c")]
-    assert f"Name the one that you mean: {', '.join(names)}." in str(caught.value)
+    assert f"Choose one: {', '.join(names)}." in str(caught.value)
     with pytest.raises(InvalidCheckpoint, match="no files"):
         pp.load(str(tmp_path / "empty"))
 

@@ -16,7 +16,7 @@ from posprobe.report import read_bundle
 
 ROOT = Path(__file__).parent.parent
 
-COMMANDS = {command.callback.__name__ for command in app.registered_commands if command.callback}
+COMMANDS = {command.name for command in app.registered_commands if not command.hidden}
 
 
 def test_the_list_of_commands_is_that_of_the_code() -> None:
@@ -27,7 +27,8 @@ def test_the_list_of_commands_is_that_of_the_code() -> None:
 
 def test_every_command_stands_in_the_readme() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"posprobe (\w+)", readme))
+    assert set(re.findall(r"uv run .*posprobe (\w+)", readme)) < COMMANDS
+    named = {word for pair in re.findall(r"posprobe (\w+) |`(\w+)`", readme) for word in pair}
     assert named >= COMMANDS
 
 
@@ -44,6 +45,12 @@ def test_links_within_the_documentation_lead_somewhere(page: Path) -> None:
         # The site's build copies the notebooks into docs/.
         home = ROOT if target.startswith("notebooks/") else page.parent
         assert (home / target).exists(), f"{page.name}: {target}"
+
+
+def test_nothing_tells_to_install_a_package_that_is_not_released() -> None:
+    told = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("notebooks/*.ipynb")]
+    for path in (*told, *(ROOT / "posprobe").rglob("*.py")):
+        assert not re.search(r"pip install .?posprobe", path.read_text(encoding="utf-8")), path
 
 
 def test_the_options_that_the_readme_shows_exist() -> None:

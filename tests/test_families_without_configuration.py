@@ -97,7 +97,7 @@ def test_a_padding_row_beyond_the_table_is_refused(tmp_path: Path) -> None:
     save_pretrained(roberta(1)(), folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"pad_token_id": 11}))
-    with pytest.raises(InvalidCheckpoint, match="12 rows are no positions"):
+    with pytest.raises(InvalidCheckpoint, match="12 rows are not positions"):
         load(str(folder))
 
 

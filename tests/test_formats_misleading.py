@@ -120,7 +120,7 @@ def test_a_damaged_file_is_one_clear_error(name: str, tmp_path: Path) -> None:
         (b"\xc6\xff\xff\xff\xff", "4294967295 bytes are announced"),
         (b"\x91" * 200_000, "more than 64 levels"),
         (msgpack.packb({"w": 1}) + b"\0", "1 bytes follow"),
-        (msgpack.packb({"w": 1}), "holds no arrays"),
+        (msgpack.packb({"w": 1}), "contains no arrays"),
         (msgpack.packb({"w" * 2000: 1}), "a name of 2000 bytes"),
         (msgpack.packb({"w": array((4, 4), "float32", bytes(60))}), "60 bytes for an array"),
         (msgpack.packb({"w": array((2**40, 2**40), "float32", b"")}), "0 bytes for an array"),
@@ -189,7 +189,7 @@ def test_a_pipe_or_a_hole_in_an_orbax_folder_is_refused(file: str, tmp_path: Pat
         else:
             with place.open("wb") as stream:
                 stream.truncate(2**34)
-        with pytest.raises(InvalidCheckpoint, match="no regular file"):
+        with pytest.raises(InvalidCheckpoint, match="not a regular file"):
             open_local(folder).read(name.replace(".", "/"))
 
 

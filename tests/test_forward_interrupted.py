@@ -164,7 +164,7 @@ def test_contexts_that_cannot_be_run_are_one_clear_error(
 
 
 def test_models_without_hidden_states_are_one_clear_error() -> None:
-    with pytest.raises(UsageError, match="no model of transformers"):
+    with pytest.raises(UsageError, match="neither a model of transformers"):
         decompose(torch.nn.Linear(4, 4), [tokens(2)])
     config = transformers.T5Config(
         vocab_size=40, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2

@@ -485,7 +485,7 @@ def test_without_the_package_blocks_name_the_extra(
         {"position_embd.weight": quant("Q8_0")},
     )  # fmt: skip
     monkeypatch.setattr("posprobe.checkpoints.ggml.find_spec", lambda _: None)
-    with pytest.raises(MissingExtra, match=r"posprobe\[gguf\]"):
+    with pytest.raises(MissingExtra, match=r"uv sync --extra gguf"):
         pp.load(path)
     (item,) = inspect(path)
     assert item["quantisation"] == "Q8_0"

@@ -104,11 +104,11 @@ def test_a_shard_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.safetensors")
     index = tmp_path / "model.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"t": "a.safetensors"}}))
-    with pytest.raises(InvalidCheckpoint, match=r"a\.safetensors.*no regular file"):
+    with pytest.raises(InvalidCheckpoint, match=r"a\.safetensors.*not a regular file"):
         open_local(tmp_path)
     index.unlink()
     os.mkfifo(index)
-    with pytest.raises(InvalidCheckpoint, match="no regular file"):
+    with pytest.raises(InvalidCheckpoint, match="not a regular file"):
         open_local(index)
 
 

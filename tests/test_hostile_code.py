@@ -162,7 +162,7 @@ def test_a_checkpoint_with_more_layers_than_configured_is_refused(
 def test_a_pipe_beside_a_model_is_not_waited_for(tmp_path: Path, canary: Path) -> None:
     path = bert(tmp_path, canary)
     os.mkfifo(tmp_path / "model/tokenizer.json")
-    with pytest.raises(InvalidCheckpoint, match="no regular file"):
+    with pytest.raises(InvalidCheckpoint, match="not a regular file"):
         load_model(path, device="cpu")
 
 

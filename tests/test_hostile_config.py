@@ -117,7 +117,7 @@ def test_three_tables_in_one_array_are_no_grid(tmp_path: Path) -> None:
     with pytest.raises(InvalidCheckpoint, match="3 tables of 24 rows"):
         pp.load(str(tmp_path / "three.npy"))
     assert len(pp.load(str(tmp_path / "three.npy"), grid=(3, 24))) == 72
-    with pytest.raises(InvalidCheckpoint, match="holds 72 rows"):
+    with pytest.raises(InvalidCheckpoint, match="contains 72 rows"):
         pp.load(str(tmp_path / "three.npy"), grid=(3, 23))
     np.save(tmp_path / "square.npy", tensor(5, 5, 8))
     assert len(pp.load(str(tmp_path / "square.npy"))) == 25

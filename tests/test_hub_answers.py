@@ -108,11 +108,11 @@ def test_a_page_that_is_none(server: Hub, tmp_path: Path, page: bytes) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", r"0 bytes are no safetensors file"),
-        (b"1234", r"4 bytes are no safetensors file"),
+        (b"", r"0 bytes are not a safetensors file"),
+        (b"1234", r"4 bytes are not a safetensors file"),
         ((2**60).to_bytes(8, "little") + b"{}" * 2000, r"header claims 1152921504606846976 bytes"),
         ((50_000).to_bytes(8, "little") + b"{}" * 2000, r"header claims 50000 bytes"),
-        ((8).to_bytes(8, "little") + b"not JSON" * 2000, r"header is no JSON"),
+        ((8).to_bytes(8, "little") + b"not JSON" * 2000, r"header is not JSON"),
         (weights({WPE: (32, 16)}, {}).read(0, 2000), r"ends at byte 2\d{3} of a file of 2000"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_configuration_that_is_none(server: Hub, monkeypatch: pytest.MonkeyPat
 
 def test_a_repository_without_weights(server: Hub) -> None:
     server.add("someone/words", {"README.md": b"", "rust_model.ot": b""})
-    with pytest.raises(InvalidCheckpoint, match=r"someone/words: it holds no weights.*rust_model"):
+    with pytest.raises(InvalidCheckpoint, match=r"someone/words: contains no weights.*rust_model"):
         read("someone/words")
 
 

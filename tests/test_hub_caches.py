@@ -133,7 +133,7 @@ def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_offline_with_nothing_here(server: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     small(server)
-    says = r"someone/small: offline, and nothing of this revision.*without --offline"
+    says = r"someone/small: not in the local cache.*without --offline"
     with pytest.raises(Unreachable, match=says) as caught:
         open_hub("someone/small", None, offline=True)
     assert caught.value.exit_code == 3

@@ -119,7 +119,7 @@ def test_a_server_that_does_not_recover_is_given_up(
 ) -> None:
     small(server)
     server.fail("status", at, status=503)
-    with pytest.raises(Unreachable, match=r"someone/small.*status 503, 4 times.*HF_ENDPOINT"):
+    with pytest.raises(Unreachable, match=r"someone/small.*status 503\. .*HF_ENDPOINT"):
         read()
     assert len(server.paths(at)) == 4
     assert waits == [0.5, 1.0, 2.0]
@@ -201,7 +201,7 @@ def test_a_body_that_is_always_cut_short(server: Hub) -> None:
     small(server)
     checkpoint = open_hub("someone/small", None, offline=False)
     server.fail("cut", "/cdn/", after=0)
-    with pytest.raises(Unreachable, match=r"someone/small/model.safetensors.*4 times in a row"):
+    with pytest.raises(Unreachable, match=r"someone/small/model.safetensors: .* cannot be reached"):
         checkpoint.read(WPE)
 
 
@@ -220,7 +220,7 @@ def test_a_server_that_stays_silent(server: Hub, monkeypatch: pytest.MonkeyPatch
     small(server)
     monkeypatch.setattr(constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.1)
     server.fail("hang", "/cdn/")
-    with pytest.raises(Unreachable, match=r"connection failed.*4 times in a row.*network"):
+    with pytest.raises(Unreachable, match=r"cannot be reached.*Check the network"):
         read()
 
 
@@ -228,7 +228,9 @@ def test_nobody_listens(server: Hub, monkeypatch: pytest.MonkeyPatch, waits: lis
     with serve() as other:
         gone = other.url
     monkeypatch.setattr(constants, "ENDPOINT", gone)
-    with pytest.raises(Unreachable, match=r"gpt2: the connection failed.*network.*--offline"):
+    with pytest.raises(
+        Unreachable, match=r"gpt2: the Hugging Face Hub cannot be reached.*network.*--offline"
+    ):
         read("gpt2")
     assert len(waits) == 3
     assert server.requests == []

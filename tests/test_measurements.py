@@ -78,7 +78,7 @@ def test_every_number_has_a_place_in_the_schema_and_in_the_documentation() -> No
     for name, measurement in TABLE.items():
         for key, number in measurement.numbers.items():
             assert measurement.record
-            assert f"| {number.label} | `{name}.{key}` |" in explained
+            assert f"| `{name}.{key}` | {number.label} |" in explained
             block = analysis["$defs"][measurement.record.__name__]
             for part in key.split("."):
                 found = block["properties"][part]
@@ -190,7 +190,7 @@ def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
     assert "loudness of the toy" in analysis._repr_html_()
     assert "toy.loudness" in compared_numbers()
     assert problems(dict(schemas.schemas())["analysis-2.json"], document) == []
-    assert "| loudness of the toy | `toy.loudness` |" in measurement_docs.document()
+    assert "| `toy.loudness` | loudness of the toy |" in measurement_docs.document()
     assert kinds()["toy_bar"] == "one bar"
     figure = pp.paper_figure("toy_bar", table)
     assert figure.caption.startswith("A loud bar.")

@@ -60,7 +60,7 @@ def test_patches_lie_on_the_grid_that_is_named() -> None:
     "grid", [(-4, -6), (0, 24), (4.0, 6.0), (24,), (4, 6, 1), 24, "4x6"], ids=str
 )
 def test_sizes_of_no_grid_are_refused(grid: Any) -> None:
-    said = "is no grid. Give height and width as two whole numbers above 0"
+    said = "is not a grid. Give height and width as two whole numbers above 0"
     with pytest.raises(UsageError, match=re.escape(said)):
         pp.table(VALUES, grid=grid)
     with pytest.raises(UsageError, match=re.escape(said)):
@@ -95,7 +95,7 @@ def test_who_asks_for_an_encoding_of_a_table_is_told_that_it_is_one() -> None:
 
 @pytest.mark.parametrize("rows", [3, "1:5", (1, 5), range(3)], ids=str)
 def test_rows_are_a_slice(rows: Any) -> None:
-    with pytest.raises(UsageError, match=r"are no rows.*slice\(1, 512\)"):
+    with pytest.raises(UsageError, match=r"are not rows.*slice\(1, 512\)"):
         pp.load("sample:digits-vit", rows=rows)
 
 

@@ -53,3 +53,31 @@ def test_names_are_escaped() -> None:
     ]
     for result in shown:
         assert "<script>" not in result._repr_html_()
+
+
+def test_what_users_hold_says_what_it_is_in_few_words() -> None:
+    table, sinusoid = pp.load("sample:digits-vit"), pp.sinusoidal(64, 16)
+    (rotary,), (alibi,) = pp.load_schemes("rotary:64x16"), pp.load_schemes("alibi:64x112")
+    comparison = pp.compare(sinusoid, pp.counting(64, 16), nulls=0)
+    held: list[tuple[Any, str]] = [
+        (table, "'digits-vit', learned, grid of 8 x 8, dim=48"),
+        (pp.pca(table), "stable_rank="),
+        (rotary, "'rotary:64x16', head_count=1, head_dim=16"),
+        (alibi, "'alibi:64x112', head_count=112"),
+        (comparison, "'counting:64x16' (sequence of 64, dim=16)"),
+        (comparison, comparison.to_dict()["verdict"]["summary"]),
+        (pp.compare_kernels(sinusoid, rotary), "'sinusoidal:64x16' and 'rotary:64x16'"),
+        (pp.analyze_schemes(rotary), "'rotary:64x16'"),
+        (pp.nearest("sample:digits-vit"), "exact copy digits-vit"),
+        (pp.nearest("sample:digits-vit").matches[0], "exact copy"),
+        (pp.paper_figure("norms", sinusoid, nulls=0), "venue='acl'"),
+        (pp.load_heads("sample:digits-vit"), "heads=4"),
+        (pp.load_tokens(table), "white-noise patch"),
+        (pp.explanations(table)[1], "leading component"),
+    ]
+    for thing, said in held:
+        text = repr(thing)
+        assert text.startswith(f"{type(thing).__name__}(")
+        assert said in text
+        assert len(text) <= 500
+        assert "\n" not in text

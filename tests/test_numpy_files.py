@@ -107,7 +107,7 @@ BAD_NPY = {
     "shape beyond an index": npy(f"({2**70},)"),
     "shape overflows": npy(f"({2**32}, {2**32}, 16)"),
     "shape is negative": npy("(-6, -4)"),
-    "shape is no tuple": npy("6"),
+    "shape is not a tuple": npy("6"),
     "shape is code": npy("(__import__('os').getpid(),)"),
     "header is nested deeply": npy("(" * 5000 + ")" * 5000),
     "header without shape": npy("(6, 4)").replace(b"shape", b"shale"),

@@ -256,7 +256,7 @@ def test_a_graph_in_which_the_search_never_ends_is_given_up() -> None:
 
 def test_a_file_without_a_graph_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").write_bytes(b"")
-    with pytest.raises(InvalidCheckpoint, match=r"empty\.onnx: it is no sound ONNX.*no graph"):
+    with pytest.raises(InvalidCheckpoint, match=r"empty\.onnx: not a valid ONNX.*no graph"):
         inspect(str(tmp_path / "empty.onnx"))
 
 

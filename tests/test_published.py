@@ -149,7 +149,7 @@ def test_a_local_roberta_is_recognised_from_its_folder(tmp_path: Path) -> None:
     values = named(published_for(table))
     assert len(table) == 512
     assert all(value.matched == "name" for value in values.values())
-    assert all("2 are no positions" in value.differs for value in values.values())
+    assert all("2 are not positions" in value.differs for value in values.values())
 
     whole = published_for(pp.load(str(folder), tensor=name))
     # With every stored row, the order probe takes the published rows; the other takes 512 of 514.

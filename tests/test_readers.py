@@ -119,7 +119,7 @@ def test_a_broken_package_is_named_and_left_out(
     (tmp_path / "model.xyz").write_bytes(b"what is this?")
     with (
         caplog.at_level(logging.WARNING, "posprobe"),
-        pytest.raises(InvalidCheckpoint, match=r"\.xyz is no checkpoint format.*\.safetensors"),
+        pytest.raises(InvalidCheckpoint, match=r"\.xyz is not a checkpoint format.*\.safetensors"),
     ):
         open_local(tmp_path / "model.xyz")
     assert "gone = no_such_module:READER cannot be loaded" in caplog.text
@@ -157,7 +157,7 @@ def test_every_format_stands_in_the_documentation() -> None:
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
     for reader in READERS:
         assert all(f"`{suffix}`" in rows[reader.name] for suffix in reader.suffixes)
-        assert (f"posprobe[{reader.extra}]" in rows[reader.name]) == bool(reader.extra)
+        assert (f"extra `{reader.extra}`" in rows[reader.name]) == bool(reader.extra)
 
 
 def test_a_missing_package_is_one_line_that_names_the_extra(
@@ -172,7 +172,7 @@ def test_a_missing_package_is_one_line_that_names_the_extra(
             path.write_bytes(reader.magic[0] if reader.magic else b"0")
             with pytest.raises(MissingExtra) as caught:
                 open_local(path)
-            assert f"'posprobe[{reader.extra}]'" in str(caught.value)
+            assert f"`uv sync --extra {reader.extra}`" in str(caught.value)
             assert "\n" not in str(caught.value)
 
 

@@ -644,7 +644,7 @@ def test_a_drawing_that_cannot_be_read_leaves_its_bundle_in_the_list(tmp_path: P
 def test_a_page_of_somebody_else_is_not_overwritten(tmp_path: Path) -> None:
     pp.analyze(as_table(walk(12, 4)), only=["norms"], nulls=0).save(tmp_path / "one")
     (tmp_path / "index.html").write_text("<h1>Mine</h1>")
-    with pytest.raises(OutputError, match="no page of posprobe"):
+    with pytest.raises(OutputError, match="not a page of posprobe"):
         write_index(tmp_path)
     assert (tmp_path / "index.html").read_text() == "<h1>Mine</h1>"
 

@@ -209,7 +209,7 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(OutputError, match=says):
             copy_place(str(source), place)
-    with pytest.raises(UsageError, match="is no checkpoint"):
+    with pytest.raises(UsageError, match="is not a checkpoint"):
         copy_place("sinusoidal:8x4", tmp_path / "copy")
 
 
@@ -325,20 +325,24 @@ def test_without_a_file_the_command_compares(
     ("arguments", "code", "says"),
     [
         (["sample:digits-vit", "--to", "6x6", "-o", "new.npy"], 2, "--how says in which"),
-        (["sample:digits-vit", "--to", "six", "--how", "tile", "-o", "new.npy"], 2, "a size reads"),
+        (
+            ["sample:digits-vit", "--to", "six", "--how", "tile", "-o", "new.npy"],
+            2,
+            "expected N for a sequence",
+        ),
         (["sample:digits-vit", "--to", "6x6", "--how", "tile", "-o", "n.txt"], 2, "the suffix"),
         (["rotary:64x8", "--to", "128", "--how", "tile", "-o", "new.npy"], 5, "no table"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "old.npy"], 2, "read from this file"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--text", "t"], 2, "comparison"),
         (["old.npy", "--to", "9", "--text", "no.txt"], 3, "no such file"),
         (["old.npy", "--to", "9", "--text", "old.npy"], 3, "no model can be built"),
-        (["rotary:64x8", "--to", "128", "--text", "old.npy"], 2, "no model that can be run"),
+        (["rotary:64x8", "--to", "128", "--text", "old.npy"], 2, "not a model that can be run"),
         (["old.npy", "--to", "9", "--how", "tile", "-o", "n.npy", "--json"], 2, "the comparison"),
         (["alibi:64x4", "--to", "128"], 5, "the biases of ALiBi"),
         (
             ["old.npy", "--to", "9", "--how", "tile", "--into", "new", "--rows", "0:3"],
             2,
-            "as a whole",
+            "resizes the whole table",
         ),
     ],
 )

@@ -292,7 +292,7 @@ def test_fast_pairs_are_kept_and_slow_ones_interpolated(rule: str) -> None:
 
 BAD_SCALINGS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown rule": ({"rope_type": "ntk"}, "default, linear, dynamic, yarn, longrope, llama3"),
-    "a rule that is no text": ({"rope_type": 7}, "'?7'?"),
+    "a rule that is not text": ({"rope_type": 7}, "'?7'?"),
     "no factor": ({"rope_type": "linear"}, "'linear' needs factor"),
     "a null factor": ({"rope_type": "linear", "factor": None}, "needs factor"),
     "a factor of zero": ({"rope_type": "linear", "factor": 0}, "factor .* is 0"),

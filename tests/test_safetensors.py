@@ -126,12 +126,12 @@ DAMAGED: dict[str, tuple[bytes, str]] = {
     "all data cut": (good()[:-192], "truncated"),
     "bytes behind": (good() + b"\0", "end at byte"),
     "html": (b"<!DOCTYPE html><html>" * 9, "truncated or no"),
-    "header is no JSON": ((4).to_bytes(8, "little") + b"{no}", "no JSON"),
-    "header is no UTF-8": ((4).to_bytes(8, "little") + b"\xff\xfe\xfd\xfc", "no JSON"),
-    "header is a list": ((2).to_bytes(8, "little") + b"[]", "no JSON object"),
-    "header is null": ((4).to_bytes(8, "little") + b"null", "no JSON object"),
+    "header is not JSON": ((4).to_bytes(8, "little") + b"{no}", "not JSON"),
+    "header is not UTF-8": ((4).to_bytes(8, "little") + b"\xff\xfe\xfd\xfc", "not JSON"),
+    "header is a list": ((2).to_bytes(8, "little") + b"[]", "not a JSON object"),
+    "header is null": ((4).to_bytes(8, "little") + b"null", "not a JSON object"),
     "header is nested deeply": (
-        (200_000).to_bytes(8, "little") + b"[" * 100_000 + b"]" * 100_000, "no JSON"
+        (200_000).to_bytes(8, "little") + b"[" * 100_000 + b"]" * 100_000, "not JSON"
     ),
     "entry is a list": (good(a=[]), "'a' has no valid entry"),
     "entry is null": (good(a=None), "'a' has no valid entry"),

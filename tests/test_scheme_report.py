@@ -511,7 +511,7 @@ def test_what_has_no_common_positions_is_refused(
         (("t5:512x32",), r"load_schemes\('t5:512x32'\)"),
         ((np.zeros((3, 5)),), "posprobe.table"),
         (([rotary()],), "one by one"),
-        ((None,), "NoneType is no encoding"),
+        ((None,), "NoneType is not an encoding"),
     ],
 )
 def test_what_is_no_encoding_is_refused_with_what_to_pass(
@@ -526,9 +526,9 @@ def test_what_is_no_encoding_is_refused_with_what_to_pass(
 
 @pytest.mark.parametrize("length", ["9", 9.0, 8.5, float("nan"), True, [9]])
 def test_a_length_that_is_no_whole_number_is_refused(length: Any) -> None:
-    with pytest.raises(UsageError, match="no whole number"):
+    with pytest.raises(UsageError, match="not a whole number"):
         analyze_schemes(linear(), length=length)
-    with pytest.raises(UsageError, match="no whole number"):
+    with pytest.raises(UsageError, match="not a whole number"):
         compare_kernels(linear(), rotary(), length=length)
 
 

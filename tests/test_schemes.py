@@ -124,7 +124,7 @@ def test_the_reach_of_clipped_vectors_is_their_number_unless_equal_earlier() -> 
 def test_a_number_of_positions_that_is_no_whole_number_is_refused(reference: str, n: Any) -> None:
     (record,) = load_schemes(reference)
     for of in (record.curves, record.kernel):
-        with pytest.raises(UsageError, match=f"{reference}.*no whole number"):
+        with pytest.raises(UsageError, match=f"{reference}.*not a whole number"):
             of(n)
     counted: Any = np.int64(5)
     np.testing.assert_array_equal(record.kernel(counted), record.kernel(5))
@@ -148,7 +148,7 @@ def test_products_of_what_is_no_table_or_by_another_word_are_refused() -> None:
     axis = load("sinusoidal:4x8")
     wrong: Any
     for wrong in (axis.values, "sinusoidal:4x8", None, load_schemes("alibi:32x4")[0]):
-        with pytest.raises(UsageError, match=r"no table\. .*posprobe\.table"):
+        with pytest.raises(UsageError, match=r"not a table\. .*posprobe\.table"):
             product(axis, wrong, how="add")
     for wrong in ("sum", "", None):
         with pytest.raises(UsageError, match='"add" or "concatenate"'):

@@ -79,14 +79,14 @@ def test_lists_of_every_form_name_the_same(name: str, text: str) -> None:
         ("l.tsv", b"reference,size\na/b,2\n", "'reference,size'.*columns by tabs"),
         ("l.csv", b"reference,x,x\na/b,1,2\n", "'x' twice"),
         ("l.csv", b"reference,x\na/b\n", "line 2: it has 1 fields, the header 2"),
-        ("l.csv", b'reference,x\na/b,"1\n', "no CSV"),
+        ("l.csv", b'reference,x\na/b,"1\n', "not valid CSV"),
         ("l.csv", b"reference,x\n,1\n", "line 2: it has no 'reference'"),
-        ("l.jsonl", b'{"reference": "a/b"}\n{"reference": ', "line 2: it is no JSON"),
+        ("l.jsonl", b'{"reference": "a/b"}\n{"reference": ', "line 2: not valid JSON"),
         ("l.jsonl", b'{"reference": ["a/b"]}\n', "line 1: it has no 'reference'"),
         ("l.jsonl", b'{"reference": "a/b", "x": {}}\n', "'x' holds a dict"),
         ("l.jsonl", b'{"reference": "a/b", "x": 1' + b"0" * 30 + b"}\n", "more digits"),
-        ("l.jsonl", b"[" * 100_000, "line 1: it is no JSON"),
-        ("l.txt", b"a/b\n\xff\xfe\n", "line 2: it is no UTF-8"),
+        ("l.jsonl", b"[" * 100_000, "line 1: not valid JSON"),
+        ("l.txt", b"a/b\n\xff\xfe\n", "line 2: not UTF-8"),
         ("l.txt", b"# nothing\n\n", "no references"),
         ("l.csv", b"", "no column 'reference'"),
     ],
@@ -99,7 +99,7 @@ def test_a_bad_list_is_refused_with_its_line(name: str, content: bytes, said: st
 def test_a_list_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnknownReference, match="no such file"):
         read_file(tmp_path / "none.txt")
-    with pytest.raises(UsageError, match="it is no file"):
+    with pytest.raises(UsageError, match="not a file"):
         read_file(tmp_path)
 
 
@@ -287,6 +287,16 @@ def test_bad_references_fail_as_analyze_does_and_end_nothing(
         with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
             found = list(csv.DictReader(file))
         assert [float(row["norms.mean"]) for row in found] == table["norms.mean"].to_pylist()
+        assert len(found[0]) <= 40 < len(table.column_names)
+
+
+def test_all_columns_of_a_sweep_are_written_on_request(tmp_path: Path) -> None:
+    given = [{"reference": "alibi:64x4", **{f"c{k}": k for k in range(9)}}]
+    for whole in (False, True):
+        pp.sweep(given, out=tmp_path, engine="threads", nulls=0, all_columns=whole).run()
+        names = (tmp_path / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+        assert names == pp.read_sweep(tmp_path).column_names if whole else len(names) == 40
+        assert "user.c8" in names
 
 
 # What is not computed twice.
@@ -408,9 +418,12 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
         ({"jobs": 0}, "--jobs 0"),
         ({"engine": "magic"}, "--engine magic"),
         ({"scheduler": "tcp://x:1"}, "only --engine dask"),
-        ({"engine": "dask", "scheduler": "tcp://x"}, "no address .missing port.*tcp://HOST:8786"),
-        ({"engine": "dask", "scheduler": "x://y:1"}, "no address .unknown address scheme"),
-        ({"engine": "dask", "scheduler": "x:y"}, "no address"),
+        (
+            {"engine": "dask", "scheduler": "tcp://x"},
+            "not an address .missing port.*tcp://HOST:8786",
+        ),
+        ({"engine": "dask", "scheduler": "x://y:1"}, "not an address .unknown address scheme"),
+        ({"engine": "dask", "scheduler": "x:y"}, "not an address"),
         ({"limit": 0}, "--limit 0"),
         ({"requests": 0}, "--requests 0"),
         ({"revisions": "*"}, "--revisions lists those of one Hub repository"),
@@ -434,17 +447,17 @@ def test_nothing_to_sweep_is_refused() -> None:
 
 def test_a_missing_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "find_spec", lambda name: None if name == "joblib" else name)
-    with pytest.raises(MissingExtra, match=r"needs joblib: pip install 'posprobe\[sweep\]'"):
+    with pytest.raises(MissingExtra, match=r"needs joblib. Run `uv sync --extra sweep`"):
         pp.sweep("gpt2")
 
 
 def test_a_folder_without_a_finished_sweep_says_so(tmp_path: Path) -> None:
-    with pytest.raises(PosprobeError, match=r"holds no sweep\.parquet"):
+    with pytest.raises(PosprobeError, match=r"contains no sweep\.parquet"):
         pp.read_sweep(tmp_path)
     (tmp_path / "sweep.parquet").write_bytes(b"PAR1 nonsense")
     with pytest.raises(PosprobeError, match="damaged"):
         pp.read_sweep(tmp_path)
-    with pytest.raises(UnknownReference, match=r"holds no sweep\.parquet"):
+    with pytest.raises(UnknownReference, match=r"contains no sweep\.parquet"):
         pp.read_sweep(tmp_path / "sweep.parquet")
-    with pytest.raises(UnknownReference, match=r"holds no fingerprints\.jsonl"):
+    with pytest.raises(UnknownReference, match=r"contains no fingerprints\.jsonl"):
         pp.nearest("sinusoidal:8x4", sweep=tmp_path / "sweep.parquet")

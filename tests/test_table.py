@@ -121,7 +121,7 @@ def test_a_table_is_cut_with_slices_only(rows: Any) -> None:
     "rows", [slice(0, 8, 0), slice(0.0, 4.0), slice("a", "b")], ids=["zero", "floats", "text"]
 )
 def test_a_slice_of_no_whole_numbers_is_refused(rows: slice) -> None:
-    with pytest.raises(UsageError, match=r"it: slice\(.* are no rows.*whole numbers"):
+    with pytest.raises(UsageError, match=r"it: slice\(.* are not rows.*whole numbers"):
         numbered(9)[rows]
 
 

@@ -148,7 +148,9 @@ def test_a_truncated_torch_file_is_one_clear_error(
 ) -> None:
     path = save({"wpe.weight": torch.ones(30, 20)}, tmp_path / "model.bin")
     write(path, path.read_bytes()[:keep])
-    with pytest.raises(InvalidCheckpoint, match=r"model\.bin: .*(cannot read|no plain)") as caught:
+    with pytest.raises(
+        InvalidCheckpoint, match=r"model\.bin: .*(cannot read|not a plain)"
+    ) as caught:
         load(str(path))
     assert caught.value.exit_code == 4
 
@@ -187,7 +189,6 @@ def test_without_torch_the_message_names_the_command(tmp_path: Path) -> None:
     message = run_python(script, str(tmp_path), "absent").stdout
     assert message.startswith(f"4 {tmp_path}: pytorch_model.bin: ")
     assert "uv sync --extra models" in message
-    assert "pip install 'posprobe[models]'" in message
     path.unlink()
     safetensors.numpy.save_file({"wpe.weight": VALUES}, tmp_path / "model.safetensors")
     for how in ("absent", "blocked"):  # safetensors needs no torch, and does not look for it

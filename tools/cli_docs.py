@@ -8,13 +8,14 @@ A test compares the file with what this prints.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from typer.models import ArgumentInfo, OptionInfo
+from typer.models import ArgumentInfo
 
 from posprobe.cli import app
 
@@ -22,29 +23,51 @@ TARGET = Path(__file__).parent.parent / "docs" / "cli.md"
 
 HEAD = """# Commands
 
-Made from the commands by `tools/cli_docs.py`; do not edit.
+{about} {epilog} Results go to stdout, messages to stderr. `posprobe --debug COMMAND …` shows the
+traceback of an error. This page is made by `tools/cli_docs.py`.
 
-{about} {epilog}
+Of several commands:
 
-Data goes to stdout, talk to stderr. Every command takes `--help`; `posprobe --debug COMMAND …`
-shows the traceback of an error, `posprobe --version` the version.
 """
+
+
+#: Options that as many commands have stand once, above all commands.
+SHARED = 3
 
 
 def document() -> str:
     """Return the whole page."""
+    commands = {
+        str(command.name): (command.callback, list(read(command.callback)))
+        for command in app.registered_commands
+        if not command.hidden
+    }
+    every = [p for _, found in commands.values() for p in found]
+    counts = Counter((p.shown, p.help) for p in every)
+    shared = {p.shown: p for p in every if counts[p.shown, p.help] >= SHARED}
     about = HEAD.format(about=app.info.help, epilog=app.info.epilog)
-    return about + "".join(section(command.callback) for command in app.registered_commands)
+    parts = [about, "\n".join(table(list(shared.values())))]
+    for name, (command, found) in commands.items():
+        parts.append(section(name, command, found, shared))
+    return "".join(parts)
 
 
-def section(command: Any) -> str:
-    """Return one command: its usage, its description, its arguments and options."""
-    name, parameters = command.__name__, list(read(command))
-    arguments = [p for p in parameters if isinstance(p.info, ArgumentInfo)]
-    options = [p for p in parameters if isinstance(p.info, OptionInfo)]
-    usage = " ".join(["posprobe", name, *(p.shown for p in arguments), "[OPTIONS]"])
-    lines = [f"\n## {name}\n", f"```sh\n{usage}\n```\n", inspect.getdoc(command) or "", ""]
-    return "\n".join([*lines, *table("argument", arguments), *table("option", options)])
+def section(
+    name: str, command: Any, parameters: list[Parameter], shared: Mapping[str, Parameter]
+) -> str:
+    """Return one command: its usage, its description, its arguments and its own options."""
+    arguments = [p.shown for p in parameters if isinstance(p.info, ArgumentInfo)]
+    usage = " ".join(["posprobe", name, *arguments, "[OPTIONS]"])
+    own = [p for p in parameters if p.shown not in shared or p.help != shared[p.shown].help]
+    rest = [
+        f"`{p.shown.partition(' ')[0]}`"
+        for p in parameters
+        if p not in own and p.shown not in arguments
+    ]
+    about = " ".join((inspect.getdoc(command) or "").split())
+    lines = [f"\n## {name}\n", f"`{usage}`: {about}\n", *(table(own) if own else ())]
+    more = f"{'And' if own else 'It takes'} {', '.join(rest)}." if rest else ""
+    return "\n".join([*lines, more, ""] if more else lines)
 
 
 @dataclass(frozen=True)
@@ -54,6 +77,11 @@ class Parameter:
     info: Any
     shown: str
     default: str
+
+    @property
+    def help(self) -> str:
+        """What it means."""
+        return str(self.info.help)
 
 
 def read(command: Any) -> Iterator[Parameter]:
@@ -83,14 +111,13 @@ def shown(name: str, kind: Any, info: Any) -> str:
     return f"{option} {info.metavar or named}"
 
 
-def table(kind: str, parameters: list[Parameter]) -> Iterator[str]:
+def table(parameters: list[Parameter]) -> Iterator[str]:
     """Yield the lines of a table of parameters."""
-    if parameters:
-        yield f"| {kind} | meaning | default |"
-        yield "| --- | --- | --- |"
-        for parameter in parameters:
-            yield f"| `{parameter.shown}` | {parameter.info.help} | {parameter.default} |"
-        yield ""
+    yield "| argument or option | meaning | default |"
+    yield "| --- | --- | --- |"
+    for parameter in parameters:
+        yield f"| `{parameter.shown}` | {parameter.help} | {parameter.default} |"
+    yield ""
 
 
 if __name__ == "__main__":

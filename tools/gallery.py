@@ -30,12 +30,18 @@ FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...]
     ("trajectory", (WHISPER,), "column", "the path of the first components"),
     ("heads", ("rotary:8192x128,base=500000",), "page", "a rotary ladder and its decay"),
     ("heads", ("alibi:512x8",), "column", "ALiBi's slopes"),
+    (
+        "budget",
+        (MINILM, WHISPER, "sample:rxnmapper-albert"),
+        "page",
+        "what the variance is made of",
+    ),
+    ("clock", (MINILM,), "page", "circles of the rotations, and the speed of their clock"),
 )
 HEAD = """# Gallery
 
-Drawn from the bundled samples by `tools/gallery.py` with `posprobe figure`; the command stands
-under each. Every figure comes with a caption that names table, rows, centring and source. More
-kinds: profile, variance, spectrum, table, norms.
+Pick a figure and copy its command. Each comes with a caption; `posprobe list figures` shows all
+kinds. Made by `tools/gallery.py` from the bundled samples.
 """
 
 
@@ -50,7 +56,7 @@ def main() -> None:
         name = f"gallery-{number}-{kind}.png"
         made.figure.savefig(DOCS / "images" / name, dpi=140, metadata={"Software": None})
         command = f"posprobe figure {kind} {' '.join(references)} -o {kind}.pdf --span {span}"
-        text += f"\n## {kind}: {purpose}\n\n![{kind}: {purpose}](images/{name})\n\n    {command}\n"
+        text += f"\n**{kind}**: {purpose}. `{command}`\n\n![{kind}: {purpose}](images/{name})\n"
     (DOCS / "gallery.md").write_text(text, encoding="utf-8")
 
 

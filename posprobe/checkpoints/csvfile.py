@@ -43,7 +43,7 @@ def open_csv(path: Path) -> Checkpoint:
             numbers = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
     except (ValueError, UserWarning) as error:
         raise InvalidCheckpoint(
-            f"{path.name}: it is no table of numbers ({_reason(error)}). Each line holds the "
+            f"{path.name}: not a table of numbers ({_reason(error)}). Each line holds the "
             "numbers of one position, separated by commas, as many in each, and nothing else: no "
             f"heading and no names. {_PANDAS}"
         ) from error

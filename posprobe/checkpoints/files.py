@@ -165,7 +165,7 @@ class LocalFiles:
             path = self.path.parent / file
             if not path.is_file():
                 raise InvalidCheckpoint(
-                    f"{path}: the checkpoint needs it, and it is no regular file or not there. "
+                    f"{path}: the checkpoint needs it, and it is not a regular file or not there. "
                     "Download the whole checkpoint."
                 )
             folders = (self.path.parent.resolve(), self.path.resolve().parent)

@@ -61,11 +61,10 @@ def read_flax(files: Files, file: str) -> Checkpoint:
         pieces = _joined(found)
     except (ValueError, IndexError, OverflowError) as error:
         raise InvalidCheckpoint(
-            f"{file}: it is no sound file of Flax ({error or 'it ends too early'}). "
-            "Download it again."
+            f"{file}: not a valid Flax file ({error or 'it ends too early'}). Download it again."
         ) from error
     if not pieces:
-        raise InvalidCheckpoint(f"{file}: it holds no arrays. Pass the model's weights.")
+        raise InvalidCheckpoint(f"{file}: contains no arrays. Pass the model's weights.")
     tensors = {
         name: TensorInfo(
             name, shape, DTYPES.get(dtype, dtype), file,
@@ -207,7 +206,7 @@ def _end(data: Content, at: int, size: int) -> int:
 def _joined(
     found: dict[str, _Array | int | None],
 ) -> dict[str, tuple[tuple[int, ...], str, tuple[_Array, ...]]]:
-    """Put the pieces of arrays together that Flax cut, and leave out what is no weight."""
+    """Put the pieces of arrays together that Flax cut, and leave out what is not a weight."""
     joined: dict[str, tuple[tuple[int, ...], str, tuple[_Array, ...]]] = {}
     for mark in [name for name in found if name.endswith(f"/{_CHUNKED}")]:
         name = mark.removesuffix(f"/{_CHUNKED}")

@@ -52,7 +52,7 @@ def place_tensor(name: str, shape: tuple[int, ...], kind: int, file: str, start:
     Raises
     ------
     InvalidCheckpoint
-        If there is no such type, or the last axis is no whole number of blocks.
+        If there is no such type, or the last axis is not a whole number of blocks.
     """
     if kind not in TYPES:
         raise InvalidCheckpoint(
@@ -93,13 +93,12 @@ def dequantise(
     if find_spec("gguf") is None:
         raise MissingExtra(
             f"{info.file}: tensor {info.name} is quantised ({kind}), and is turned into numbers "
-            "with gguf, which is not installed. Run `uv sync --extra gguf` or "
-            "`pip install 'posprobe[gguf]'`."
+            "with gguf, which is not installed. Run `uv sync --extra gguf`."
         )
     if 4 * math.prod(info.shape) > MAX_UNPACKED:
         raise InvalidTable(
             f"{info.file}: tensor {info.name}, shape {list(info.shape)}, unpacks to more than "
-            f"{MAX_UNPACKED} bytes, and is no table of positions."
+            f"{MAX_UNPACKED} bytes, and is not a table of positions."
         )
     import gguf
 

@@ -107,7 +107,7 @@ def parse_header(read: Read, size: int, file: str) -> tuple[dict[str, TensorInfo
     entries = [cursor.entry() for _ in range(tensor_count)]
     alignment = settings.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 2**20 or alignment & (alignment - 1):
-        raise cursor.damaged(f"the alignment {alignment} is no power of two")
+        raise cursor.damaged(f"the alignment {alignment} is not a power of two")
     begin = -(-cursor.place // alignment) * alignment
     tensors = _placed(entries, begin, cursor)
     factors = {
@@ -185,7 +185,7 @@ class _Cursor:
         try:
             return content.decode()
         except UnicodeDecodeError:
-            raise self.damaged(f"the text {content[:40]!r} is no UTF-8") from None
+            raise self.damaged(f"the text {content[:40]!r} is not UTF-8") from None
 
     def value(self, kind: int) -> Any:
         """Read a setting; of long arrays and of arrays of texts nothing is kept."""

@@ -98,7 +98,7 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
     except Exception as error:
         raise _damaged(name, error) from error
     if not tensors:
-        raise InvalidCheckpoint(f"{name}: it holds no tensors. Pass the model's weights.")
+        raise InvalidCheckpoint(f"{name}: contains no tensors. Pass the model's weights.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
@@ -130,7 +130,7 @@ def _sharded(files: Files, name: str) -> Checkpoint:
         if not sound or Path(shard).name != shard:
             raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
     if not shards:
-        raise InvalidCheckpoint(f"{name}: it has no weight_map. It is no index of weights.")
+        raise InvalidCheckpoint(f"{name}: it has no weight_map. It is not an index of weights.")
     folder = PurePosixPath(name).parent
     opened = {
         str(folder / shard): read_hdf5(files, str(folder / shard)) for shard in sorted(shards)

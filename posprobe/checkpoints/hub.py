@@ -36,9 +36,10 @@ from posprobe.checkpoints.pipeline import INDEX, joined, listed_models
 from posprobe.checkpoints.remote import RemoteFiles
 from posprobe.checkpoints.safetensors import map_file, parse_header
 from posprobe.checkpoints.shared import count_bytes
-from posprobe.errors import InvalidCheckpoint, Unreachable
+from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
 from posprobe.progress import aside
 from posprobe.readers import MAGIC, load_opener, needs_start, reader_of
+from posprobe.reference import did_you_mean
 
 #: Bytes asked for at first: the whole header of most models (GPT-2's has 14 kB), and little waste.
 HEADER_GUESS = 32 * 1024
@@ -173,7 +174,14 @@ def _resolve(repo_id: str, revision: str | None) -> _Repo:
         known = _stored_files(repo_id, revision)
         if known is not None:  # a commit never changes
             return _Repo(repo_id, revision, known, offline=False)
-    info = transfer.model_info(repo_id, revision)
+    try:
+        info = transfer.model_info(repo_id, revision)
+    except UnknownReference as error:
+        error.args = (f"{error}{did_you_mean(repo_id, _cached())}",)
+        raise
+    except Unreachable as error:
+        error.args = (f"{error}{did_you_mean(repo_id)}",)
+        raise
     commit = str(info.sha)
     files = tuple(sorted(filter(_is_sound, (file.rfilename for file in info.siblings or ()))))
     cache.store(json.dumps(files).encode(), repo_id, commit, "files")
@@ -359,9 +367,15 @@ def _remote(
 
 def _nothing_here(repo_id: str) -> Unreachable:
     return Unreachable(
-        f"{repo_id}: offline, and nothing of this revision is on this machine. "
-        "Run the same once without --offline and HF_HUB_OFFLINE."
+        f"{repo_id}: not in the local cache. Run once without --offline and HF_HUB_OFFLINE."
+        f"{did_you_mean(repo_id, _cached())}"
     )
+
+
+def _cached() -> list[str]:
+    """Name the models in the Hub's local cache."""
+    folders = Path(constants.HF_HUB_CACHE).glob("models--*")
+    return [folder.name.removeprefix("models--").replace("--", "/") for folder in folders]
 
 
 def _not_here(repo: _Repo, file: str) -> Unreachable:

@@ -113,7 +113,7 @@ def _walk(entry: Mapping[str, Any], path: str, depth: int = 0) -> Iterator[_Laye
     seen: Counter[str] = Counter()
     listed = config.get("layers")
     for layer in listed[:_MOST] if isinstance(listed, list) else ():
-        # Operations such as an addition stand in the list as well, and are no layers.
+        # Operations such as an addition stand in the list as well, and are not layers.
         if not isinstance(layer, dict) or ".ops." in str(layer.get("module")):
             continue
         word = _snake(str(layer.get("class_name"))[:200])

@@ -46,7 +46,7 @@ def choose_weights(files: Iterable[str], where: str) -> str:
         if (chosen := _choose(names, readers, where)) is not None:
             return chosen
     raise InvalidCheckpoint(
-        f"{where}: it holds no weights in a format that can be read ({known_formats()}); "
+        f"{where}: contains no weights in a format that can be read ({known_formats()}); "
         f"it has {', '.join(names[:8]) or 'no files'}."
     )
 
@@ -64,8 +64,8 @@ def _choose(names: list[str], readers: tuple[Reader, ...], where: str) -> str | 
             return found[0]
         if found:
             raise InvalidCheckpoint(
-                f"{where}: it holds several weight files: {', '.join(found[:8])}. Name the one you "
-                "mean by its path (of a repository: download it first)."
+                f"{where}: contains several weight files: {', '.join(found[:8])}. Give the path of "
+                "one (for a repository, download it first)."
             )
     return None
 
@@ -85,7 +85,7 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
     UnknownReference
         If the path does not exist or cannot be read.
     InvalidCheckpoint
-        If it is no checkpoint, or a damaged one.
+        If it is not a checkpoint, or a damaged one.
     """
     try:
         path = path.expanduser()
@@ -107,7 +107,7 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
         ) from error
     except PermissionError as error:
         raise UnknownReference(
-            f"{error.filename or path}: you may not read it. Check its permissions."
+            f"{error.filename or path}: permission denied. Check that you may read it."
         ) from error
     except OSError as error:
         raise InvalidCheckpoint(
@@ -162,7 +162,7 @@ def _refuse_shelf(path: Path, entries: Iterable[Path]) -> None:
     if found:
         more = ", and more" if len(found) > MOST_NAMED else ""
         raise InvalidCheckpoint(
-            f"{path}: it is no checkpoint but holds some. Name the one that you mean: "
+            f"{path}: contains several checkpoints. Choose one: "
             f"{', '.join(found[:MOST_NAMED])}{more}."
         )
 
@@ -257,8 +257,8 @@ def _open_one(path: Path) -> Checkpoint:
         reader = reader_of(path.name, file.read(MAGIC))
     if reader is None:
         raise InvalidCheckpoint(
-            f"{path.name}: {path.suffix or 'a file without suffix'} is no checkpoint format. Known "
-            f"are {known_formats()}, and a folder that holds weights."
+            f"{path.name}: {path.suffix or 'a file without suffix'} is not a checkpoint format. "
+            f"Known are {known_formats()}, and a folder that holds weights."
         )
     require(reader, path.name)
     opened: Checkpoint = load_opener(reader.opener)(path)
@@ -275,7 +275,7 @@ def require(reader: Reader, file: str) -> None:
     """
     for package in reader.packages:
         if find_spec(package) is None:
-            extra = f"`uv sync --extra {reader.extra}` or `pip install 'posprobe[{reader.extra}]'`"
+            extra = f"`uv sync --extra {reader.extra}`"
             raise MissingExtra(
                 f"{file}: {reader.name} files are read with {package}, which is not installed. Run "
                 + (extra if reader.extra else f"`pip install {package}`")
@@ -291,7 +291,7 @@ def known_formats() -> str:
 
 
 def refuse_pipe(path: Path) -> None:
-    """Refuse what is there and is no file: opening a named pipe waits for ever.
+    """Refuse what is there and is not a file: opening a named pipe waits for ever.
 
     Raises
     ------
@@ -300,7 +300,7 @@ def refuse_pipe(path: Path) -> None:
     """
     if path.exists() and not path.is_file():
         raise InvalidCheckpoint(
-            f"{path}: it is no regular file but a folder, a pipe or a device. Put the file itself "
+            f"{path}: not a regular file but a folder, a pipe or a device. Put the file itself "
             "there."
         )
 
@@ -328,13 +328,13 @@ def read_index(content: bytes, name: str) -> dict[str, str]:
     Raises
     ------
     InvalidCheckpoint
-        If it is no index, or points outside its own folder.
+        If it is not an index, or points outside its own folder.
     """
     match parse_json(content, name):
         case {"weight_map": dict(shards)} if shards:
             pass
         case _:
-            raise InvalidCheckpoint(f"{name}: it has no weight_map. It is no shard index.")
+            raise InvalidCheckpoint(f"{name}: it has no weight_map. It is not a shard index.")
     suffixes = suffixes_of(READERS)
     for shard in shards.values():
         sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(suffixes)
@@ -357,12 +357,11 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidCheckpoint(
-            f"{name}: it is no JSON ({error}). Mend it or download it again."
+            f"{name}: not valid JSON ({error}). Fix it or download it again."
         ) from error
     if not isinstance(value, dict):
         raise InvalidCheckpoint(
-            f"{name}: a JSON object was expected and a {type(value).__name__} came. "
-            "Download it again."
+            f"{name}: expected a JSON object, found a {type(value).__name__}. Download it again."
         )
     return value
 

@@ -88,7 +88,7 @@ def read_npz(files: Files, name: str) -> Checkpoint:
                 raise _damaged(name, ValueError(f"{info.name} is not what its checksum says"))
             return piece
         try:
-            # NumPy's own reader prefers a member of the bare name, which is no array.
+            # NumPy's own reader prefers a member of the bare name, which is not an array.
             with zipfile.ZipFile(Stream(data)) as archive:
                 member = archive.getinfo(f"{info.name}.npy")
                 packed = member.compress_type != zipfile.ZIP_STORED

@@ -90,11 +90,11 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
     try:
         model = onnx.ModelProto.FromString(copy.of("model", 0, len(data)))
         if not model.HasField("graph"):  # as an empty file, which is a sound message of no fields
-            raise Damaged("it holds no graph")
+            raise Damaged("it contains no graph")
         graph = Graph.of(model.graph)
     except (Damaged, DecodeError) as error:
         raise InvalidCheckpoint(
-            f"{name}: it is no sound ONNX model ({error}). Download it again."
+            f"{name}: not a valid ONNX model ({error}). Download it again."
         ) from error
     found = {key: _info(key, tensor, copy, name) for key, tensor in graph.tensors.items()}
 
@@ -183,7 +183,7 @@ class _Copy:
         Raises
         ------
         Damaged
-            If it is no message, or too large or too deeply nested.
+            If it is not a message, or too large or too deeply nested.
         """
         self.messages += 1
         if depth > _DEPTH or self.messages > _MESSAGES:

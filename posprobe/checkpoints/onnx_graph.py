@@ -86,7 +86,7 @@ class Graph:
 
 
 def _refuse_bytes(graph: onnx.GraphProto) -> None:
-    """Refuse names that are no text: protobuf gives their bytes instead.
+    """Refuse names that are not text: protobuf gives their bytes instead.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def _refuse_bytes(graph: onnx.GraphProto) -> None:
         names += [*node.input, *node.output, node.op_type, node.name]
         names += [attribute.name for attribute in node.attribute]
     if not all(isinstance(name, str) for name in names):
-        raise Damaged("a name is no text")
+        raise Damaged("a name is not text")
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ class Quantised:
             )
         if 8 * codes.size > MAX_UNPACKED:
             raise InvalidTable(
-                f"{where}: it unpacks to more than {MAX_UNPACKED} bytes, and is no table of "
+                f"{where}: it unpacks to more than {MAX_UNPACKED} bytes, and is not a table of "
                 "positions."
             )
         if self.packed:

@@ -61,8 +61,8 @@ def _refuse_odd_files(folder: Path, *, together: bool) -> None:
     Raises
     ------
     InvalidCheckpoint
-        If below the folder there is what is no regular file, a link to a folder, or a file that is
-        read whole and is too long.
+        If the folder contains anything but regular files, a link to a folder, or a file too long to
+        be read whole.
     """
     for above, folders, files in os.walk(folder):
         linked = [name for name in folders if Path(above, name).is_symlink()]
@@ -72,7 +72,7 @@ def _refuse_odd_files(folder: Path, *, together: bool) -> None:
             whole = manifest or not together
             if not path.is_file() or (whole and path.stat().st_size > most):
                 raise InvalidCheckpoint(
-                    f"{path}: it is no regular file, or longer than {most} bytes, and no part of "
+                    f"{path}: not a regular file, or longer than {most} bytes, and no part of "
                     "a table. Copy the whole folder again."
                 )
 
@@ -113,7 +113,7 @@ def _listed(
         }
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidCheckpoint(
-            f"{file}: it is no list of Orbax's parameters ({error}). Name the folder of one "
+            f"{file}: not a list of Orbax's parameters ({error}). Name the folder of one "
             "checkpoint, such as STEP/default."
         ) from error
     for name, place in places.items():

@@ -70,7 +70,7 @@ def parse_header(
     """
     if size < 8:
         raise InvalidCheckpoint(
-            f"{file}: {size} bytes are no safetensors file, which starts with an 8-byte length. "
+            f"{file}: {size} bytes are not a safetensors file, which starts with an 8-byte length. "
             "Download it again."
         )
     begun = bytes(read(0, 8))
@@ -78,7 +78,7 @@ def parse_header(
     if length > min(size - 8, MAX_HEADER):
         if begun.startswith(ZIP):
             raise InvalidCheckpoint(
-                f"{file}: it is no safetensors file but begins as a ZIP archive, as PyTorch's "
+                f"{file}: not a safetensors file but begins as a ZIP archive, as PyTorch's "
                 "files do. Rename it to what it is: .bin or .pt, .npz or .keras."
             )
         raise InvalidCheckpoint(
@@ -173,16 +173,16 @@ def _json(content: bytes, file: str) -> dict[str, Any]:
             json.dumps(header, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidCheckpoint(
-            f"{file}: the safetensors header is no JSON ({str(error)[:200]}). "
+            f"{file}: the safetensors header is not JSON ({str(error)[:200]}). "
             "Download the file again."
         ) from error
     if not isinstance(header, dict):
-        raise InvalidCheckpoint(f"{file}: the safetensors header is no JSON object.")
+        raise InvalidCheckpoint(f"{file}: the safetensors header is not a JSON object.")
     metadata = header.get("__metadata__")
     texts = metadata.values() if isinstance(metadata, dict) else (None,)
     if metadata is not None and not all(isinstance(text, str) for text in texts):
         raise InvalidCheckpoint(
-            f"{file}: __metadata__ in the safetensors header is no mapping of texts. "
+            f"{file}: __metadata__ in the safetensors header is not a mapping of texts. "
             "The file is damaged: download it again."
         )
     return header

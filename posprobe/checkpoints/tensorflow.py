@@ -59,7 +59,8 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
     size = files.size(index)
     if not _FOOTER <= size <= MAX_INDEX:
         raise InvalidCheckpoint(
-            f"{index}: {size} bytes are no index of a TensorFlow checkpoint. Download it again."
+            f"{index}: {size} bytes are not the index of a TensorFlow checkpoint. Download it "
+            "again."
         )
     content = bytes(files.read(index, 0, size))
     try:
@@ -72,8 +73,7 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
         tensors = {info.name: info for info in found if info is not None}
     except (Damaged, UnicodeDecodeError) as error:
         raise InvalidCheckpoint(
-            f"{index}: it is no sound index of a TensorFlow checkpoint ({error}). Download it "
-            "again."
+            f"{index}: not a valid index of a TensorFlow checkpoint ({error}). Download it again."
         ) from error
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:

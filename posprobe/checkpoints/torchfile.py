@@ -164,7 +164,7 @@ def _load(path: Path) -> object:
 def unsafe_pickle(where: str, error: Exception) -> InvalidCheckpoint:
     """Say that a pickle holds more than tensors."""
     return InvalidCheckpoint(
-        f"{where}: it is no plain state dict. Loading it fully could run code hidden in it, so it "
+        f"{where}: not a plain state dict. Loading it fully could run code hidden in it, so it "
         f"was not loaded ({_first_line(error)}). Save the state dict alone with "
         "torch.save(model.state_dict(), FILE), or convert it to safetensors."
     )
@@ -192,7 +192,7 @@ def _state_dict(content: object, path: Path) -> dict[str, torch.Tensor]:
     tensors = {name: tensor.detach() for name, _, _, tensor in nested_tensors(content)}
     if not tensors:
         raise InvalidCheckpoint(
-            f"{path.name}: it holds no tensors. Pass the file with the model's weights."
+            f"{path.name}: contains no tensors. Pass the file with the model's weights."
         )
     for name in tensors:
         if not name.isascii() and name.encode(errors="replace").decode() != name:

@@ -71,7 +71,7 @@ def patiently(
     where
         Repository, revision and file, for messages.
     attempt
-        Makes the request once. It raises ``HfHubHTTPError`` for a status that is no answer and
+        Makes the request once. It raises ``HfHubHTTPError`` for a status that is not an answer and
         ``HTTPError`` for a connection or body that broke off.
     given_up
         Whether an attempt that has taken so many seconds is too slow to go on.
@@ -109,8 +109,8 @@ def patiently(
             _log.info("%s: %s, trying again", where, _reason(failure))
             pause(max(wait, asked))
     raise Unreachable(
-        f"{where}: {_reason(failure)}, {ATTEMPTS} times in a row. Check the network, the proxy and "
-        "HF_ENDPOINT, or try later; --offline uses what was read before."
+        f"{where}: {_reason(failure)}. Check the network, the proxy and HF_ENDPOINT, or try later; "
+        "--offline uses what was read before."
     ) from failure
 
 
@@ -157,7 +157,7 @@ def model_info(repo_id: str, revision: str | None) -> ModelInfo:
     Raises
     ------
     UnknownReference, Unreachable
-        As `patiently`; also if the id is impossible or the answer is no model's page.
+        As `patiently`; also if the id is impossible or the answer is not a model's page.
     """
     where = f"{repo_id}@{revision}" if revision else repo_id
     api, timeout = HfApi(library_name="posprobe"), constants.HF_HUB_DOWNLOAD_TIMEOUT
@@ -201,7 +201,7 @@ def all_revisions(repo_id: str) -> list[tuple[str, str]]:
         return [(str(name), commit) for name, commit in named if COMMIT.fullmatch(str(commit))]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(
-            f"{repo_id}: the answer is no list of revisions ({str(error)[:80]}). Something else "
+            f"{repo_id}: the answer is not a list of revisions ({str(error)[:80]}). Something else "
             "than the Hub may have answered: check the proxy and HF_ENDPOINT."
         ) from error
 
@@ -268,4 +268,5 @@ def _requested_wait(headers: Mapping[str, str]) -> float:
 def _reason(error: HTTPError) -> str:
     if isinstance(error, HfHubHTTPError):
         return f"the Hub answers with status {error.response.status_code}"
-    return f"the connection failed ({str(error).strip() or type(error).__name__})"
+    said = re.sub(r"^\[Errno -?\d+\] ", "", str(error).strip())
+    return f"the Hugging Face Hub cannot be reached ({said or type(error).__name__})"

@@ -6,6 +6,7 @@ import errno
 import gc
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -17,8 +18,9 @@ from posprobe.cli.extract import extract
 from posprobe.cli.figure import figure
 from posprobe.cli.forward import forward
 from posprobe.cli.inspect import inspect
-from posprobe.cli.lists import families, samples
+from posprobe.cli.lists import families, list_names, samples
 from posprobe.cli.nearest import nearest
+from posprobe.cli.panels import Command, Group
 from posprobe.cli.process import drop, received, say, signals, streams
 from posprobe.cli.report import report
 from posprobe.cli.resize import resize
@@ -45,20 +47,27 @@ _WrongUsage: type[Exception] = next(
 
 app = typer.Typer(
     name="posprobe",
+    cls=Group,
     help="Show what a trained transformer has learned about position.",
     epilog=_EPILOG,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Plain help starts in half the time that rich needs.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (
-    analyze, sweep, nearest, compare, table, figure, forward, inspect, extract, resize, report,
-    samples,
-    families,
-):  # fmt: skip
-    app.command()(command)
+#: Commands by what they are for, in the order of the help.
+PANELS: dict[str, dict[str, Callable[..., None]]] = {
+    "Look": {"analyze": analyze, "inspect": inspect, "figure": figure, "list": list_names},
+    "Compare": {"compare": compare, "nearest": nearest, "sweep": sweep, "table": table},
+    "Models": {"forward": forward, "resize": resize},
+    "Files": {"extract": extract, "report": report},
+}
+for panel, commands in PANELS.items():
+    for name, command in commands.items():
+        app.command(name, cls=Command, rich_help_panel=panel)(command)
+# What `list` was called before.
+for old in (samples, families):
+    app.command(hidden=True)(old)
 
 
 def _version(asked: bool) -> None:

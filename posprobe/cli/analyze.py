@@ -12,30 +12,29 @@ from posprobe.cli.show import found, summary, written
 from posprobe.progress import stage
 
 
+@options.says_where
 def analyze(
     ref: options.Ref,
     out: options.Out = None,
     rows: options.Rows = None,
     all_rows: Annotated[
         bool,
-        typer.Option("--all-rows", help="Ask the questions of all rows, special ones included."),
+        typer.Option("--all-rows", help="Answer for all positions, outliers and breaks included."),
     ] = False,
     only: options.Only = None,
+    as_json: options.AsJson = False,
     nulls: options.Nulls = options.DEFAULT_NULLS,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
-    tensor: options.Tensor = None,
-    grid: options.GridSize = None,
-    revision: options.Revision = None,
-    offline: options.Offline = False,
-    as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
+    *,
+    where: options.Where,
 ) -> None:
-    """Analyse how a checkpoint encodes position and write a bundle: data, figures and a report.
+    """Analyse how one checkpoint encodes position.
 
-    A table of positions is analysed where there is one, else the scheme that the model uses
-    instead: rotary, relative or ALiBi.
+    Write a folder with a report, figures and data. A checkpoint without a position table is
+    analysed by what it uses instead: rotary, relative or ALiBi positions.
     """
     options.set_up_logging(quiet=quiet)
     names = options.names_of(only)
@@ -53,9 +52,7 @@ def analyze(
         if out is not None:
             check_place(out)
         check_request(names, nulls, device.value)
-    loaded = options.load_any(
-        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-    )
+    loaded = options.load_any(ref, rows=rows, where=where)
     if not quiet:
         say(found(loaded))
     if out is None:
@@ -69,7 +66,7 @@ def analyze(
         rows=None if rows is None else options.parse_rows(rows),
         device=device.value,
         seed=seed,
-        offline=offline,
+        offline=where.offline,
         command=shlex.join(["posprobe", *sys.argv[1:]]),
         all_rows=all_rows,
     )

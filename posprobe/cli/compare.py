@@ -22,26 +22,26 @@ def compare(
         list[str],
         typer.Argument(
             metavar="REF REF...",
-            help="Encodings to compare; `sinusoidal` and `sincos2d` take the first one's shape.",
+            help="Encodings to compare. `sinusoidal` and `sincos2d` take the shape of the first.",
         ),
     ],
     out: options.Out = None,
     label: options.Labels = None,
     rows: options.Rows = None,
     only: options.Only = None,
+    as_json: options.AsJson = False,
     nulls: options.Nulls = options.DEFAULT_NULLS,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     offline: options.Offline = False,
-    as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Compare encodings side by side and by their distances; write a bundle.
+    """Compare several encodings side by side.
 
-    Each table's numbers and answers are of its own rows; distances need positions that both have.
-    Where one of the encodings has no
-    table (rotary, relative, ALiBi), all are compared by the similarity of positions they induce.
+    Numbers and answers are given for each table as a whole, distances over the positions that two
+    tables share. With a rotary, relative or ALiBi encoding among them, all are compared by how
+    similarity depends on distance.
     """
     options.set_up_logging(quiet=quiet)
     names = options.names_of(only)
@@ -60,7 +60,9 @@ def compare(
         if out is not None:
             check_place(out)
         check_request(names, nulls, device.value)
-    records = options.load_records(refs, rows=rows, offline=offline, quiet=quiet, labels=label)
+    records = options.load_records(
+        refs, rows=rows, quiet=quiet, where=options.Where(offline=offline), labels=label
+    )
     if out is None:
         name = "-vs-".join(bundle_name(record) for record in records)
         out = default_place(name[:200], sources_of(records))
@@ -71,7 +73,7 @@ def compare(
     if len(tables) < len(records):
         length = options.scheme_length(rows)
         if only is not None:
-            raise UsageError("--only picks among the analyses of tables, and not all have one.")
+            raise UsageError("--only chooses analyses of tables, and not all of these are tables.")
         result = compare_kernels(*records, length=length, seed=seed, command=command)
     else:
         result = run(

@@ -12,6 +12,7 @@ from posprobe.foreign import plain
 from posprobe.progress import stage
 
 
+@options.says_where
 def extract(
     ref: options.Ref,
     output: Annotated[
@@ -19,21 +20,20 @@ def extract(
         typer.Option("-o", "--output", help="File to write: .npy, .npz, .safetensors or .csv."),
     ],
     rows: options.Rows = None,
-    tensor: options.Tensor = None,
-    grid: options.GridSize = None,
-    revision: options.Revision = None,
-    offline: options.Offline = False,
     quiet: options.Quiet = False,
+    *,
+    where: options.Where,
 ) -> None:
-    """Write a position table to a file: only the rows that are positions, in order."""
+    """Write a position table to a file.
+
+    Only rows that are positions are written, in order.
+    """
     options.set_up_logging(quiet=quiet)
     with stage("Starting"):
         from posprobe.report import table_path, write_table
 
         table_path(output)
-    table = options.load_table(
-        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-    )
+    table = options.load_table(ref, rows=rows, where=where)
     write_table(table, output)
     if not quiet:
         say(f"{len(table)} x {table.dim} {table.values.dtype}")

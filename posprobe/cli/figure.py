@@ -15,15 +15,11 @@ from posprobe.progress import stage
 if TYPE_CHECKING:
     from posprobe.report import PaperFigure
 
-#: `posprobe.report.paper_kinds.kinds`, `posprobe.figures.styles.SIGNED` and
-#: `posprobe.figures.venues.venues`, repeated so that help starts without NumPy; a test holds them.
-KINDS = (
-    "budget, clock, mosaic, similarity, profile, axis_codes, winding, bridging, variance, "
-    "components, trajectory, spectrum, spectrogram, shift, norms, table, nulls, heads or comparison"
-)
+#: `posprobe.figures.styles.SIGNED` and `posprobe.figures.venues.venues`, repeated so that help
+#: starts without NumPy; a test holds them.
 MAPS = (
-    "RdBu, PuOr, PRGn, BrBG, PiYG or coolwarm, with _r reversed, or grey, which keeps the sign in "
-    "black and white"
+    "RdBu, PuOr, PRGn, BrBG, PiYG or coolwarm, with _r reversed, or grey, "
+    "for print in black and white"
 )
 VENUES = "acl, neurips, iclr, icml, cvpr, aaai, jmlr, tmlr, slides or web"
 
@@ -35,43 +31,47 @@ class Span(StrEnum):
     page = "page"
 
 
+@options.says_where
 def figure(
     kind: Annotated[
         str,
         typer.Argument(
             metavar="KIND",
-            help=f"What to draw: {KINDS}; or series, a training run in the folder of a sweep.",
+            help="Kind of figure, such as similarity; see `posprobe list figures`. The kind series "
+            "draws a training run from the folder of a sweep.",
         ),
     ],
     refs: Annotated[
         list[str],
         typer.Argument(
             metavar="REF...",
-            help="Encodings to draw; `sinusoidal` and `sincos2d` alone take the first one's shape.",
+            help="Encodings to draw. `sinusoidal` and `sincos2d` take the shape of the first.",
         ),
     ],
     output: Annotated[
         Path,
         typer.Option(
-            "-o", "--output", help="FILE.pdf, .svg or .png; the caption goes to FILE.caption.txt."
+            "-o",
+            "--output",
+            help="File to write: .pdf, .svg or .png. The caption goes to FILE.caption.txt.",
         ),
     ],
     venue: Annotated[
         str,
         typer.Option(
-            "--venue", metavar="V", help=f"Venue whose widths and fonts are used: {VENUES}."
+            "--venue", metavar="V", help=f"Use the widths and fonts of this venue: {VENUES}."
         ),
     ] = "acl",
     span: Annotated[
-        Span, typer.Option("--span", help="Width of one column of text, or of the whole page.")
+        Span, typer.Option("--span", help="Make it as wide as a column or the page.")
     ] = Span.column,
     label: options.Labels = None,
+    rows: options.Rows = None,
     centred: Annotated[
         bool | None,
         typer.Option(
             "--centred/--raw",
-            help="Cosines after subtracting the mean row, or of rows as stored: similarity, "
-            "profile, comparison.",
+            help="Subtract the mean row, or not (similarity, profile, comparison).",
             show_default=False,
         ),
     ] = None,
@@ -80,34 +80,31 @@ def figure(
         typer.Option(
             "--columns",
             metavar="N",
-            help="Most panels side by side: similarity, components, comparison.",
+            help="Panels per row (similarity, components, comparison).",
         ),
     ] = None,
     cmap: Annotated[
         str | None,
-        typer.Option("--cmap", metavar="NAME", help=f"Colours of what has a sign: {MAPS}."),
+        typer.Option("--cmap", metavar="NAME", help=f"Colours for signed values: {MAPS}."),
     ] = None,
-    rows: options.Rows = None,
     nulls: options.Nulls = options.DEFAULT_NULLS,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
-    tensor: options.Tensor = None,
-    grid: options.GridSize = None,
-    revision: options.Revision = None,
-    offline: options.Offline = False,
     quiet: options.Quiet = False,
+    *,
+    where: options.Where,
 ) -> None:
-    """Draw a figure for a paper, at its final width, and print a caption for it.
+    """Draw one figure for a paper, with its caption.
 
-    similarity, profile, variance, spectrum and comparison take several tables; heads draws
-    relative, rotary and linear encodings.
+    The kinds similarity, profile, variance, spectrum, budget and comparison take several tables.
+    The kind heads draws relative, rotary and ALiBi encodings.
     """
     options.set_up_logging(quiet=quiet)
     if kind == "series":
-        asked = (label, centred, columns, cmap, rows, tensor, grid, revision)
+        asked = (label, centred, columns, cmap, rows, where.tensor, where.grid, where.revision)
         computed = (nulls, seed, device) != (options.DEFAULT_NULLS, 0, options.DeviceName.auto)
         if computed or any(option is not None for option in asked):
-            raise UsageError("series draws what a sweep measured: it has --venue and --span only.")
+            raise UsageError("series takes --venue and --span only: the sweep has the numbers.")
         _write(_series(refs, output, venue, span), output, quiet=quiet)
         return
     with stage("Starting"):
@@ -116,19 +113,16 @@ def figure(
         # What was asked for is checked before anything is fetched.
         paper.check_request(kind, venue, output, cmap=cmap, centred=centred, columns=columns)
         analysis.check_request(None, nulls, device.value)
-    if len(refs) > 1 and (tensor or grid or revision):
+    if len(refs) > 1 and (where.tensor or where.grid or where.revision):
         raise UsageError(
-            "--tensor, --grid and --revision are those of one reference. Write REF@REVISION for a "
+            "--tensor, --grid and --revision apply to one reference. Write REF@REVISION for a "
             "revision, or make files with `posprobe extract` and draw those."
         )
     records = options.load_records(
         refs,
         rows=rows,
-        tensor=tensor,
-        grid=grid,
-        revision=revision,
-        offline=offline,
         quiet=quiet,
+        where=where,
         labels=label,
     )
     made = paper.paper_figure(
@@ -161,7 +155,7 @@ def _series(refs: list[str], output: Path, venue: str, span: Span) -> "PaperFigu
     chosen = found.get(name) if name else next(iter(found.values()), None)
     if not found:
         raise UsageError(
-            f"{folder}: no three rows of this sweep are steps of one training. Name steps in a "
+            f"{folder}: fewer than three rows are steps of one training run. Name steps in a "
             "column `step`, or in references such as run/checkpoint-400."
         )
     if chosen is None or (len(found) > 1 and not name):

@@ -29,34 +29,36 @@ def forward(
     out: options.Out = None,
     text: Annotated[
         Path | None,
-        typer.Option("--text", metavar="FILE", help="Text to run the model on, cut into windows."),
+        typer.Option(
+            "--text", metavar="FILE", help="Run the model on this text, cut into windows."
+        ),
     ] = None,
     images: Annotated[
         Path | None,
-        typer.Option("--images", metavar="DIR", help="Folder of pictures to run the model on."),
-    ] = None,
-    contexts: Annotated[
-        int,
-        typer.Option("--contexts", metavar="N", min=1, help="Largest number of contexts to run."),
-    ] = 64,
-    length: Annotated[
-        int | None,
-        typer.Option("--length", metavar="N", min=2, help="Tokens of each context [default: 128]."),
+        typer.Option("--images", metavar="DIR", help="Run the model on the images in this folder."),
     ] = None,
     only: Annotated[
         str | None,
         typer.Option(
             "--only",
             metavar="LIST",
-            help="Measurements to run, such as states,heads; an unknown name lists all.",
+            help="Run these measurements, such as states,heads. An unknown name lists all.",
         ),
     ] = None,
+    length: Annotated[
+        int | None,
+        typer.Option("--length", metavar="N", min=2, help="Tokens per window [default: 128]."),
+    ] = None,
+    contexts: Annotated[
+        int,
+        typer.Option("--contexts", metavar="N", min=1, help="Run at most N windows or images."),
+    ] = 64,
     rows: Annotated[
         str | None,
         typer.Option(
             "--rows",
             metavar="A:B",
-            help="Keep positions A to B - 1 of hidden states and heads; whole contexts are run.",
+            help="Measure positions A to B-1 only. The model still runs on whole windows.",
         ),
     ] = None,
     layers: Annotated[
@@ -64,38 +66,31 @@ def forward(
         typer.Option(
             "--layers",
             metavar="LIST",
-            help="Layers of hidden states, such as 0,6,12; 0 is what enters the first.",
+            help="Measure these layers, such as 0,6,12; 0 is the input of the first.",
         ),
     ] = None,
     batch_size: Annotated[
         int,
-        typer.Option("--batch-size", metavar="N", min=1, help="Contexts in one batch."),
+        typer.Option("--batch-size", metavar="N", min=1, help="Windows or images per batch."),
     ] = 8,
     dtype: Annotated[
         PrecisionName,
-        typer.Option("--dtype", help="Number format of the model's weights and activations."),
+        typer.Option("--dtype", help="Precision of weights and activations."),
     ] = PrecisionName.float32,
     nulls: options.Nulls = options.DEFAULT_NULLS,
-    seed: Annotated[
-        int,
-        typer.Option(
-            "--seed",
-            min=0,
-            help="Seed of the random contexts, the permutations and the random walks.",
-        ),
-    ] = 0,
+    seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     device_map: Annotated[
         str | None,
         typer.Option(
             "--device-map",
             metavar="MAP",
-            help="How transformers spreads a model over several devices: auto.",
+            help="Spread the model over several devices: auto.",
         ),
     ] = None,
     trust_remote_code: Annotated[
         bool,
-        typer.Option("--trust-remote-code", help="Run Python code that comes with the checkpoint."),
+        typer.Option("--trust-remote-code", help="Run Python code from the checkpoint."),
     ] = False,
     revision: options.Revision = None,
     offline: options.Offline = False,
@@ -103,13 +98,12 @@ def forward(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run a model and measure what position does inside it; write data, figures and a report.
+    """Run a model and measure position inside it.
 
-    Hidden states, attention and heads layer by layer, and experiments: tokens permuted with and
-    without positions, positions shifted, images without content. --only substitution, which runs
-    on request alone, puts explanations of the position table in its place and measures what the
-    model loses. Without --text or --images it runs on seeded random tokens or pixels, and says so.
-    Ctrl-C keeps what was measured until then.
+    Measure hidden states, attention and heads layer by layer; then permute tokens, shift positions
+    and show images without content. `--only substitution` replaces the position table by its
+    explanations and measures what the model loses. Without --text or --images the inputs are random
+    tokens or pixels. Ctrl-C keeps what has been measured so far.
     """
     options.set_up_logging(quiet=quiet)
     with stage("Starting"):
@@ -148,4 +142,4 @@ def _layers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--layers {text}: layers read N,N,..., such as 0,6,12.") from None
+        raise UsageError(f"--layers {text}: expected N,N,..., such as 0,6,12.") from None

@@ -10,9 +10,7 @@ from posprobe.foreign import plain
 from posprobe.progress import stage
 
 #: What is said of a checkpoint that says nothing about position.
-NOTHING = (
-    "no positional encoding found; `posprobe analyze REF --tensor NAME` takes any tensor for one"
-)
+NOTHING = "No positional encoding found. `posprobe analyze REF --tensor NAME` analyses any tensor."
 
 
 def inspect(
@@ -22,7 +20,10 @@ def inspect(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """List the positional encodings that a checkpoint holds; no tensor is read."""
+    """List the positional encodings in a checkpoint.
+
+    Only file headers are read, no tensor.
+    """
     options.set_up_logging(quiet=quiet)
     with stage(f"Looking into {ref}"):
         from posprobe.families import inspect as look

@@ -1,11 +1,57 @@
-"""``posprobe samples`` and ``posprobe families``: what there is."""
+"""``posprobe list``: the names that other commands take."""
 
 from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import json_out
+
+
+class What(StrEnum):
+    """What can be listed."""
+
+    samples = "samples"
+    families = "families"
+    figures = "figures"
+    numbers = "numbers"
+
+
+def list_names(
+    what: Annotated[
+        What,
+        typer.Argument(metavar="WHAT", help="samples, families, figures or numbers."),
+    ],
+    as_json: options.AsJson = False,
+) -> None:
+    """List the samples, model families, figures or numbers.
+
+    Samples are real tables that ship with the package. Families are the architectures whose tables
+    are known by name. `posprobe figure` draws the figures, `posprobe table` prints the numbers.
+    """
+    match what:
+        case What.samples:
+            samples(as_json)
+        case What.families:
+            families(as_json)
+        case What.figures:
+            from posprobe.report.paper_kinds import kinds
+
+            _print(
+                what, [{"name": name, "title": title} for name, title in kinds().items()], as_json
+            )
+        case What.numbers:
+            from posprobe.measurements import TABLE
+
+            found = [
+                {"name": f"{name}.{key}", "title": number.label}
+                for name, measurement in TABLE.items()
+                for key, number in measurement.numbers.items()
+            ]
+            _print(what, found, as_json)
 
 
 def samples(as_json: options.AsJson = False) -> None:
@@ -14,11 +60,7 @@ def samples(as_json: options.AsJson = False) -> None:
 
     from posprobe.samples import samples as shipped
 
-    if as_json:
-        typer.echo(json_out({"samples": [asdict(sample) for sample in shipped()]}), nl=False)
-        return
-    for sample in shipped():
-        typer.echo(f"sample:{sample.name:<22}{sample.title}")
+    _print("samples", [asdict(sample) for sample in shipped()], as_json, prefix="sample:")
 
 
 def families(as_json: options.AsJson = False) -> None:
@@ -28,8 +70,15 @@ def families(as_json: options.AsJson = False) -> None:
     from posprobe.families.registry import added_families, registry
 
     known = (*registry().families, *added_families())
+    _print("families", [asdict(family) for family in known], as_json)
+
+
+def _print(what: str, found: list[dict[str, Any]], as_json: bool, prefix: str = "") -> None:
     if as_json:
-        typer.echo(json_out({"families": [asdict(family) for family in known]}), nl=False)
+        typer.echo(json_out({what: found}), nl=False)
         return
-    for family in known:
-        typer.echo(f"{family.name:<18}{family.title}\n{'':<18}{family.note}")
+    width = max(len(prefix + item["name"]) for item in found) + 2
+    for item in found:
+        typer.echo(f"{prefix + item['name']:<{width}}{item['title']}")
+        if note := item.get("note"):
+            typer.echo(f"{'':<{width}}{note}")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from posprobe.sweeps.search import Match, Nearest
 
 
+@options.says_where
 def nearest(
     ref: options.Ref,
     sweep: Annotated[
@@ -20,29 +21,25 @@ def nearest(
         typer.Option(
             "--in",
             metavar="SWEEP",
-            help="Folder of a sweep to search [default: the tables that posprobe knows].",
+            help="Search the folder of a sweep [default: the tables posprobe knows].",
         ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Name the nearest N tables.")
+        int, typer.Option("--limit", metavar="N", min=1, help="Show the N nearest tables.")
     ] = 5,
     rows: options.Rows = None,
-    tensor: options.Tensor = None,
-    grid: options.GridSize = None,
-    revision: options.Revision = None,
-    offline: options.Offline = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
+    *,
+    where: options.Where,
 ) -> None:
-    """Find which known model's position embeddings this checkpoint was copied or fine-tuned from.
+    """Find the model that a position table was copied from.
 
-    Exact copy, rounded copy, fine-tune of, resized from, or unrelated: fine-tuning hardly moves
-    positions, while tables that were trained apart are far from each other.
+    The answer is an exact copy, a rounded copy, a fine-tune, a resized copy, or unrelated.
+    Fine-tuning hardly changes position embeddings; tables trained separately are far apart.
     """
     options.set_up_logging(quiet=quiet)
-    table = options.load_table(
-        ref, rows=rows, offline=offline, tensor=tensor, grid=grid, revision=revision
-    )
+    table = options.load_table(ref, rows=rows, where=where)
     from posprobe.report.narrator import nearest as narrator
     from posprobe.sweeps.search import nearest_to
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_type_hints
 
 import typer
 
@@ -39,14 +41,14 @@ Ref: TypeAlias = Annotated[
 ]
 Out: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Folder of the bundle [default: reports/NAME]."),
+    typer.Option("--out", metavar="DIR", help="Output folder [default: reports/NAME]."),
 ]
 Labels: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         "--label",
         metavar="REF=LABEL",
-        help="What a reference is called, such as gpt2=GPT-2; once for each.",
+        help="Name a reference in the output, such as gpt2=GPT-2. Repeat for each.",
     ),
 ]
 Rows: TypeAlias = Annotated[
@@ -54,20 +56,23 @@ Rows: TypeAlias = Annotated[
     typer.Option(
         "--rows",
         metavar="A:B",
-        help="Keep positions A to B - 1. Of an encoding without a table, 0:N sets the length.",
+        help="Use positions A to B-1, as in a Python slice. For encodings without a table, 0:N "
+        "sets the length.",
     ),
 ]
 Only: TypeAlias = Annotated[
     str | None,
-    typer.Option("--only", metavar="LIST", help="Analyses to run, such as pca,norms, or all."),
+    typer.Option("--only", metavar="LIST", help="Run these analyses, such as pca,norms, or all."),
 ]
 OnDevice: TypeAlias = Annotated[
-    DeviceName, typer.Option("--device", help="Device on which numbers are computed.")
+    DeviceName, typer.Option("--device", help="Compute on this device.")
 ]
 Tensor: TypeAlias = Annotated[
     str | None,
     typer.Option(
-        "--tensor", metavar="NAME", help="Read this tensor as the table, with all of its rows."
+        "--tensor",
+        metavar="NAME",
+        help="Read this tensor, with all of its rows, as the position table.",
     ),
 ]
 GridSize: TypeAlias = Annotated[
@@ -75,7 +80,7 @@ GridSize: TypeAlias = Annotated[
     typer.Option(
         "--grid",
         metavar="HxW",
-        help="Rows and columns of patches, where the checkpoint states none.",
+        help="Grid of patches, where the checkpoint does not state it.",
     ),
 ]
 Revision: TypeAlias = Annotated[
@@ -83,73 +88,76 @@ Revision: TypeAlias = Annotated[
     typer.Option("--revision", metavar="NAME", help="Branch, tag or commit of a Hub repository."),
 ]
 Nulls: TypeAlias = Annotated[
-    int, typer.Option("--nulls", metavar="N", help="Number of tables to draw from each null model.")
+    int, typer.Option("--nulls", metavar="N", help="Random tables drawn per baseline.")
 ]
-Seed: TypeAlias = Annotated[
-    int, typer.Option("--seed", min=0, help="Seed of everything random: null models and probes.")
-]
+Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Random seed.")]
 Offline: TypeAlias = Annotated[
-    bool, typer.Option("--offline", help="Use no network: only local files and what is cached.")
+    bool, typer.Option("--offline", help="Use local and cached files only.")
 ]
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print the document as JSON on standard output.")
-]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
 Quiet: TypeAlias = Annotated[
-    bool, typer.Option("--quiet", help="Print the results only, without messages and progress.")
+    bool, typer.Option("--quiet", help="Print results only, no messages or progress.")
 ]
-Verbose: TypeAlias = Annotated[
-    bool, typer.Option("--verbose", help="Print all numbers, not just those behind the answers.")
-]
+Verbose: TypeAlias = Annotated[bool, typer.Option("--verbose", help="Print all numbers.")]
 
 
-def load_table(
-    ref: str,
-    *,
-    rows: str | None,
-    offline: bool,
-    tensor: str | None = None,
-    grid: str | None = None,
-    revision: str | None = None,
-) -> PositionTable:
+@dataclass(frozen=True)
+class Where:
+    """Which tensor of which revision is read, and whether the network may be used."""
+
+    tensor: Tensor = None
+    grid: GridSize = None
+    revision: Revision = None
+    offline: Offline = False
+
+    def parsed(self) -> dict[str, Any]:
+        """Return them as the library takes them."""
+        return {**self.__dict__, "grid": parse_grid(self.grid)}
+
+
+def says_where(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command have each option of `Where`, and get them as its last argument, ``where``."""
+    own, hints = inspect.signature(command), get_type_hints(Where, include_extras=True)
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        where = Where(**{field.name: given.pop(field.name) for field in fields(Where)})
+        command(**given, where=where)
+
+    added = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=h)
+        for f, h in zip(fields(Where), hints.values(), strict=True)
+    ]
+    kept = [parameter for name, parameter in own.parameters.items() if name != "where"]
+    run.__signature__ = own.replace(parameters=[*kept, *added])  # type: ignore[attr-defined]
+    run.__annotations__ = {**command.__annotations__, **hints}
+    del run.__annotations__["where"]
+    return run
+
+
+def load_table(ref: str, *, rows: str | None, where: Where) -> PositionTable:
     """Load the table that a command's arguments name."""
-    kept, patches = None if rows is None else parse_rows(rows), parse_grid(grid)
+    kept, arguments = None if rows is None else parse_rows(rows), where.parsed()
     with stage(f"Reading {ref}"):
         from posprobe.families import load
 
-        return load(ref, rows=kept, tensor=tensor, grid=patches, revision=revision, offline=offline)
+        return load(ref, rows=kept, **arguments)
 
 
-def load_any(
-    ref: str,
-    *,
-    rows: str | None,
-    offline: bool,
-    tensor: str | None = None,
-    grid: str | None = None,
-    revision: str | None = None,
-) -> PositionTable | tuple[Scheme, ...]:
+def load_any(ref: str, *, rows: str | None, where: Where) -> PositionTable | tuple[Scheme, ...]:
     """Load the table that a command's arguments name, or else the encodings without a table."""
     from posprobe import checkpoint_analysis
 
-    return checkpoint_analysis.load_any(
-        ref,
-        rows=None if rows is None else parse_rows(rows),
-        tensor=tensor,
-        grid=parse_grid(grid),
-        revision=revision,
-        offline=offline,
-    )
+    kept = None if rows is None else parse_rows(rows)
+    return checkpoint_analysis.load_any(ref, rows=kept, **where.parsed())
 
 
 def load_records(
     refs: list[str],
     *,
     rows: str | None,
-    offline: bool,
     quiet: bool,
-    tensor: str | None = None,
-    grid: str | None = None,
-    revision: str | None = None,
+    where: Where,
     labels: Sequence[str] | None = None,
 ) -> list[PositionTable | Scheme]:
     """Load what several references name, and say what was found.
@@ -172,9 +180,7 @@ def load_records(
     for ref in refs:
         first = records[0] if records else None
         alike = of_shape(ref, first) if isinstance(first, PositionTable) else None
-        loaded = alike or load_any(
-            ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-        )
+        loaded = alike or load_any(ref, rows=rows, where=where)
         if not quiet:
             say(found(loaded))
         several: tuple[PositionTable | Scheme, ...]
@@ -202,7 +208,7 @@ def _called(refs: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
         label = "" if whose is None else text[len(whose) + 1 :].strip()
         if whose is None or not label:
             raise UsageError(
-                f"--label {text}: a label reads REF=LABEL, with one of the references as given: "
+                f"--label {text}: expected REF=LABEL, with one of the references: "
                 f"{', '.join(refs)}."
             )
         found[whose] = label
@@ -231,7 +237,7 @@ def parse_rows(text: str) -> slice:
     """
     found = re.fullmatch(r"(-?\d{1,18})?:(-?\d{1,18})?", text.strip())
     if not found:
-        raise UsageError(f"--rows {text}: rows read A:B, such as 1:512 for positions 1 to 511.")
+        raise UsageError(f"--rows {text}: expected A:B, such as 1:512 for positions 1 to 511.")
     begin, end = (int(part) if part else None for part in found.groups())
     return slice(begin, end)
 
@@ -248,7 +254,7 @@ def parse_grid(text: str | None) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"([1-9]\d{0,6})x([1-9]\d{0,6})", text.strip())
     if not found:
-        raise UsageError(f"--grid {text}: a grid reads ROWSxCOLUMNS, such as 14x14.")
+        raise UsageError(f"--grid {text}: expected ROWSxCOLUMNS, such as 14x14.")
     return int(found[1]), int(found[2])
 
 

@@ -12,12 +12,12 @@ from posprobe.progress import stage
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A bundle, or a folder that holds bundles.")
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a report, or of several reports.")
     ],
 ) -> None:
-    """Render the page of a saved bundle again, without the model.
+    """Render a saved report again, without the model.
 
-    Of a folder that is no bundle but holds some, write index.html, which lists them.
+    For a folder that contains several reports, write an index.html that lists them.
     """
     with stage("Rendering"):
         from posprobe.report import render_bundle

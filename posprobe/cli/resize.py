@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from posprobe.measurements.model import Contexts
 
 
+@options.says_where
 def resize(
     ref: options.Ref,
     to: Annotated[
@@ -27,14 +28,14 @@ def resize(
         typer.Option(
             "--to",
             metavar="SIZE",
-            help="Positions of a sequence, such as 1024, or rows and columns of a grid: 24x24.",
+            help="New size: positions, such as 1024, or grid rows and columns, such as 24x24.",
         ),
     ],
     how: Annotated[
         Way | None,
         typer.Option(
             "--how",
-            help=f"Of grids {', '.join(GRID_WAYS)}; of sequences {', '.join(SEQUENCE_WAYS)}.",
+            help=f"Method. Grids: {', '.join(GRID_WAYS)}. Sequences: {', '.join(SEQUENCE_WAYS)}.",
         ),
     ] = None,
     output: Annotated[
@@ -46,16 +47,7 @@ def resize(
         typer.Option(
             "--into",
             metavar="FOLDER",
-            help="New folder for a copy of the checkpoint in which the table and the configuration "
-            "alone differ.",
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            "--against",
-            metavar="REF",
-            help="A table that was trained at the new size, to compare each way with.",
+            help="Write a resized copy of the checkpoint to this new folder.",
         ),
     ] = None,
     text: Annotated[
@@ -63,8 +55,15 @@ def resize(
         typer.Option(
             "--text",
             metavar="FILE",
-            help="Run the model on this text at the new length, with its table in each way, or "
-            "with its rotary positions scaled by each rule.",
+            help="Measure the loss on this text at the new length.",
+        ),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="REF",
+            help="Compare with this table, trained at the new size.",
         ),
     ] = None,
     images: Annotated[
@@ -72,39 +71,39 @@ def resize(
         typer.Option(
             "--images",
             metavar="DIR",
-            help="Run the model on these pictures at the new size, with its table in each way.",
+            help="Run the model on the images in this folder at the new size.",
         ),
     ] = None,
     contexts: Annotated[
         int,
-        typer.Option("--contexts", metavar="N", min=1, help="Most windows or pictures to run."),
+        typer.Option("--contexts", metavar="N", min=1, help="Run at most N windows or images."),
     ] = 64,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder for a bundle of the comparison."),
+        typer.Option(
+            "--out", metavar="DIR", help="Write a report of the comparison to this folder."
+        ),
     ] = None,
     rows: options.Rows = None,
-    tensor: options.Tensor = None,
-    grid: options.GridSize = None,
-    revision: options.Revision = None,
-    offline: options.Offline = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
+    *,
+    where: options.Where,
 ) -> None:
-    """Give a position table another size, and say what each way of doing so does to it.
+    """Resize a position table, or compare ways to do so.
 
-    With -o or --into the table, or a copy of its checkpoint, is written in one way. Without them
-    all ways are compared: what they keep, periods, neighbours, seams; with --text or --images also
-    what each costs the model. Rows of special tokens such as CLS are kept as they are. Of rotary
-    positions the rules of scaling are compared, with --text also by what they cost the model.
+    Without -o and --into all methods are compared: what happens to periods, neighbours and breaks,
+    and with --text or --images to the model's loss. For rotary positions the scaling rules are
+    compared. With -o or --into the resized table or checkpoint is written. Rows of special tokens
+    such as CLS stay as they are.
     """
     options.set_up_logging(quiet=quiet)
     size = parse_size(to)
     _check(how, output, into, rows)
     if output is None and into is None:
         _compare(
-            ref, size, how, against, out, text, images, contexts, rows=rows, tensor=tensor,
-            grid=grid, revision=revision, offline=offline, as_json=as_json, quiet=quiet,
+            ref, size, how, against, out, text, images, contexts, rows=rows, where=where,
+            as_json=as_json, quiet=quiet,
         )  # fmt: skip
         return
     if any(option is not None for option in (against, out, text, images)) or as_json:
@@ -122,9 +121,7 @@ def resize(
             table_path(output)
         if into is not None:
             copy_place(ref, into)
-    table = options.load_table(
-        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-    )
+    table = options.load_table(ref, rows=rows, where=where)
     if not quiet:
         say(found(table))
     assert how is not None  # noqa: S101 - as checked above
@@ -140,10 +137,7 @@ def resize(
             ref,
             new,
             into,
-            tensor=tensor,
-            grid=options.parse_grid(grid),
-            revision=revision,
-            offline=offline,
+            **where.parsed(),
         )
         if not quiet:
             say("\n".join(map(plain, copied(copy))))
@@ -161,10 +155,7 @@ def _compare(
     contexts: int,
     *,
     rows: str | None,
-    tensor: str | None,
-    grid: str | None,
-    revision: str | None,
-    offline: bool,
+    where: options.Where,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -176,12 +167,14 @@ def _compare(
     given = None
     if text is not None or images is not None:
         given = _contexts(text, images, contexts, rows)
-    loaded = options.load_any(
-        ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
-    )
+    loaded = options.load_any(ref, rows=rows, where=where)
     if not quiet:
         say(found(loaded))
-    other = None if against is None else options.load_table(against, rows=None, offline=offline)
+    other = (
+        None
+        if against is None
+        else options.load_table(against, rows=None, where=options.Where(offline=where.offline))
+    )
     with stage("Starting"):
         from posprobe.resizing.comparison import compare
     compared = compare(
@@ -191,10 +184,7 @@ def _compare(
         against=other,
         contexts=given,
         reference=ref,
-        tensor=tensor,
-        grid=options.parse_grid(grid),
-        revision=revision,
-        offline=offline,
+        **where.parsed(),
         command=shlex.join(["posprobe", *sys.argv[1:]]),
     )
     folder = None if out is None else compared.save(out)
@@ -230,7 +220,7 @@ def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | 
             "-o and --into all of them are compared."
         )
     if into and rows:
-        raise UsageError("--into takes a table as a whole. Leave out --rows.")
+        raise UsageError("--into resizes the whole table. Leave out --rows.")
 
 
 def parse_size(text: str) -> int | tuple[int, int]:
@@ -244,7 +234,7 @@ def parse_size(text: str) -> int | tuple[int, int]:
     sizes = re.fullmatch(r"(\d{1,18})(?:x(\d{1,18}))?", text.strip())
     if not sizes:
         raise UsageError(
-            f"--to {text}: a size reads N for positions of a sequence, such as 1024, or "
+            f"--to {text}: expected N for a sequence, such as 1024, or "
             "ROWSxCOLUMNS for patches, such as 24x24."
         )
     return (int(sizes[1]), int(sizes[2])) if sizes[2] else int(sizes[1])

@@ -92,5 +92,5 @@ def written(folder: Path) -> str:
 
 
 def as_typed(text: str) -> bytes:
-    """Return a text with paths: bytes of a name that are no text stay as they are."""
+    """Return a text with paths: bytes of a name that are not text stay as they are."""
     return os.fsencode(text)

@@ -44,64 +44,68 @@ def sweep(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="List of references: text, CSV with a column `reference`, or JSON lines; - is "
-            "standard input. Other columns are kept.",
+            help="Read references from this file: text, CSV with a column `reference`, or JSON "
+            "lines; - is standard input. Other columns are kept.",
         ),
     ] = None,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="Output folder. An existing sweep there is resumed."
+        ),
+    ] = Path("reports/sweep"),
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", metavar="N", help="Number of workers [default: one per core]."),
+    ] = None,
+    only: options.Only = None,
+    rows: options.Rows = None,
     revisions: Annotated[
         str | None,
         typer.Option(
             "--revisions",
             metavar="PATTERN",
-            help="Of one Hub repository: branches and tags by name and commits by message, such "
-            "as 'step*'.",
+            help="Analyse the revisions of one Hub repository that match, such as 'step*'.",
         ),
     ] = None,
-    out: Annotated[
-        Path,
-        typer.Option("--out", metavar="DIR", help="Folder of the results; a sweep there goes on."),
-    ] = Path("reports/sweep"),
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            "--jobs", metavar="N", help="Workers, at most as many as cores [default: all]."
-        ),
-    ] = None,
+    nulls: options.Nulls = options.DEFAULT_NULLS,
+    all_columns: Annotated[
+        bool, typer.Option("--all-columns", help="Write all columns to sweep.csv, not just 40.")
+    ] = False,
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="Workers: processes or threads here, or Dask's.")
+        EngineName, typer.Option("--engine", help="Run workers as processes, threads or with Dask.")
     ] = EngineName.processes,
     scheduler: Annotated[
         str | None,
         typer.Option(
-            "--scheduler", metavar="ADDRESS", help="Dask scheduler, such as tcp://host:8786."
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Use this Dask scheduler, such as tcp://host:8786.",
         ),
     ] = None,
-    only: options.Only = None,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
-    rows: options.Rows = None,
     bundles: Annotated[
-        bool, typer.Option("--bundles", help="Write the bundle of each table, too.")
+        bool, typer.Option("--bundles", help="Write a report for each table, too.")
     ] = False,
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Try again what is recorded as failed.")
+        bool, typer.Option("--retry-failed", help="Try failed references again.")
     ] = False,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", metavar="N", min=1, help="Take the first N references only."),
+        typer.Option("--limit", metavar="N", min=1, help="Analyse the first N references only."),
     ] = None,
     revision: options.Revision = None,
     offline: options.Offline = False,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="End with the exit code of the first failure, if any."),
+        typer.Option("--strict", help="Exit with the code of the first failure."),
     ] = False,
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Analyse many references into one table: a row for each position table or encoding.
+    """Analyse many checkpoints into one table.
 
-    What is recorded in the folder is not computed again, so that the same command goes on after an
-    interruption. A reference that fails is a line in failures.csv and ends nothing.
+    The table has a row for each position table or encoding. Run the same command again to resume.
+    A reference that fails becomes a line in failures.csv; the others go on.
     """
     from posprobe import sweeps
 
@@ -117,6 +121,7 @@ def sweep(
         nulls=nulls,
         rows=None if rows is None else options.parse_rows(rows),
         bundles=bundles,
+        all_columns=all_columns,
         retry_failed=retry_failed,
         limit=limit,
         revision=revision,

@@ -21,48 +21,50 @@ class FormatName(StrEnum):
 def table(
     refs: Annotated[
         list[str],
-        typer.Argument(metavar="SWEEP|REF...", help="Folder of a sweep, or references."),
+        typer.Argument(metavar="REF...", help="References, or the folder of a sweep."),
     ],
     numbers: Annotated[
         str | None,
         typer.Option(
             "--numbers",
             metavar="LIST",
-            help="Key paths of analysis.json or columns of a sweep, such as "
-            "dim,pca.participation_ratio,answers.order.",
+            help="Show these numbers, such as dim,pca.participation_ratio,answers.order; see "
+            "`posprobe list numbers`.",
         ),
     ] = None,
     form: Annotated[
-        FormatName, typer.Option("--format", help="How it is written; LaTeX is for booktabs.")
+        FormatName, typer.Option("--format", help="Format; LaTeX needs booktabs.")
     ] = FormatName.markdown,
-    band: Annotated[
-        str,
-        typer.Option(
-            "--band", metavar="MODEL", help="Null model whose band stands by each number, or none."
-        ),
-    ] = "walk",
     beside: Annotated[
         str | None,
         typer.Option(
             "--beside",
             metavar="LIST",
-            help="Rows below each table: sinusoid and null models, such as sinusoid,walk.",
+            help="Add baselines as extra rows, such as sinusoid,walk.",
         ),
     ] = None,
     unique: Annotated[
         bool,
-        typer.Option("--unique", help="Of a sweep: leave out what comes from a table before it."),
+        typer.Option("--unique", help="Skip duplicates and fine-tunes of earlier rows."),
     ] = False,
     rows: options.Rows = None,
+    band: Annotated[
+        str,
+        typer.Option(
+            "--band",
+            metavar="MODEL",
+            help="Baseline whose 5-95 % range is shown with each number, or none.",
+        ),
+    ] = "walk",
     nulls: options.Nulls = options.DEFAULT_NULLS,
     seed: options.Seed = 0,
     offline: options.Offline = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Print the table of a paper: a row for each position table, a column for each number.
+    """Print a table of numbers for a paper.
 
-    Of references, what the numbers need is measured; --rows, --nulls and --seed are for them. The
-    caption says where each comes from.
+    It has a row for each position table and a column for each number. Checkpoints are analysed
+    first; --rows, --nulls and --seed apply to that. The caption says where each number comes from.
     """
     options.set_up_logging(quiet=quiet)
     with stage("Starting"):

@@ -39,7 +39,7 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     Raises
     ------
     UsageError
-        If the number of heads is none from 1 to 65,536, or ``bias_max`` is no positive finite
+        If the number of heads is none from 1 to 65,536, or ``bias_max`` is not a positive finite
         number.
 
     Examples

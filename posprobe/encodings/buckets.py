@@ -41,7 +41,7 @@ def t5_buckets(
     Raises
     ------
     UsageError
-        If an offset is no integer, there are fewer than four buckets (two if causal), or
+        If an offset is not an integer, there are fewer than four buckets (two if causal), or
         ``max_distance`` is not beyond the offsets that have a bucket of their own.
 
     Examples
@@ -94,7 +94,7 @@ def deberta_buckets(
     Raises
     ------
     UsageError
-        If an offset is no integer, there are fewer than two buckets, or ``max_distance`` is not
+        If an offset is not an integer, there are fewer than two buckets, or ``max_distance`` is not
         beyond the offsets that stand for themselves.
     """
     offset = _integers(offsets)

@@ -42,12 +42,12 @@ def whole(what: str, value: object) -> int:
         If it is anything else.
     """
     if not isinstance(value, SupportsIndex) or isinstance(value, bool | np.bool_):
-        raise UsageError(f"{what}: {reprlib.repr(value)} is no whole number. Pass an int.")
+        raise UsageError(f"{what}: {reprlib.repr(value)} is not a whole number. Pass an int.")
     try:
         return index(value)
     except TypeError as error:  # an array of several numbers
         raise UsageError(
-            f"{what}: {type(value).__name__} is no whole number. Pass an int."
+            f"{what}: {type(value).__name__} is not a whole number. Pass an int."
         ) from error
 
 
@@ -57,8 +57,8 @@ def check_sizes(reference: str, rows: int, dim: int, *, multiple: int = 1) -> No
     Raises
     ------
     UsageError
-        If a size is not positive, the width is no multiple of ``multiple``, or the table would hold
-        more than `MAX_SIZE` numbers.
+        If a size is not positive, the width is not a multiple of ``multiple``, or the table would
+        hold more than `MAX_SIZE` numbers.
     """
     if rows < 1 or dim < 1 or dim % multiple:
         raise UsageError(

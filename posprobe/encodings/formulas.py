@@ -174,14 +174,14 @@ def from_reference(source: str) -> PositionTable:
     UsageError
         If its sizes or options cannot be.
     NoPositionTable
-        If the formula is no table of positions, as for ``rotary``.
+        If the formula is not a table of positions, as for ``rotary``.
     """
     name, sizes, options = parse_formula(source)
     return _builder(name)(*sizes, **options)
 
 
 def of_shape(name: str, table: PositionTable) -> PositionTable | None:
-    """Build a formula in the shape of a table; None if the name is no bare formula.
+    """Build a formula in the shape of a table; None if the name is not a bare formula.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def of_shape(name: str, table: PositionTable) -> PositionTable | None:
     UsageError
         If the formula has no table of that shape, or an option cannot be.
     NoPositionTable
-        If the formula is no table of positions.
+        If the formula is not a table of positions.
     """
     formula, comma, options = name.partition(",")
     if formula not in FORMULAS:

@@ -150,7 +150,7 @@ def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTab
 
     Column ``j`` of row ``i`` is ``sin(i * base ** (-j / d))``: one frequency per column, from 1 to
     about ``1 / base``. For the usual base no period is a whole number of steps, so rows do not
-    repeat; without the cosines, a shift is no linear map.
+    repeat; without the cosines, a shift is not a linear map.
 
     Parameters
     ----------

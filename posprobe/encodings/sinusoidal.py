@@ -188,8 +188,8 @@ def sincos2d(
     Raises
     ------
     UsageError
-        If a size is not positive, ``d`` is no multiple of 4, the base is not above 1, the order is
-        unknown, or the table would be too large.
+        If a size is not positive, ``d`` is not a multiple of 4, the base is not above 1, the order
+        is unknown, or the table would be too large.
 
     Examples
     --------

@@ -86,7 +86,7 @@ def _check_heads(checkpoint: Checkpoint, spec: RotarySpec) -> None:
                 raise InvalidCheckpoint(
                     f"{info.file}: tensor {name}, shape {list(info.shape)}: the configuration says "
                     f"that a head is {spec.head_dim} wide, which does not divide {info.shape[0]}. "
-                    "One of them is not this checkpoint's: mend config.json."
+                    "One of them belongs to another checkpoint: fix config.json."
                 )
             return
 

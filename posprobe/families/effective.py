@@ -78,7 +78,7 @@ def effective_table(
     revision: str | None = None,
     offline: bool = False,
 ) -> PositionTable:
-    """Load a table as a layer's attention sees it: no model is built.
+    """Load a table as a layer's attention sees it, without building the model.
 
     These are the rows that meet ``W_Q`` and ``W_K`` where the content is the same at every
     position. With ``"mean"`` that is the mean of a sample of the token embeddings (and BERT's first
@@ -280,7 +280,7 @@ def read_matrix(checkpoint: Checkpoint, name: str) -> NDArray[np.floating[Any]]:
     values = checkpoint.read(name).values
     if values.ndim != 2:
         raise InvalidCheckpoint(
-            f"{checkpoint.location}: tensor {name}, shape {list(values.shape)}, is no matrix."
+            f"{checkpoint.location}: tensor {name}, shape {list(values.shape)}, is not a matrix."
         )
     return values
 

@@ -356,7 +356,7 @@ def _generic(checkpoint: Checkpoint, info: TensorInfo) -> Encoding | None:
 
 
 def _whole(checkpoint: Checkpoint, info: TensorInfo, why: str) -> Encoding | None:
-    """Take every stored row as a position; None where the shape is no table's."""
+    """Take every stored row as a position; None where the shape is not a table's."""
     try:
         layout = stored_layout(info)
     except InvalidCheckpoint:
@@ -382,7 +382,7 @@ def _unknown_offset(info: TensorInfo, rows: int, unsaid: str) -> str:
     return (
         f"{info.file}: tensor {info.name}, shape {list(info.shape)}: {unsaid}, and {rows} is a "
         "round number and a few more, as where RoBERTa, BART and OPT keep rows for no position. "
-        "Put the model's config.json beside it, or take every row as it stands with --tensor "
+        "Put the model's config.json beside it, or read all rows with --tensor "
         f"{info.name} (and leave out the first two with --rows 2:)."
     )
 

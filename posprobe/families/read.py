@@ -51,12 +51,12 @@ def load(
         ``SOURCE[@REVISION][#TABLE]``: a path, ``sample:NAME``, a formula such as
         ``sinusoidal:512x768``, or a Hub id.
     rows
-        Keep these positions only; others may then hold NaN.
+        Positions to keep; other rows may contain NaN.
     tensor
-        Take this tensor, every row of it, instead of what the family's rules choose.
+        Read this tensor, with all of its rows, as the position table.
     grid
-        ``(height, width)`` of the patches, where the checkpoint does not say; rows before them
-        are the prefix.
+        ``(height, width)`` of the patches, if the checkpoint does not state it; rows before them
+        belong to special tokens.
     revision
         Branch, tag or commit of a Hub repository.
     offline
@@ -70,11 +70,11 @@ def load(
     Raises
     ------
     UnknownReference, Unreachable
-        If the reference leads nowhere.
+        If the reference cannot be resolved or reached.
     InvalidCheckpoint, InvalidTable
-        If what it leads to is damaged or no table.
+        If it is damaged or not a position table.
     AmbiguousTable
-        If there are several tables and none was picked.
+        If there are several tables and none was chosen.
     NoPositionTable
         If the checkpoint has none.
 
@@ -108,7 +108,7 @@ def load(
 def load_schemes(
     reference: str | PathLike[str], *, revision: str | None = None, offline: bool = False
 ) -> tuple[Scheme, ...]:
-    """Load the encodings behind a reference that have no table: relative, rotary, linear.
+    """Load encodings without a table: relative, rotary or ALiBi.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def load_schemes(
     Raises
     ------
     UnknownReference, Unreachable
-        If the reference leads nowhere.
+        If the reference cannot be resolved or reached.
     InvalidCheckpoint
         If what is stored or configured contradicts itself.
     NoPositionTable
@@ -283,7 +283,7 @@ def read_table(
     Raises
     ------
     InvalidCheckpoint, InvalidTable
-        If the rows cannot be told, or the values are no finite floats.
+        If the rows cannot be told, or the values are not finite floats.
     """
     info = encoding.tensor
     if info is None or encoding.rule is None:
@@ -422,7 +422,7 @@ def _choose(checkpoint: Checkpoint, reference: Reference, found: tuple[Encoding,
         raise NoPositionTable(what_instead(checkpoint, found))
     if len(tables) > 1:
         raise AmbiguousTable(
-            f"{reference.source}: it holds {len(tables)} position tables. "
+            f"{reference.source}: contains {len(tables)} position tables. "
             + _listing(found, reference.source)
         )
     return tables[0]

@@ -1,7 +1,7 @@
 """The families: which tensors are positions, and which of their rows are not.
 
 They are listed in ``families.toml``. To add a family, add an entry there: the list in the
-documentation, the `families` command and detection follow from it, and the tests ask for a tiny
+documentation, `posprobe list families` and detection follow from it, and the tests ask for a tiny
 model of it.
 """
 
@@ -67,7 +67,7 @@ class Family:
     Parameters
     ----------
     name
-        Short name, as printed by `posprobe families`.
+        Short name, as printed by `posprobe list families`.
     title
         What people call the models.
     model_types
@@ -117,7 +117,7 @@ def registry() -> Registry:
     Raises
     ------
     TypeError
-        If an entry has a key that is no field of its record, or lacks one without a default.
+        If an entry has a key that is not a field of its record, or lacks one without a default.
     """
     data = read_data("families/families.toml")
     families = tuple(_family(name, **entry) for name, entry in data["families"].items())

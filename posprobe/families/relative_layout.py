@@ -87,7 +87,7 @@ def _normalised(
     if any(name not in checkpoint.tensors for name in names):
         raise InvalidCheckpoint(
             f"{found.tensors[0].file}: the configuration normalises {found.tensors[0].name} "
-            f"(norm_rel_ebd), and {names[0]} is not there. Mend config.json."
+            f"(norm_rel_ebd), and {names[0]} is not there. Fix config.json."
         )
     weight, bias = (checkpoint.read(name).values.astype(np.float64) for name in names)
     epsilon = settings.number(part.config, "layer_norm_eps", path=part.path) or 1e-7
@@ -153,15 +153,15 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     reach = _whole(config, keys[1], defaults[1])
     if len(table) != buckets:
         raise InvalidCheckpoint(
-            f"{where}: the configuration says {keys[0]} = {buckets}. One of them is not this "
-            "checkpoint's: mend config.json."
+            f"{where}: the configuration says {keys[0]} = {buckets}. One of them "
+            "belongs to another checkpoint: fix config.json."
         )
     config = part.config
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
         raise InvalidCheckpoint(
-            f"{where}: the configuration says that there are {heads} heads. One of them is not "
-            "this checkpoint's: mend config.json."
+            f"{where}: the configuration says that there are {heads} heads. One of them "
+            "belongs to another checkpoint: fix config.json."
         )
     words = re.split(r"[._]", found.tensors[0].name)
     causal = bool({"decoder", "dec"} & set(words)) or bool(config.get("is_decoder"))
@@ -196,7 +196,7 @@ def _listed_bias(found: Relative, config: Mapping[str, Any]) -> Mapping[str, Any
     if not isinstance(one, dict) or one.get("type") not in UDOP:
         raise InvalidCheckpoint(
             f"{found.tensors[0].file}: tensor {found.tensors[0].name}: relative_bias_args in "
-            f"config.json does not say what bias {place[1]} is: one of {', '.join(UDOP)}. Mend it."
+            f"config.json does not say what bias {place[1]} is: one of {', '.join(UDOP)}. Fix it."
         )
     return one
 
@@ -404,7 +404,7 @@ def _log_buckets(make: Make, table: FloatArray, part: Part, where: str) -> Relat
         if buckets != span:
             raise InvalidCheckpoint(
                 f"{where}, shape {list(table.shape)}: the configuration says position_buckets = "
-                f"{buckets}, which needs {2 * buckets} rows. Mend config.json."
+                f"{buckets}, which needs {2 * buckets} rows. Fix config.json."
             )
         entry = deberta_buckets(-offsets, buckets=buckets, max_distance=longest)
     else:

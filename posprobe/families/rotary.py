@@ -315,7 +315,7 @@ def _head_dim(part: Part) -> int:
         )
     if hidden < heads:
         raise InvalidCheckpoint(
-            f"the configuration gives {hidden} numbers to {heads} heads. Mend hidden_size or "
+            f"the configuration gives {hidden} numbers to {heads} heads. Fix hidden_size or "
             "num_attention_heads in config.json."
         )
     return hidden // heads

@@ -43,7 +43,7 @@ class Rows:
 
     @property
     def special(self) -> list[int]:
-        """Stored rows that are no positions, in order."""
+        """Stored rows that are not positions, in order."""
         return sorted([row.row for row in self.prefix] + [row.row for row in self.dropped])
 
     @property
@@ -87,8 +87,8 @@ def resolve_rows(
     reserved, reason, notes = _reserved(config, info, rule, rows)
     if reserved >= rows:
         raise InvalidCheckpoint(
-            f"{_where(info)}: {reserved} rows are no positions ({reason}) and it has {rows}. "
-            "The configuration is not this checkpoint's."
+            f"{_where(info)}: {reserved} rows are not positions ({reason}) and it has {rows}. "
+            "The configuration belongs to another checkpoint."
         )
     dropped = tuple(DroppedRow(row, reason) for row in range(reserved))
     return Rows(Sequence(rows - reserved), dropped=dropped, notes=notes)
@@ -98,7 +98,7 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
     """Refuse blocks of rows that only look like a grid of patches."""
     if stated is not None and stated.size != stored.size:
         raise InvalidCheckpoint(
-            f"{_where(info)}: it holds {stored.size} rows, and a {stated} has {stated.size}."
+            f"{_where(info)}: contains {stored.size} rows, and a {stated} has {stated.size}."
         )
     if stated is None and rule.tensors and not rule.grid:
         raise InvalidCheckpoint(
@@ -184,7 +184,7 @@ def count_rows(checkpoint: Checkpoint, info: TensorInfo, part: Part) -> tuple[Ro
 def _special_rows(
     checkpoint: Checkpoint, part: Part, rows: int, patches: int
 ) -> tuple[PrefixRow, ...] | None:
-    """Name the rows that are no patches: those of CLS and its like first, of detections last."""
+    """Name the rows that are not patches: those of CLS and its like first, of detections last."""
     options = [(), ("CLS",), ("CLS", "distillation"), *_token_options(checkpoint, _STORED)]
     detections = settings.whole(part.config, "num_detection_tokens", least=0, most=_MOST) or 0
     if detections > rows:
@@ -258,8 +258,8 @@ def _check_promise(config: Mapping[str, Any], info: TensorInfo, rows: int, more:
     if promised and not any(rows - count in (0, more) for count in promised.values()):
         said = " and ".join(f"{key} = {count}" for key, count in promised.items())
         raise InvalidCheckpoint(
-            f"{_where(info)}: the configuration says {said}. One of them is not this checkpoint's: "
-            f"mend config.json, or take every row as it stands with --tensor {info.name}."
+            f"{_where(info)}: the configuration says {said}. One of them belongs to another "
+            f"checkpoint: fix config.json, or read all rows with --tensor {info.name}."
         )
 
 
@@ -286,8 +286,8 @@ def _reserved(
             if type(positions) is not int or not 0 < positions <= rows:
                 raise InvalidCheckpoint(
                     f"{_where(info)}: the rows to leave out are those beyond max_positions, and "
-                    f"the checkpoint gives that as {positions!r}. Take every row as it stands "
-                    f"with --tensor {info.name}."
+                    f"the checkpoint gives that as {positions!r}. Read all rows with --tensor "
+                    f"{info.name}."
                 )
             return rows - positions, f"{rows} rows for max_positions = {positions}", ()
 

@@ -41,12 +41,12 @@ def model_source(reference: Reference) -> str:
             config.open("rb").close()
         except PermissionError as error:
             raise UnknownReference(
-                f"{error.filename or path}: you may not read it. Check its permissions."
+                f"{error.filename or path}: permission denied. Check that you may read it."
             ) from error
         return str(path)
     kind, colon, name = reference.source.partition(":")
     if colon and kind == "sample":
         return str(sample_path(name))
     if colon:
-        raise UsageError(f"{reference.text}: a formula is no model that can be run.")
+        raise UsageError(f"{reference.text}: a formula is not a model that can be run.")
     return reference.source

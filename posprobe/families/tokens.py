@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -77,10 +77,10 @@ class TokenSample:
         What says what the factor is, and what a reader must know.
     """
 
-    values: NDArray[np.floating[Any]]
+    values: NDArray[np.floating[Any]] = field(repr=False)
     kind: Kind
-    tensor: TensorInfo
-    blocks: tuple[tuple[int, int], ...]
+    tensor: TensorInfo = field(repr=False)
+    blocks: tuple[tuple[int, int], ...] = field(repr=False)
     seed: int
     factor: float
     error: float
@@ -118,7 +118,7 @@ def load_tokens(
         At least so many vectors, or all that there are (of patches, up to `DRAWN` numbers): for
         directions take several times as many as the table is wide.
     seed
-        Of the sample.
+        Random seed.
     offline
         Use local files only.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,11 +58,11 @@ class LayerHeads:
     """
 
     table: PositionTable
-    content: NDArray[np.float64]
-    w_q: NDArray[np.floating[Any]]
-    w_k: NDArray[np.floating[Any]]
-    b_q: NDArray[np.floating[Any]] | None
-    b_k: NDArray[np.floating[Any]] | None
+    content: NDArray[np.float64] = field(repr=False)
+    w_q: NDArray[np.floating[Any]] = field(repr=False)
+    w_k: NDArray[np.floating[Any]] = field(repr=False)
+    b_q: NDArray[np.floating[Any]] | None = field(repr=False)
+    b_k: NDArray[np.floating[Any]] | None = field(repr=False)
     heads: int
     layer: int
     layers: int
@@ -81,7 +81,7 @@ def load_heads(
     revision: str | None = None,
     offline: bool = False,
 ) -> LayerHeads:
-    """Read what a layer's heads make of positions: no model is built.
+    """Read what a layer's heads compute from positions, without building the model.
 
     The rows are those of `effective_table`. At layer 0 their logits are those that the model itself
     computes for an input whose content is the same at every position; above it they follow the

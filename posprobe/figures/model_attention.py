@@ -52,7 +52,7 @@ def _attention(
 
 
 def _first(sheet: Sheet, results: Mapping[str, AttentionByOffset], _: Mapping[str, Any]) -> Figure:
-    """Draw what every head pays to the first position, and to tokens that are no positions."""
+    """Draw what every head pays to the first position, and to tokens that are not positions."""
     (found,) = results.values()
     panels = receivers(found)
     shape = (len(panels), 1) if sheet.narrow else (1, len(panels))
@@ -73,7 +73,7 @@ def receivers(found: AttentionByOffset) -> list[tuple[str, dict[int, Any], float
     if first:
         panels.append(("the first position", first, found.uniform_first))
     if special:
-        panels.append(("tokens that are no positions", special, None))
+        panels.append(("tokens that are not positions", special, None))
     return panels
 
 

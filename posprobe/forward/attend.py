@@ -34,7 +34,7 @@ def attend(
     """Measure the mean attention at each offset, for every layer and head.
 
     Each layer's attention is reduced when it is computed and then given up; what is kept is one
-    ``[n, n]`` matrix per layer, the mean over heads. Attention to tokens that are no positions,
+    ``[n, n]`` matrix per layer, the mean over heads. Attention to tokens that are not positions,
     such as CLS of an image model, is counted apart, and what remains is not scaled up. Layers
     without attention have no number.
 
@@ -134,7 +134,7 @@ def step_by_step(model: Any, title: str) -> Iterator[None]:
         return
     if not hasattr(model, "set_attn_implementation"):
         raise UsageError(
-            f"{title}: it is no model of transformers and no vision transformer of timm."
+            f"{title}: neither a model of transformers nor a vision transformer of timm."
         )
     configs = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     ways = [

@@ -32,11 +32,11 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
     Parameters
     ----------
     model
-        Of transformers or timm, for images, with one learned table of positions.
+        A model of transformers or timm, for images, with one learned table of positions.
     seed
-        Of the noise.
+        Random seed.
     name
-        Of the model, for messages.
+        Name of the model, for messages.
 
     Raises
     ------

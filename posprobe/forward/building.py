@@ -53,7 +53,7 @@ def check_sizes(config: Mapping[str, Any], where: str) -> None:
                 if wrong:
                     raise InvalidCheckpoint(
                         f"{where}: the configuration gives {key} as {str(wrong[0])[:40]}; 1 to "
-                        f"{MOST_LAYERS} are built. Mend config.json."
+                        f"{MOST_LAYERS} are built. Fix config.json."
                     )
 
 
@@ -146,7 +146,7 @@ def refuse_inflated(empty: Any, source: str) -> None:
     if size > PER_BYTE * stored + SMALL:
         raise InvalidCheckpoint(
             f"{source}: by its configuration the model has {size} numbers, and its files have "
-            f"{stored} bytes. One of them is not this model's: mend config.json."
+            f"{stored} bytes. One of them is not this model's: fix config.json."
         )
 
 

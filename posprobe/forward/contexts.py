@@ -25,11 +25,11 @@ def random_tokens(
     Parameters
     ----------
     config
-        Of a model of transformers.
+        Configuration of a model of transformers.
     length, count
         Tokens per context, and contexts.
     seed
-        Of the draw; contexts do not depend on how they are grouped.
+        Random seed; the contexts do not depend on the batch size.
     batch_size
         Contexts at a time.
 
@@ -201,7 +201,7 @@ def image_files(
             f"{folder}: the folder cannot be read ({error.strerror})."
         ) from error
     if not paths:
-        raise UnknownReference(f"{folder}: it holds no picture ({', '.join(PICTURES)}).")
+        raise UnknownReference(f"{folder}: contains no picture ({', '.join(PICTURES)}).")
     for begin in range(0, len(paths), batch_size):
         pixels = []
         for path in paths[begin : begin + batch_size]:

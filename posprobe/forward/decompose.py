@@ -38,7 +38,7 @@ def decompose(
     Parameters
     ----------
     model
-        Of transformers or timm, such as `load_model` builds.
+        A model of transformers or timm, such as `load_model` builds.
     batches
         Token ids ``[b, t]`` or pixels ``[b, channels, h, w]``, NumPy or torch, all of one length or
         size and without padding.

@@ -7,7 +7,7 @@ is needed, and no torch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -73,13 +73,13 @@ class Explanation:
 
     name: str
     label: str
-    rows: Floats
+    rows: Floats = field(repr=False)
     kind: Kind
     size: int | None = None
 
 
 def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explanation, ...]:
-    """Make the tables that explanations of a table keep of it.
+    """Make the tables that different explanations of a table keep.
 
     The table itself; its k leading principal components; its k best sinusoids
     (`posprobe.analyses.pursuit`); the rotations that stand out of a smooth spectrum
@@ -95,7 +95,7 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     table
         ``[n, d]``.
     seed
-        Of the null models.
+        Random seed.
 
     Raises
     ------

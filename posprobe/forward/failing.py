@@ -39,7 +39,7 @@ def refuse_overflow(
     what
         They are called, such as "the hidden states at layer 3".
     title
-        Of the model, for messages.
+        Name of the model, for messages.
     done
         Contexts that were run before these.
 

@@ -17,7 +17,7 @@ def measure_heads(
     revision: str | None = None,
     offline: bool = False,
 ) -> HeadsByLayer:
-    """Measure what the heads of every layer make of positions, one layer in memory at a time.
+    """Measure what the heads of every layer compute from positions, one layer at a time.
 
     The table and what stands beside it are read once, the weights of each layer when it is its
     turn; see `posprobe.effective_table` for the rows that meet them.

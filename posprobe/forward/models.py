@@ -55,7 +55,7 @@ def load_model(
     offline: bool = False,
     check: Callable[[nn.Module], None] | None = None,
 ) -> nn.Module:
-    """Build the model that a reference names, by transformers or timm, ready to be run.
+    """Load a model with transformers or timm, ready to run.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ def load_model(
         A path, ``sample:NAME`` or a Hub id. ``#encoder``, ``#decoder``, ``#text`` or ``#vision``
         takes that part of a model that has several.
     device
-        Where to run it; ``"auto"`` takes a GPU where there is one.
+        Where to run it; ``"auto"`` uses a GPU if there is one.
     dtype
-        In which it computes.
+        Precision of weights and activations.
     head
         Whether to build it with the head for the task that its configuration names. Models of timm
         always have theirs.
@@ -90,7 +90,7 @@ def load_model(
         If the device is not there or too small, there is no such part, or the model would need code
         of its own to be run.
     UnknownReference
-        If the reference leads nowhere.
+        If the reference cannot be resolved or reached.
     InvalidCheckpoint
         If the checkpoint lacks weights that the model needs, or cannot be read.
 
@@ -208,7 +208,7 @@ def required(package: str) -> Any:
     if find_spec(package) is None:
         raise MissingExtra(
             f"running a model needs {package}, which is not installed. "
-            "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
+            "Run `uv sync --extra models`."
         )
     with importing(package):
         return __import__(package)
@@ -292,7 +292,7 @@ def load_preparation(
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise UsageError(
                 f"{reference}: what is written beside the model cannot prepare a picture "
-                f"({first}). Mend preprocessor_config.json, or leave out --images."
+                f"({first}). Fix preprocessor_config.json, or leave out --images."
             ) from error
 
     return prepared

@@ -43,7 +43,7 @@ def permutation_effect(
     Parameters
     ----------
     model
-        Of transformers or timm, with one learned table of positions. The table is restored.
+        A model of transformers or timm, with one learned table of positions. The table is restored.
     batches
         As for `decompose`. Each is run four times: as it is and permuted, with the table and
         without.
@@ -51,10 +51,9 @@ def permutation_effect(
         ``[contexts]``: the right class of each, for models with a head that classifies
         (``load_model(..., head=True)``).
     seed
-        Of the permutations, one for each context, all equally likely but for that which moves
-        nothing.
+        Random seed of the permutations, one per context; the identity is never drawn.
     name
-        Of the model, for messages.
+        Name of the model, for messages.
 
     Raises
     ------

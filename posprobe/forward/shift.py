@@ -43,8 +43,8 @@ def phase_shift(
     Parameters
     ----------
     model
-        Of transformers, for text. With a language-modelling head (``load_model(..., head=True)``)
-        the loss is measured too: of the next token, or of masked tokens.
+        A model of transformers, for text. With a language-modelling head (``load_model(...,
+        head=True)``) the loss is measured too: of the next token, or of masked tokens.
     batches
         Token ids ``[b, t]``, as for `decompose`; t must leave room for the shifts. Each is run once
         per shift.
@@ -55,9 +55,9 @@ def phase_shift(
         Id of the token that masks another, as the tokenizer has it; without it the loss of a model
         of masked tokens is not measured.
     seed
-        Of the choice of masked tokens.
+        Random seed of the masked tokens.
     name
-        Of the model, for messages.
+        Name of the model, for messages.
 
     Raises
     ------

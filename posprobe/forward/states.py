@@ -245,7 +245,7 @@ def positions_of(model: Any, batch: torch.Tensor, tokens: int) -> Layout:
     if getattr(getattr(model, "config", None), "num_detection_tokens", 0):
         raise UsageError(
             f"{type(model).__name__}: tokens of detections follow its patches, so that the "
-            "last tokens are no patches."
+            "last tokens are not patches."
         )
     height, width = (size, size) if isinstance(size, int) else size
     grid = Grid(batch.shape[2] // height, batch.shape[3] // width)
@@ -343,7 +343,7 @@ def output_of(model: Any, batch: torch.Tensor, **options: Any) -> Any:
             return model.forward_features(batch)
     if not hasattr(model, "config"):
         raise UsageError(
-            f"{name}: it is no model of transformers and no vision transformer of timm."
+            f"{name}: neither a model of transformers nor a vision transformer of timm."
         )
     body = body_of(model)
     if hasattr(body, "encoder") and hasattr(body, "decoder"):

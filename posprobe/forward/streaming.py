@@ -57,7 +57,7 @@ def stream(
         Called with a batch on the model's device and the sums until then; returns how positions lie
         and the sums of this batch.
     title
-        Of the model, for messages.
+        Name of the model, for messages.
 
     Returns
     -------

@@ -71,8 +71,8 @@ def substitution_effect(
     Parameters
     ----------
     model
-        Of transformers or timm, with one learned table of positions; or a reference, which is
-        loaded with its head.
+        A model of transformers or timm, with one learned table of positions; or a reference, which
+        is loaded with its head.
     batches
         As for `decompose`.
     tables
@@ -89,9 +89,9 @@ def substitution_effect(
         Id of the token that masks another, as the tokenizer has it; without it the loss of a model
         of masked tokens is not measured.
     seed
-        Of the null models, and of the choice of masked tokens.
+        Random seed of the baselines and of the masked tokens.
     name
-        Of the model, for messages.
+        Name of the model, for messages.
 
     Raises
     ------
@@ -343,7 +343,7 @@ def _summed(
 ) -> _Sums:
     """Add up over positions, and over contexts."""
     stacked = {key: np.stack([each[key] for each in costs]) for key in costs[0]}
-    # What overflowed is no number, and shall not warn where it is added up.
+    # What overflowed is not a number, and shall not warn where it is added up.
     stacked = {key: np.where(np.isfinite(part), part, np.nan) for key, part in stacked.items()}
     main = stacked[_main(stacked)]
     return _Sums(

@@ -24,7 +24,7 @@ def _found(document: Block) -> tuple[Table, ...]:
     layout = document["table"]["layout"]
     special = [(place(row["row"], layout), row["reason"]) for row in (block["special"] or ())]
     rows = (*seams, *special[:LISTED])
-    return (Table("Seams and special rows", columns("where", "what"), rows),) if rows else ()
+    return (Table("Breaks and outliers", columns("where", "what"), rows),) if rows else ()
 
 
 SEAMS = Measurement[TableInputs, Seams](

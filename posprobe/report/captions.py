@@ -22,7 +22,7 @@ DIGITS = 12
 def caption(*sentences: str) -> str:
     """Join sentences into one paragraph, ended by what made the figure.
 
-    A byte of a file's name that is no text is written as an escape.
+    A byte of a file's name that is not text is written as an escape.
     """
     made = f"Made with posprobe {version('posprobe')}."
     text = plain(" ".join(" ".join([*filter(None, sentences), made]).split()))

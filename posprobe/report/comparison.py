@@ -23,9 +23,7 @@ from posprobe.layouts import Grid
 from posprobe.nulls import NULLS, band, curves, null_models, surrogate
 from posprobe.progress import stage
 from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
-from posprobe.report.comparison_page import comparison_page
 from posprobe.report.document import shared_block
-from posprobe.report.notebook import fragment
 from posprobe.report.published import published_for
 from posprobe.report.saved import Saved
 from posprobe.report.stored import COMPARISON
@@ -47,7 +45,7 @@ PairBand: TypeAlias = "dict[str, BandBlock | None]"
 DISTANCES = ("cka", "procrustes", "subspace_overlap")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Saved):
     """Tables with their analyses and distances.
 
@@ -168,8 +166,11 @@ class Comparison(Saved):
         results = zip(self.labels, (a.results.get(name) for a in self.analyses), strict=True)
         return {label: result for label, result in results if isinstance(result, kind)}
 
-    def _repr_html_(self) -> str:
-        return fragment(comparison_page(self.to_dict()))
+    def _of(self) -> str:
+        return " and ".join(
+            f"{label!r} ({one.table.layout}, dim={one.table.dim})"
+            for label, one in zip(self.labels, self.analyses, strict=True)
+        )
 
 
 def compare(
@@ -183,20 +184,19 @@ def compare(
 ) -> Comparison:
     """Compare tables: the numbers of each, and the distances between them.
 
-    Numbers and answers are of each table's own rows. Distances need common positions: they are
-    taken over the first so many rows as the shortest sequence has, or between equal grids; nothing
-    is resampled. A grid has no distance from a sequence or from another grid.
+    Numbers and answers are given for each table as a whole. Distances are taken over the positions
+    that sequences share, or between equal grids. A grid has no distance from a sequence.
 
     Parameters
     ----------
     tables
         Two or more tables, arrays or torch parameters, as `posprobe.table` takes them.
     labels
-        What they are called, one for each; None for their names.
+        One name for each; None keeps their own.
     only
         As for `analyze`.
     nulls
-        Draws of every null model.
+        Random tables drawn per baseline.
     device, seed, command
         As for `analyze`.
 

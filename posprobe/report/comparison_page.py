@@ -142,9 +142,9 @@ def _published(tables: list[Block]) -> tuple[Section, ...]:
     if not rows:
         return ()
     unmeasured = any(value["ours"] is None for table in tables for value in table["published"])
-    missing = "; what is – here is measured with --only all" if unmeasured else ""
+    missing = " Run with --only all to fill the blanks." if unmeasured else ""
     table = Table(
-        f"Values from the literature for these models{missing}.",
+        f"Published values.{missing}",
         columns("table", "quantity", "=published", "=here", "source"),
         rows,
         brief=True,

@@ -44,7 +44,7 @@ def table_path(path: Path) -> Path:
     Raises
     ------
     UsageError
-        If the suffix is no known one.
+        If the suffix is not a known one.
     OutputError
         If there is no such folder, or a folder of that name.
     """

@@ -18,9 +18,7 @@ from posprobe.questions import MODEL as QUESTIONS
 from posprobe.questions.models import Run
 from posprobe.questions.substitution import where_needed
 from posprobe.report.document import Finding, answer_block, findings_of
-from posprobe.report.forward_page import forward_page
 from posprobe.report.narrator.models import summary
-from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import FORWARD
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ForwardAnalysis(Saved):
     """Positions inside one model: in its hidden states, its weights and its attention.
 
@@ -48,7 +46,7 @@ class ForwardAnalysis(Saved):
     environment
         Versions, device, seed, command and time.
     notes
-        What a reader must know.
+        Remarks for the reader.
     stopped
         Whether the run was interrupted.
 
@@ -136,5 +134,5 @@ class ForwardAnalysis(Saved):
             figures |= MODEL[name].figures({self.name: result})
         return figures
 
-    def _repr_html_(self) -> str:
-        return fragment(forward_page(self.to_dict()))
+    def _of(self) -> str:
+        return repr(self.name)

@@ -51,7 +51,7 @@ def write_index(folder: Path) -> Path:
     with suppress(FileNotFoundError):
         if not unsealed(read_regular(target).decode("utf-8", "surrogateescape"))[0]:
             raise OutputError(
-                f"{target}: it is no page of posprobe, or it changed since, and would be lost. "
+                f"{target}: not a page of posprobe, or it changed since, and would be lost. "
                 "Move it away first."
             )
     write_page(target, seal(_index_page(folder, bundles, damaged)))
@@ -72,7 +72,7 @@ def _bundles(folder: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]
             damaged.append((path.name, reason))
     if not bundles:
         raise UnknownReference(
-            f"{folder}: no bundle, it has no analysis.json, and no folder in it is one. "
+            f"{folder}: not a report: it has no analysis.json, and no folder in it is one. "
             "`posprobe analyze REF --out DIR` makes one."
         )
     return bundles, damaged

@@ -21,9 +21,7 @@ from posprobe.questions.schemes import KERNELS as QUESTIONS
 from posprobe.report.analysis import environment
 from posprobe.report.comparison import distinct, relabelled
 from posprobe.report.document import shared_block
-from posprobe.report.kernel_page import kernel_page
 from posprobe.report.narrator.schemes import summary_of_kernels
-from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.schemes import check_record
 from posprobe.report.stored import KERNELS
@@ -48,7 +46,7 @@ FLAT = "an encoding has the same value at every distance"
 DISTANCES = ("correlation", "alignment")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class KernelComparison(Saved):
     """Encodings of any scheme at one length.
 
@@ -176,8 +174,8 @@ class KernelComparison(Saved):
             name: partial(build, REPORT, results, references) for name, build in FIGURES.items()
         }
 
-    def _repr_html_(self) -> str:
-        return fragment(kernel_page(self.to_dict()))
+    def _of(self) -> str:
+        return " and ".join(map(repr, self.labels))
 
 
 def compare_kernels(
@@ -187,7 +185,7 @@ def compare_kernels(
     seed: int = 0,
     command: str | None = None,
 ) -> KernelComparison:
-    """Compare encodings of any scheme by the kernel between positions that each induces.
+    """Compare encodings of any kind by how similarity depends on distance.
 
     A table's kernel is its cosines, that of a relative or linear bias the bias and that of a rotary
     encoding the mean rotation, averaged over heads. Their units differ, so curves and kernels are
@@ -199,20 +197,20 @@ def compare_kernels(
     records
         Two or more: tables and encodings without one, on a line, or all on the same grid.
     labels
-        What they are called, one for each; None for their names.
+        One name for each; None keeps their own.
     length
         Positions; where None, those of the shortest, up to 1,024. A grid has its own.
     seed
-        Of the random walks that the correlations stand beside.
+        Random seed of the random walks that correlations are compared with.
     command
-        For the record.
+        Command line to record.
 
     Raises
     ------
     UsageError
-        If there are fewer than two records, one is there twice or is no encoding, there are not as
-        many labels, they have no length in common, or the length is no whole number, below three
-        or longer than a table.
+        If there are fewer than two records, one is there twice or is not an encoding, there are not
+        as many labels, they share no length, or the length is not a whole number, below three or
+        longer than a table.
     InvalidTable
         If a table has a zero row, whose cosines are undefined.
 

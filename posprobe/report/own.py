@@ -91,7 +91,7 @@ def write_page(target: Path, page: str) -> None:
             (place / target.name).write_text(page, encoding="utf-8")
     except OSError as error:
         raise OutputError(
-            f"{target}: it cannot be written ({error.strerror or error}). Make room or mend the "
+            f"{target}: it cannot be written ({error.strerror or error}). Make room or fix the "
             "folder's permissions."
         ) from error
 
@@ -138,14 +138,14 @@ def read_regular(path: Path, most: int = LARGEST) -> bytes:
     FileNotFoundError
         If there is none.
     InvalidCheckpoint
-        If it is no regular file, has more than ``most`` bytes, or cannot be read.
+        If it is not a regular file, has more than ``most`` bytes, or cannot be read.
     """
     try:
         # A pipe would wait for somebody to write to it.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # noqa: PTH123
             found = os.fstat(file.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise InvalidCheckpoint(f"{path}: it is no file.")
+                raise InvalidCheckpoint(f"{path}: not a file.")
             if found.st_size > most:
                 raise InvalidCheckpoint(
                     f"{path}: it has {found.st_size} bytes, and at most {most} are read."

@@ -6,7 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,11 +47,11 @@ class PaperFigure:
     Parameters
     ----------
     figure
-        Laid out; its width is the venue's.
+        The matplotlib figure, at the width of the venue.
     caption
-        One paragraph of plain text: how to read it, of what it is, how it was made.
+        One paragraph: how to read it, what it shows, how it was made.
     venue, span
-        Where it will stand.
+        Where it will be printed.
 
     Examples
     --------
@@ -62,7 +62,7 @@ class PaperFigure:
     """
 
     figure: Figure
-    caption: str
+    caption: str = field(repr=False)
     venue: str
     span: Span
 
@@ -127,7 +127,7 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
     Raises
     ------
     UsageError
-        If the suffix is no known one.
+        If the suffix is not a known one.
     OutputError
         If there is no such folder, a folder stands where a file should, or a text where the caption
         should that is not of a figure beside it.
@@ -249,7 +249,7 @@ def paper_figure(
     Parameters
     ----------
     kind
-        Key of `posprobe.report.paper_kinds.kinds`.
+        Kind of figure, as `posprobe list figures` names it.
     records
         Tables; for ``heads``, the encodings of one checkpoint that have no table. Where tables
         share axes, all are cut to the positions of the shortest.
@@ -258,12 +258,12 @@ def paper_figure(
     span
         ``"column"`` or ``"page"``; a text of one column has no narrower one.
     labels
-        What the records are called in figure and caption, one for each; None for their names.
+        Names in figure and caption, one for each; None keeps their own.
     centred
         Whether cosines are drawn after subtracting the mean row, or as stored; None for what suits
         the kind. ``similarity``, ``profile`` and ``comparison`` have the choice.
     columns
-        Most panels side by side, in ``similarity``, ``components`` and ``comparison``.
+        Panels per row, for ``similarity``, ``components`` and ``comparison``.
     cmap
         Colours of numbers with a sign, as for `posprobe.style`; ``"grey"`` keeps the sign in black
         and white.

@@ -35,9 +35,9 @@ Told: TypeAlias = "tuple[Figure, tuple[str, ...]]"
 #: Kinds that are not the figure of one measurement.
 OTHERS: Mapping[str, str] = {
     "table": "the table itself",
-    "nulls": "numbers and their bands under null models",
-    "heads": "relative, rotary and linear encodings",
-    "comparison": "matrices, profiles and spectra together",
+    "nulls": "key numbers next to random baselines",
+    "heads": "relative, rotary and ALiBi encodings",
+    "comparison": "similarity, profiles and spectra together",
 }
 #: Lines that can be told apart in one figure.
 MOST = 6
@@ -82,7 +82,7 @@ def check_look(kind: str, centred: bool | None, columns: int | None) -> None:
     if columns is not None and kind not in (able := _kinds_with("columns")):
         raise UsageError(f"{kind} has no panels to arrange in columns; {', '.join(able)} have.")
     if columns is not None and not 1 <= columns <= MOST:
-        raise UsageError(f"--columns {columns}: 1 to {MOST} panels stand side by side.")
+        raise UsageError(f"--columns {columns}: 1 to {MOST} panels fit into a row.")
 
 
 def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
@@ -91,7 +91,7 @@ def tables_for(kind: str, records: Sequence[Record]) -> list[PositionTable]:
     Raises
     ------
     UsageError
-        If there are too few or too many, or one of the records is no table.
+        If there are too few or too many, or one of the records is not a table.
     """
     for record in records:
         if not isinstance(record, PositionTable):

@@ -52,7 +52,7 @@ class Published:
     takes
         ``"all"``: the table must be cut to these rows. ``"first"``: the analysis cuts it itself.
     stored
-        Whether rows count as stored, those that are no positions included.
+        Whether rows count as stored, those that are not positions included.
     citation, where, url
         The source, and where in it.
     evidence
@@ -122,7 +122,7 @@ def published() -> tuple[Published, ...]:
     Raises
     ------
     TypeError
-        If an entry has a key that is no field of `Published`, or lacks one without a default.
+        If an entry has a key that is not a field of `Published`, or lacks one without a default.
     """
     return tuple(_value(**entry) for entry in _data()["values"])
 
@@ -171,7 +171,7 @@ def _differs(value: Published, table: PositionTable) -> str:
         return ""
     if value.stored and table.dropped:
         return (
-            f"published with all stored rows, of which {len(table.dropped)} are no positions "
+            f"published with all stored rows, of which {len(table.dropped)} are not positions "
             "and are left out here"
         )
     first, stop = table.rows

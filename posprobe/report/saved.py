@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from posprobe.drawable import line
 
 if TYPE_CHECKING:
     from posprobe.report.bundle import Bundled
@@ -23,3 +25,13 @@ class Saved:
         from posprobe.report.bundle import write_bundle
 
         return write_bundle(self, Path(folder))
+
+    def __repr__(self: Any) -> str:
+        verdict = self.to_dict().get("verdict") or {}
+        return line(self, self._of(), verdict.get("summary") or "no answers")
+
+    def _repr_html_(self: Bundled) -> str:
+        from posprobe.report.notebook import fragment
+        from posprobe.report.page import page_of
+
+        return fragment(page_of(self.to_dict()))

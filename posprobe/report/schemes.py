@@ -23,9 +23,7 @@ from posprobe.questions.schemes import answers_of
 from posprobe.report.analysis import environment
 from posprobe.report.document import answer_block, findings_of
 from posprobe.report.narrator.schemes import summary
-from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
-from posprobe.report.scheme_page import scheme_page
 from posprobe.report.stored import ANALYSIS
 from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme, facts
 from posprobe.sources import describe_source
@@ -44,7 +42,7 @@ LONGEST = 4096
 FARTHEST = 2**17
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SchemeAnalysis(Saved):
     """Encodings without a table and the results of their analyses.
 
@@ -118,8 +116,8 @@ class SchemeAnalysis(Saved):
 
         return scheme_figures(self.records, self.results)
 
-    def _repr_html_(self) -> str:
-        return fragment(scheme_page(self.to_dict()))
+    def _of(self) -> str:
+        return repr(self.name)
 
 
 def analyze_schemes(
@@ -128,7 +126,7 @@ def analyze_schemes(
     seed: int = 0,
     command: str | None = None,
 ) -> SchemeAnalysis:
-    """Run the analyses on encodings that have no table.
+    """Analyse encodings without a table.
 
     Parameters
     ----------
@@ -138,15 +136,15 @@ def analyze_schemes(
         Positions at which the curves are taken; where None, the configured length up to 4,096.
         Windows of patches have a size of their own.
     seed
-        Of the permutations that learned biases are compared with.
+        Random seed of the permutations that learned biases are compared with.
     command
-        For the record.
+        Command line to record.
 
     Raises
     ------
     UsageError
-        If there is no record or one is no encoding without a table, or the length is no whole
-        number from 2 to 131,072.
+        If there is no record or one is not an encoding without a table, or the length is not a
+        whole number from 2 to 131,072.
 
     Examples
     --------
@@ -180,7 +178,7 @@ def analyze_schemes(
 
 
 def check_record(record: object) -> None:
-    """Refuse what is no encoding, and say what to pass instead.
+    """Refuse what is not an encoding, and say what to pass instead.
 
     Raises
     ------
@@ -199,7 +197,7 @@ def check_record(record: object) -> None:
         instead += ", several of them one by one: *records, not records"
     elif hasattr(record, "shape"):
         instead += ", or make a table of an array with posprobe.table"
-    raise UsageError(f"{type(record).__name__} is no encoding of positions. {instead}.")
+    raise UsageError(f"{type(record).__name__} is not an encoding of positions. {instead}.")
 
 
 def _measure(record: Scheme, length: int | None, seed: int) -> dict[str, Result]:

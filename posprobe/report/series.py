@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posprobe.analyses.history import AnswerHistory, SeamHistory, histories
+from posprobe.drawable import line
 from posprobe.measurements import compared_numbers
 from posprobe.nulls import NULLS
 from posprobe.progress import stage
@@ -34,9 +35,9 @@ PATH: Mapping[str, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Series:
-    """A training run, as a sweep measured its steps.
+    """A training run, measured at its steps by a sweep.
 
     Parameters
     ----------
@@ -84,6 +85,10 @@ class Series:
     answers: Mapping[str, tuple[str | None, ...]]
     seams: tuple[Sequence[int] | None, ...]
     path: Mapping[str, tuple[float | None, ...]]
+
+    def __repr__(self) -> str:
+        steps = f"{len(self.steps)} steps from {self.steps[0]} to {self.steps[-1]}"
+        return line(self, repr(self.name), steps, *self.changes)
 
     @property
     def history(self) -> tuple[SeamHistory | AnswerHistory, ...]:

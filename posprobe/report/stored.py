@@ -45,7 +45,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
     Raises
     ------
     UnknownReference
-        If the folder is no bundle.
+        If the folder is not a bundle.
     InvalidCheckpoint
         If the file is damaged or of another version.
     """
@@ -54,7 +54,7 @@ def read_bundle(folder: Path) -> dict[str, Any]:
         document = json.loads(read_regular(path))
     except FileNotFoundError as error:
         raise UnknownReference(
-            f"{folder}: no bundle, it has no analysis.json. "
+            f"{folder}: not a report: it has no analysis.json. "
             "`posprobe analyze REF --out DIR` makes one."
         ) from error
     except InvalidCheckpoint as error:
@@ -83,7 +83,7 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
     Raises
     ------
     InvalidCheckpoint
-        If one is no drawing, if together they are too large, or if there is none.
+        If one is not a drawing, if together they are too large, or if there is none.
     """
     drawings: dict[str, str] = {}
     room = LARGEST
@@ -96,7 +96,7 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
             raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
         room -= len(drawings[path.stem])
         if "<svg" not in drawings[path.stem]:
-            raise InvalidCheckpoint(f"{path}: it is no drawing. {again}")
+            raise InvalidCheckpoint(f"{path}: not a drawing. {again}")
     if not drawings:
         raise InvalidCheckpoint(
             f"{folder}: the bundle has lost its figures, which the page shows. {again}"
@@ -114,7 +114,7 @@ def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
     """
     try:
         if not path.is_file():
-            what = "it is no file" if path.exists() else "the bundle has lost its arrays"
+            what = "it is not a file" if path.exists() else "the bundle has lost its arrays"
             raise InvalidCheckpoint(f"{path}: {what}. {again}")
         with zipfile.ZipFile(path) as archive:
             members = {info.filename: info for info in archive.infolist()}
@@ -142,13 +142,13 @@ def _floats(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         shape, by_columns, dtype = read(stream)
         size = math.prod(shape) * dtype.itemsize
         if dtype.kind != "f" or not size or stream.tell() + size != member.file_size:
-            raise ValueError(f"{member.filename} is no array of numbers")
+            raise ValueError(f"{member.filename} is not an array of numbers")
         order: Literal["F", "C"] = "F" if by_columns else "C"
         return np.frombuffer(stream.read(size), dtype).reshape(shape, order=order)
 
 
 def _check_cosines(name: str, matrix: NDArray[Any]) -> None:
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"{name}.npy is no matrix of cosines")
+        raise ValueError(f"{name}.npy is not a matrix of cosines")
     if (np.abs(matrix) > 1.001).any():
-        raise ValueError(f"{name}.npy holds what is no cosine")
+        raise ValueError(f"{name}.npy holds what is not a cosine")

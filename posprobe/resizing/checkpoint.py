@@ -172,7 +172,7 @@ def _source(reference: Reference) -> Path | None:
     if colon and kind == "sample":
         return samples.sample_path(name)
     if not reference.is_path and (colon or reference.source in FORMULAS):
-        raise UsageError(f"{reference.text}: a formula is no checkpoint. Write it with -o FILE.")
+        raise UsageError(f"{reference.text}: a formula is not a checkpoint. Write it with -o FILE.")
     return Path(reference.source).expanduser() if reference.is_path else None
 
 
@@ -243,7 +243,7 @@ def _new_tensor(
     where = f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
     if rows.axis is not None:
         raise UsageError(
-            f"{where}: it holds the tables of two axes, and --into changes whole tensors. Write "
+            f"{where}: contains the tables of two axes, and --into changes whole tensors. Write "
             "the table alone with -o FILE."
         )
     old = rows_of(checkpoint.read(info.name).values, rows)

@@ -142,7 +142,7 @@ def compare(
     if isinstance(loaded, PositionTable):
         ways = None if how is None else (how,)
         if contexts is not None:
-            model_source(parse_reference(reference))  # what is no model is refused at once
+            model_source(parse_reference(reference))  # what is not a model is refused at once
         found = compare_ways(loaded, to=to, ways=ways, against=against, command=command)
         if contexts is None:
             return found
@@ -235,7 +235,7 @@ def compare_ways(
     against
         A table that was trained at the new size.
     command
-        For the record.
+        Command line to record.
 
     Raises
     ------

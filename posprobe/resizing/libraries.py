@@ -78,7 +78,7 @@ def transformers_interpolated(table: PositionTable, old: Grid, new: Grid) -> Val
     Raises
     ------
     UsageError
-        If the family has no such module, or the grid is no square.
+        If the family has no such module, or the grid is not a square.
     """
     names = MODULES.get(table.family or "")
     if names is None:
@@ -122,8 +122,7 @@ def transformers_interpolated(table: PositionTable, old: Grid, new: Grid) -> Val
 def _needed(package: str, way: str) -> Any:
     if find_spec(package) is None:
         raise MissingExtra(
-            f"--how {way} calls {package}, which is not installed. "
-            "Run `uv sync --extra models` or `pip install 'posprobe[models]'`."
+            f"--how {way} calls {package}, which is not installed. Run `uv sync --extra models`."
         )
     with importing(package):
         return import_module(package)

@@ -145,7 +145,7 @@ def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> Rul
     to
         Positions, more than in training.
     command
-        For the record.
+        Command line to record.
 
     Raises
     ------

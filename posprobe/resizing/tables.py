@@ -25,7 +25,7 @@ MOST_NUMBERS = 2**27
 def resize(
     table: PositionTable | ArrayLike, *, to: int | tuple[int, int], how: str
 ) -> PositionTable:
-    """Give a position table another size.
+    """Resize a position table.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ def resize(
     to
         Positions of a sequence, or ``(height, width)`` of a grid of patches.
     how
-        Of a sequence ``"linear"``, ``"cubic"`` or ``"fourier"``, which spread the rows over the new
-        range, so that periods grow with the table; or ``"tile"``, ``"sinusoids"`` or
+        For a sequence ``"linear"``, ``"cubic"`` or ``"fourier"``, which spread the rows over the
+        new range, so that periods grow with the table; or ``"tile"``, ``"sinusoids"`` or
         ``"repeat-last"``, which keep the rows and continue, or cut.
 
-        Of a grid ``"bicubic"`` or ``"bilinear"`` (timm's ``resample_abs_pos_embed``),
+        For a grid ``"bicubic"`` or ``"bilinear"`` (timm's ``resample_abs_pos_embed``),
         ``"transformers"`` (the model's own ``interpolate_pos_encoding``), or along each axis
         ``"fourier"``, ``"tile"``, ``"sinusoids"`` and ``"repeat-last"``.
 
@@ -52,9 +52,9 @@ def resize(
     Raises
     ------
     UsageError
-        If the size is none, too large or of another layout, or the way is of another layout.
+        If the size is invalid or too large, or size or method are for another layout.
     MissingExtra
-        If the way is a library's that is not installed.
+        If the method needs a library that is not installed.
 
     Examples
     --------

@@ -38,12 +38,11 @@ RUNS, LINEAGES = 4, 40
 GROUPS = 60
 _SIZES = {"positions": "positions", "dim": "dimensions"}
 _SAID_OF_GROUPS = (
-    "Rows that share the value of a column: how many, how their matrices look, and the medians of "
-    "their numbers."
+    "Rows with the same value in a column: how many, their similarity matrices, and medians."
 )
 _SAID_OF_LINEAGES = (
-    "Copies, fine-tunes and resized versions of one another are one lineage, which is named by the "
-    "first of its tables here."
+    "Copies, fine-tunes and resized versions of one another form a lineage, named after its first "
+    "table here."
 )
 _KINDS = {"family": "family", "scheme": "kind", "layout": "layout"}
 
@@ -99,6 +98,7 @@ class Atlas:
             lead=f"{counts['rows']:,} position tables and encodings of {references:,} references.",
             notes=tuple(self._notes(counts)),
             sections=(
+                Section("tables", "Tables", tables=(self._table(numbers),)),
                 Section("map", "Map", paragraphs=(similarity_map(share),)),
                 Section(
                     "scatter", "Any two numbers",
@@ -110,7 +110,6 @@ class Atlas:
                 ),
                 *(_run_section(f"series-{k}", run) for k, run in enumerate(runs[:RUNS])),
                 *self._lineage_section(lineages),
-                Section("tables", "Tables", tables=(self._table(numbers),)),
                 Section("made", "How it was made", terms=_made(about, counts)),
             ),
             provenance=(),
@@ -128,7 +127,7 @@ class Atlas:
                 "has all."
             )
         if counts["failures"]:
-            yield f"{counts['failures']:,} failed: `failures.csv` says which, and why."
+            yield f"{counts['failures']:,} failed: see `failures.csv`."
 
     def _there(self, keys: Mapping[str, str]) -> dict[str, str]:
         return {
@@ -216,7 +215,7 @@ class Atlas:
         kinds = [key for key in ("family", "scheme") if key in self._there(_KINDS)]
         mine = [key for key in numbers if key not in _SIZES and not key.startswith(OWN)][:NUMBERS]
         sizes = [key for key in numbers if key in _SIZES]
-        drawn = "cosines" if any("thumbnail" in row for row in self.rows) else ""
+        drawn = "similarity" if any("thumbnail" in row for row in self.rows) else ""
         headings = (
             Column("name", notes=("reference",)),
             *([Column(drawn)] if drawn else []),
@@ -236,12 +235,9 @@ class Atlas:
             )
             for at, row in enumerate(self.rows)
         )
-        caption = "A dash is undefined, or not measured."
+        caption = "– not measured."
         if drawn:
-            caption += (
-                " Cosines: of every pair of positions, mean row subtracted; red is 1, white 0, "
-                "blue -1."
-            )
+            caption += " Similarity: cosine of every pair of positions, centred; red is 1, blue -1."
         return Table(caption, headings, rows)
 
 

@@ -8,7 +8,7 @@ and ``.sinusoid`` or ``.MODEL.p5``, ``.p50`` and ``.p95``. Columns of the user's
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -67,6 +67,14 @@ _RUN: Mapping[str, Kind] = {
     "posprobe": "string",
 }
 _BAND = ("p5", "p50", "p95")
+#: Columns of ``sweep.csv`` unless all are asked for; the parquet file has all.
+MOST = 40
+_HEADLINES = (
+    "budget.rotation", "budget.smooth", "similarity.centered.neighbour_mean",
+    "similarity.centered.translation_invariance", "pca.stable_rank", "pca.participation_ratio",
+    "pca.top3", "spectrum.entropy", "sinusoid.cka", "shift.skill", "grid.row_share",
+    "grid.column_share", "norms.mean", "base",
+)  # fmt: skip
 
 
 @cache
@@ -87,6 +95,14 @@ def columns() -> Mapping[str, Kind]:
     for block in (RelativeBlock, RotaryBlock, LinearBiasBlock):
         found |= dict(_scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"}))
     return found | dict(_RUN)
+
+
+def headline_columns(own: Iterable[str]) -> set[str]:
+    """Choose the columns of a short table: what each row is, the user's own, answers, numbers."""
+    about = ("reference", "lineage", "name", "scheme", "family", "layout", "positions", "dim")
+    answers = [f"answers.{name}" for name in questions.TABLE]
+    names = dict.fromkeys((*about, *own, "summary", *answers, SEAMS, *_HEADLINES))
+    return set(list(names)[:MOST])
 
 
 def _scalars(block: Any, but: Set[str], prefix: str = "") -> Iterator[tuple[str, Kind]]:

@@ -89,14 +89,14 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
 
 
 def _check_address(scheduler: str) -> None:
-    """Refuse what is no address: Dask's client would be left half made, and waited for."""
+    """Refuse what is not an address: Dask's client would be left half made, and waited for."""
     from distributed.comm.addressing import get_address_host_port
 
     try:
         get_address_host_port(scheduler)
     except ValueError as error:
         raise UsageError(
-            f"--scheduler {scheduler}: it is no address ({error}). One reads tcp://HOST:8786; "
+            f"--scheduler {scheduler}: not an address ({error}). One reads tcp://HOST:8786; "
             "`dask scheduler` prints it when it starts."
         ) from error
 

@@ -91,12 +91,12 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Likeness:
-    """How two tables relate.
+    """How two tables are related.
 
     Parameters
     ----------
     relation
-        In one word.
+        Such as ``fine-tune of``.
     distance
         Relative Frobenius distance, estimated: the norm of the difference over that of the second
         table; None where there is nothing to compare.
@@ -109,7 +109,7 @@ class Likeness:
     sizes, widths
         Arrangement of the positions, and width of the rows, of both.
     rounded_to
-        Of a rounded copy, the coarser format of both.
+        For a rounded copy, the coarser format of both.
 
     Examples
     --------

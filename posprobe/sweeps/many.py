@@ -56,7 +56,7 @@ class Step:
 
 @dataclass
 class Sweep:
-    """Many references and, once they are needed, their rows.
+    """A sweep over many references, computed when its rows are needed.
 
     Nothing is computed before `run`, or whatever needs the results, is called.
 
@@ -247,6 +247,7 @@ def sweep(
     nulls: int = DRAWS,
     rows: slice | None = None,
     bundles: bool = False,
+    all_columns: bool = False,
     retry_failed: bool = False,
     limit: int | None = None,
     revision: str | None = None,
@@ -257,8 +258,7 @@ def sweep(
 ) -> Sweep:
     """Analyse many references, each as `posprobe analyze` does, into one table.
 
-    What was recorded in ``out`` with the same options and version is not computed again. This needs
-    the extra ``sweep``.
+    An existing sweep in ``out`` is resumed. This needs the extra ``sweep``.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def sweep(
     revisions
         With one Hub repository: which of its branches, tags and commits, such as ``step*``.
     jobs
-        Workers; None is one for each core, of which there are never more.
+        Number of workers; None for one per core, which is also the maximum.
     engine
         ``processes`` or ``threads`` of this machine, or ``dask``.
     scheduler
@@ -281,19 +281,21 @@ def sweep(
     rows
         Positions to keep of each table, without a step.
     bundles
-        Write whole bundles with figures and pages, too.
+        Write a report for each table, too.
+    all_columns
+        Write every column to ``sweep.csv``, not the 40 most useful ones; ``sweep.parquet`` has all.
     retry_failed
-        Compute again what is recorded as failed.
+        Try failed references again.
     limit
-        Take the first references only.
+        Analyse the first references only.
     revision, offline
         As for `posprobe.load`.
     requests
-        Requests to a hub at once, by all workers together.
+        Largest number of simultaneous requests to the Hub.
     time_limit
-        Seconds after which a reference is given up, once more, and then recorded as failed.
+        Seconds after which a reference is tried once more and then recorded as failed.
     command
-        The command line, for the record.
+        Command line to record.
 
     Raises
     ------
@@ -323,8 +325,8 @@ def sweep(
     repeated = len(found) - len(entries)
     place = Path(tempfile.mkdtemp(prefix="posprobe-sweep-") if out is None else out)
     made = Sweep(
-        tuple(entries[:limit]), Store(expanded(place), options), ready, repeated, retry_failed,
-        offline, requests, time_limit, command,
+        tuple(entries[:limit]), Store(expanded(place), options, all_columns), ready, repeated,
+        retry_failed, offline, requests, time_limit, command,
     )  # fmt: skip
     if out is None:
         weakref.finalize(made, shutil.rmtree, place, ignore_errors=True)

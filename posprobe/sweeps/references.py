@@ -57,7 +57,7 @@ def entries_of(
     Raises
     ------
     UsageError
-        If a mapping has no reference, or a column is no text and no number.
+        If a mapping has no reference, or a column is not text and no number.
     """
     found: list[Entry] = []
     for number, given in enumerate(references, 1):
@@ -122,7 +122,7 @@ def read_list(content: bytes, name: str) -> list[Entry]:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise UsageError(f"{name}, line {line}: it is no UTF-8 text. Save it as UTF-8.") from error
+        raise UsageError(f"{name}, line {line}: not UTF-8 text. Save it as UTF-8.") from error
     suffix = Path(name).suffix.lower()
     first = next((line for line in text.splitlines() if line.strip()), "")
     if suffix in (".jsonl", ".ndjson", ".json") or first.lstrip().startswith("{"):
@@ -137,7 +137,7 @@ def read_list(content: bytes, name: str) -> list[Entry]:
             if line and not line.startswith("#")
         ]
     if not found:
-        raise UsageError(f"{name}: it holds no references.")
+        raise UsageError(f"{name}: contains no references.")
     return [below_one for entry in found for below_one in below(entry)]
 
 
@@ -173,7 +173,7 @@ def _csv(text: str, name: str, delimiter: str) -> Iterator[Entry]:
             # A field without content says nothing, of whichever type its column is.
             yield _entry({k: v for k, v in zip(header, row, strict=True) if v.strip()}, where)
     except csv.Error as error:
-        raise UsageError(f"{name}, line {rows.line_num}: it is no CSV ({error}).") from error
+        raise UsageError(f"{name}, line {rows.line_num}: not valid CSV ({error}).") from error
 
 
 def _json_lines(text: str, name: str) -> Iterator[Entry]:
@@ -185,7 +185,7 @@ def _json_lines(text: str, name: str) -> Iterator[Entry]:
             record = json.loads(line, parse_constant=lambda _: None)
         except (ValueError, RecursionError) as error:
             raise UsageError(
-                f"{where}: it is no JSON ({str(error)[:80]}). Each line is one object such as "
+                f"{where}: not valid JSON ({str(error)[:80]}). Each line is one object such as "
                 f'{{"{REFERENCE}": "gpt2"}}.'
             ) from error
         if isinstance(record, str):
@@ -222,7 +222,7 @@ def _entry(record: Mapping[str, Any], where: str) -> Entry:
 def below(entry: Entry) -> list[Entry]:
     """Replace a folder by the checkpoints in it and below it, in the order of their numbers.
 
-    A folder that holds none, and whatever is no folder, stays what it is.
+    A folder that holds none, and whatever is not a folder, stays what it is.
     """
     try:
         folder = Path(entry.reference).expanduser()
@@ -312,7 +312,7 @@ def revisions_of(reference: str, pattern: str) -> list[Entry]:
     Raises
     ------
     UsageError
-        If the reference is no repository, names a revision, or nothing matches.
+        If the reference is not a repository, names a revision, or nothing matches.
     UnknownReference, Unreachable
         As `posprobe.checkpoints.transfer.patiently`.
     """
@@ -372,11 +372,11 @@ def read_file(path: Path) -> list[Entry]:
     UnknownReference
         If there is no such file.
     UsageError
-        As `read_list`; also where it is no file or cannot be read.
+        As `read_list`; also where it is not a file or cannot be read.
     """
     try:
         if path.exists() and not path.is_file() and not path.is_fifo():
-            raise UsageError(f"{path}: it is no file. --from takes a list of references.")
+            raise UsageError(f"{path}: not a file. --from takes a list of references.")
         return read_list(path.read_bytes(), str(path))
     except FileNotFoundError as error:
         raise UnknownReference(f"{path}: no such file. Check the path after --from.") from error

@@ -42,7 +42,7 @@ NUMBERS = ("positions", "dim", *HEADLINE)
 BESIDE = ("sinusoid", *NULLS)
 #: Tables of which the caption says where each comes from.
 NAMED = 12
-#: What stands beside a number, and is no number of its own.
+#: What stands beside a number, and is not a number of its own.
 _BESIDE = re.compile(rf"\.(?:sinusoid|(?:{'|'.join(NULLS)})\.p\d+)$")
 #: Columns that no analysis is needed for.
 _SAID = {name for name in columns() if "." not in name} - {"summary", "findings"}
@@ -82,7 +82,7 @@ def research_table(
     seed: int = 0,
     offline: bool = False,
 ) -> str:
-    """Return the table of a paper: a row for each position table or encoding, a column per number.
+    """Return a table for a paper: a row for each position table or encoding, a column per number.
 
     Parameters
     ----------
@@ -94,12 +94,12 @@ def research_table(
     format
         ``markdown``, ``latex`` (with the package booktabs), ``csv`` or ``html``.
     band
-        Null model whose 5 to 95 % stand below each number in small type; None for none.
+        Baseline whose 5 to 95 % range is shown with each number; None for none.
     beside
-        ``sinusoid`` and null models that get a row below each table, with their median.
+        Baselines to add as extra rows, with their median: ``sinusoid`` and null models.
     unique
-        Of a sweep, keep the first table of each lineage: copies, fine-tunes and resized versions of
-        a table that stands before them are left out, and the caption says how many.
+        Skip copies, fine-tunes and resized versions of earlier rows of a sweep; the caption says
+        how many.
     rows, nulls, seed, offline
         Of references, as for `posprobe.sweep`; a sweep has its own.
 
@@ -306,7 +306,7 @@ def _caption(
         sentences.append("Sinusoid: the same number of the sinusoid of the same shape.")
     sentences += [f"{model}: median of {drawn}{seeded} of {NULLS[model]}." for model in models]
     if gaps:
-        sentences.append("–: undefined, or not measured.")
+        sentences.append("– not measured.")
     if made.left_out:
         sentences.append(
             f"One table of each lineage: {made.left_out} that come from one of these are left out."

@@ -43,7 +43,7 @@ def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
     Parameters
     ----------
     folder
-        Of the sweep.
+        Folder of the sweep.
 
     Returns
     -------

@@ -6,11 +6,12 @@ import heapq
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from posprobe.drawable import line
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
 from posprobe.families import load
 from posprobe.report.files import expanded
@@ -43,7 +44,7 @@ class Match:
     likeness
         The relation, with distance and evidence.
     about
-        What else is known of it: of shipped ones ``title``, ``licence``, ``source`` and
+        More about it: for tables that ship with posprobe ``title``, ``licence``, ``source`` and
         ``numbers``.
 
     Examples
@@ -57,7 +58,7 @@ class Match:
     name: str
     reference: str
     likeness: Likeness
-    about: Mapping[str, Any]
+    about: Mapping[str, Any] = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -75,22 +76,22 @@ class Match:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Nearest:
-    """The known tables that are nearest to one.
+    """The known tables nearest to a table.
 
     Parameters
     ----------
     name
-        Of the table that was asked about.
+        Name of the table that was asked about.
     among
-        Folder of the sweep; None of the tables that posprobe knows.
+        Folder of the sweep that was searched; None for the tables that posprobe knows.
     matches
         The nearest first: those that are related, then by distance.
     compared
-        Tables that there are.
+        Number of tables that were searched.
     other_width
-        Of these, tables whose rows have another width, so that nothing can be compared.
+        How many of them have another width and cannot be compared.
 
     Examples
     --------
@@ -110,9 +111,13 @@ class Nearest:
         """Return it as JSON has it."""
         return {**vars(self), "matches": [match.to_dict() for match in self.matches]}
 
+    def __repr__(self) -> str:
+        found = [f"{match.likeness.relation} {match.name}" for match in self.matches]
+        return line(self, repr(self.name), *found, f"compared={self.compared}")
+
 
 def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: int = 5) -> Nearest:
-    """Find the known tables that are nearest to one, and tell whether it comes from any.
+    """Find the known tables that a table was copied or fine-tuned from.
 
     Distances are relative Frobenius distances on the positions that both tables have, estimated
     from random projections: a fine-tuned model keeps the meaning of every column, so that its table
@@ -127,7 +132,7 @@ def nearest(given: Any, *, sweep: str | os.PathLike[str] | None = None, most: in
     sweep
         Folder of a sweep to search; None for the tables that ship with posprobe as fingerprints.
     most
-        How many to name.
+        How many to return.
 
     Raises
     ------
@@ -203,7 +208,7 @@ def read_fingerprints(
                 yield _read_line(line, f"{path}, line {number}")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
-            f"{sweep}: it holds no {FINGERPRINTS}. Run `posprobe sweep … --out {sweep}` to its end."
+            f"{sweep}: contains no {FINGERPRINTS}. Run `posprobe sweep … --out {sweep}` to its end."
         ) from error
     except OSError as error:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error.strerror}).") from error

@@ -29,7 +29,14 @@ from typing import TYPE_CHECKING, Any
 from posprobe.errors import InvalidCheckpoint, MissingExtra, OutputError, UnknownReference
 from posprobe.report.files import expanded, there, whole_files
 from posprobe.sweeps.atlas import Atlas
-from posprobe.sweeps.columns import OWN, Kind, columns, own_kind, own_value
+from posprobe.sweeps.columns import (
+    OWN,
+    Kind,
+    columns,
+    headline_columns,
+    own_kind,
+    own_value,
+)
 from posprobe.sweeps.fingerprints import read_fingerprint
 from posprobe.sweeps.lineages import Lineages
 from posprobe.sweeps.references import Entry
@@ -62,10 +69,7 @@ def need_extra(*modules: str) -> None:
     """
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
-        raise MissingExtra(
-            f"a sweep needs {', '.join(missing)}: pip install 'posprobe[sweep]' (or uv run --extra "
-            "sweep posprobe sweep …)."
-        )
+        raise MissingExtra(f"a sweep needs {', '.join(missing)}. Run `uv sync --extra sweep`.")
 
 
 @dataclass(frozen=True)
@@ -78,10 +82,13 @@ class Store:
         Where everything lies.
     options
         What decides the numbers: parts of other options are another sweep's.
+    all_columns
+        Whether ``sweep.csv`` has every column.
     """
 
     folder: Path
     options: Options
+    all_columns: bool = False
 
     @property
     def bundles(self) -> Path:
@@ -98,11 +105,11 @@ class Store:
         """
         try:
             if there(self.folder) and not self.folder.is_dir():
-                raise OutputError(f"{self.folder}: it is no folder. Choose another --out.")
+                raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
             names = _names(self.folder) if there(self.folder) else []
             if names and not _is_sweep(self.folder):
                 raise OutputError(
-                    f"{self.folder}: it is no sweep's folder: it holds {', '.join(names[:4])}. "
+                    f"{self.folder}: not a sweep's folder: it holds {', '.join(names[:4])}. "
                     "Choose another --out."
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
@@ -227,7 +234,7 @@ class Store:
         atlas, counts = Atlas(own), {"references": 0, "rows": 0, "failures": 0}
         failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
         prints = (place / FINGERPRINTS).open("w+b")
-        with _Tables(place, own) as tables, failed, prints:
+        with _Tables(place, own, all_columns=self.all_columns) as tables, failed, prints:
             failures, lineages = csv.writer(failed), Lineages(prints)
             failures.writerow(FAILURE)
             for record in self.records(entries):
@@ -251,7 +258,7 @@ def _lineage(row: dict[str, Any], lineages: Lineages) -> str:
 class _Tables:
     """``sweep.parquet`` and ``sweep.csv``, written some rows at a time."""
 
-    def __init__(self, place: Path, own: Mapping[str, Kind]) -> None:
+    def __init__(self, place: Path, own: Mapping[str, Kind], *, all_columns: bool) -> None:
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -261,8 +268,9 @@ class _Tables:
         self.schema = pa.schema(self.types.items())
         self.parquet = parquet.ParquetWriter(place / TABLE, self.schema, compression="zstd")
         self.file = (place / CSV).open("w", encoding="utf-8", newline="")
-        self.csv = csv.writer(self.file)
-        self.csv.writerow(kinds)
+        chosen = kinds if all_columns else headline_columns(f"{OWN}{name}" for name in own)
+        self.csv = csv.DictWriter(self.file, [name for name in kinds if name in chosen])
+        self.csv.writeheader()
         self.waiting: list[dict[str, Any]] = []
 
     def __enter__(self) -> _Tables:
@@ -297,9 +305,7 @@ class _Tables:
         ]
         self.parquet.write_batch(pa.record_batch(arrays, schema=self.schema))
         for row in self.waiting:
-            cells = dict.fromkeys(self.kinds)
-            cells |= {name: _cell(value) for name, value in row.items() if name in cells}
-            self.csv.writerow(cells.values())
+            self.csv.writerow({name: _cell(row.get(name)) for name in self.csv.fieldnames})
         self.waiting.clear()
 
 
@@ -320,7 +326,7 @@ def _typed(value: Any, kind: Kind) -> Any:
         case "int64":
             return int(value)
         case "string":
-            # Half of a character, out of a name that is no text, has no place in Arrow.
+            # Half of a character, out of a name that is not text, has no place in Arrow.
             return value.encode("utf-8", "replace").decode()
         case "strings":
             return [text.encode("utf-8", "replace").decode() for text in value]
@@ -341,7 +347,7 @@ def read_sweep(folder: str | Path) -> pa.Table:
     Parameters
     ----------
     folder
-        Of the sweep, as ``--out`` named it.
+        Folder of the sweep, as given to ``--out``.
 
     Raises
     ------
@@ -382,7 +388,7 @@ def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
         return parquet.read_table(path, columns=[name for name in names if name in there])
     except (FileNotFoundError, NotADirectoryError) as error:
         raise UnknownReference(
-            f"{folder}: it holds no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
+            f"{folder}: contains no {TABLE}. Run `posprobe sweep … --out {folder}` to its end."
         ) from error
     except (OSError, pa.ArrowException) as error:
         raise InvalidCheckpoint(

@@ -45,7 +45,7 @@ class Options:
     only
         As for `posprobe.analyze`.
     nulls
-        Draws of every null model.
+        Random tables drawn per baseline.
     rows
         First position and one past the last; None is no bound.
     revision

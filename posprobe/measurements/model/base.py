@@ -46,13 +46,13 @@ class Contexts:
     images
         Folder of pictures; None draws random pixels.
     count
-        Most contexts that are run.
+        Largest number of windows or images.
     length
-        Tokens of each; None takes `LENGTH`, or what the model has positions for.
+        Tokens per window; None takes `LENGTH`, or what the model has positions for.
     batch_size
-        How many are run at a time.
+        Windows or images per batch.
     seed
-        Of random ones.
+        Random seed.
 
     Examples
     --------
@@ -122,8 +122,8 @@ def read_material(
     shape = image_shape(model)
     if not hasattr(model, "config") and not is_timm(model):
         raise UsageError(
-            f"{reference}: of timm only transformers that have blocks over patches can be "
-            f"looked into, and {type(model).__name__} is none."
+            f"{reference}: only timm transformers with blocks over patches are supported, and "
+            f"{type(model).__name__} is none."
         )
     if given.length and shape:
         raise UsageError(f"{reference}: --length is for text, and this model takes images.")
@@ -140,12 +140,12 @@ def read_material(
             made, takes = (f"{high} x {wide}" for high, wide in (first.shape[2:], shape[1:]))
             raise UsageError(
                 f"{reference}: beside the model stands how pictures become {made} pixels, and it "
-                f"takes {takes}. Mend preprocessor_config.json, or leave out --images."
+                f"takes {takes}. Fix preprocessor_config.json, or leave out --images."
             )
         if first.shape[1] != shape[0]:
             raise UsageError(
                 f"{reference}: beside the model stands how pictures get {first.shape[1]} channels, "
-                f"and it takes {shape[0]}. Mend preprocessor_config.json, or leave out --images."
+                f"and it takes {shape[0]}. Fix preprocessor_config.json, or leave out --images."
             )
         return Material(f"the pictures in {given.images}", prepare=prepare)
     if shape:
@@ -189,7 +189,7 @@ class ModelInputs:
     positions, layers
         Which positions and hidden states to look at; None stands for all.
     nulls
-        Random walks that the numbers of a layer are compared with.
+        Random walks drawn as a baseline for the numbers of a layer.
     revision, offline
         How further files of the checkpoint are read, as for `posprobe.load_model`.
     """
@@ -319,7 +319,7 @@ class ModelMeasurement(Measurement[ModelInputs, R]):
     from_weights
         Whether it runs nothing: such are measured first, so that who stops a long run has them.
     head
-        Whether it looks at the answers of the model's head, also where contexts are no text.
+        Whether it looks at the answers of the model's head, also where contexts are not text.
     """
 
     from_weights: bool = False

@@ -43,13 +43,10 @@ def similarity_map(share: float | None) -> str:
         map.
     """
     if share is None:
-        return (
-            "There is no map: it needs three tables whose similarity was measured, and which "
-            "differ."
-        )
+        return "There is no map: it needs three different tables whose similarity was measured."
     return (
-        "Tables whose matrices of cosines look alike are near each other, whatever their size: the "
-        f"first two principal components of the small matrices, {percent(share)} of their variance."
+        f"PCA of the 24 × 24 similarity matrices ({percent(share)} of the variance). Nearby points "
+        "look alike."
     )
 
 
