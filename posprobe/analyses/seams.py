@@ -196,7 +196,10 @@ class Seams(Result):
     @property
     def partly(self) -> dict[str, str]:
         """Reason for what has one of its own."""
-        return {"special": self.no_special} if self.no_special else {}
+        found = {"special": self.no_special} if self.no_special else {}
+        return found | (
+            {} if self.untrained is not None else {"untrained": "no rows look untrained"}
+        )
 
 
 def seams(table: PositionTable | Positions | Array) -> Seams:

@@ -76,7 +76,7 @@ def plot(ax: Axes, result: Budget, *, at: float = 0.0, width: float = 4.0) -> se
         if each.share * width <= LETTER * len(name):
             unnamed.add(each.part)
         left += each.share
-    ax.set(xlim=(0, 1), xlabel="share of the variance around the mean row")
+    ax.set(xlim=(0, 1), xlabel="share of the variance")
     return unnamed
 
 
