@@ -21,8 +21,6 @@ from posprobe.analyses.stationary import non_negative, toeplitz
 
 Floats: TypeAlias = NDArray[np.float64]
 
-#: Families of components, by what a reader calls them.
-FAMILIES = ("noise", "rough", "walk", "smooth", "slow", "alternating", "line")
 #: Length below which an exponential kernel is as good as noise, in positions: of its correlation
 #: with the next row, exp(-1 / .9), a tenth of the variance would show.
 NOISE_LENGTH = 0.9
