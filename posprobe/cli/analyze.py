@@ -21,7 +21,7 @@ def analyze(
         typer.Option("--all-rows", help="Ask the questions of all rows, special ones included."),
     ] = False,
     only: options.Only = None,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = 0,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     tensor: options.Tensor = None,

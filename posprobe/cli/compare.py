@@ -29,7 +29,7 @@ def compare(
     label: options.Labels = None,
     rows: options.Rows = None,
     only: options.Only = None,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = 0,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     offline: options.Offline = False,

@@ -88,7 +88,7 @@ def figure(
         typer.Option("--cmap", metavar="NAME", help=f"Colours of what has a sign: {MAPS}."),
     ] = None,
     rows: options.Rows = None,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = options.BANDS,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     tensor: options.Tensor = None,
@@ -105,7 +105,7 @@ def figure(
     options.set_up_logging(quiet=quiet)
     if kind == "series":
         asked = (label, centred, columns, cmap, rows, tensor, grid, revision)
-        computed = (nulls, seed, device) != (options.DEFAULT_NULLS, 0, options.DeviceName.auto)
+        computed = (nulls, seed, device) != (options.BANDS, 0, options.DeviceName.auto)
         if computed or any(option is not None for option in asked):
             raise UsageError("series draws what a sweep measured: it has --venue and --span only.")
         _write(_series(refs, output, venue, span), output, quiet=quiet)

@@ -75,7 +75,7 @@ def forward(
         PrecisionName,
         typer.Option("--dtype", help="Number format of the model's weights and activations."),
     ] = PrecisionName.float32,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = options.BANDS,
     seed: Annotated[
         int,
         typer.Option(

@@ -30,8 +30,8 @@ class DeviceName(StrEnum):
     mps = "mps"
 
 
-#: `posprobe.report.analysis.DRAWS`, repeated so that help starts without NumPy; a test holds them.
-DEFAULT_NULLS = 9
+#: `posprobe.nulls.DRAWS`, repeated so that help starts without NumPy; a test holds them.
+BANDS = 9
 
 Ref: TypeAlias = Annotated[
     str,
@@ -83,7 +83,7 @@ Revision: TypeAlias = Annotated[
     typer.Option("--revision", metavar="NAME", help="Branch, tag or commit of a Hub repository."),
 ]
 Nulls: TypeAlias = Annotated[
-    int, typer.Option("--nulls", metavar="N", help="Number of tables to draw from each null model.")
+    int, typer.Option("--nulls", metavar="N", help="Random tables drawn per baseline.")
 ]
 Seed: TypeAlias = Annotated[
     int, typer.Option("--seed", min=0, help="Seed of everything random: null models and probes.")

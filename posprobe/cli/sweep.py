@@ -77,7 +77,7 @@ def sweep(
         ),
     ] = None,
     only: options.Only = None,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = 0,
     rows: options.Rows = None,
     bundles: Annotated[
         bool, typer.Option("--bundles", help="Write the bundle of each table, too.")

@@ -54,7 +54,7 @@ def table(
         typer.Option("--unique", help="Of a sweep: leave out what comes from a table before it."),
     ] = False,
     rows: options.Rows = None,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = options.BANDS,
     seed: options.Seed = 0,
     offline: options.Offline = False,
     quiet: options.Quiet = False,

@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 #: Between these lies the largest number of a table whose sums of squares are defined.
 SMALLEST, LARGEST = 1e-140, 1e140
-#: Draws of every null model unless stated otherwise.
-DRAWS = 9
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +162,7 @@ def analyze(
     table: PositionTable | Array,
     *,
     only: Iterable[str] | None = None,
-    nulls: int = DRAWS,
+    nulls: int = 0,
     device: Device = "auto",
     seed: int = 0,
     command: str | None = None,
@@ -182,7 +180,7 @@ def analyze(
         Names of `posprobe.measurements.TABLE`, or ``all``; where None, all that apply but for the
         slow ones.
     nulls
-        Draws of every null model; 0 leaves the sinusoid as the only comparison.
+        Draws of every null model that stands beside the numbers. Answers have nulls of their own.
     device
         Where to compute; ``"auto"`` takes a GPU only for tables large enough to gain.
     seed

@@ -20,9 +20,9 @@ from posprobe.arrays import Array, Device
 from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
-from posprobe.nulls import NULLS, band, curves, null_models, surrogate
+from posprobe.nulls import DRAWS, NULLS, band, curves, null_models, surrogate
 from posprobe.progress import stage
-from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
+from posprobe.report.analysis import Analysis, analyze, environment
 from posprobe.report.comparison_page import comparison_page
 from posprobe.report.document import shared_block
 from posprobe.report.notebook import fragment
@@ -63,7 +63,7 @@ class Comparison(Saved):
         ``[m][m]``; None on the diagonal.
     bands
         ``[m][m]``: by null model, the debiased CKA of a surrogate of the one with a surrogate of
-        the other, None where undefined; None on the diagonal, or without draws.
+        the other, None where undefined; None on the diagonal.
     curve_bands
         By curve (``profile``, ``spectrum``, ``variance``): 5 and 95 % of a random walk with the
         first table's steps.
@@ -176,7 +176,7 @@ def compare(
     *tables: PositionTable | Array,
     labels: Sequence[str] | None = None,
     only: Iterable[str] | None = None,
-    nulls: int = DRAWS,
+    nulls: int = 0,
     device: Device = "auto",
     seed: int = 0,
     command: str | None = None,
@@ -196,7 +196,8 @@ def compare(
     only
         As for `analyze`.
     nulls
-        Draws of every null model.
+        Draws of every null model beside the numbers of each table; of each pair at least so many
+        as a band needs are drawn.
     device, seed, command
         As for `analyze`.
 
@@ -230,7 +231,7 @@ def compare(
     with stage("Distances", len(cut) * (len(cut) - 1) // 2) as done:
         for i, j in combinations(size, 2):
             if cut[i].layout == cut[j].layout:
-                bands = _pair_band(cut[i], cut[j], nulls, seed)
+                bands = _pair_band(cut[i], cut[j], max(nulls, DRAWS), seed)
                 pairs[i, j] = closeness(clouds[i], clouds[j]), bands
             else:
                 pairs[i, j] = _apart(cut[i], cut[j]), None
@@ -284,10 +285,8 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand | None:
+def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand:
     """Compute the CKA of surrogates of both tables, the same for either order of the pair."""
-    if not draws:
-        return None
     scaled = [
         np.asarray(t.values, dtype=np.float64) / (float(np.abs(t.values).max()) or 1.0)
         for t in sorted((x, y), key=_fingerprint)
