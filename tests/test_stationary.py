@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from posprobe.analyses.planes import find_rotations
 from posprobe.analyses.stationary import (
-    non_negative,
     fit_grid_kernel,
     fit_kernel,
     fit_process,
     grid_distances,
     leading,
+    non_negative,
     offset_sums,
     root,
     toeplitz,
@@ -42,9 +42,7 @@ def test_least_squares_without_negative_coefficients_is_scipys() -> None:
 
     for seed in range(20):
         matrix, target = gaussian(30, 12, seed=seed), gaussian(30, 1, seed=100 + seed)[:, 0]
-        np.testing.assert_allclose(
-            non_negative(matrix, target), nnls(matrix, target)[0], atol=1e-8
-        )
+        np.testing.assert_allclose(non_negative(matrix, target), nnls(matrix, target)[0], atol=1e-8)
 
 
 @pytest.mark.parametrize("length", [2.0, 5.0, 15.0])

@@ -21,6 +21,8 @@ def analyze(
         typer.Option("--all-rows", help="Ask the questions of all rows, special ones included."),
     ] = False,
     only: options.Only = None,
+    figures: options.Figures = options.WhichFigures.first,
+    formats: options.Formats = "svg",
     nulls: options.Nulls = 0,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
@@ -38,7 +40,7 @@ def analyze(
     instead: rotary, relative or ALiBi.
     """
     options.set_up_logging(quiet=quiet)
-    names = options.names_of(only)
+    names, kinds = options.names_of(only), options.parse_formats(formats)
     give_memory_back()
     with stage("Starting"):
         from posprobe.checkpoint_analysis import analyze_any
@@ -73,7 +75,7 @@ def analyze(
         command=shlex.join(["posprobe", *sys.argv[1:]]),
         all_rows=all_rows,
     )
-    folder = analysis.save(out)
+    folder = analysis.save(out, every=figures == "all", formats=kinds)
     document = analysis.to_dict()
     said = json_out(document) if as_json else summary(document, verbose=verbose)
     typer.echo(said, nl=not as_json)
