@@ -58,7 +58,7 @@ def analyze(
     loaded = options.load_any(
         ref, rows=rows, tensor=tensor, grid=grid, revision=revision, offline=offline
     )
-    if not quiet:
+    if not quiet and isinstance(loaded, tuple):
         say(found(loaded))
     if out is None:
         records = loaded if isinstance(loaded, tuple) else (loaded,)

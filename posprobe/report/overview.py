@@ -157,7 +157,7 @@ def _similarity(
         drawn.append(text(X - 5, at + 4, str(tick), "ax", "end"))
     drawn.append(color_bar(338, 64, 210))
     special = [each["row"] - start for each in document.get("seams", {}).get("special") or ()]
-    pairs = document.get("seams", {}).get("between") or ()
+    pairs: Sequence[Any] = document.get("seams", {}).get("between") or ()
     if not shape:
         for _, second in pairs:
             at = SIDE * (second - start) / n
@@ -446,9 +446,8 @@ def _code_shapes(codes: dict[str, Floats]) -> str:
         scale = 0.9 * min(100 / (span[0] or 1.0), 82 / (span[1] or 1.0))
         placed = (pair - middle) * (scale, -scale) + (200, y0 + 88)
         drawn.append(text(0, y0 + 10, name, "h2"))
-        drawn += [
-            text(0, y0 + 27 + 15 * c, f"PC {c + 1} {fine_percent(shares[c])}") for c in range(2)
-        ]
+        for c, share in enumerate(shares[:2]):
+            drawn.append(text(0, y0 + 27 + 15 * c, f"PC {c + 1} {fine_percent(share)}"))
         drawn.append(path(f"codeline {look}", curve(*placed.T)))
         centre, said = placed.mean(axis=0), np.full(2, -99.0)
         for row, (x, y) in enumerate(placed):

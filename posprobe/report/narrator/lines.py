@@ -10,7 +10,7 @@ from typing import Any
 from posprobe.analyses.budget import LABELS
 from posprobe.number_format import Block, minus, period_of
 from posprobe.report.narrator import NULLS
-from posprobe.report.narrator.words import hundredths, percent, two_figures
+from posprobe.report.narrator.words import capital, hundredths, percent, two_figures
 
 #: How numbers of one measure are written.
 Form = Callable[[float], str]
@@ -79,8 +79,8 @@ _PLACES: Mapping[str, str] = {
     "products": "left by distance",
     "norms": "trend in norms",
     "speed": "trend in step size",
-    "mirrored": "share of mirrored pairs",
-    "opposed": "share of mirrored pairs",
+    "mirrored": "mirrored pairs",
+    "opposed": "mirrored pairs",
 }
 
 
@@ -109,7 +109,7 @@ def _winding(facts: Block) -> tuple[str, Form]:
 def _ladder(facts: Block) -> tuple[str, Form]:
     if facts.get("factor") is None:
         return "CKA, best base", hundredths
-    return f"deviation from factor {facts['factor']:.1f}", _share
+    return f"deviation from × {facts['factor']:.1f}", _share
 
 
 #: From the facts of an answer what was tested, and how such numbers are written.
@@ -120,7 +120,7 @@ _TESTED: Mapping[str, Callable[[Block], tuple[str, Form]]] = {
     "winding": _winding,
     "ladder": _ladder,
     "low_dimensional": lambda _: ("participation ratio", two_figures),
-    "rotations": lambda _: ("share of the strongest", _share),
+    "rotations": lambda _: ("share of strongest", _share),
     "rows_and_columns": lambda _: ("share in both codes", _share),
     "axis_rotations": lambda _: ("share on a circle", _share),
 }
@@ -148,7 +148,7 @@ def _special(facts: Block) -> dict[str, str]:
     if "positions" not in facts:
         return {}
     count = len(facts["positions"])
-    return {"measure": "far from their neighbours", "value": str(count or "none")}
+    return {"measure": "far from neighbours", "value": str(count or "none")}
 
 
 #: Answers without a test of their own.
@@ -197,6 +197,8 @@ def line(told: Block, *, grid: bool = False) -> Line:
             "value": hundredths(facts["curve"]),
             "chance": f"rotations: {hundredths(facts['waves'])}",
         }
+    elif name == "rotations" and told["reason"] == "formula" and not facts.get("lines"):
+        found = {"measure": "periodic components", "value": "many"}
     elif name in _FOUND:
         found = _FOUND[name](facts)
     elif name == "absolute_position" and tested is None and facts.get("invariance") is not None:
@@ -289,17 +291,25 @@ def budget_sums(parts: tuple[Part, ...]) -> list[tuple[float, str]]:
     return found
 
 
-def size(table: Block) -> str:
-    """Say in a line how large a table is and where it is stored, after its name."""
+def key(document: Block) -> str:
+    """Explain the marks of a terminal, and say which rows the answers are about."""
+    told, table = document["verdict"], document["table"]
+    said = "yes: p ≤ 0.02; ?: cannot tell; by chance: 5–95 %."
+    if told.get("rows") and told["rows"] != table["rows"]:
+        return f"Answers: positions {told['rows'][0]}–{told['rows'][1] - 1}. {said}"
+    return capital(said)
+
+
+def size(table: Block, *, file: bool = True) -> str:
+    """Say in a line, after its name, how large a table is and where it is stored."""
     layout, source = table["layout"], table["source"]
     rows = f"{table['positions']:,} positions"
     if layout["type"] == "grid":
         rows = f"{layout['height']} × {layout['width']} patches"
     said = [f"{rows} × {table['dim']}"]
     if source["tensor"]:
-        said.append(
-            f"{source['tensor']} in {source['file']}" if source["file"] else source["tensor"]
-        )
+        place = f" in {source['file']}" if source["file"] and file else ""
+        said.append(f"{source['tensor']}{place}")
     tokens = [row["token"] for row in table["prefix_rows"]]
     if tokens:
         said.append(f"{', '.join(tokens[:3])} kept apart")
