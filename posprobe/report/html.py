@@ -65,7 +65,7 @@ def html(
     pieces = _template("page.html").generate(
         page=page,
         version=version,
-        citation=f"{CITATION} Version {version}.",
+        citation=_cite(version),
         drawings=drawings,
         thumbnail=lambda name: Markup(thumbnail(name)),  # noqa: S704
         shown=SHOWN,
@@ -95,6 +95,7 @@ def table_html(document: Block, arrays: Arrays) -> str:
     drawn = drawings(document, arrays)
     rendered = _template("table.html").render(
         page=page,
+        citation=_cite(document["environment"]["posprobe"]),
         version=document["environment"]["posprobe"],
         headline=document["verdict"]["summary"] if told else "",
         answers=found,
@@ -108,6 +109,10 @@ def table_html(document: Block, arrays: Arrays) -> str:
     )
     # A file name need not be valid text.
     return rendered.encode("utf-8", "backslashreplace").decode()
+
+
+def _cite(version: str) -> str:
+    return f"{CITATION} Version {version}."
 
 
 @cache

@@ -156,6 +156,7 @@ def _thumbnail(folder: Path) -> str:
             if image.width * image.height > MAX_PIXELS:
                 return ""
             small = image.convert("RGB")
+            small.info.pop("transparency", None)
     except (InvalidCheckpoint, OSError, ValueError, SyntaxError):
         return ""
     small.thumbnail(THUMBNAIL)

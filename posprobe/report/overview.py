@@ -143,7 +143,7 @@ def _similarity(
         data = f' data-h="{shape[0]}" data-w="{shape[1]}"' if n <= CELLS else ""
     else:
         image = pooled(np.asarray(cosines, dtype=np.float64), CELLS)[0]
-        data = f' data-n="{n}"'
+        data = f' data-n="{n}" data-first="{start}"'
         drawn.append(rect("null", X, Y, SIDE, SIDE))
     drawn += [text(0, 13, title, "h"), map_of(image, X, Y, SIDE)]
     across, down = (shape[1], shape[0]) if shape else (n, n)

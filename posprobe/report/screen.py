@@ -66,7 +66,7 @@ def comparison_text(document: Block, width: int | None = None, *, verbose: bool 
     for path, name in COMPARED.items():
         values = [lookup(table, path) for table in tables]
         if any(value is not None for value in values):
-            rows.append((name, *(cell(value, ".2g") for value in values)))
+            rows.append((name, *(cell(value) for value in values)))
     lines += ["", *_columns([*rows, *differ], wide)]
     if agree:
         lines.append(wrapped(agree, "", wide))

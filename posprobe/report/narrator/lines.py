@@ -137,7 +137,7 @@ def _formula(facts: Block) -> dict[str, str]:
 
 
 def _seams(facts: Block) -> dict[str, str]:
-    if "pairs" not in facts:
+    if facts.get("pairs") is None:
         return {}
     pairs = facts["pairs"]
     value = f"{pairs[0][0]} | {pairs[0][1]}" if len(pairs) == 1 else str(len(pairs) or "none")
@@ -145,7 +145,7 @@ def _seams(facts: Block) -> dict[str, str]:
 
 
 def _special(facts: Block) -> dict[str, str]:
-    if "positions" not in facts:
+    if facts.get("positions") is None:
         return {}
     count = len(facts["positions"])
     return {"measure": "far from neighbours", "value": str(count or "none")}

@@ -1,7 +1,7 @@
 "use strict";
 // The cosine under the pointer. Without this nothing else is lost.
 for (const map of document.querySelectorAll("svg[data-v]")) {
-  const { n, h, w, m, v } = map.dataset;
+  const { n, first, h, w, m, v } = map.dataset;
   const levels = new Int8Array(Uint8Array.from(atob(v), (c) => c.charCodeAt(0)).buffer);
   const read = map.querySelector(".read");
   map.onpointermove = (event) => {
@@ -11,7 +11,7 @@ for (const map of document.querySelectorAll("svg[data-v]")) {
     if (!(x >= 0 && y >= 0 && x < 1 && y < 1)) return;
     const tile = (place, side) => [Math.floor(place * side), Math.floor(place * side * side) % side];
     let [i, j, names] = [Math.floor(y * m), Math.floor(x * m), ""];
-    if (n) names = `${Math.floor(y * n)}, ${Math.floor(x * n)}`;
+    if (n) names = [y, x].map((place) => Math.floor(place * n) + Number(first)).join(", ");
     else {
       const [[row, inRow], [column, inColumn]] = [tile(y, +h), tile(x, +w)];
       [i, j] = [row * w + column, inRow * w + inColumn];
