@@ -101,7 +101,7 @@ def _png(level: NDArray[np.uint8], colors: str, places: NDArray[np.float64]) -> 
 
     image = b"\x89PNG\r\n\x1a\n"
     image += chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0))
-    image += chunk(b"PLTE", np.rint(palette).astype(np.uint8).tobytes() + bytes(3))
+    image += chunk(b"PLTE", np.rint(palette).astype(np.uint8).tobytes() + b"\xff" * 3)
     image += chunk(b"tRNS", b"\xff" * len(palette) + b"\0")
     image += chunk(b"IDAT", zlib.compress(rows.tobytes(), 6)) + chunk(b"IEND", b"")
     return base64.b64encode(image).decode()

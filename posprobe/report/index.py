@@ -155,8 +155,7 @@ def _thumbnail(folder: Path) -> str:
         with Image.open(BytesIO(content), formats=["PNG"]) as image:
             if image.width * image.height > MAX_PIXELS:
                 return ""
-            small = image.convert("RGB")
-            small.info.pop("transparency", None)
+            small = image.convert("RGBA").convert("RGB")
     except (InvalidCheckpoint, OSError, ValueError, SyntaxError):
         return ""
     small.thumbnail(THUMBNAIL)
