@@ -23,7 +23,7 @@ from posprobe.measurements import TABLE
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.files import expanded, put_in_place, recover, scratch, there
-from posprobe.report.overview import drawings, standalone
+from posprobe.report.overview import NAMES, drawings, standalone
 from posprobe.report.own import (
     PAGE,
     Written,
@@ -225,7 +225,8 @@ def render_bundle(folder: Path) -> Path:
 def _figures_of(document: Mapping[str, Any]) -> set[str]:
     """Name the figures that a bundle of such a document has."""
     if "table" in document:
-        return {"table"} | {each.name for found in TABLE.values() for each in found.drawings}
+        drawn = {each.name for found in TABLE.values() for each in found.drawings}
+        return {"table", *drawn, *(f"overview-{name}" for name in NAMES)}
     return {picture.name for part in page_of(document).sections for picture in part.pictures}
 
 

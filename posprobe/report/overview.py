@@ -34,6 +34,8 @@ from posprobe.report.narrator.lines import Line, budget_parts, budget_sums
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
 
+#: What the first screen draws, where it can.
+NAMES = ("budget", "similarity", "shape", "spectrum")
 #: Cells along a side of a map, and of a mosaic; colours of positions; circles that are drawn.
 CELLS, MOSAIC, COLORS, CIRCLES = 256, 400, 16, 6
 #: Least distance of points with a number.

@@ -36,11 +36,12 @@ def table_text(document: Block, width: int | None = None, *, verbose: bool = Fal
     """Show a table: headline, variance budget, a line for each answer; ``verbose``: all numbers."""
     wide = _width(width)
     table, told, found = document["table"], document.get("verdict"), answers(document)
-    lines = [_cut(f"{table['name']}: {size(table, file=False)}", wide)]
+    lines = [wrapped(f"{table['name']}: {size(table, file=False)}", "", wide)]
     if told:
         lines += [*_headline(told["summary"], wide), ""]
     lines += [wrapped(f"{note}.", "note: ", wide) for note in table["notes"]]
-    lines += [*_bar(budget_parts(document), wide), ""]
+    if bar := _bar(budget_parts(document), wide):
+        lines += [*bar, ""]
     if found:
         heads = ("", "question", "measure", "value", "by chance")
         lines += _columns([heads, *map(_row, found)], wide, right={3})

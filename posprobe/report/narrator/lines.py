@@ -10,7 +10,7 @@ from typing import Any
 from posprobe.analyses.budget import LABELS
 from posprobe.number_format import Block, minus, period_of
 from posprobe.report.narrator import NULLS
-from posprobe.report.narrator.words import capital, hundredths, percent, two_figures
+from posprobe.report.narrator.words import capital, hundredths, percent, some, two_figures
 
 #: How numbers of one measure are written.
 Form = Callable[[float], str]
@@ -313,6 +313,8 @@ def size(table: Block, *, file: bool = True) -> str:
     tokens = [row["token"] for row in table["prefix_rows"]]
     if tokens:
         said.append(f"{', '.join(tokens[:3])} kept apart")
+    if table["dropped_rows"]:
+        said.append(f"{some(len(table['dropped_rows']), 'row')} left out")
     return " · ".join(said)
 
 
