@@ -72,8 +72,11 @@ def comparison_text(document: Block, width: int | None = None, *, verbose: bool 
     if agree:
         lines.append(wrapped(agree, "", wide))
     if verbose:
-        for table in tables:
-            lines += ["", *laid_out(numbers_table(table), wide, verbose=True)]
+        from posprobe.report.comparison_page import comparison_page
+
+        for section in comparison_page(document).sections:
+            for table in section.tables:
+                lines += ["", *laid_out(table, wide, verbose=True)]
     return "\n".join(lines)
 
 
