@@ -114,7 +114,8 @@ def main() -> None:
         run(naive)
         run(analyze)
         compare("posprobe analyze / naive script", analyze, naive, ROUNDS)
-        compare("posprobe analyze --nulls 0 / naive", [*analyze, "--nulls", "0"], naive, ROUNDS)
+        everything = [*analyze, "--nulls", "9", "--figures", "all", "--format", "png,svg"]
+        compare("posprobe analyze, everything / naive", everything, naive, ROUNDS)
     compare("posprobe --help / import typer", [probe, "--help"], [python, "-c", "import typer"], 15)
     compare(
         "import posprobe / import numpy",

@@ -9,7 +9,6 @@ from posprobe.errors import NoPositionTable, UsageError
 from posprobe.families import TokenSample, load, load_schemes, load_tokens
 from posprobe.progress import stage
 from posprobe.report import Analysis, SchemeAnalysis, analyze, analyze_schemes
-from posprobe.report.analysis import DRAWS
 from posprobe.schemes import Scheme
 from posprobe.tables import PositionTable
 
@@ -43,7 +42,7 @@ def analyze_any(
     loaded: PositionTable | tuple[Scheme, ...],
     *,
     only: Sequence[str] | None = None,
-    nulls: int = DRAWS,
+    nulls: int = 0,
     rows: slice | None = None,
     device: Device = "auto",
     seed: int = 0,

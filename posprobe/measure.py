@@ -14,10 +14,10 @@ from posprobe.families.runnable import model_source
 from posprobe.forward.models import first_device, says_timm
 from posprobe.measurements.model import MODEL, Contexts, ModelInputs
 from posprobe.measurements.model.base import TAKES_IMAGES, Material, read_material
-from posprobe.nulls import MAX_DRAWS
+from posprobe.nulls import DRAWS, MAX_DRAWS
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import DRAWS, environment
+from posprobe.report.analysis import environment
 from posprobe.report.files import folder_there, there
 from posprobe.report.forward import ForwardAnalysis
 from posprobe.report.narrator.models import INTERRUPTED, interrupted

@@ -36,6 +36,8 @@ NULLS: Mapping[str, str] = {
 MAX_NUMBERS = 2**36
 #: Draws of each null model: more would take hours, and move no band by what a reader could see.
 MAX_DRAWS = 10_000
+#: Draws of a band that is asked for without a number.
+DRAWS = 9
 
 
 def null_models(layout: Layout) -> tuple[str, ...]:

@@ -15,6 +15,11 @@ def period_of(positions: float) -> str:
     return f"{positions:.2g}" if positions < 9.95 else f"{positions:,.0f}"
 
 
+def minus(text: str) -> str:
+    """Write a number with a minus sign in place of its hyphen."""
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
 def show(value: object, form: str = ".3g") -> str:
     """Format a number for reading; None is undefined, numbers of a list stand around ``form``."""
     if value is None:

@@ -22,14 +22,10 @@ class Column:
         Heading.
     numeric
         Whether it holds numbers.
-    notes
-        What the notes of its cells are, for a spreadsheet, where they have columns of their own:
-        one name, or those of both ends of a range.
     """
 
     label: str
     numeric: bool = False
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

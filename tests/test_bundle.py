@@ -68,19 +68,26 @@ def own_bundle(bundle: Path, tmp_path: Path) -> Path:
 def test_the_folder_holds_data_figures_and_page_and_nothing_else(bundle: Path) -> None:
     assert {path.name for path in bundle.iterdir()} == MEMBERS
     figures = list((bundle / "figures").iterdir())
-    drawn = {path.stem for path in figures}
-    assert {path.name for path in figures} == {
-        f"{n}.{kind}" for n in drawn for kind in ("png", "svg")
-    }
-    assert drawn >= {"similarity", "profile", "variance", "components", "spectrum", "norms"}
+    names = ("budget", "similarity", "shape", "spectrum")
+    assert {path.name for path in figures} == {f"overview-{name}.svg" for name in names}
     for path in figures:
-        if path.suffix == ".png":
-            with Image.open(path) as image:
-                image.verify()
-                assert min(image.size) > 200
-        else:
-            root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
-            assert root.tag.endswith("}svg")
+        root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314
+        assert root.tag.endswith("}svg")
+
+
+def test_every_figure_is_made_in_the_formats_that_are_asked_for(tmp_path: Path) -> None:
+    analysis = pp.analyze(as_table(walk(40, 6)), only=["norms", "pca"])
+    folder = analysis.save(tmp_path / "b", every=True, formats=("png", "pdf")) / "figures"
+    drawn = {path.name for path in folder.iterdir() if not path.name.startswith("overview-")}
+    assert drawn == {f"{name}.{kind}" for name in analysis.figures() for kind in ("png", "pdf")}
+    assert "norms.png" in drawn
+    assert (folder / "norms.pdf").read_bytes().startswith(b"%PDF")
+    with Image.open(folder / "norms.png") as image:
+        image.verify()
+        assert min(image.size) > 200
+    render_bundle(tmp_path / "b")
+    analysis.save(tmp_path / "b")
+    assert not (folder / "norms.pdf").exists()
 
 
 def test_the_saved_document_is_the_analysis(bundle: Path) -> None:
@@ -134,7 +141,8 @@ def test_patches_bring_their_own_arrays_and_figures(tmp_path: Path) -> None:
     analysis = pp.analyze(table, only=["similarity", "grid"], nulls=0)
     assert {"values", "similarity", "offset_profile", "grid_power"} <= set(analysis.arrays())
     assert analysis.arrays()["offset_profile"].shape == (7, 11)
-    drawn = {path.stem for path in (analysis.save(tmp_path / "b") / "figures").iterdir()}
+    folder = analysis.save(tmp_path / "b", every=True) / "figures"
+    drawn = {path.stem for path in folder.iterdir()}
     assert {"mosaic", "plane_spectrum", "similarity", "profile", "table"} <= drawn
 
 
@@ -242,12 +250,19 @@ def test_report_renders_the_same_page_again(own_bundle: Path) -> None:
     assert tree(own_bundle) == before
 
 
-def test_a_bundle_that_lost_its_figures_keeps_the_page_it_has(own_bundle: Path) -> None:
-    shutil.rmtree(own_bundle / "figures")
-    before = tree(own_bundle)
+@pytest.fixture
+def pair(tmp_path: Path) -> Path:
+    """A bundle whose page shows its figures."""
+    tables = as_table(walk(12, 4)), pp.sinusoidal(12, 4)
+    return pp.compare(*tables, only=["pca"]).save(tmp_path / "pair")
+
+
+def test_a_bundle_that_lost_its_figures_keeps_the_page_it_has(pair: Path) -> None:
+    shutil.rmtree(pair / "figures")
+    before = tree(pair)
     with pytest.raises(InvalidCheckpoint, match="lost its figures"):
-        render_bundle(own_bundle)
-    assert tree(own_bundle) == before
+        render_bundle(pair)
+    assert tree(pair) == before
 
 
 def test_a_folder_without_a_bundle_is_not_found(tmp_path: Path) -> None:
@@ -306,7 +321,7 @@ def test_no_missing_or_wrong_value_of_the_document_is_a_crash(own_bundle: Path) 
     assert refused > 20
 
 
-def test_a_damaged_drawing_is_named(own_bundle: Path) -> None:
-    (own_bundle / "figures" / "norms.svg").write_bytes(b"\xff not a drawing")
-    with pytest.raises(InvalidCheckpoint, match=r"norms\.svg"):
-        render_bundle(own_bundle)
+def test_a_damaged_drawing_is_named(pair: Path) -> None:
+    (pair / "figures" / "variance.svg").write_bytes(b"\xff not a drawing")
+    with pytest.raises(InvalidCheckpoint, match=r"variance\.svg"):
+        render_bundle(pair)

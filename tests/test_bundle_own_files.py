@@ -55,7 +55,7 @@ def test_a_file_saved_while_figures_are_drawn_is_not_lost(
     before = tree(place)
     slow = Slow(bundles[1], lambda: (place / "bundle" / name).write_text("mine"))
     with pytest.raises(OutputError, match=rf"bundle: it holds {name}"):
-        write_bundle(slow, place / "bundle")
+        write_bundle(slow, place / "bundle", every=True)
     assert tree(place) == before | {f"bundle/{name}": b"mine"}
 
 

@@ -60,7 +60,7 @@ def test_a_run_that_breaks_leaves_the_old_bundle_byte_for_byte(
     folder = small().save(tmp_path / "bundle")
     before = tree(tmp_path)
     with pytest.raises(OutputError if isinstance(error, OSError) else type(error)):
-        write_bundle(Broken(error), folder)
+        write_bundle(Broken(error), folder, every=True)
     assert tree(tmp_path) == before
 
 
@@ -68,7 +68,9 @@ def test_a_run_that_breaks_leaves_no_new_folders(tmp_path: Path) -> None:
     (tmp_path / "kept").mkdir()
     before = tree(tmp_path)
     with pytest.raises(RuntimeError, match="no font"):
-        write_bundle(Broken(RuntimeError("no font")), tmp_path / "kept" / "new" / "bundle")
+        write_bundle(
+            Broken(RuntimeError("no font")), tmp_path / "kept" / "new" / "bundle", every=True
+        )
     assert tree(tmp_path) == before
 
 
@@ -93,7 +95,7 @@ def test_a_failing_move_puts_the_old_bundle_back(
 
 def test_a_new_run_replaces_the_old_bundle_completely(tmp_path: Path) -> None:
     before = pp.analyze(as_table(walk(12, 4)), only=["norms", "pca"], nulls=0)
-    folder = before.save(tmp_path / "bundle")
+    folder = before.save(tmp_path / "bundle", every=True)
     assert (folder / "figures" / "variance.svg").exists()
     small().save(folder)
     assert not (folder / "figures" / "variance.svg").exists()

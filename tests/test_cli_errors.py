@@ -256,7 +256,7 @@ def test_an_interrupt_ends_quietly(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("posprobe.figures.report_figures", interrupt)
+    monkeypatch.setattr("posprobe.report.bundle.drawings", interrupt)
     done = cli("analyze", "sinusoidal:8x4", "--only", "norms")
     assert done.code == 130  # as every shell expects
     assert "Traceback" not in done.err

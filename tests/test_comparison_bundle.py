@@ -64,7 +64,7 @@ def test_published_values_stand_on_the_page_and_in_the_terminal(
     assert "Published values and ours" in page
     assert "Wang &amp; Chen 2020" in page
     assert "0.0508" in page
-    printed = text(with_published.to_dict())
+    printed = text(with_published.to_dict(), verbose=True)
     assert "0.0508" in printed
     assert "published" in printed
     assert "Not the same quantity" not in page
@@ -90,7 +90,7 @@ def test_the_bundle_is_complete(bundle: Path) -> None:
     }  # fmt: skip
     drawn = {path.name for path in (bundle / "figures").iterdir()}
     names = ("similarity", "curves", "variance", "distances")
-    assert drawn == {f"{name}.{kind}" for name in names for kind in ("svg", "png")}
+    assert drawn == {f"{name}.svg" for name in names}
 
 
 def test_the_json_follows_the_schema(bundle: Path) -> None:
@@ -143,7 +143,7 @@ def test_the_page_stands_alone(bundle: Path) -> None:
     page = (bundle / "report.html").read_text("utf-8")
     assert len(page.encode()) < 2_000_000
     assert not re.search(r"""(?:src|href|url)\s*[=(]\s*["']?\s*(?:https?:)?//""", page)
-    assert page.count("<script>") == 1  # ours, the only one that the page's policy lets run
+    assert "<script" not in page
     addresses = set(re.findall(r"https?://[^\s\"'<>)]+", page))
     assert {address for address in addresses if "w3.org" not in address} == set()
 

@@ -82,7 +82,5 @@ def test_the_terminal_says_what_was_cut_and_what_was_found(run: Any) -> None:
     code, out, _ = run("sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "here")
     assert code == 0
     assert "distances are taken over the first 50" in " ".join(out.split())
-    assert "\nsinusoidal:80x16 and sinusoidal:50x16 " in out
-    assert re.search(r"\nnumber +sinusoidal:80x16 +sinusoidal:50x16\n", out)
-    code, out, _ = run("sinusoidal:50x16", "sinusoidal", "--nulls", "0", "--out", "here")
-    assert "No null models were drawn" in out
+    assert out.startswith("sinusoidal:80x16 and sinusoidal:50x16 ")
+    assert re.search(r"\n +sinusoidal:80x16 +sinusoidal:50x16\n", out)

@@ -25,7 +25,6 @@ from posprobe.figures.common import MAX_POINTS, area, extremes
 from posprobe.figures.grid import MAX_TILES, mosaic, tile_block
 from posprobe.figures.similarity import heat_map
 from posprobe.layouts import Grid
-from posprobe.report.embed import cosines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -412,20 +411,6 @@ def test_a_thinned_curve_keeps_its_extremes_and_its_order(n: int, seed: int, lac
     np.testing.assert_array_equal(kept, values[at])
     assert np.nanmin(kept) == np.nanmin(values)
     assert np.nanmax(kept) == np.nanmax(values)
-
-
-@pytest.mark.usefixtures("small_limits")
-def test_a_page_finds_a_pair_in_a_pooled_matrix() -> None:
-    analysis = pp.analyze(as_table(walk(301, 7)), only=["similarity"], nulls=0)
-    document, arrays = analysis.to_dict(), analysis.arrays()
-    block = document["similarity"]["raw"]["pooled"]
-    packed = cosines(arrays, 10**6)
-    assert packed is not None
-    # As the script counts: cells of so many positions each fill the matrix's side.
-    assert -(-301 // (block * packed["block"])) == -(-len(arrays["similarity"]) // packed["block"])
-    coarser = cosines(arrays, 300)
-    assert coarser is not None
-    assert coarser["block"] > packed["block"] == 1
 
 
 @pytest.mark.usefixtures("small_limits")

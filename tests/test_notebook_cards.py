@@ -9,12 +9,12 @@ from typing import Any
 import posprobe as pp
 
 
-def test_an_analysis_shows_its_findings_and_the_bands() -> None:
+def test_an_analysis_shows_its_headline_its_answers_and_the_bands() -> None:
     analysis = pp.analyze(pp.load("sample:rxnmapper-albert"), nulls=2)
     html = analysis._repr_html_()
-    assert analysis.findings
-    for finding in analysis.findings:
-        assert escape(finding.text) in html
+    assert analysis.verdict is not None
+    assert escape(analysis.verdict["summary"]) in html
+    assert "<td>yes</td><td>Order matters?</td><td>neighbour cosine</td><td>0.77</td>" in html
     assert "<th>walk</th>" in html
     bands = analysis.nulls["numbers"]["similarity.centered.neighbour_mean"]["walk"]
     assert f"{bands['p50']:.2g}"[:4] in html
@@ -64,6 +64,7 @@ def test_what_users_hold_says_what_it_is_in_few_words() -> None:
         (pp.pca(table), "stable_rank="),
         (rotary, "'rotary:64x16', head_count=1, head_dim=16"),
         (alibi, "'alibi:64x112', head_count=112"),
+        (comparison.analyses[0], "'sinusoidal:64x16' (sequence of 64, dim=16)"),
         (comparison, "'counting:64x16' (sequence of 64, dim=16)"),
         (comparison, comparison.to_dict()["verdict"]["summary"]),
         (pp.compare_kernels(sinusoid, rotary), "'sinusoidal:64x16' and 'rotary:64x16'"),

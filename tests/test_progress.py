@@ -40,7 +40,7 @@ def on_a_terminal(folder: Path, *arguments: str) -> tuple[str, str]:
 @pytest.mark.slow
 def test_each_stage_of_an_analysis_shows_itself_on_a_terminal(tmp_path: Path) -> None:
     command = ["analyze", "sinusoidal:32x8", "--only", "pca,norms", "--nulls", "2"]
-    seen, out = on_a_terminal(tmp_path, *command)
+    seen, out = on_a_terminal(tmp_path, *command, "--figures", "all")
     for name in (
         "Starting", "Reading sinusoidal:32x8", "sinusoidal:32x8: Principal components",
         "sinusoidal:32x8: Norms", "sinusoidal:32x8: null models", "0 of 8", "Writing the data",

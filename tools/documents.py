@@ -71,6 +71,7 @@ class AnswerBlock(TypedDict):
     reason: Annotated[Text, "Which branch of the question's rule it is."]
     sentence: Text
     value: Annotated[Any, "What the answer names: periods, rows, turns, a length, a formula."]
+    tested: Annotated[float | None, "The number that was tested, in the unit of the interval."]
     null: Annotated[float | None, "What the nearest baseline has in place of the number: median."]
     interval: Annotated[list[float] | None, "5 and 95 % of the baseline's draws.", TWO]
     p: Annotated[float | None, "Evidence for a yes: rank p-value, the largest over the baselines."]

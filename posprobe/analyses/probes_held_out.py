@@ -227,7 +227,6 @@ def absolute_probe(
 def order_probe(
     table: PositionTable | Positions | Array,
     *,
-    standardize: Standardize = "table",
     seeds: int = 3,
     seed: int = 0,
 ) -> OrderProbe:
@@ -243,8 +242,6 @@ def order_probe(
     ----------
     table
         ``[n, d]``, all rows.
-    standardize
-        As in `absolute_probe`.
     seeds
         Repetitions with other folds and pairs, and another random order for the chance level.
     seed
@@ -256,22 +253,22 @@ def order_probe(
         As in `absolute_probe`, and if ``seeds`` is not positive.
     """
     check_seeds(seeds)
-    values, _ = _double(table, standardize)
+    values, _ = _double(table, "table")
     n = len(values)
     errors, blocked, chance = np.empty(seeds), np.empty(seeds), np.empty(seeds)
     failures = 0
     for run, rng in enumerate(generators(seed, seeds)):
         scattered = np.array_split(rng.permutation(n), FOLDS)
-        errors[run], failed = _disjoint_order(values, scattered, standardize, rng)
+        errors[run], failed = _disjoint_order(values, scattered, rng)
         failures += failed
         blocks = np.array_split(np.arange(n), FOLDS)
-        blocked[run], failed = _disjoint_order(values, blocks, standardize, rng)
+        blocked[run], failed = _disjoint_order(values, blocks, rng)
         failures += failed
         mixed = values[rng.permutation(n)]
-        chance[run], _ = _disjoint_order(mixed, scattered, standardize, rng)
+        chance[run], _ = _disjoint_order(mixed, scattered, rng)
     fewest = n - -(-n // FOLDS)
     pairs = min(PAIRS, fewest * (fewest - 1) // 2)
-    return OrderProbe(errors, blocked, chance, n, pairs, failures, standardize)
+    return OrderProbe(errors, blocked, chance, n, pairs, failures, "table")
 
 
 def _double(
@@ -300,7 +297,7 @@ def _ridge(
 
 
 def _disjoint_order(
-    values: Floats, folds: Sequence[_Rows], standardize: Standardize, rng: np.random.Generator
+    values: Floats, folds: Sequence[_Rows], rng: np.random.Generator
 ) -> tuple[float, int]:
     from sklearn.linear_model import LogisticRegression
 
@@ -308,7 +305,7 @@ def _disjoint_order(
     with counted_failures() as failures:
         for held, train in _splits(len(values), folds):
             # Single precision halves the cost and is far finer than the optimiser's tolerance.
-            rows = _standardized(values, train, standardize).astype(np.float32)
+            rows = _standardized(values, train, "table").astype(np.float32)
             first, second = _training_pairs(train, rng)
             model = LogisticRegression(
                 C=INVERSE_PENALTY, fit_intercept=False, max_iter=MAX_ITERATIONS

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Cause, Number
-from posprobe.drawable import Drawable, card
+from posprobe.drawable import Drawable, line
 from posprobe.layouts import Grid, Sequence, describe_layout
 
 #: Longest list that is shown among single values.
@@ -99,12 +99,12 @@ class Result(Drawable):
         found = {key: found[key] for key in dict.fromkeys((*listed, *found))}
         said = [f"{k}={_show(value)}" for k, value in found.items() if not isinstance(value, str)]
         shown = [text for text in said if len(text) <= WIDEST]
-        more = ", ..." if len(shown) > ON_A_LINE else ""
-        return f"{type(self).__name__}({', '.join(shown[:ON_A_LINE])}{more})"
+        more = ("...",) if len(shown) > ON_A_LINE else ()
+        return line(self, *shown[:ON_A_LINE], *more)
 
-    def _repr_html_(self) -> str:
+    def _card(self) -> tuple[str, dict[str, object]]:
         shown = {key: _show(value) for key, value in _single(as_block(self)).items()}
-        return card(type(self).__name__, shown)
+        return type(self).__name__, dict(shown)
 
 
 def nothing() -> NDArray[Any]:

@@ -23,7 +23,9 @@ def analyze(
     ] = False,
     only: options.Only = None,
     as_json: options.AsJson = False,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    figures: options.Figures = options.WhichFigures.first,
+    formats: options.Formats = "svg",
+    nulls: options.Nulls = 0,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     quiet: options.Quiet = False,
@@ -37,7 +39,7 @@ def analyze(
     analysed by what it uses instead: rotary, relative or ALiBi positions.
     """
     options.set_up_logging(quiet=quiet)
-    names = options.names_of(only)
+    names, kinds = options.names_of(only), options.parse_formats(formats)
     give_memory_back()
     with stage("Starting"):
         from posprobe.checkpoint_analysis import analyze_any
@@ -53,7 +55,7 @@ def analyze(
             check_place(out)
         check_request(names, nulls, device.value)
     loaded = options.load_any(ref, rows=rows, where=where)
-    if not quiet:
+    if not quiet and isinstance(loaded, tuple):
         say(found(loaded))
     if out is None:
         records = loaded if isinstance(loaded, tuple) else (loaded,)
@@ -70,7 +72,7 @@ def analyze(
         command=shlex.join(["posprobe", *sys.argv[1:]]),
         all_rows=all_rows,
     )
-    folder = analysis.save(out)
+    folder = analysis.save(out, every=figures == "all", formats=kinds)
     document = analysis.to_dict()
     said = json_out(document) if as_json else summary(document, verbose=verbose)
     typer.echo(said, nl=not as_json)

@@ -30,7 +30,7 @@ def compare(
     rows: options.Rows = None,
     only: options.Only = None,
     as_json: options.AsJson = False,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = 0,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     offline: options.Offline = False,

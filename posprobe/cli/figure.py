@@ -87,7 +87,7 @@ def figure(
         str | None,
         typer.Option("--cmap", metavar="NAME", help=f"Colours for signed values: {MAPS}."),
     ] = None,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = options.BANDS,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     quiet: options.Quiet = False,
@@ -102,7 +102,7 @@ def figure(
     options.set_up_logging(quiet=quiet)
     if kind == "series":
         asked = (label, centred, columns, cmap, rows, where.tensor, where.grid, where.revision)
-        computed = (nulls, seed, device) != (options.DEFAULT_NULLS, 0, options.DeviceName.auto)
+        computed = (nulls, seed, device) != (options.BANDS, 0, options.DeviceName.auto)
         if computed or any(option is not None for option in asked):
             raise UsageError("series takes --venue and --span only: the sweep has the numbers.")
         _write(_series(refs, output, venue, span), output, quiet=quiet)

@@ -77,7 +77,7 @@ def forward(
         PrecisionName,
         typer.Option("--dtype", help="Precision of weights and activations."),
     ] = PrecisionName.float32,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = options.BANDS,
     seed: options.Seed = 0,
     device: options.OnDevice = options.DeviceName.auto,
     device_map: Annotated[

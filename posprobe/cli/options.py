@@ -32,8 +32,15 @@ class DeviceName(StrEnum):
     mps = "mps"
 
 
-#: `posprobe.report.analysis.DRAWS`, repeated so that help starts without NumPy; a test holds them.
-DEFAULT_NULLS = 9
+class WhichFigures(StrEnum):
+    """Which figures a bundle holds."""
+
+    first = "first"
+    all = "all"
+
+
+#: `posprobe.nulls.DRAWS`, repeated so that help starts without NumPy; a test holds them.
+BANDS = 9
 
 Ref: TypeAlias = Annotated[
     str,
@@ -91,6 +98,16 @@ Nulls: TypeAlias = Annotated[
     int, typer.Option("--nulls", metavar="N", help="Random tables drawn per baseline.")
 ]
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Random seed.")]
+Figures: TypeAlias = Annotated[
+    WhichFigures,
+    typer.Option(
+        "--figures", help="Figures of a table's bundle: those of the first screen, or all."
+    ),
+]
+Formats: TypeAlias = Annotated[
+    str,
+    typer.Option("--format", metavar="LIST", help="Formats of all figures, such as pdf,png,svg."),
+]
 Offline: TypeAlias = Annotated[
     bool, typer.Option("--offline", help="Use local and cached files only.")
 ]
@@ -225,6 +242,20 @@ def scheme_length(rows: str | None) -> int | None:
 def names_of(only: str | None) -> list[str] | None:
     """Split ``--only LIST``."""
     return None if only is None else [name.strip() for name in only.split(",")]
+
+
+def parse_formats(text: str) -> frozenset[str]:
+    """Split ``--format LIST``.
+
+    Raises
+    ------
+    UsageError
+        If one is no format of figures.
+    """
+    found = frozenset(part.strip() for part in text.split(","))
+    if unknown := sorted(found - {"pdf", "png", "svg"}):
+        raise UsageError(f"--format {text}: {unknown[0]!r} is none of pdf, png and svg.")
+    return found
 
 
 def parse_rows(text: str) -> slice:

@@ -75,6 +75,14 @@ def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
 
 def summary(document: Mapping[str, Any], *, verbose: bool = False) -> str:
     """Print what was found, as the page says it, with the numbers behind it or with all."""
+    if "table" in document:
+        from posprobe.report.screen import table_text
+
+        return table_text(document, verbose=verbose)
+    if "tables" in document:
+        from posprobe.report.screen import comparison_text
+
+        return comparison_text(document, verbose=verbose)
     from posprobe.report.page import page_of
     from posprobe.report.terminal import text
 
@@ -82,13 +90,8 @@ def summary(document: Mapping[str, Any], *, verbose: bool = False) -> str:
 
 
 def written(folder: Path) -> str:
-    """Say where a bundle's files are."""
-    lines = (
-        f"Data    {folder / 'analysis.json'}, {folder / 'arrays.npz'}",
-        f"Figures {folder / 'figures'}",
-        f"Report  {folder / 'report.html'}",
-    )
-    return _told(lines)
+    """Say where a bundle's page is, beside which its other files are."""
+    return _told([f"Report: {folder / 'report.html'}"])
 
 
 def as_typed(text: str) -> bytes:

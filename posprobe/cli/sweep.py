@@ -68,7 +68,7 @@ def sweep(
             help="Analyse the revisions of one Hub repository that match, such as 'step*'.",
         ),
     ] = None,
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = 0,
     all_columns: Annotated[
         bool, typer.Option("--all-columns", help="Write all columns to sweep.csv, not just 40.")
     ] = False,

@@ -56,7 +56,7 @@ def table(
             help="Baseline whose 5-95 % range is shown with each number, or none.",
         ),
     ] = "walk",
-    nulls: options.Nulls = options.DEFAULT_NULLS,
+    nulls: options.Nulls = options.BANDS,
     seed: options.Seed = 0,
     offline: options.Offline = False,
     quiet: options.Quiet = False,

@@ -80,7 +80,7 @@ class Drawing(Generic[R]):
     """
 
     name: str
-    alt: Callable[[Block], str]
+    alt: Callable[[Block], str] = lambda _: ""
     caption: Callable[..., str] = lambda _: ""
     lacks: Callable[[R], str] = lambda _: ""
     several: bool = False
@@ -155,12 +155,6 @@ class Measurement(Generic[I, R]):
         for result in results.values():
             shown |= self.drawn_with(result)
         return report_figures(results, names, shown)
-
-    def empty(self, document: Block) -> bool:
-        """Tell whether nothing in the document's block is defined, for a reason that it gives."""
-        block = document[self.name]
-        defined = any(lookup(block, key) is not None for key in self.numbers)
-        return bool(block.get("undefined")) and not defined and not self.tables(document)
 
     def section(self, document: Block) -> Section:
         """Lay out the section of a page from a document that has the measurement's block."""

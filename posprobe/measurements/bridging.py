@@ -8,7 +8,7 @@ from posprobe.layouts import Grid
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
 from posprobe.number_format import Block, cell
 from posprobe.page import Table, columns
-from posprobe.report.narrator.captions import ALTS, CAPTIONS
+from posprobe.report.narrator.captions import CAPTIONS
 
 #: What each rule is called, by its key.
 RULES = {
@@ -17,12 +17,6 @@ RULES = {
     "waves": "model with periodic components",
     "shift": "linear map from row to row",
 }
-
-
-def _r2(document: Block) -> tuple[Table, ...]:
-    block = document["bridging"]
-    blocks = {"": block} if block["gaps"] else block["axes"] or {}
-    return tuple(_table(name, one) for name, one in blocks.items() if one["gaps"])
 
 
 def _table(name: str, block: Block) -> Table:
@@ -50,10 +44,8 @@ BRIDGING = Measurement[TableInputs, Bridging](
     drawings=(
         Drawing(
             "bridging",
-            ALTS["bridging"],
-            CAPTIONS["bridging"],
+            caption=CAPTIONS["bridging"],
             lacks=lambda result: "" if result.axes else result.undefined,
         ),
     ),
-    tables=_r2,
 )

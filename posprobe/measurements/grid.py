@@ -6,7 +6,7 @@ from posprobe import analyses
 from posprobe.analyses import Patches
 from posprobe.layouts import Grid
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
-from posprobe.report.narrator.captions import ALTS, CAPTIONS
+from posprobe.report.narrator.captions import CAPTIONS
 
 
 def needs_grid(given: TableInputs) -> str:
@@ -22,8 +22,8 @@ GRID = Measurement[TableInputs, Patches](
     compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
     record=Patches,
     drawings=(
-        Drawing("mosaic", ALTS["mosaic"], CAPTIONS["mosaic"]),
-        Drawing("plane_spectrum", ALTS["plane_spectrum"]),
+        Drawing("mosaic", caption=CAPTIONS["mosaic"]),
+        Drawing("plane_spectrum"),
     ),
     needs=needs_grid,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import PCA
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
-from posprobe.report.narrator.captions import ALTS, CAPTIONS, FACTS, LACKS
+from posprobe.report.narrator.captions import CAPTIONS, LACKS
 
 PRINCIPAL = Measurement[TableInputs, PCA](
     name="pca",
@@ -14,25 +14,21 @@ PRINCIPAL = Measurement[TableInputs, PCA](
     drawings=(
         Drawing(
             "variance",
-            ALTS["variance"],
-            CAPTIONS["variance"],
+            caption=CAPTIONS["variance"],
             lacks=undefined,
             several=True,
             band="variance",
         ),
         Drawing(
             "components",
-            ALTS["components"],
-            CAPTIONS["components"],
+            caption=CAPTIONS["components"],
             lacks=undefined,
             columns=True,
         ),
         Drawing(
             "trajectory",
-            ALTS["trajectory"],
-            CAPTIONS["trajectory"],
+            caption=CAPTIONS["trajectory"],
             lacks=LACKS["trajectory"],
         ),
     ),
-    facts=FACTS["pca"],
 )

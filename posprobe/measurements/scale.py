@@ -7,7 +7,6 @@ from dataclasses import replace
 from posprobe import analyses
 from posprobe.analyses import Scale
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
-from posprobe.report.narrator.captions import ALTS, FACTS
 
 
 def _compute(given: TableInputs) -> Scale:
@@ -20,11 +19,10 @@ SCALE = Measurement[TableInputs, Scale](
     name="scale",
     compute=_compute,
     record=Scale,
-    drawings=(Drawing("scale", ALTS["scale"]),),
+    drawings=(Drawing("scale"),),
     needs=lambda given: (
         ""
         if given.tokens is not None
         else "the embeddings that positions are added to: tokens=load_tokens(table)"
     ),
-    facts=FACTS["scale"],
 )

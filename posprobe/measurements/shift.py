@@ -5,11 +5,11 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import Shift
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
-from posprobe.report.narrator.captions import ALTS, CAPTIONS
+from posprobe.report.narrator.captions import CAPTIONS
 
 SHIFT = Measurement[TableInputs, Shift](
     name="shift",
     compute=lambda given: analyses.shift(given.positions, pca=given.result("pca")),
     record=Shift,
-    drawings=(Drawing("shift", ALTS["shift"], CAPTIONS["shift"], lacks=undefined),),
+    drawings=(Drawing("shift", caption=CAPTIONS["shift"], lacks=undefined),),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import Similarity
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
-from posprobe.report.narrator.captions import ALTS, CAPTIONS, FACTS
+from posprobe.report.narrator.captions import CAPTIONS
 
 SIMILARITY = Measurement[TableInputs, Similarity](
     name="similarity",
@@ -14,20 +14,17 @@ SIMILARITY = Measurement[TableInputs, Similarity](
     drawings=(
         Drawing(
             "similarity",
-            ALTS["similarity"],
-            CAPTIONS["similarity"],
+            caption=CAPTIONS["similarity"],
             several=True,
             centring=True,
             columns=True,
         ),
         Drawing(
             "profile",
-            ALTS["profile"],
-            CAPTIONS["profile"],
+            caption=CAPTIONS["profile"],
             several=True,
             band="profile",
             centring=True,
         ),
     ),
-    facts=FACTS["similarity"],
 )

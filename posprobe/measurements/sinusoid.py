@@ -5,7 +5,7 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import SinusoidFit
 from posprobe.measurements.base import Drawing, Measurement, TableInputs
-from posprobe.report.narrator.captions import ALTS, LACKS
+from posprobe.report.narrator.captions import LACKS
 
 SINUSOID = Measurement[TableInputs, SinusoidFit](
     name="sinusoid",
@@ -13,5 +13,5 @@ SINUSOID = Measurement[TableInputs, SinusoidFit](
         given.positions, decomposition=given.result("pca")
     ),
     record=SinusoidFit,
-    drawings=(Drawing("sinusoid", ALTS["sinusoid"], lacks=LACKS["sinusoid"]),),
+    drawings=(Drawing("sinusoid", lacks=LACKS["sinusoid"]),),
 )

@@ -5,13 +5,11 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import Spectrogram
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
-from posprobe.report.narrator.captions import ALTS, CAPTIONS
+from posprobe.report.narrator.captions import CAPTIONS
 
 SPECTROGRAM = Measurement[TableInputs, Spectrogram](
     name="spectrogram",
     compute=lambda given: analyses.spectrogram(given.positions),
     record=Spectrogram,
-    drawings=(
-        Drawing("spectrogram", ALTS["spectrogram"], CAPTIONS["spectrogram"], lacks=undefined),
-    ),
+    drawings=(Drawing("spectrogram", caption=CAPTIONS["spectrogram"], lacks=undefined),),
 )

@@ -5,19 +5,7 @@ from __future__ import annotations
 from posprobe import analyses
 from posprobe.analyses import Spectrum
 from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefined
-from posprobe.number_format import Block, show
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions import ALTS, CAPTIONS
-
-
-def _lines(document: Block) -> tuple[Table, ...]:
-    rows = tuple(
-        (show(line["period"]), show(line["frequency"]), show(line["ratio"]))
-        for line in document["spectrum"]["lines"] or ()
-    )
-    headings = columns("=period", "=frequency", "=times the noise")
-    return (Table("Lines above red noise", headings, rows),) if rows else ()
-
+from posprobe.report.narrator.captions import CAPTIONS
 
 SPECTRUM = Measurement[TableInputs, Spectrum](
     name="spectrum",
@@ -26,12 +14,10 @@ SPECTRUM = Measurement[TableInputs, Spectrum](
     drawings=(
         Drawing(
             "spectrum",
-            ALTS["spectrum"],
-            CAPTIONS["spectrum"],
+            caption=CAPTIONS["spectrum"],
             lacks=undefined,
             several=True,
             band="spectrum",
         ),
     ),
-    tables=_lines,
 )

@@ -36,10 +36,8 @@ from posprobe.number_format import lookup
 from posprobe.progress import stage
 from posprobe.report.document import Finding, findings_of, verdict_block
 from posprobe.report.narrator import cause
-from posprobe.report.notebook import fragment
 from posprobe.report.saved import Saved
 from posprobe.report.stored import ANALYSIS
-from posprobe.report.table_page import table_page
 from posprobe.report.verdicts import verdicts
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
@@ -51,11 +49,9 @@ if TYPE_CHECKING:
 
 #: Between these lies the largest number of a table whose sums of squares are defined.
 SMALLEST, LARGEST = 1e-140, 1e140
-#: Draws of every null model unless stated otherwise.
-DRAWS = 9
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Analysis(Saved):
     """A table and the results of its analyses.
 
@@ -157,15 +153,15 @@ class Analysis(Saved):
         """What can be said of the table: sentences with the keys of the numbers they rest on."""
         return findings_of(self.answers)
 
-    def _repr_html_(self) -> str:
-        return fragment(table_page(self.to_dict()))
+    def _of(self) -> str:
+        return f"{self.table.name!r} ({self.table.layout}, dim={self.table.dim})"
 
 
 def analyze(
     table: PositionTable | Array,
     *,
     only: Iterable[str] | None = None,
-    nulls: int = DRAWS,
+    nulls: int = 0,
     device: Device = "auto",
     seed: int = 0,
     command: str | None = None,
@@ -183,7 +179,7 @@ def analyze(
         Names of `posprobe.measurements.TABLE`, or ``all``; where None, all that apply but for the
         slow ones.
     nulls
-        Draws of every null model; 0 leaves the sinusoid as the only comparison.
+        Draws of every null model that stands beside the numbers. Answers have nulls of their own.
     device
         Where to compute; ``"auto"`` takes a GPU only for tables large enough to gain.
     seed

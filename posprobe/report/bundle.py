@@ -8,7 +8,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.foreign import plain_json
+from posprobe.measurements import TABLE
 from posprobe.progress import stage
 from posprobe.reference import parse_reference
 from posprobe.report.files import expanded, put_in_place, recover, scratch, there
+from posprobe.report.overview import NAMES, drawings, standalone
 from posprobe.report.own import (
     PAGE,
     Written,
@@ -130,12 +132,23 @@ class Bundled(Protocol):
         """Return how to make each figure."""
 
 
-def write_bundle(content: Bundled, folder: Path) -> Path:
+def write_bundle(
+    content: Bundled, folder: Path, *, every: bool = False, formats: Collection[str] = ("svg",)
+) -> Path:
     """Write ``analysis.json``, ``arrays.npz``, ``figures/`` and ``report.html`` into a folder.
 
     The bundle is made beside its place and moved there when complete, so that a broken run leaves
     the old one or none. Only a bundle is replaced, and only where all files in it are as posprobe
     wrote them.
+
+    Parameters
+    ----------
+    content, folder
+        What is written, and where.
+    every
+        Of a table, whether to make every figure, rather than those of the first screen alone.
+    formats
+        Of these figures, among ``svg``, ``pdf`` and ``png``. A page shows SVG.
 
     Raises
     ------
@@ -153,7 +166,7 @@ def write_bundle(content: Bundled, folder: Path) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with scratch(folder) as place:
-            _fill(content, place / "bundle")
+            _fill(content, place / "bundle", every=every, formats=formats)
             put_in_place(place / "bundle", folder, check)
     except BaseException as error:
         _remove_empty(missing)
@@ -184,11 +197,12 @@ def render_bundle(folder: Path) -> Path:
     document = read_bundle(folder)
     again = "Run the model again." if document["schema"] == FORWARD else AGAIN
     files = _files(folder)
-    drawings = stored_drawings(folder / "figures", again)
+    # The page of a table is drawn from its arrays.
+    shown = {} if "table" in document else stored_drawings(folder / "figures", again)
     arrays = stored_arrays(folder / "arrays.npz", again)
     try:
         with stage("Writing the page"):
-            page = render(document, drawings, arrays)
+            page = render(document, shown, arrays)
     except (
         LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
         TemplateError,
@@ -198,14 +212,22 @@ def render_bundle(folder: Path) -> Path:
             f"({type(error).__name__}: {error}). {again}"
         ) from error
     if files is None:
-        shown = {picture.name for part in page_of(document).sections for picture in part.pictures}
+        names = _figures_of(document)
         files = {
             name: entry
             for name, entry in files_in(folder).items()
-            if not name.startswith("figures/") or Path(name).stem in shown
+            if not name.startswith("figures/") or Path(name).stem in names
         }
     write_page(target, seal(page, files))
     return target
+
+
+def _figures_of(document: Mapping[str, Any]) -> set[str]:
+    """Name the figures that a bundle of such a document has."""
+    if "table" in document:
+        drawn = {each.name for found in TABLE.values() for each in found.drawings}
+        return {"table", *drawn, *(f"overview-{name}" for name in NAMES)}
+    return {picture.name for part in page_of(document).sections for picture in part.pictures}
 
 
 def _files(folder: Path) -> dict[str, Written] | None:
@@ -236,7 +258,7 @@ def to_json(document: Mapping[str, Any]) -> str:
     return plain_json(text).encode("utf-8", "backslashreplace").decode()
 
 
-def _fill(content: Bundled, folder: Path) -> None:
+def _fill(content: Bundled, folder: Path, *, every: bool, formats: Collection[str]) -> None:
     figures = folder / "figures"
     figures.mkdir(parents=True)
     with stage("Writing the data"):
@@ -245,6 +267,20 @@ def _fill(content: Bundled, folder: Path) -> None:
         (folder / "analysis.json").write_text(text, encoding="utf-8")
         arrays = content.arrays()
         np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
+    if "table" in document:
+        for name, drawn in drawings(document, arrays).items():
+            place = figures / f"overview-{name}.svg"
+            place.write_text(standalone(drawn), encoding="utf-8")
+        made = _drawn(content, figures, text, formats) if every else {}
+    else:
+        made = _drawn(content, figures, text, {"svg", *formats})
+    with stage("Writing the page"):
+        page = seal(render(document, made, arrays), files_in(folder))
+    (folder / PAGE).write_text(page, encoding="utf-8")
+
+
+def _drawn(content: Bundled, figures: Path, text: str, formats: Collection[str]) -> dict[str, str]:
+    """Save every figure of a bundle whose document is ``text``; return the SVG by name."""
     with stage("Drawing figures"):
         from posprobe.figures import style
         from posprobe.figures.common import shown_plainly
@@ -260,27 +296,31 @@ def _fill(content: Bundled, folder: Path) -> None:
             # The last are small, and the first to be drawn has no other beside it.
             names = list(makers)
             share(
-                lambda name: _save_figure(makers[name], name, figures),
+                lambda name: _save_figure(makers[name], name, figures, formats),
                 [*names[-1:], *names[:-1]],
                 done,
             )
-    drawings = {name: (figures / f"{name}.svg").read_text(encoding="utf-8") for name in makers}
-    with stage("Writing the page"):
-        page = seal(render(document, drawings, arrays), files_in(folder))
-    (folder / PAGE).write_text(page, encoding="utf-8")
+    places = {name: figures / f"{name}.svg" for name in makers if "svg" in formats}
+    return {name: place.read_text(encoding="utf-8") for name, place in places.items()}
 
 
-def _save_figure(make: Callable[[], Figure], name: str, folder: Path) -> None:
+def _save_figure(
+    make: Callable[[], Figure], name: str, folder: Path, formats: Collection[str]
+) -> None:
     figure = make()
-    # Laying out costs as much as drawing, and is the same for both formats. Without any engine, not
+    # Laying out costs as much as drawing, and is the same for all formats. Without any engine, not
     # even one that does nothing, saving does not draw twice.
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
     figure.set_layout_engine(None)
-    figure.savefig(
-        folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
-    )
-    (folder / f"{name}.svg").write_text(svg_of(figure, name), encoding="utf-8")
+    if "png" in formats:
+        figure.savefig(
+            folder / f"{name}.png", metadata={"Software": None}, pil_kwargs={"compress_level": 1}
+        )
+    if "pdf" in formats:
+        figure.savefig(folder / f"{name}.pdf", metadata={"CreationDate": None})
+    if "svg" in formats:
+        (folder / f"{name}.svg").write_text(svg_of(figure, name), encoding="utf-8")
 
 
 def check_place(folder: Path) -> None:

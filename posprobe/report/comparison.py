@@ -20,9 +20,9 @@ from posprobe.arrays import Array, Device
 from posprobe.documents import PairBlock
 from posprobe.errors import InvalidTable, UsageError
 from posprobe.layouts import Grid
-from posprobe.nulls import NULLS, band, curves, null_models, surrogate
+from posprobe.nulls import DRAWS, NULLS, band, curves, null_models, surrogate
 from posprobe.progress import stage
-from posprobe.report.analysis import DRAWS, Analysis, analyze, environment
+from posprobe.report.analysis import Analysis, analyze, environment
 from posprobe.report.document import shared_block
 from posprobe.report.published import published_for
 from posprobe.report.saved import Saved
@@ -61,7 +61,7 @@ class Comparison(Saved):
         ``[m][m]``; None on the diagonal.
     bands
         ``[m][m]``: by null model, the debiased CKA of a surrogate of the one with a surrogate of
-        the other, None where undefined; None on the diagonal, or without draws.
+        the other, None where undefined; None on the diagonal.
     curve_bands
         By curve (``profile``, ``spectrum``, ``variance``): 5 and 95 % of a random walk with the
         first table's steps.
@@ -177,7 +177,7 @@ def compare(
     *tables: PositionTable | Array,
     labels: Sequence[str] | None = None,
     only: Iterable[str] | None = None,
-    nulls: int = DRAWS,
+    nulls: int = 0,
     device: Device = "auto",
     seed: int = 0,
     command: str | None = None,
@@ -196,7 +196,7 @@ def compare(
     only
         As for `analyze`.
     nulls
-        Random tables drawn per baseline.
+        Random tables drawn per baseline; of each pair at least so many as a band needs are drawn.
     device, seed, command
         As for `analyze`.
 
@@ -230,7 +230,7 @@ def compare(
     with stage("Distances", len(cut) * (len(cut) - 1) // 2) as done:
         for i, j in combinations(size, 2):
             if cut[i].layout == cut[j].layout:
-                bands = _pair_band(cut[i], cut[j], nulls, seed)
+                bands = _pair_band(cut[i], cut[j], max(nulls, DRAWS), seed)
                 pairs[i, j] = closeness(clouds[i], clouds[j]), bands
             else:
                 pairs[i, j] = _apart(cut[i], cut[j]), None
@@ -284,10 +284,8 @@ def distinct(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand | None:
+def _pair_band(x: PositionTable, y: PositionTable, draws: int, seed: int) -> PairBand:
     """Compute the CKA of surrogates of both tables, the same for either order of the pair."""
-    if not draws:
-        return None
     scaled = [
         np.asarray(t.values, dtype=np.float64) / (float(np.abs(t.values).max()) or 1.0)
         for t in sorted((x, y), key=_fingerprint)

@@ -75,13 +75,11 @@ def _numbers(tables: list[Block]) -> Table:
         found = [table["nulls"]["numbers"].get(key) for table in tables]
         if any(entry and entry["value"] is not None for entry in found):
             rows.append((number.label, *map(_beside_walk, found)))
-    beside = (
-        "In brackets the median of random walks with the table's own steps, which patches lack."
-        if any(table["nulls"]["draws"] for table in tables)
-        else "No null models were drawn, so there is nothing to compare them with."
-    )
+    beside = ""
+    if any(table["nulls"]["draws"] for table in tables):
+        beside = " In brackets: median of random walks with the same steps, for sequences."
     return Table(
-        f"Numbers of each table. {beside}",
+        f"Numbers of each table.{beside}",
         (Column("number"), *(Column(table["label"], numeric=True) for table in tables)),
         tuple(rows),
         brief=True,

@@ -23,6 +23,7 @@ def answer_block(answer: Answer) -> dict[str, Any]:
         "reason": answer.reason,
         "sentence": sentence(answer),
         "value": plain(answer.value),
+        "tested": test.value if test and test.interval else None,
         "null": test.null if test else None,
         "interval": list(test.interval) if test and test.interval else None,
         "p": answer.p,

@@ -28,7 +28,16 @@ HEADLINE = (
     "sinusoid.cka",
 )
 #: Figures of which one stands for a bundle, the first that there is; else the first by name.
-SHOWN = ("mosaic", "similarity", "layers", "rotation", "slopes", "heads", "kernels")
+SHOWN = (
+    "overview-similarity",
+    "mosaic",
+    "similarity",
+    "layers",
+    "rotation",
+    "slopes",
+    "heads",
+    "kernels",
+)
 #: Width and height within which it is shown, in pixels, and what its file may have.
 THUMBNAIL = (360, 220)
 MAX_BYTES, MAX_PIXELS = 2**23, 2**24
@@ -134,15 +143,19 @@ def _thumbnail(folder: Path) -> str:
     """
     from PIL import Image
 
-    there = {path.stem: path for path in sorted((folder / "figures").glob("*.png"))}
+    there = {path.stem: path for path in sorted((folder / "figures").glob("*.[ps][nv]g"))}
     name = next((name for name in (*SHOWN, *there) if name in there), None)
     if name is None:
         return ""
     try:
-        with Image.open(BytesIO(read_regular(there[name], MAX_BYTES)), formats=["PNG"]) as image:
+        content = read_regular(there[name], MAX_BYTES)
+        if there[name].suffix == ".svg":  # its first raster
+            _, _, raster = content.partition(b"data:image/png;base64,")
+            content = base64.b64decode(raster.partition(b'"')[0])
+        with Image.open(BytesIO(content), formats=["PNG"]) as image:
             if image.width * image.height > MAX_PIXELS:
                 return ""
-            small = image.convert("RGB")
+            small = image.convert("RGBA").convert("RGB")
     except (InvalidCheckpoint, OSError, ValueError, SyntaxError):
         return ""
     small.thumbnail(THUMBNAIL)
@@ -175,10 +188,10 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
     )
     labels = compared_numbers()
     headings = (
-        Column("name", notes=("kind",)),
+        Column("name"),
         *columns("drawn", "what it says", "=positions"),
         *(Column(labels[key].label, numeric=True) for key in HEADLINE),
-        Column("data", notes=("folder",)),
+        Column("data"),
     )
     caption = "What each says of itself; the name leads to its page."
     page = Page(
@@ -197,7 +210,6 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
     )
     pieces = html(
         page,
-        {"bundles": bundles},
         version("posprobe"),
         thumbnail=lambda name: _thumbnail(folder / name),
     )

@@ -117,7 +117,7 @@ def _numbers(document: Block) -> Table:
         values = (cell(record[key]) for record in records)
         rows.append((Cell(number.label, note=number.meaning), *values))
     headings = (
-        Column("number", notes=("meaning",)),
+        Column("number"),
         *(Column(record["label"], numeric=True) for record in records),
     )
     return Table(

@@ -28,7 +28,7 @@ LARGEST = 2**26
 _BEGIN = "<!-- posprobe wrote "
 _LIST = re.compile(rf"{_BEGIN}(\{{[^<>]*\}}) -->\n\Z", re.ASCII)
 _GENERATOR = '<meta name="generator" content="posprobe '
-_NAME = re.compile(r"analysis\.json|arrays\.npz|figures/[\w-]+\.(?:png|svg)", re.ASCII)
+_NAME = re.compile(r"analysis\.json|arrays\.npz|figures/[\w-]+\.(?:pdf|png|svg)", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 

@@ -1,4 +1,4 @@
-"""A saved bundle becomes one page: which page a document has, and what the page carries."""
+"""A saved bundle becomes one page: which page a document has."""
 
 from __future__ import annotations
 
@@ -8,15 +8,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from posprobe.figures.grid import MAX_TILES
 from posprobe.number_format import Block
 from posprobe.page import Page
-from posprobe.report.embed import cosines, json_text
-from posprobe.report.html import html
-
-#: Bytes that a page may have, the same of a table of more than so many positions, whose pairs are
-#: looked up in cells anyway, and what all but drawings and data take at most.
-LIMIT, LARGE_LIMIT, LARGE, TEXT = 2_000_000, 1_500_000, 2048, 150_000
+from posprobe.report.html import html, table_html
 
 
 def page_of(document: Block) -> Page:
@@ -66,12 +60,11 @@ def render(
     Parameters
     ----------
     document
-        The content of ``analysis.json``; the page carries it.
+        The content of ``analysis.json``.
     drawings
         SVG text of its figures by name.
     arrays
-        The content of ``arrays.npz``, of whose cosines the page carries a rounded copy; without
-        them none can be read by pointing.
+        Of a table, the content of ``arrays.npz``, of which its page is drawn.
 
     Returns
     -------
@@ -83,16 +76,7 @@ def render(
     LookupError, TypeError, AttributeError
         If the document lacks a block that the page shows.
     """
-    size = len(json_text(document).encode(errors="replace"))
-    packed = None
     if "table" in document:
-        limit = LARGE_LIMIT if document["table"]["positions"] > LARGE else LIMIT
-        packed = cosines(arrays, limit - TEXT - sum(map(len, drawings.values())) - size)
-    pieces = html(
-        page_of(document),
-        document,
-        document["environment"]["posprobe"],
-        drawings,
-        cosines=packed | {"tiles": MAX_TILES} if packed else None,
-    )
-    return "".join(pieces)
+        return table_html(document, arrays)
+    version = document["environment"]["posprobe"]
+    return "".join(html(page_of(document), version, drawings))

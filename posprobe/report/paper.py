@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.arrays import Device
 from posprobe.errors import InvalidCheckpoint, OutputError, UsageError
-from posprobe.nulls import check_draws
+from posprobe.nulls import DRAWS, check_draws
 from posprobe.progress import stage
-from posprobe.report.analysis import DRAWS
 from posprobe.report.captions import caption
 from posprobe.report.comparison import relabelled
 from posprobe.report.files import expanded, folder_there, recover, there, whole_files

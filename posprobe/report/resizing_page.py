@@ -65,7 +65,7 @@ def rules_page(document: Block) -> Page:
         for key, number, _ in numbers_of(Rule)
     ]
     headings = (
-        Column("number", notes=("meaning",)),
+        Column("number"),
         *(Column(rule["rule"], numeric=True) for rule in rules),
     )
     caption = f"{document['pairs']} pairs at {document['to']} positions; distances in positions."
@@ -166,7 +166,7 @@ def _numbers(document: Block) -> Table:
             values = (cell((block["against"] or {}).get(key)) for block in blocks.values())
             rows.append((Cell(f"{label} with {name}", note="trained at this size"), *values))
     headings = (
-        Column("number", notes=("meaning",)),
+        Column("number"),
         *(Column(how, numeric=True) for how in blocks),
     )
     return Table(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,23 @@ if TYPE_CHECKING:
 class Saved:
     """What can be written as a bundle: an analysis or a comparison."""
 
-    def save(self: Bundled, folder: str | Path) -> Path:
+    def save(
+        self: Bundled,
+        folder: str | Path,
+        *,
+        every: bool = False,
+        formats: Collection[str] = ("svg",),
+    ) -> Path:
         """Write the bundle: data, figures and report. Return its folder.
+
+        Parameters
+        ----------
+        folder
+            Where.
+        every
+            Of a table, whether to make every figure, rather than those of the first screen alone.
+        formats
+            Of these figures, among ``svg``, ``pdf`` and ``png``.
 
         Raises
         ------
@@ -24,7 +40,7 @@ class Saved:
         """
         from posprobe.report.bundle import write_bundle
 
-        return write_bundle(self, Path(folder))
+        return write_bundle(self, Path(folder), every=every, formats=formats)
 
     def __repr__(self: Any) -> str:
         verdict = self.to_dict().get("verdict") or {}

@@ -33,8 +33,8 @@ EARLIER = (
 )
 #: What helps where a bundle is damaged.
 AGAIN = "Analyse the table again."
-#: Arrays that the page carries.
-_SHOWN = ("similarity", "similarity_centered")
+#: Arrays of which the page of a table is drawn.
+_SHOWN = ("similarity_centered", "norms", "pca_scores", "rotation_paths")
 #: Bytes that one of them may have.
 _LARGEST_ARRAY = 2**30
 
@@ -105,7 +105,7 @@ def stored_drawings(folder: Path, again: str) -> dict[str, str]:
 
 
 def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
-    """Read the cosine matrices ``[n, n]`` that the page carries.
+    """Read the arrays of which the page of a table is drawn.
 
     Raises
     ------
@@ -123,12 +123,10 @@ def stored_arrays(path: Path, again: str) -> dict[str, NDArray[Any]]:
                 for name in _SHOWN
                 if f"{name}.npy" in members
             }
-        for name, matrix in arrays.items():
-            _check_cosines(name, matrix)
+        if "similarity_centered" in arrays:
+            _check_cosines("similarity_centered", arrays["similarity_centered"])
     except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise InvalidCheckpoint(f"{path}: it cannot be read ({error}). {again}") from error
-    if len({matrix.shape for matrix in arrays.values()}) > 1:
-        raise InvalidCheckpoint(f"{path}: its cosine matrices are of two sizes. {again}")
     return arrays
 
 
@@ -144,7 +142,8 @@ def _floats(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         if dtype.kind != "f" or not size or stream.tell() + size != member.file_size:
             raise ValueError(f"{member.filename} is not an array of numbers")
         order: Literal["F", "C"] = "F" if by_columns else "C"
-        return np.frombuffer(stream.read(size), dtype).reshape(shape, order=order)
+        whole = np.frombuffer(stream.read(size), dtype) if size else np.zeros(0)
+        return whole.reshape(shape, order=order)
 
 
 def _check_cosines(name: str, matrix: NDArray[Any]) -> None:

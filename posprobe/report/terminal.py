@@ -16,7 +16,7 @@ from posprobe.page import Cell, Column, Page, Row, Table
 #: Sentences of a list, and rows of a table, that are printed; the page has all.
 SENTENCES, ROWS = 12, 24
 #: Columns of a line where nothing says how wide the terminal is.
-WIDTH = 100
+WIDTH = 80
 #: Between two columns of a table.
 GAP = 2
 
@@ -35,27 +35,27 @@ def text(page: Page, width: int | None = None, *, verbose: bool = False) -> str:
     """
     wide = max(width or shutil.get_terminal_size((WIDTH, 24)).columns, 20)
     lists = [s for s in page.sections if s.bullets and (verbose or not s.folded)]
-    lines = [_wrapped(page.lead, "", wide), *(_wrapped(n, "note: ", wide) for n in page.notes)]
+    lines = [wrapped(page.lead, "", wide), *(wrapped(n, "note: ", wide) for n in page.notes)]
     for section in lists:
         if len(lists) > 1:
-            lines.append(_wrapped(section.title, "", wide))
-        lines += [_wrapped(bullet, "* ", wide) for bullet in section.bullets[:SENTENCES]]
+            lines.append(wrapped(section.title, "", wide))
+        lines += [wrapped(bullet, "* ", wide) for bullet in section.bullets[:SENTENCES]]
         if (more := len(section.bullets) - SENTENCES) > 0:
             lines.append(f"... and {more} more on the page")
     for section in page.sections:
         for table in section.tables:
             if verbose or table.brief:
-                lines += ["", *_laid_out(table, wide, verbose=verbose)]
+                lines += ["", *laid_out(table, wide, verbose=verbose)]
     if not verbose and any(
         not table.brief or table.brief_rows is not None or len(table.rows) > ROWS
         for section in page.sections
         for table in section.tables
     ):
-        lines += ["", _wrapped("All numbers: --verbose, or the page.", "", wide)]
+        lines += ["", wrapped("All numbers: --verbose, or the page.", "", wide)]
     return "\n".join(lines)
 
 
-def _wrapped(line: str, begin: str, width: int) -> str:
+def wrapped(line: str, begin: str, width: int) -> str:
     """Break a sentence into lines; names and paths stay whole."""
     return fill(
         plain(line.replace("`", "")), width, initial_indent=begin,
@@ -63,7 +63,8 @@ def _wrapped(line: str, begin: str, width: int) -> str:
     )  # fmt: skip
 
 
-def _laid_out(table: Table, width: int, *, verbose: bool) -> list[str]:
+def laid_out(table: Table, width: int, *, verbose: bool) -> list[str]:
+    """Lay a table out in lines of a width, all of its rows or some."""
     rows: Sequence[Row] = table.rows
     if not verbose:
         some = table.rows
@@ -80,7 +81,7 @@ def _laid_out(table: Table, width: int, *, verbose: bool) -> list[str]:
         for place, column in enumerate(table.columns)
     ]
     which = f" ({len(rows)} of {len(table.rows)} rows)" if len(rows) < len(table.rows) else ""
-    lines = [_wrapped(f"{table.caption.rstrip('.')}{which}", "", width)]
+    lines = [wrapped(f"{table.caption.rstrip('.')}{which}", "", width)]
     gap = 1 if _wide(strips, GAP) > width >= _wide(strips, 1) else GAP
     for block in _blocks(strips, gap, width):
         lines += [*([""] if len(lines) > 1 else []), *_grid(block, gap, width)]

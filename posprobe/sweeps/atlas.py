@@ -114,7 +114,7 @@ class Atlas:
             ),
             provenance=(),
         )  # fmt: skip
-        return html(shown, {"atlas": data}, version("posprobe"), drawings, self._thumbnail)
+        return html(shown, version("posprobe"), drawings, self._thumbnail, {"atlas": data})
 
     def _thumbnail(self, name: str) -> str:
         text = str(self.rows[int(name)].get("thumbnail"))
@@ -217,7 +217,7 @@ class Atlas:
         sizes = [key for key in numbers if key in _SIZES]
         drawn = "similarity" if any("thumbnail" in row for row in self.rows) else ""
         headings = (
-            Column("name", notes=("reference",)),
+            Column("name"),
             *([Column(drawn)] if drawn else []),
             *(Column(_KINDS[key]) for key in kinds),
             *(Column(_short(key.removeprefix(OWN)), key in numbers) for key in own),

@@ -17,7 +17,7 @@ from posprobe.errors import MissingExtra, PosprobeError, UsageError
 from posprobe.measurements import TABLE
 from posprobe.nulls import MAX_DRAWS
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import DRAWS, environment
+from posprobe.report.analysis import environment
 from posprobe.report.files import expanded
 from posprobe.sweeps import store
 from posprobe.sweeps.engine import Engine, checked, outcomes
@@ -244,7 +244,7 @@ def sweep(
     engine: str = "processes",
     scheduler: str | None = None,
     only: Iterable[str] | None = None,
-    nulls: int = DRAWS,
+    nulls: int = 0,
     rows: slice | None = None,
     bundles: bool = False,
     all_columns: bool = False,

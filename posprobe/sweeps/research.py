@@ -27,7 +27,7 @@ from posprobe.measurements import TABLE, TableInputs
 from posprobe.nulls import NULLS
 from posprobe.number_format import cell
 from posprobe.report import analyze_schemes
-from posprobe.report.analysis import DRAWS, check_request
+from posprobe.report.analysis import check_request
 from posprobe.report.captions import DIGITS
 from posprobe.report.files import expanded, there
 from posprobe.report.index import HEADLINE
@@ -78,7 +78,7 @@ def research_table(
     beside: Iterable[str] = (),
     unique: bool = False,
     rows: slice | None = None,
-    nulls: int = DRAWS,
+    nulls: int = 0,
     seed: int = 0,
     offline: bool = False,
 ) -> str:

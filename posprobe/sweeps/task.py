@@ -55,7 +55,7 @@ class Options:
     """
 
     only: tuple[str, ...] | None = None
-    nulls: int = 9
+    nulls: int = 0
     rows: tuple[int | None, int | None] | None = None
     revision: str | None = None
     bundles: bool = False

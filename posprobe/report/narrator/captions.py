@@ -19,13 +19,13 @@ from posprobe.analyses import (
 )
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging
-from posprobe.analyses.budget import LABELS, Budget
+from posprobe.analyses.budget import Budget
 from posprobe.analyses.clock import Clock
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
 from posprobe.layouts import Grid
-from posprobe.number_format import Block, lookup, period_of, show
-from posprobe.report.narrator.words import listed, patches, percent, positions, some
+from posprobe.number_format import Block, lookup, show
+from posprobe.report.narrator.words import listed, percent, some
 
 #: Components that a figure draws against position.
 COMPONENTS = 6
@@ -43,35 +43,12 @@ def noted(note: str) -> str:
     return f"{note[0].upper()}{note[1:]}."
 
 
-def lead(table: Block) -> str:
-    """Say what a table is, from the block that describes it."""
-    layout, (first, stop) = table["layout"], table["rows"]
-    text = f"{'A learned' if table['kind'] == 'learned' else 'A fixed'} table of "
-    text += f"{table['positions']} positions"
-    if layout["type"] == "grid":
-        text += f", a grid of {layout['height']} × {layout['width']}"
-    text += f", each a vector of {some(table['dim'], 'number')}."
-    if (first, stop) != (0, table["positions"]):
-        text += f" Positions {first} to {stop - 1} of the whole."
-    return text
-
-
-def named(part: str, period: float | None) -> str:
-    """Name a part of a variance budget, a wave with its period."""
-    return LABELS[part] if period is None else f"{LABELS[part]}, period {period_of(period)}"
-
-
 def baselines_caption(draws: int) -> str:
     """Say what numbers stand beside: the sinusoid's, and null models' where any were drawn."""
     caption = "Each number, and the same number of the sinusoid of this shape"
     if draws:
         caption += f" and of null models (median of {some(draws, 'draw')})"
     return caption
-
-
-def place(row: int, layout: Block) -> str:
-    """Name one position, or one patch of a grid."""
-    return patches([row], layout["width"]) if layout["type"] == "grid" else positions([row])
 
 
 def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -86,15 +63,6 @@ def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
     for name, reason in undefined:
         found.setdefault(reason, {})[name.replace("_", " ")] = None
     return tuple(f"{', '.join(names)}: {reason}" for reason, names in found.items())
-
-
-def _axis_codes_alt(block: Block) -> str:
-    if block["rows"] is None:
-        return "Row and column codes are undefined."
-    return (
-        f"Components of the row code ({block['rows']['share']:.1%} of the variance) and of the "
-        f"column code ({block['columns']['share']:.1%})."
-    )
 
 
 def _axis_codes_caption(results: Mapping[str, AxisCodes]) -> str:
@@ -153,20 +121,6 @@ def _norms_caption(results: Mapping[str, Norms]) -> str:
     )
 
 
-def _pca_facts(block: Block) -> tuple[str, ...]:
-    """Say how many components there are where they are not all."""
-    ratios = block["explained_variance_ratio"]
-    if block.get("method", "exact") == "exact" or ratios is None:
-        return ()
-    return (
-        (
-            f"Of so large a table the {len(ratios)} leading components are computed, by a "
-            "randomised singular value decomposition (Halko, Martinsson & Tropp 2011). Their "
-            "shares are of the whole variance."
-        ),
-    )
-
-
 def _needed(result: PCA, share: float) -> str:
     count = result.components_for(share)
     beyond = "undefined" if result.undefined else f"more than {len(result.singular_values)}"
@@ -217,29 +171,6 @@ def _no_path(result: PCA) -> str:
     return result.undefined or ("a path needs two components, and there is one" if short else "")
 
 
-def _scale_facts(block: Block) -> tuple[str, ...]:
-    """Say what the positions were compared with."""
-    sample = block.get("sample")
-    if sample is None:
-        return ()
-    vectors = f"{sample['sampled']} {sample['kind']} vectors of mean norm "
-    vectors += f"{show(block['token_norm'])} (standard error {sample['standard_error']:.1%})"
-    shape = " × ".join(map(str, sample["shape"]))
-    return (
-        f"Compared with {vectors}, from {sample['tensor']}, {shape}.",
-        noted(sample["note"]),
-    )
-
-
-def _seams_alt(block: Block) -> str:
-    seams = ", ".join(f"{first} and {second}" for first, second in block["between"] or ())
-    special = ", ".join(str(row["row"]) for row in block["special"] or ())
-    return (
-        f"Cosine of neighbours: {'seams between ' + seams if seams else 'no seam'}, "
-        f"{'special rows ' + special if special else 'no special row'}."
-    )
-
-
 def _shift_caption(results: Mapping[str, Shift]) -> str:
     (result,) = results.values()
     turning = [f"{period:.3g}" for period in result.periods[result.rotations].tolist()]
@@ -253,19 +184,6 @@ def _shift_caption(results: Mapping[str, Shift]) -> str:
         f"{result.rank} principal components; on the unit circle a mode keeps its amplitude, and "
         f"labels are its period in positions; {rule}. Skill on held-out rows: "
         f"{show(result.skill)} (1 is exact, 0 no better than no change or the mean row)."
-    )
-
-
-def _similarity_facts(block: Block) -> tuple[str, ...]:
-    """Say of a large table's cosines what the matrices are and what the numbers are."""
-    side = block["raw"].get("pooled", 1)
-    if side == 1:
-        return ()
-    return (
-        (
-            f"The matrices are means over blocks of {side} × {side} pairs. All numbers are those "
-            "of single pairs."
-        ),
     )
 
 
@@ -416,65 +334,6 @@ def _no_pair(result: Winding) -> str:
     return result.undefined or ("" if result.pairs else "no pair of components goes round")
 
 
-#: From the block, the text that stands for a figure on a page, by the figure's name.
-ALTS: Mapping[str, Callable[[Block], str]] = {
-    "axis_codes": _axis_codes_alt,
-    "bridging": lambda _: "Held-out R² by the width of the gap, one line for each rule.",
-    "components": filled("Scores of the first components; three hold {} of the variance.", "top3"),
-    "mosaic": filled(
-        "Mosaic of cosines: mean centred cosine {} to the right neighbour, {} to the one below, "
-        "{} elsewhere.",
-        "neighbour_right", "neighbour_below", "elsewhere",
-    ),
-    "budget": lambda block: "Variance budget: " + "; ".join(
-        f"{named(each['part'], each['period'])} {percent(each['share'])}"
-        for each in block["parts"] or ()
-    ) + ".",
-    "clock": lambda block: (
-        f"Rotations with periods of {listed([period_of(p) for p in block['periods'] or ()])} "
-        "positions: the table along the plane of each, and the speed of their clock."
-    ),
-    "norms": filled("Row norms: mean {}, from {} to {}.", "mean", "min", "max"),
-    "plane_spectrum": filled(
-        "Two-dimensional spectrum: {} of the power lies on the axes.", "axis_power_share"
-    ),
-    "probes": filled(
-        "Probe errors: {} positions as published, {} with blocks held out.",
-        "absolute_published.mae", "absolute_blocked.mae",
-    ),
-    "profile": filled(
-        "Mean cosine by offset: {} of its steps up to offset {} fall.",
-        "raw.monotone_fraction", "window",
-    ),
-    "scale": filled(
-        "Norms of positions and norms of tokens: a ratio of {} of their means.", "ratio"
-    ),
-    "seams": _seams_alt,
-    "shift": filled("Eigenvalues of the shift: skill {}, rank {}.", "skill", "rank"),
-    "similarity": filled(
-        "Cosine matrices: neighbouring rows {} raw and {} centred, distant rows {} centred.",
-        "raw.neighbour_mean", "centered.neighbour_mean", "centered.far_mean",
-    ),
-    "sinusoid": filled(
-        "Debiased CKA {} with the sinusoid; {} sinusoids explain 90 % of the variance.",
-        "cka", "sinusoids_for_90",
-    ),
-    "spectrogram": filled(
-        "Spectrogram in segments of {} positions; drift of the fastest line: {}.",
-        "length", "drift",
-    ),
-    "spectrum": filled(
-        "Power spectrum: 90 % of the power lies below frequency {}.", "edge_frequency"
-    ),
-    "trajectory": filled(
-        "Path through the first components; three hold {} of the variance.", "top3"
-    ),
-    "variance": filled(
-        "Explained variance: {} components hold 90 % and {} hold 99 %.",
-        "components_90", "components_99",
-    ),
-    "winding": filled("Path of the pair of components that winds: {} turns.", "turns"),
-}  # fmt: skip
 #: From results by label, how to read a figure in a paper; of a comparison, all its panels.
 CAPTIONS: Mapping[str, Callable[..., str]] = {
     "axis_codes": _axis_codes_caption,
@@ -499,10 +358,4 @@ LACKS: Mapping[str, Callable[[Any], str]] = {
     "sinusoid": _no_wave,
     "trajectory": _no_path,
     "winding": _no_pair,
-}
-#: From the block of a measurement, sentences with numbers that no table lists.
-FACTS: Mapping[str, Callable[[Block], tuple[str, ...]]] = {
-    "pca": _pca_facts,
-    "scale": _scale_facts,
-    "similarity": _similarity_facts,
 }

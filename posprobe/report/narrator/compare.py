@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from posprobe.analyses.facts import Shared, Verdict
 from posprobe.number_format import Block
 from posprobe.report.narrator import asks
-from posprobe.report.narrator.words import capital, listed
+from posprobe.report.narrator.lines import QUESTIONS
+from posprobe.report.narrator.words import capital, listed, similarity
 
 #: Answers in the order in which they are told.
 _ORDER: tuple[Verdict, ...] = ("yes", "no", "cannot tell")
@@ -43,6 +44,40 @@ def agreement(found: Sequence[Shared]) -> str:
     few = {0: "No answers contradict each other.", 1: "One answer differs."}
     told.append(few.get(differ, f"{differ} answers differ."))
     return " ".join(told)
+
+
+def pair_sentence(pair: Block) -> str:
+    """Say how similar two tables are, beside random walks with their steps."""
+    first, second = pair["tables"]
+    if pair["cka"] is None:
+        return f"{first} and {second}: no distance ({pair['undefined'].get('cka', 'undefined')})."
+    walk = (pair["nulls"] or {}).get("walk")
+    if walk is None:
+        return f"{first} and {second} have a CKA of {similarity(pair['cka'])} (0 to 1)."
+    more = "more similar" if pair["cka"] > walk["p95"] else "no more similar"
+    low, high = similarity(walk["p5"]), similarity(walk["p95"])
+    return (
+        f"{first} and {second} are {more} than two random walks: CKA {similarity(pair['cka'])}, "
+        f"two random walks with the same steps {low} to {high} (0 to 1)."
+    )
+
+
+def differing(document: Block) -> tuple[list[tuple[str, ...]], str]:
+    """Return the questions whose answers differ, a row each, and say which answers agree."""
+    if "verdict" not in document:
+        return [], ""
+    labels = [table["label"] for table in document["tables"]]
+    rows, alike = [], []
+    for each in document["verdict"]["answers"]:
+        question = QUESTIONS.get(each["question"])
+        if question is None:
+            continue
+        own = [each["answers"].get(label, "–") for label in labels]
+        if len(set(own)) == 1:
+            alike.append(f"{question} {capital(own[0])}.")
+        else:
+            rows.append((question, *own))
+    return rows, f"Answers that agree: {' '.join(alike)}" if alike else ""
 
 
 def lead(tables: Sequence[Block]) -> str:

@@ -1,7 +1,7 @@
 "use strict";
-// The page is complete without this script, which adds what a pointer and keys can do: tables that
-// sort and copy, a crosshair on the cosines, spectra by period. Names come from strangers, so text
-// becomes text nodes and attributes, never markup.
+// The atlas is complete without this script, which adds what a pointer and keys can do: tables that
+// sort, rows as points. Names come from strangers, so text becomes text nodes and attributes, never
+// markup.
 (() => {
   const all = (selector, root = document) => [...root.querySelectorAll(selector)];
   const make = (name, properties = {}, ...children) => {
@@ -25,70 +25,13 @@
     parent.append(element);
     return element;
   };
-  const embedded = (id) => JSON.parse(document.getElementById(id)?.textContent || "null");
   const status = make("p", { className: "status", role: "status" });
   document.body.append(status);
 
-  // Copies and files.
-
-  async function copy(text, what) {
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch { // refused, or a page that the browser does not trust
-      const focused = document.activeElement;
-      const area = make("textarea", { value: text });
-      document.body.append(area);
-      area.select();
-      document.execCommand("copy");
-      area.remove();
-      focused?.focus();
-    }
-    status.textContent = `Copied: ${what}.`;
-  }
-
-  function save(text, name, type) {
-    const link = make("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-    status.textContent = `Saved: ${name}.`;
-  }
-
-  for (const element of all("[data-copy]")) {
-    const what = element.dataset.copy;
-    element.after(" ", button(`Copy ${what}`, () => copy(element.textContent.trim(), what)));
-  }
-  for (const place of all("[data-save]")) {
-    const text = () => document.getElementById("analysis").textContent;
-    place.append(button("Save analysis.json", () => save(text(), "analysis.json", "application/json")));
-  }
-
-  // Tables.
-
-  /** Text of a cell, and what is said below it in small type. */
-  function textsOf(cell) {
+  /** Text of a cell, without what is said below it in small type. */
+  function textOf(cell) {
     const own = [...cell.childNodes].filter((node) => !node.classList?.contains("meaning"));
-    const text = own.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
-    return [text, all(".meaning", cell).map((note) => note.textContent.trim()).filter(Boolean).join("; ")];
-  }
-
-  const textOf = (cell) => textsOf(cell)[0];
-
-  /** A cell as cells of a spreadsheet: small type has columns of its own, a range one for each end. */
-  function cellsOf(cell, names) {
-    const [text, note] = textsOf(cell);
-    if (cell.closest("thead")) return [text, ...names.map((name) => (text ? `${text}, ${name}` : name))];
-    const ends = note.split(" to ");
-    return [text, ...names.map((_, k) => (names.length === 1 ? note : note ? ends[k] ?? "" : text))];
-  }
-
-  /** Rows of a table for a spreadsheet, without columns that hold pictures; no cell is a formula. */
-  function numbersOf(table) {
-    const names = [...table.tHead.rows[0].cells].map((cell) => (cell.dataset.notes ?? "").split("|").filter(Boolean));
-    const seen = [...table.rows].filter((row) => !row.hidden);
-    const rows = seen.map((row) => [...row.cells].flatMap((cell, column) => cellsOf(cell, names[column] ?? [])));
-    const kept = rows[0].map((_, column) => rows.slice(table.tHead ? 1 : 0).some((row) => row[column]));
-    const plain = (text) => (/^[=+@]|^-(?![\d.])/.test(text) ? `'${text}` : text);
-    return rows.map((row) => row.filter((_, column) => kept[column]).map(plain));
+    return own.map((node) => node.textContent).join("").replace(/\s+/g, " ").trim();
   }
 
   function sortable(table) {
@@ -120,265 +63,10 @@
     });
   }
 
-  for (const table of all("table")) {
-    const caption = table.caption.textContent.trim().replace(/\s+/g, " ");
-    const name = caption.toLowerCase().replace(/[^a-z0-9]+/g, "-").slice(0, 40).replace(/-$/, "");
-    const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-    const lines = (rows, between) => rows.map((row) => row.join(between)).join("\n") + "\n";
-    const tsv = button("Copy table", () => copy(lines(numbersOf(table), "\t"), "the table"));
-    const csv = button("Save CSV", () =>
-      save(lines(numbersOf(table).map((row) => row.map(quoted)), ","), `${name}.csv`, "text/csv"));
-    for (const tool of [tsv, csv]) tool.setAttribute("aria-label", `${tool.textContent}: ${caption.slice(0, 60)}`);
-    table.after(make("p", { className: "tools" }, tsv, csv));
-    if (table.tHead && table.tBodies[0].rows.length > 1) sortable(table);
-  }
-
-  // What scrolls sideways can be reached with keys.
-
-  function reachable() {
-    for (const region of all(".scroll, main figure")) {
-      const over = region.scrollWidth > region.clientWidth + 1;
-      const label = [region.closest("section")?.querySelector("h2"), ...all("caption, svg[aria-label]", region)]
-        .filter(Boolean).slice(0, 2).map((part) => part.getAttribute("aria-label") ?? part.textContent.trim()).join(": ");
-      for (const [key, value] of [["tabindex", 0], ["role", "region"], ["aria-label", `Scrolls: ${label}`]]) {
-        if (over) region.setAttribute(key, value);
-        else region.removeAttribute(key);
-      }
-      region.classList.toggle("sideways", over);
-    }
-  }
-  addEventListener("resize", reachable);
-  addEventListener("toggle", reachable, true); // what is folded has no width
-
-  // Spectra by frequency or by period: ticks of the one are one over ticks of the other.
-
-  function spectra() {
-    const swapped = []; // [text, as frequency, as period]
-    const other = (text, period) => {
-      const tick = Number(text.replace("−", "-"));
-      if (tick) return String(Number((1 / tick).toPrecision(3)));
-      if (tick === 0) return "∞";
-      return period
-        ? text.replace("period", "frequency").replace(/\((position|patch)(e?s)/, "(cycles per $1")
-        : text.replace("frequency", "period").replace("cycles per position", "positions")
-          .replace("cycles per patch", "patches");
-    };
-    const buttons = [];
-    const toggle = () => {
-      const periods = buttons[0].getAttribute("aria-pressed") !== "true";
-      buttons.forEach((each) => each.setAttribute("aria-pressed", periods));
-      swapped.forEach(([text, before, after]) => { text.textContent = periods ? after : before; });
-    };
-    for (const svg of all("figure > svg")) {
-      let found = false;
-      for (const axis of all('g[id*="matplotlib.axis"]', svg)) {
-        const texts = all("text", axis);
-        const label = texts.find((text) => /^(dominant frequency$|(frequency|period) \()/.test(text.textContent));
-        if (!label) continue;
-        found = true;
-        const period = label.textContent.includes("period");
-        for (const text of texts) swapped.push([text, text.textContent, other(text.textContent, period)]);
-      }
-      if (!found) continue;
-      const each = button("Swap frequency and period", toggle);
-      each.setAttribute("aria-pressed", "false");
-      buttons.push(each);
-      svg.parentElement.before(make("p", { className: "tools" }, each));
-    }
-  }
-
-  // The crosshair: one pair of positions, on the matrices and on the mosaic.
-
-  async function unpack(text, side) {
-    const bytes = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
-    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-    const levels = new Int8Array(await new Response(stream).arrayBuffer());
-    // Every level is stored less the one above it to the left, modulo 256.
-    for (let row = 1, at = 1; row < side; row++, at++) {
-      for (let column = 1; column <= row; column++) {
-        at += 1;
-        levels[at] += levels[at - row - 1];
-      }
-    }
-    return levels;
-  }
-
-  async function crosshair() {
-    const packed = embedded("cosines");
-    if (!packed || typeof DecompressionStream === "undefined") return;
-    const { table: { positions: n, rows: [start], layout }, similarity } = embedded("analysis");
-    const grid = layout.type === "grid" ? layout : null;
-    const block = packed.block * (similarity.raw.pooled ?? 1); // in positions
-    const side = Math.ceil(n / block);
-    const matrices = [await unpack(packed.raw, side), await unpack(packed.centred, side)];
-    const cell = (levels, a, b) => {
-      const [high, low] = a > b ? [a, b] : [b, a];
-      const level = levels[(high * (high + 1)) / 2 + low];
-      return level === packed.undefined ? NaN : level / packed.levels;
-    };
-    const pair = [0, Math.min(n - 1, grid ? grid.width : 1)];
-    const views = [];
-    const clamp = (value, limit) => Math.max(0, Math.min(limit - 1, value));
-    const set = (i, j) => {
-      pair[0] = clamp(i, n);
-      pair[1] = clamp(j, n);
-      views.forEach((view) => view.show());
-    };
-    const named = (position) => {
-      const first = Math.floor(position / block) * block;
-      const last = Math.min(first + block, n) - 1;
-      const span = block > 1 ? `${start + first} to ${start + last}` : `${start + position}`;
-      if (!grid || block > 1) return span;
-      return `${span} (row ${Math.floor(position / grid.width)}, column ${position % grid.width})`;
-    };
-
-    /** Draw the cosines of one position with all others. */
-    function profile(svg, i, j) {
-      svg.replaceChildren();
-      const [left, right, top, bottom] = [36, 632, 8, 128];
-      const x = (position) => left + ((position + 0.5) / side) * (right - left);
-      const y = (value) => (top + bottom) / 2 - (value * (bottom - top)) / 2;
-      for (const value of [-1, 0, 1]) {
-        draw(svg, "path", { class: "axis", d: `M${left} ${y(value)}H${right}` });
-        draw(svg, "text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, String(value));
-      }
-      for (const part of [0, 0.25, 0.5, 0.75, 1]) {
-        const position = Math.round(part * (n - 1));
-        draw(svg, "text", { x: x(position / block), y: 144, "text-anchor": part < 1 ? "middle" : "end" }, String(start + position));
-      }
-      draw(svg, "path", { class: "cross", d: `M${x(j)} ${top}V${bottom}` });
-      matrices.forEach((levels, which) => {
-        let path = "";
-        for (let k = 0, pen = "M"; k < side; k++) {
-          const value = cell(levels, i, k);
-          if (Number.isNaN(value)) { pen = "M"; continue; }
-          path += `${pen}${x(k).toFixed(1)} ${y(value).toFixed(1)}`;
-          pen = "L";
-        }
-        draw(svg, "path", { class: which ? "centred" : "raw", d: path || "M0 0" });
-      });
-      svg.setAttribute("aria-label", `Cosine of position ${start + i * block} with every position; raw dashed, centred solid.`);
-    }
-
-    /** Add a reader to a drawing; a panel turns fractions of its raster into pairs, and back. */
-    function reader(svg, panels, move) {
-      const inside = (x, y) => new DOMPoint(x, y).matrixTransform(svg.getScreenCTM().inverse());
-      const boxes = panels.map(({ image }) => {
-        const seen = image.getBoundingClientRect();
-        const [first, last] = [inside(seen.left, seen.top), inside(seen.right, seen.bottom)];
-        return { x: first.x, y: first.y, width: last.x - first.x, height: last.y - first.y };
-      });
-      const cross = draw(svg, "path", { class: "cross halo", d: "" });
-      const line = draw(svg, "path", { class: "cross", d: "" });
-      const inputs = ["Position", "with"].map((label, which) => {
-        const input = make("input", { type: "number", min: start, max: start + n - 1, step: 1 });
-        input.addEventListener("change", () => {
-          const value = Math.round(input.valueAsNumber || start) - start;
-          set(which ? pair[0] : value, which ? value : pair[1]);
-        });
-        return [make("label", {}, `${label} `, input), input];
-      });
-      const output = make("output");
-      const chart = draw(svg, "svg", { viewBox: "0 0 640 150", role: "img", class: "profile" });
-      const map = make("div", { className: "map", tabIndex: 0, role: "application" });
-      map.setAttribute("aria-label", `Crosshair: ${move.help}`);
-      svg.before(map);
-      map.append(svg);
-      const note = block > 1
-        ? `Values are means of ${block} × ${block} pairs: all of them would be too much for a page.`
-        : "Values are read to ± 0.004.";
-      const panel = make("div", { className: "reader" },
-        make("p", {}, inputs[0][0], " ", inputs[1][0], " ", output), chart,
-        make("p", { className: "meaning" }, `${note} Point at the drawing, or focus it: ${move.help} `
-          + "The curve is the cosine of the first position with every other: raw dashed, centred solid."));
-      map.closest("figure").after(panel);
-
-      views.push({ show() {
-        const [i, j] = pair;
-        const [a, b] = [Math.floor(i / block), Math.floor(j / block)];
-        const path = panels.map((each, k) => each.mark(boxes[k], i, j)).join("");
-        [cross, line].forEach((element) => element.setAttribute("d", path));
-        inputs.forEach(([, input], which) => { input.value = start + pair[which]; });
-        const [raw, centred] = matrices.map((levels) => cell(levels, a, b).toFixed(3).replace("NaN", "undefined"));
-        const what = block > 1 ? "mean cosine" : "cosine";
-        output.textContent = `${named(i)} and ${named(j)}: ${what} ${raw} raw, ${centred} centred`;
-        profile(chart, a, b);
-      } });
-      const point = (event) => {
-        const at = inside(event.clientX, event.clientY);
-        boxes.forEach((box, k) => {
-          const [x, y] = [(at.x - box.x) / box.width, (at.y - box.y) / box.height];
-          if (x >= 0 && x < 1 && y >= 0 && y < 1) set(...panels[k].pair(x, y));
-        });
-      };
-      svg.addEventListener("pointermove", point);
-      svg.addEventListener("pointerdown", point);
-      map.addEventListener("keydown", (event) => {
-        const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-        if (!(event.key in steps)) return;
-        event.preventDefault();
-        move(steps[event.key], event.shiftKey);
-      });
-    }
-
-    const images = (name) => [1, 2].map((k) => document.querySelector(`[id="${name}-axes_${k}"] image`));
-    const [tiles] = images("mosaic");
-    if (tiles && grid) {
-      const { height, width } = grid;
-      const every = Math.ceil(Math.max(height, width) / packed.tiles);
-      const longer = Math.max(height, width);
-      const each = longer > packed.tile ? Math.ceil((2 * longer) / packed.tile) : 1; // patches along a cell
-      const [wide, tall] = [Math.ceil(width / each), Math.ceil(height / each)];
-      const across = Math.ceil(width / every) * (wide + 1) - 1;
-      const down = Math.ceil(height / every) * (tall + 1) - 1;
-      const patch = (row, column) => clamp(row, height) * width + clamp(column, width);
-      const move = ([rows, columns], whole) => {
-        const step = whole ? every : 1;
-        const from = pair[whole ? 0 : 1];
-        const to = patch(Math.floor(from / width) + rows * step, (from % width) + columns * step);
-        set(whole ? to : pair[0], whole ? pair[1] : to);
-      };
-      move.help = "arrow keys move in the tile, with Shift to another tile.";
-      reader(tiles.closest("svg"), [{
-        image: tiles,
-        pair(x, y) {
-          const [row, inner] = [Math.floor((y * down) / (tall + 1)), Math.floor((y * down) % (tall + 1))];
-          const [column, beside] = [Math.floor((x * across) / (wide + 1)), Math.floor((x * across) % (wide + 1))];
-          return [patch(row * every, column * every), patch(inner * each, beside * each)];
-        },
-        mark(box, i, j) {
-          const x = (at) => box.x + (at * box.width) / across;
-          const y = (at) => box.y + (at * box.height) / down;
-          const left = Math.floor((i % width) / every) * (wide + 1);
-          const top = Math.floor(Math.floor(i / width) / every) * (tall + 1);
-          const cell = (at) => Math.floor(at / each) + 0.5;
-          const [column, row] = [left + cell(j % width), top + cell(Math.floor(j / width))];
-          return `M${x(left)} ${y(top)}H${x(left + wide)}V${y(top + tall)}H${x(left)}Z`
-            + `M${x(column)} ${y(top)}V${y(top + tall)}M${x(left)} ${y(row)}H${x(left + wide)}`;
-        },
-      }], move);
-    }
-    const heat = images("similarity").filter(Boolean);
-    if (heat.length) {
-      const move = ([i, j], far) => set(pair[0] + i * block * (far ? 10 : 1), pair[1] + j * block * (far ? 10 : 1));
-      move.help = "arrow keys move it, with Shift by ten.";
-      reader(heat[0].closest("svg"), heat.map((image) => ({
-        image,
-        pair: (x, y) => [Math.floor(y * n), Math.floor(x * n)],
-        mark(box, i, j) {
-          const [x, y] = [box.x + ((j + 0.5) / n) * box.width, box.y + ((i + 0.5) / n) * box.height];
-          return `M${x} ${box.y}V${box.y + box.height}M${box.x} ${y}H${box.x + box.width}`;
-        },
-      })), move);
-    }
-    views.forEach((view) => view.show());
-  }
-
   // The atlas of a sweep: rows of its table as points, which one filter and one colour rule.
 
   function atlas() {
-    const { atlas: data } = embedded("analysis");
-    if (!data) return;
+    const { atlas: data } = JSON.parse(document.getElementById("analysis").textContent);
     const { names, numbers, groups } = data;
     const rows = [...document.getElementById("tables").closest("section").querySelector("tbody").rows];
     const words = rows.map((row) => row.textContent.toLowerCase());
@@ -641,8 +329,6 @@
     });
   }
 
-  spectra();
+  for (const table of all("table")) if (table.tHead && table.tBodies[0].rows.length > 1) sortable(table);
   atlas();
-  reachable();
-  crosshair().then(reachable);
 })();

@@ -1,0 +1,328 @@
+"""Answers in a line each: a short question, a measure, one value, and what chance gives of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
+from typing import Any
+
+from posprobe.analyses.budget import LABELS
+from posprobe.number_format import Block, minus, period_of
+from posprobe.report.narrator import NULLS
+from posprobe.report.narrator.words import capital, hundredths, percent, some, two_figures
+
+#: How numbers of one measure are written.
+Form = Callable[[float], str]
+#: What a mark stands for, and the last column's range.
+LEGEND = "by chance: 5 to 95 %"
+#: In place of what there is none of.
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Line:
+    """An answer in a line.
+
+    Parameters
+    ----------
+    name, answer
+        Of the question; yes, no or cannot tell.
+    question, measure
+        In at most five words.
+    value, chance, p
+        As texts; a dash stands for what there is none of.
+    tested
+        The number that was tested.
+    interval
+        5 and 95 % of its draws.
+    """
+
+    name: str
+    answer: str
+    question: str
+    measure: str = ""
+    value: str = NONE
+    chance: str = NONE
+    p: str = NONE
+    tested: float | None = None
+    interval: tuple[float, float] | None = None
+
+
+#: Questions by name. Of a grid some are called otherwise.
+QUESTIONS: Mapping[str, str] = {
+    "rows_and_columns": "Row code + column code?",
+    "axis_rotations": "Are both codes circles?",
+    "order": "Order matters?",
+    "rotations": "Rotations?",
+    "ladder": "Geometric series?",
+    "smooth": "Smooth?",
+    "winding": "Winds round a centre?",
+    "low_dimensional": "Few dimensions?",
+    "seams": "A break?",
+    "special_rows": "Outlier rows?",
+    "absolute_position": "Absolute position matters?",
+    "closed_form": "Known formula?",
+}
+
+
+def _share(value: float) -> str:
+    """Write a share in per cent; of small ones two digits count."""
+    return f"{100 * value:.2g} %" if 0.0001 <= value < 0.0095 else percent(value)
+
+
+def _cosine(value: float) -> str:
+    return f"{value:.3f}" if 0.995 <= value < 1 else hundredths(value)
+
+
+_PLACES: Mapping[str, str] = {
+    "products": "left by distance",
+    "norms": "trend in norms",
+    "speed": "trend in step size",
+    "mirrored": "mirrored pairs",
+    "opposed": "mirrored pairs",
+}
+
+
+def _order(_: Block) -> tuple[str, Form]:
+    return "neighbour cosine", _cosine
+
+
+def _smooth(facts: Block) -> tuple[str, Form]:
+    if facts.get("straight") is not None:
+        return "variance on a line", _share
+    stride = facts["stride"]
+    return "cosine of next steps" if stride == 1 else f"cosine of {stride}-row steps", _cosine
+
+
+def _absolute(facts: Block) -> tuple[str, Form]:
+    if "place" in facts:
+        return _PLACES[facts["place"]["sign"]], _share
+    return "left by displacement", _share
+
+
+def _winding(facts: Block) -> tuple[str, Form]:
+    first, second = facts["components"]
+    return f"turns of PC {first} and {second}", "{:.1f}".format
+
+
+def _ladder(facts: Block) -> tuple[str, Form]:
+    if facts.get("factor") is None:
+        return "CKA, best base", hundredths
+    return f"deviation from × {facts['factor']:.1f}", _share
+
+
+#: From the facts of an answer what was tested, and how such numbers are written.
+_TESTED: Mapping[str, Callable[[Block], tuple[str, Form]]] = {
+    "order": _order,
+    "smooth": _smooth,
+    "absolute_position": _absolute,
+    "winding": _winding,
+    "ladder": _ladder,
+    "low_dimensional": lambda _: ("participation ratio", two_figures),
+    "rotations": lambda _: ("share of strongest", _share),
+    "rows_and_columns": lambda _: ("share in both codes", _share),
+    "axis_rotations": lambda _: ("share on a circle", _share),
+}
+
+
+def _formula(facts: Block) -> dict[str, str]:
+    if facts.get("formula") is not None:
+        error = facts.get("error")
+        return {"measure": "largest error", "value": _share(error) if error else "none"}
+    if facts.get("cka") is None:
+        return {}
+    best = "CKA, 2-D sin-cos" if facts.get("grid") else "CKA, best sinusoid"
+    return {"measure": best, "value": hundredths(facts["cka"]), "chance": "1 = identical"}
+
+
+def _seams(facts: Block) -> dict[str, str]:
+    if facts.get("pairs") is None:
+        return {}
+    pairs = facts["pairs"]
+    value = f"{pairs[0][0]} | {pairs[0][1]}" if len(pairs) == 1 else str(len(pairs) or "none")
+    return {"measure": "between positions" if len(pairs) == 1 else "breaks", "value": value}
+
+
+def _special(facts: Block) -> dict[str, str]:
+    if facts.get("positions") is None:
+        return {}
+    count = len(facts["positions"])
+    return {"measure": "far from neighbours", "value": str(count or "none")}
+
+
+#: Answers without a test of their own.
+_FOUND: Mapping[str, Callable[[Block], dict[str, str]]] = {
+    "closed_form": _formula,
+    "seams": _seams,
+    "special_rows": _special,
+}
+
+
+def lines(told: Block, *, grid: bool) -> tuple[Line, ...]:
+    """Return the answers of a block ``verdict`` in a line each, in the order of the page.
+
+    Parameters
+    ----------
+    told
+        The block; what version 1 did not keep is left out.
+    grid
+        Whether the positions are patches, of which some questions are not asked.
+    """
+    answers = {each["question"]: each for each in told["answers"]}
+    asked = [name for name in QUESTIONS if name in answers]
+    if grid:
+        asked = [name for name in asked if name not in {"seams", "rotations", "winding", "ladder"}]
+    elif answers.get("rotations", {}).get("answer") == "yes":
+        # It is the same fact.
+        asked = [name for name in asked if name != "winding"]
+    elif answers.get("ladder", {}).get("answer") != "yes":
+        # A series of what there is none of is not asked about.
+        asked = [name for name in asked if name != "ladder"]
+    return tuple(line(answers[name], grid=grid) for name in asked)
+
+
+def line(told: Block, *, grid: bool = False) -> Line:
+    """Return an answer's block as a line."""
+    name, facts = told["question"], told.get("facts") or {}
+    question = QUESTIONS[name]
+    if name == "special_rows" and grid:
+        question = "Outlier patches?"
+    found: dict[str, Any] = {}
+    tested, interval = told.get("tested"), told.get("interval")
+    if name == "smooth" and facts.get("curve") is not None:
+        question = "Only a smooth curve?"
+        found = {
+            "measure": f"R² over {facts['gap']}-row gaps",
+            "value": hundredths(facts["curve"]),
+            "chance": f"rotations: {hundredths(facts['waves'])}",
+        }
+    elif name == "rotations" and told["reason"] == "formula" and not facts.get("lines"):
+        found = {"measure": "periodic components", "value": "many"}
+    elif name in _FOUND:
+        found = _FOUND[name](facts)
+    elif name == "absolute_position" and tested is None and facts.get("invariance") is not None:
+        found = {"measure": "explained by distance", "value": _share(facts["invariance"])}
+    elif tested is not None and interval and name in _TESTED:
+        measure, form = _TESTED[name](facts)
+        low, high = (minus(form(each)) for each in interval)
+        found = {
+            "measure": measure,
+            "value": minus(form(tested)),
+            "chance": low if low == high else f"{low.removesuffix(' %')} to {high}",
+            "tested": tested,
+            "interval": tuple(interval),
+            "p": p_value(told),
+        }
+    return Line(name, told["answer"], question, **found)
+
+
+def p_value(told: Block) -> str:
+    """Write the p-value of an answer's block; ``≤`` where more draws could have made it smaller."""
+    if told["p"] is None or not told.get("draws", True):
+        return NONE
+    if told["p"] > (told.get("least") or 0.0):
+        return f"{told['p']:.2g}"
+    # A bound is rounded up: p ≤ 0.0068 is false of 1/146.
+    up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(told["p"])))
+    return f"≤ {float(up):.2g}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the variance budget, as its bar names it.
+
+    Parameters
+    ----------
+    kind, look
+        Of `posprobe.analyses.budget.ORDER`; its class of colours.
+    share
+        Of the variance around the mean row.
+    value
+        The share in words.
+    name, label, short
+        In full, in the bar, and where that is narrow.
+    """
+
+    kind: str
+    look: str
+    share: float
+    value: str
+    name: str
+    label: str
+    short: str
+
+
+#: Classes of the colours of rotations, from the fastest.
+_ROTATIONS = 5
+
+
+def budget_parts(document: Block) -> tuple[Part, ...]:
+    """Return the parts of a document's budget; none where it has no budget."""
+    found = (document.get("budget") or {}).get("parts") or ()
+    parts = [each for each in found if each["part"] != "mean"]
+    whole = sum(each["share"] for each in parts)
+    waves = sum(each["part"] == "rotation" for each in parts)
+    named, rank = [], 0
+    for each in parts:
+        kind, label = each["part"], LABELS[each["part"]]
+        look, name, short = "line-part" if kind == "line" else kind, label, label
+        if each["period"]:
+            period = period_of(each["period"])
+            label, short = f"{period} positions", period
+            name = f"{label} ({LABELS[kind]})"
+        if kind == "rotation":
+            name = f"rotation, period {label}"
+            look = f"r{min(rank if waves <= _ROTATIONS else rank * _ROTATIONS // waves, 4)}"
+            rank += 1
+        share = each["share"] / whole
+        named.append(Part(kind, look, share, percent(share), name, label, short))
+    return tuple(named)
+
+
+def budget_sums(parts: tuple[Part, ...]) -> list[tuple[float, str]]:
+    """Return what several parts of one nature hold together, and how that is called."""
+    natures = {"rotations": ("rotation",), "row + column code": ("rows", "columns")}
+    found = []
+    for name, kinds in natures.items():
+        shares = [part.share for part in parts if part.kind in kinds]
+        if len(shares) > 1:
+            found.append((sum(shares), f"{name} {percent(sum(shares))}"))
+    return found
+
+
+def key(document: Block) -> str:
+    """Explain the marks of a terminal, and say which rows the answers are about."""
+    told, table = document["verdict"], document["table"]
+    said = "yes: p ≤ 0.02; ?: cannot tell; by chance: 5–95 %."
+    if told.get("rows") and told["rows"] != table["rows"]:
+        return f"Answers: positions {told['rows'][0]}–{told['rows'][1] - 1}. {said}"
+    return capital(said)
+
+
+def size(table: Block, *, file: bool = True) -> str:
+    """Say in a line, after its name, how large a table is and where it is stored."""
+    layout, source = table["layout"], table["source"]
+    rows = f"{table['positions']:,} positions"
+    if layout["type"] == "grid":
+        rows = f"{layout['height']} × {layout['width']} patches"
+    said = [f"{rows} × {table['dim']}"]
+    if source["tensor"]:
+        place = f" in {source['file']}" if source["file"] and file else ""
+        said.append(f"{source['tensor']}{place}")
+    tokens = [row["token"] for row in table["prefix_rows"]]
+    if tokens:
+        said.append(f"{', '.join(tokens[:3])} kept apart")
+    if table["dropped_rows"]:
+        said.append(f"{some(len(table['dropped_rows']), 'row')} left out")
+    return " · ".join(said)
+
+
+def facts(told: Block, line: Line) -> str:
+    """Say what an answer was held against, and the value; empty where nothing was tested."""
+    if line.tested is None:
+        return ""
+    null = NULLS.get(told["baseline"], told["baseline"])
+    drawn = f", {told['draws']:,} draws" if told.get("draws") else ""
+    said = f"{line.measure}: {line.value}. By chance ({null}{drawn}): {line.chance}."
+    return said if line.p == NONE else f"{said} p {'' if line.p[0] == '≤' else '= '}{line.p}."

@@ -1,0 +1,534 @@
+"""The drawings of the first screen of a table, from its document and its arrays.
+
+They are drawn without matplotlib: a page needs no figure of a paper, and is made in a tenth of the
+time. What a document or its arrays lack is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.fft import dct
+
+from posprobe.figures.common import pooled
+from posprobe.number_format import Block, fine_percent, minus, period_of
+from posprobe.report.drawing import (
+    color_bar,
+    curve,
+    dots,
+    map_of,
+    path,
+    rect,
+    svg,
+    text,
+    ticks,
+)
+from posprobe.report.narrator.lines import Line, budget_parts, budget_sums
+
+Floats = NDArray[np.float64]
+Arrays = Mapping[str, NDArray[Any]]
+
+#: What the first screen draws, where it can.
+NAMES = ("budget", "similarity", "shape", "spectrum")
+#: Cells along a side of a map, and of a mosaic; colours of positions; circles that are drawn.
+CELLS, MOSAIC, COLORS, CIRCLES = 256, 400, 16, 6
+#: Least distance of points with a number.
+APART = 15
+#: Left, top and side of a map; the same of a spectrum.
+X, Y, SIDE = 34, 24, 290
+LEFT, TOP, BOX = 40, 26, 352
+#: Points of a curve, and dots of a circle.
+POINTS, DOTS = 300, 420
+#: Components that a shape is looked for in; decades of a spectrum.
+LEADING, DECADES = 64, 7
+#: Width of a letter in a bar, as a share of the bar; parts that are named on wide pages alone.
+LETTER, NARROW = 0.0056, 0.12
+
+
+def drawings(document: Block, arrays: Arrays) -> dict[str, str]:
+    """Draw what the first screen shows, by name, each as an element ``svg``.
+
+    Parameters
+    ----------
+    document
+        The content of ``analysis.json`` of a table.
+    arrays
+        That of ``arrays.npz``.
+    """
+    layout = document["table"]["layout"]
+    shape: Any = None
+    if layout["type"] == "grid":
+        shape = (layout["height"], layout["width"])
+    found = {"budget": _budget(document)}
+    n = document["table"]["positions"]
+    cosines = arrays.get("similarity_centered")
+    if cosines is not None and cosines.shape == (n, n):
+        found["similarity"] = _similarity(document, cosines, arrays.get("norms"), shape)
+    scores = arrays.get("pca_scores")
+    if scores is not None and scores.ndim == 2 and len(scores) == n and np.isfinite(scores).all():
+        if shape:
+            codes = _codes(scores, *shape)
+            found["shape"], found["spectrum"] = _code_shapes(codes), _code_spectra(codes)
+        else:
+            first, stop = _rows(document)
+            rows = np.asarray(scores[first:stop], dtype=np.float64)
+            rows = rows - rows.mean(axis=0)
+            found["shape"] = _shape(document, rows, arrays)
+            found["spectrum"] = _spectrum(document, rows)
+    return {name: drawn for name, drawn in found.items() if drawn}
+
+
+def _rows(document: Block) -> tuple[int, int]:
+    """Return the rows that the answers are about, counted from the first."""
+    start = document["table"]["rows"][0] if "rows" in document["table"] else 0
+    told = document.get("verdict", {})
+    first, stop = told.get("rows") or (start, start + document["table"]["positions"])
+    return first - start, stop - start
+
+
+def _budget(document: Block) -> str:
+    parts = budget_parts(document)
+    if not parts:
+        return ""
+    drawn, left = [], 0.0
+    for part in parts:
+        width = part.share
+        drawn.append(
+            f'<rect class="seg {part.look}" x="{100 * left:.3f}%" y="28" '
+            f'width="{100 * width:.3f}%" height="44"><title>{part.name}: {part.value}'
+            "</title></rect>"
+        )
+        middle, value = f"{100 * (left + width / 2):.2f}%", part.value
+        fits = [words for words in (part.label, part.short) if width > LETTER * len(words)]
+        if fits:
+            narrow = " xl" if width < NARROW else ""
+            drawn.append(_in_bar(middle, 47, fits[0], f"in {part.look}t wide{narrow}"))
+            drawn.append(_in_bar(middle, 64, value, f"in {part.look}t pc{narrow}"))
+        left += width
+    drawn.append(
+        '<text class="lab note" x="100%" y="16" text-anchor="end">variance around the mean row'
+        "</text>"
+    )
+    small = [p for p in parts if p.share <= LETTER * len(p.short)]
+    if small:
+        listed = ", ".join(f"{part.label} {part.value}" for part in small)
+        drawn.append(f'<text class="lab wide" x="100%" y="88" text-anchor="end">{listed}</text>')
+    for share, words in budget_sums(parts):
+        drawn.append(f'<line class="br" x1="0%" x2="{100 * share:.2f}%" y1="23" y2="23"/>')
+        drawn.append(f'<text class="lab brt" x="0%" y="16">{words}</text>')
+    label = "; ".join(f"{part.name} {part.value}" for part in parts)
+    return (
+        f'<svg width="100%" height="94" role="img" aria-label="Variance budget: {label}">'
+        f"{''.join(drawn)}</svg>"
+    )
+
+
+def _in_bar(x: str, y: int, words: str, look: str) -> str:
+    return f'<text class="{look}" x="{x}" y="{y}" text-anchor="middle">{words}</text>'
+
+
+def _similarity(
+    document: Block, cosines: NDArray[Any], norms: NDArray[Any] | None, shape: Any
+) -> str:
+    """Draw the map with breaks and outlier rows on it, and the norms below."""
+    n, start = len(cosines), document["table"].get("rows", [0])[0]
+    title, data = "Cosine similarity of positions", ""
+    drawn = []
+    if shape:
+        title, image = "Cosine similarity: a tile per patch", _mosaic(cosines, *shape)
+        data = f' data-h="{shape[0]}" data-w="{shape[1]}"' if n <= CELLS else ""
+    else:
+        image = pooled(np.asarray(cosines, dtype=np.float64), CELLS)[0]
+        data = f' data-n="{n}" data-first="{start}"'
+        drawn.append(rect("null", X, Y, SIDE, SIDE))
+    drawn += [text(0, 13, title, "h"), map_of(image, X, Y, SIDE)]
+    across, down = (shape[1], shape[0]) if shape else (n, n)
+    half = 0.5 if shape else 0.0
+    strip = Y + SIDE + 13 if shape else 408
+    for tick in ticks(across, 0 if shape else start):
+        at = X + SIDE * (tick - (0 if shape else start) + half) / across
+        drawn.append(text(at, strip, str(tick), "ax", "middle"))
+    for tick in ticks(down, 0 if shape else start):
+        at = Y + SIDE * (tick - (0 if shape else start) + half) / down
+        drawn.append(text(X - 5, at + 4, str(tick), "ax", "end"))
+    drawn.append(color_bar(338, 64, 210))
+    special = [each["row"] - start for each in document.get("seams", {}).get("special") or ()]
+    pairs: Sequence[Any] = document.get("seams", {}).get("between") or ()
+    if not shape:
+        for _, second in pairs:
+            at = SIDE * (second - start) / n
+            cross = f"M{X + at:.1f},{Y}v{SIDE}M{X},{Y + at:.1f}h{SIDE}"
+            drawn += [path("halo", cross), path("seamline", cross)]
+        if len(pairs) == 1:
+            [(first, second)] = pairs
+            words = f"break {first} | {second}"
+            at = X + SIDE * (second - start) / n
+            near = at > X + SIDE - 110
+            drawn.append(
+                text(
+                    at - 6 if near else at + 6,
+                    Y + SIDE - 8,
+                    words,
+                    "tag",
+                    "end" if near else "start",
+                )
+            )
+        for row in special[:40]:
+            at = SIDE * (row + 0.5) / n
+            drawn.append(path("mark", f"M{X + at - 4:.1f},{Y - 7}h8l-4,6z"))
+            drawn.append(path("mark", f"M{X + SIDE + 7},{Y + at - 4:.1f}v8l-6,-4z"))
+    if norms is not None and norms.shape == (n,):
+        drawn += _norms(np.asarray(norms, dtype=np.float64), special, pairs, start)
+    words = "patch, row by row" if shape else "position"
+    drawn.append(text(X + SIDE / 2, 408 if shape else 421, words, "ax", "middle"))
+    drawn.append('<text class="read" x="366" y="13" text-anchor="end"></text>')
+    if data:
+        small = image if not shape else cosines
+        levels = np.rint(np.nan_to_num(small, nan=-1.28) * 100).astype(np.int8)
+        data += f' data-m="{len(levels)}" data-v="{base64.b64encode(levels.tobytes()).decode()}"'
+    label = f"{title}, and the norm of every row"
+    return svg(380, 426, label, drawn, data)
+
+
+def _mosaic(cosines: NDArray[Any], height: int, width: int) -> Floats:
+    """Lay out the cosines of each patch with all others as a tile in its place."""
+    every = max(1, -(-(max(height, width) ** 2) // MOSAIC))
+    tiles = np.asarray(cosines, dtype=np.float64).reshape(height, width, height, width)
+    tiles = tiles[::every, ::every]
+    rows, columns = tiles.shape[:2]
+    gapped = np.full((rows, height + 1, columns, width + 1), np.nan)
+    gapped[:, :height, :, :width] = tiles.transpose(0, 2, 1, 3)
+    return gapped.reshape(rows * (height + 1), columns * (width + 1))[:-1, :-1]
+
+
+def _norms(norms: Floats, special: list[int], pairs: Any, start: int) -> list[str]:
+    n, top, high = len(norms), 352, 40
+    usual = np.delete(norms, [row for row in special if 0 <= row < n])
+    usual = usual[np.isfinite(usual)] if np.isfinite(usual).any() else np.zeros(1)
+    low, most = float(usual.min()), float(usual.max())
+    if most - low < 0.02 * most:
+        low, most = 0.98 * low, 1.02 * most
+    at = X + SIDE * (np.arange(n) + 0.5) / n
+    places, values = at, norms
+    if n > 2 * POINTS:
+        edges = np.arange(0, n, -(-n // POINTS))
+        both = np.stack([np.minimum.reduceat(norms, edges), np.maximum.reduceat(norms, edges)], 1)
+        places, values = np.repeat(at[edges], 2), both.ravel()
+    height = top + high * (1 - np.clip((values - low) / (most - low or 1.0), -0.1, 1.1))
+    drawn = [
+        text(X, 342, "row norm", "h2"),
+        rect("plotbg", X, top - 4, SIDE, high + 8),
+        path("line", curve(places, height)),
+        text(X - 5, top + 6, _brief(most), "ax", "end"),
+        text(X - 5, top + high + 4, _brief(low), "ax", "end"),
+    ]
+    for _, second in pairs:
+        x = X + SIDE * (second - start) / n
+        drawn.append(path("seamline", f"M{x:.1f},{top - 4}v{high + 8}"))
+    runs = _runs([row for row in special if 0 <= row < n])
+    for first, _ in runs[:40]:
+        drawn.append(path("mark", f"M{at[first] - 4:.1f},{top + 4}h8l-4,-6z"))
+    for first, last in runs if len(runs) <= 3 else ():
+        own = norms[first : last + 1]
+        ends = f"{own.min():.2g}" if len(own) == 1 else f"{own.min():.2g}–{own.max():.2g}"
+        name = f"{first + start}" if first == last else f"{first + start}–{last + start}"
+        right = at[last] > X + SIDE / 2
+        x = at[first] - 7 if right else at[last] + 7
+        drawn.append(text(x, top + 6, f"{name}: {ends}", "tag plain", "end" if right else "start"))
+    return drawn
+
+
+def _brief(value: float) -> str:
+    return f"{value:#.2g}".removesuffix(".")
+
+
+def _runs(rows: list[int]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for row in sorted(rows):
+        if runs and row == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], row)
+        else:
+            runs.append((row, row))
+    return runs
+
+
+def _shape(document: Block, rows: Floats, arrays: Arrays) -> str:
+    """Draw the circles of the rotations; where there are none, the first two components."""
+    first = _rows(document)[0] + document["table"].get("rows", [0])[0]
+    paths = arrays.get("rotation_paths")
+    periods = (document.get("clock") or {}).get("periods") or ()
+    if paths is not None and paths.ndim == 3 and len(paths) == len(periods) > 0:
+        drawn = _circles(np.asarray(paths, dtype=np.float64), periods)
+        title = "Shape: the table seen along each rotation"
+        count = paths.shape[1]
+    else:
+        drawn, title, count = (
+            _plane(rows, first),
+            "Shape: first two principal components",
+            len(rows),
+        )
+    drawn = [text(0, 13, title, "h"), *drawn, text(141, 421, f"position {first}", "ax", "end")]
+    for k in range(COLORS):
+        drawn.append(rect(f"f{k}", 146 + 7.5 * k, 414, 7.8, 7))
+    drawn.append(text(271, 421, str(first + count - 1)))
+    return svg(372, 426, title, drawn)
+
+
+def _circles(paths: Floats, periods: Any) -> list[str]:
+    count = min(len(paths), CIRCLES)
+    across = 1 if count == 1 else 2 if count <= 4 else 3
+    down = -(-count // across)
+    side = min(372 / across, 380 / down)
+    drawn = []
+    for k in range(count):
+        x = 186 + (k % across - (across - 1) / 2) * 372 / across
+        y = 24 + side * (k // across + 0.5)
+        points = paths[k][:: -(-paths.shape[1] // DOTS)]
+        reach = float(np.percentile(np.hypot(*points.T), 98)) or 1.0
+        placed = np.clip(points / reach, -1.15, 1.15) * side * 0.42 + (x, y)
+        drawn += [path(f"p c{c}", dots(part)) for c, part in _colored(placed)]
+        drawn.append(text(x, y, period_of(periods[k]), "big", "middle"))
+        drawn.append(text(x, y + 16, "positions", "ax", "middle"))
+    return drawn
+
+
+def _colored(points: Floats) -> list[tuple[int, Floats]]:
+    """Cut points into runs of one colour; each but the last begins the next."""
+    edges = np.linspace(0, len(points), COLORS + 1).astype(int)
+    cut = [(c, points[a:b]) for c, (a, b) in enumerate(pairwise(edges))]
+    return [(c, part) for c, part in cut if len(part)]
+
+
+def _plane(rows: Floats, first: int) -> list[str]:
+    leading = rows[:, :LEADING]
+    values, vectors = np.linalg.eigh(leading.T @ leading)
+    pair = leading @ vectors[:, ::-1][:, :2]
+    shares = values[::-1][:2] / (float(np.square(rows).sum()) or 1.0)
+    if pair.shape[1] < 2:
+        return []
+    x0, y0, wide, high = 24.0, 28.0, 330.0, 366.0
+    reach = np.abs(pair).max() or 1.0
+    middle = (pair.max(axis=0) + pair.min(axis=0)) / 2
+    span = (pair.max(axis=0) - pair.min(axis=0)) / 2
+    scale = 0.94 * min(wide / 2 / (span[0] or reach), high / 2 / (span[1] or reach))
+    placed = (pair - middle) * (scale, -scale) + (x0 + wide / 2, y0 + high / 2)
+    cross = (-middle) * (scale, -scale) + (x0 + wide / 2, y0 + high / 2)
+    drawn = [path("grid", f"M{x0},{cross[1]:.1f}h{wide}M{cross[0]:.1f},{y0}v{high}")]
+    count = len(placed)
+    for c, part in _colored(placed):
+        end = min(int(np.linspace(0, count, COLORS + 1)[c + 1]), count - 1)
+        thinned = part[:: max(1, len(part) // 60)]
+        line = np.vstack([thinned, placed[end]])
+        drawn.append(path(f"l c{c}", curve(*line.T)))
+    for position in ticks(count, first):
+        x, y = placed[position - first]
+        drawn.append(f'<circle class="pt" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+        away, anchor = (8, "start") if x >= x0 + wide / 2 else (-8, "end")
+        drawn.append(text(x + away, y + 14, str(position), "tag", anchor))
+    drawn.append(text(354, 404, f"PC 1 ({fine_percent(shares[0])} of variance)", "ax", "end"))
+    turned = '<text class="ax" transform="translate(12 390) rotate(-90)">'
+    drawn.append(f"{turned}PC 2 ({fine_percent(shares[1])})</text>")
+    return drawn
+
+
+def _spectrum(document: Block, rows: Floats) -> str:
+    """Draw the share of variance by period over that of red noise with the same memory."""
+    n = len(rows)
+    squares = np.square(rows)
+    total = float(squares.sum())
+    if n < 8 or not total:
+        return ""
+    share = np.square(dct(rows, axis=0, norm="ortho")).sum(axis=1)[1:] / total
+    memory = float(np.clip((rows[1:] * rows[:-1]).sum() / total, 0.0, 0.999))
+    angle = np.pi * np.arange(1, n) / n
+    noise = 1 / (1 + memory**2 - 2 * memory * np.cos(angle))
+    noise /= noise.sum()
+    columns = squares.sum(axis=0)
+    degrees = total**2 / float(np.square(columns).sum())
+    # Many bins share a place on a logarithmic axis: their means are drawn.
+    edges = np.unique(np.rint(np.geomspace(1, n, 160)).astype(int)) - 1
+    edges = edges[edges < n - 1]
+    count = np.diff(np.append(edges, n - 1))
+    period = 2 * n / (np.add.reduceat(np.arange(1.0, n), edges) / count)
+    power, red = (np.add.reduceat(each, edges) / count for each in (share, noise))
+    from scipy.special import chdtri
+
+    free = degrees * count
+    low, high = (red * chdtri(free, q) / free for q in (0.975, 0.025))
+    x, y, drawn = _axes(
+        period, np.concatenate([power, low]), "positions",
+        [each for each in (1000, 300, 100, 30, 10, 3) if period.min() <= each <= period.max()],
+    )  # fmt: skip
+    band = np.concatenate([high, low[::-1]])
+    drawn.insert(0, path("null", curve(x(np.concatenate([period, period[::-1]])), y(band)) + "z"))
+    drawn.insert(0, rect("far", LEFT, TOP, float(x(np.array([n]))[0]) - LEFT, BOX))
+    drawn.insert(0, rect("plotbg", LEFT, TOP, BOX, BOX))
+    drawn.append(path("line strong", curve(x(period), y(power))))
+    for each in _peaks(document):
+        near = (period > each / 1.15) & (period < each * 1.15)
+        if near.any():
+            top = float(y(np.array([power[near].max()]))[0])
+            at = float(x(np.array([each]))[0])
+            drawn.append(path("peak", f"M{at:.1f},{top - 3:.1f}v-9"))
+            drawn.append(text(at, top - 17, period_of(each), "big", "middle"))
+    drawn.append('<rect class="null" x="236" y="35" width="16" height="10"/>')
+    drawn.append(text(257, 44, "red noise, 95 % of draws"))
+    drawn.append(text(LEFT + 4, TOP + BOX - 7, "< 2 turns"))
+    return svg(400, 426, "Share of variance by period, over that of red noise", drawn)
+
+
+def _peaks(document: Block) -> list[float]:
+    """Return the periods that have names: those of the rotations, or the lines of the spectrum."""
+    parts = (document.get("budget") or {}).get("parts") or ()
+    found = [part["period"] for part in parts if part["part"] == "rotation"]
+    lines = (document.get("spectrum") or {}).get("lines") or ()
+    told = {a["question"]: a["answer"] for a in document.get("verdict", {}).get("answers", ())}
+    if not found and told.get("rotations") == "yes":
+        found = [line["period"] for line in lines[:6]]
+    return found
+
+
+def _axes(
+    period: Floats, power: Floats, unit: str, marks: Sequence[float]
+) -> tuple[Any, Any, list[str]]:
+    """Return the scales of a spectrum, and its grid."""
+    slow, fast = float(np.log(period.max())), float(np.log(period.min()))
+    known = power[power > 0]
+    top = float(np.ceil(np.log10(known.max())))
+    bottom = max(float(np.floor(np.log10(known.min()))), top - DECADES)
+
+    def x(values: Floats) -> Floats:
+        scaled: Floats = LEFT + BOX * (slow - np.log(values)) / ((slow - fast) or 1.0)
+        return scaled
+
+    def y(values: Floats) -> Floats:
+        logs = np.log10(np.clip(values, 10.0**bottom, 10.0**top))
+        return TOP + BOX * (top - logs) / ((top - bottom) or 1.0)
+
+    drawn = [text(0, 13, "Spectrum: share of variance by period", "h")]
+    for each in marks:
+        at = float(x(np.array([float(each)]))[0])
+        drawn += [path("grid", f"M{at:.1f},{TOP}v{BOX}")]
+        drawn.append(text(at, 393, f"{each:.2g}" if each < 10 else f"{each:.0f}", "ax", "middle"))
+    for decade in range(int(bottom), int(top) + 1):
+        at = TOP + BOX * (top - decade) / ((top - bottom) or 1.0)
+        power_of = f'10<tspan dy="-4" font-size="8.5">{minus(str(decade))}</tspan>'
+        drawn.append(path("grid", f"M{LEFT},{at:.1f}h{BOX}"))
+        drawn.append(
+            f'<text class="ax" x="35" y="{at + 4:.1f}" text-anchor="end">{power_of}</text>'
+        )
+    drawn.append(text(216, 410, f"period ({unit})", "ax", "middle"))
+    return x, y, drawn
+
+
+def _codes(scores: NDArray[Any], height: int, width: int) -> dict[str, Floats]:
+    """Return the row code and the column code of a grid."""
+    cells = np.asarray(scores, dtype=np.float64).reshape(height, width, -1)
+    cells = cells - cells.mean(axis=(0, 1))
+    rows, columns = cells.mean(axis=1), cells.mean(axis=0)
+    return {"row code": rows, "column code": columns}
+
+
+def _code_shapes(codes: dict[str, Floats]) -> str:
+    drawn = [text(0, 13, "Shape: the two codes, first two components", "h")]
+    for k, (name, code) in enumerate(codes.items()):
+        look, y0 = ("rowc", "colc")[k], 30 + 190 * k
+        _, values, basis = np.linalg.svd(code, full_matrices=False)
+        shares = values**2 / (float(np.square(values).sum()) or 1.0)
+        if len(shares) < 2 or not shares[1] > 0:
+            continue
+        pair = code @ basis[:2].T
+        middle, span = (pair.max(axis=0) + pair.min(axis=0)) / 2, np.ptp(pair, axis=0) / 2
+        scale = 0.9 * min(100 / (span[0] or 1.0), 82 / (span[1] or 1.0))
+        placed = (pair - middle) * (scale, -scale) + (200, y0 + 88)
+        drawn.append(text(0, y0 + 10, name, "h2"))
+        for c, share in enumerate(shares[:2]):
+            drawn.append(text(0, y0 + 27 + 15 * c, f"PC {c + 1} {fine_percent(share)}"))
+        drawn.append(path(f"codeline {look}", curve(*placed.T)))
+        centre, said = placed.mean(axis=0), np.full(2, -99.0)
+        for row, (x, y) in enumerate(placed):
+            drawn.append(f'<circle class="code {look}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>')
+            away = (placed[row] - centre) / (float(np.hypot(*(placed[row] - centre))) or 1.0)
+            if np.hypot(*(placed[row] - said)) > APART:
+                said = placed[row]
+                drawn.append(text(x + 13 * away[0], y + 13 * away[1] + 4, str(row), "ax", "middle"))
+    drawn.append(text(180, 421, "numbers: row or column of the grid", "ax", "middle"))
+    return svg(372, 426, "The row code and the column code along their first two components", drawn)
+
+
+def _code_spectra(codes: dict[str, Floats]) -> str:
+    others = [len(code) for code in codes.values()][::-1]
+    total = sum(
+        float(np.square(code).sum()) * other
+        for code, other in zip(codes.values(), others, strict=True)
+    )
+    if not total or min(len(code) for code in codes.values()) < 4:
+        return ""
+    found = {}
+    for (name, code), other in zip(codes.items(), others, strict=True):
+        n = len(code)
+        power = np.square(dct(code, axis=0, norm="ortho")).sum(axis=1)[1:] * other / total
+        found[name] = (2 * n / np.arange(1.0, n), power)
+    period = np.concatenate([p for p, _ in found.values()])
+    x, y, drawn = _axes(
+        period, np.concatenate([p for _, p in found.values()]), "patches",
+        [period.max() / k for k in (1, 2, 3, 4, 6, 9, 13) if period.max() / k >= period.min()],
+    )  # fmt: skip
+    drawn.insert(0, rect("plotbg", LEFT, TOP, BOX, BOX))
+    for k, (name, (of, power)) in enumerate(found.items()):
+        look = ("rowc", "colc")[k]
+        across, up = x(of), y(power)
+        drawn.append(path(f"codeline {look}", curve(across, up)))
+        drawn += [
+            f'<circle class="code {look}" cx="{a:.1f}" cy="{b:.1f}" r="3.5"/>'
+            for a, b in zip(across, up, strict=True)
+        ]
+        drawn.append(f'<circle class="code {look}" cx="{268}" cy="{42 + 17 * k}" r="3.5"/>')
+        drawn.append(text(278, 46 + 17 * k, name, ("rowtx", "coltx")[k] + " h2"))
+    return svg(400, 426, "Share of variance of both codes by period", drawn)
+
+
+def strip(line: Line) -> str:
+    """Draw the value of an answer and the range of its null on one axis; empty without a null."""
+    if line.tested is None or line.interval is None:
+        return ""
+    low, high = line.interval
+    ends = np.array([line.tested, low, high])
+    span = float(np.ptp(ends)) or 1.0
+    first = float(ends.min()) - 0.08 * span
+
+    def x(value: float) -> float:
+        return 20 + 520 * (value - first) / (1.16 * span)
+
+    value = x(line.tested)
+    middle = (x(low) + x(high)) / 2
+    words = [text(value, 60, f"this table {line.value}", "ax", _anchor(value))]
+    if abs(value - middle) > 190:
+        words.append(text(middle, 60, f"by chance {line.chance}", "ax", _anchor(middle)))
+    drawn = [
+        path("axis", "M20,44H540"),
+        rect("null", x(low), 14, max(x(high) - x(low), 1), 30),
+        path("val", f"M{value:.1f},8v36"),
+        *words,
+    ]
+    label = f"{line.question} {line.value}, by chance {line.chance}"
+    return svg(560, 66, label, drawn).replace("<svg ", '<svg class="strip" ', 1)
+
+
+def _anchor(x: float) -> str:
+    return "start" if x < 120 else "end" if x > 440 else "middle"
+
+
+def standalone(drawn: str) -> str:
+    """Turn a drawing of a page into a file of its own, with its colours."""
+    style = (files("posprobe.report") / "templates" / "drawings.css").read_text(encoding="utf-8")
+    drawn = drawn.replace('<svg width="100%"', '<svg width="1216"', 1)
+    head, _, rest = drawn.partition(">")
+    head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"{head}><style>{style}</style>{rest}"
