@@ -28,8 +28,8 @@ from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
 
 PartName: TypeAlias = Literal[
-    "rotation", "sway", "preferred", "line", "smooth", "walk", "rough", "alternating", "rows",
-    "columns", "special", "breaks", "noise", "untrained", "other", "mean",
+    "rows", "columns", "rotation", "sway", "preferred", "line", "smooth", "walk", "rough",
+    "alternating", "special", "breaks", "noise", "untrained", "other", "mean",
 ]  # fmt: skip
 #: In the order of a bar; waves of equal kind fastest first.
 ORDER: tuple[PartName, ...] = get_args(PartName)
@@ -99,9 +99,9 @@ class Budget(Result):
     sway: Annotated[float | None, Number("waves along one direction", OF)] = None
     preferred: Annotated[float | None, Number("noise with a preferred period", OF)] = None
     line: Annotated[float | None, Number("straight line", OF)] = None
-    smooth: Annotated[float | None, Number("smooth curve", OF)] = None
+    smooth: Annotated[float | None, Number("smooth part", OF)] = None
     walk: Annotated[float | None, Number("random walk", OF)] = None
-    rough: Annotated[float | None, Number("rough curve", OF)] = None
+    rough: Annotated[float | None, Number("rough part", OF)] = None
     alternating: Annotated[float | None, Number("alternating signs", OF)] = None
     noise: Annotated[float | None, Number("noise", OF)] = None
     special: Annotated[float | None, Number("outlier rows", OF)] = None
