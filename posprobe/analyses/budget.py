@@ -8,16 +8,17 @@ exactly. What is left of each long part is shared out by the additive model
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.analyses.facts import Number
 from posprobe.analyses.grid_model import GridModel
 from posprobe.analyses.mixture import Floats
 from posprobe.analyses.planes import NEAR, Turning
-from posprobe.analyses.result import HIDDEN, As, Result, numbers_of
+from posprobe.analyses.result import HIDDEN, As, Result, Stored, nothing, numbers_of
 from posprobe.analyses.seams import Seams, seams
 from posprobe.analyses.special_patches import without
 from posprobe.analyses.stretch import long_runs, runs
@@ -82,6 +83,9 @@ class Budget(Result):
         On a grid, of the row code and of the column code.
     untrained, other
         Of rows that look untrained, and of those in parts too short to measure.
+    background
+        ``[2, n - 1]``: of the longest part, the mean share of each bin of the cosine transform in
+        the best fit without waves, and the independent columns there.
     layout, start
         Of the positions.
     undefined
@@ -110,6 +114,9 @@ class Budget(Result):
     columns: Annotated[float | None, Number("column code", OF)] = None
     untrained: Annotated[float | None, Number("untrained rows", OF)] = None
     other: Annotated[float | None, Number("short parts", OF)] = None
+    background: Annotated[NDArray[np.float64], Stored("budget_background")] = field(
+        default_factory=nothing
+    )
     undefined: Annotated[str, As(Reasons)] = ""
 
     def around_mean(self) -> tuple[Share, ...]:
@@ -171,6 +178,7 @@ def budget(
     plain = np.delete(values, special, axis=0)
     middle, level = values.mean(axis=0), plain.mean(axis=0)
     shares: dict[tuple[PartName, float | None], float] = {}
+    turning = Turning()
 
     def add(part: PartName, amount: float, period: float | None = None) -> None:
         if amount > 0:
@@ -188,7 +196,7 @@ def budget(
             add(cast(PartName, name), share * amount)
     else:
         longest = max(models, key=lambda run: run[1] - run[0], default=None)
-        turning = models[longest] if longest else Turning()
+        turning = models[longest] if longest else turning
         for run in [(0, len(values))] if together else runs(found):
             part = values[slice(*run)]
             add("breaks", len(part) * float(np.square(part.mean(axis=0) - level).sum()))
@@ -203,7 +211,7 @@ def budget(
     total: dict[str, float] = {}
     for each in parts:
         total[each.part] = total.get(each.part, 0.0) + each.share
-    return Budget(tuple(parts), given.layout, given.start, **total)  # type: ignore[arg-type]
+    return Budget(tuple(parts), given.layout, given.start, background=turning.background, **total)  # type: ignore[arg-type]
 
 
 def _grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:

@@ -133,6 +133,9 @@ class Turning:
         table as the strongest line of each table drawn without waves does.
     model
         The fit that all of them are read from; None of too few rows.
+    background
+        ``[2, n - 1]``: mean power of each bin of the cosine transform in the best fit without
+        waves, as a share of the variance, and its independent columns.
     planes
         ``[r, 2, d]``: directions of each rotation.
     clock
@@ -149,6 +152,7 @@ class Turning:
     strongest: float = 0.0
     drawn: Floats = field(default_factory=lambda: np.zeros(0))
     model: Waves | None = None
+    background: Floats = field(default_factory=lambda: np.zeros((2, 0)))
     planes: Floats = field(default_factory=lambda: np.zeros((0, 2, 0)))
     clock: Fitted | None = None
     families: Mapping[str, float] = field(default_factory=dict)
@@ -228,6 +232,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         tuple(sorted(humps, key=lambda each: -each.share)),
         max(bars.p, LINE_LEVEL), bars.hidden,
         float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,
+        bars.background,
         np.array([each.plane for each in rotations]).reshape(-1, 2, d), clock, families,
     )  # fmt: skip
 

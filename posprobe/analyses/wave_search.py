@@ -125,6 +125,8 @@ class Bars:
         ``[r]``: the same score of each draw.
     unit
         ``[t]``: score of a share of 1, for lines of the turns that are looked at.
+    background
+        ``[2, n - 1]``: mean power of each bin in the fit without any, and its independent columns.
     """
 
     line: float
@@ -134,6 +136,7 @@ class Bars:
     score: float
     largest: Floats
     unit: Floats
+    background: Floats
 
     def share(self, score: float | Floats, turns: float) -> Any:
         """Return the share of the variance that a line of so many turns scores with."""
@@ -308,6 +311,7 @@ def _bars(power: Power, found: Waves, rng: np.random.Generator) -> Bars:
         score=float(own.max()),
         largest=largest,
         unit=unit,
+        background=np.stack([found.fit.mean, power.columns]),
     )
 
 

@@ -80,7 +80,7 @@ def drawings(document: Block, arrays: Arrays) -> dict[str, str]:
             rows = np.asarray(scores[first:stop], dtype=np.float64)
             rows = rows - rows.mean(axis=0)
             found["shape"] = _shape(document, rows, arrays)
-            found["spectrum"] = _spectrum(document, rows)
+            found["spectrum"] = _spectrum(document, rows, arrays.get("budget_background"))
     return {name: drawn for name, drawn in found.items() if drawn}
 
 
@@ -337,36 +337,34 @@ def _plane(rows: Floats, first: int) -> list[str]:
     return drawn
 
 
-def _spectrum(document: Block, rows: Floats) -> str:
-    """Draw the share of variance by period over that of red noise with the same memory."""
+def _spectrum(document: Block, rows: Floats, background: Floats | None) -> str:
+    """Draw the share of variance by period over that of the best fit without waves."""
     n = len(rows)
     squares = np.square(rows)
     total = float(squares.sum())
     if n < 8 or not total:
         return ""
     share = np.square(dct(rows, axis=0, norm="ortho")).sum(axis=1)[1:] / total
-    memory = float(np.clip((rows[1:] * rows[:-1]).sum() / total, 0.0, 0.999))
-    angle = np.pi * np.arange(1, n) / n
-    noise = 1 / (1 + memory**2 - 2 * memory * np.cos(angle))
-    noise /= noise.sum()
-    columns = squares.sum(axis=0)
-    degrees = total**2 / float(np.square(columns).sum())
     # Many bins share a place on a logarithmic axis: their means are drawn.
     edges = np.unique(np.rint(np.geomspace(1, n, 160)).astype(int)) - 1
     edges = edges[edges < n - 1]
     count = np.diff(np.append(edges, n - 1))
     period = 2 * n / (np.add.reduceat(np.arange(1.0, n), edges) / count)
-    power, red = (np.add.reduceat(each, edges) / count for each in (share, noise))
-    from scipy.special import chdtri
-
-    free = degrees * count
-    low, high = (red * chdtri(free, q) / free for q in (0.975, 0.025))
+    power = np.add.reduceat(share, edges) / count
     x, y, drawn = _axes(
-        period, np.concatenate([power, low]), "positions",
+        period, power, "positions",
         [each for each in (1000, 300, 100, 30, 10, 3) if period.min() <= each <= period.max()],
     )  # fmt: skip
-    band = np.concatenate([high, low[::-1]])
-    drawn.insert(0, path("null", curve(x(np.concatenate([period, period[::-1]])), y(band)) + "z"))
+    if background is not None and background.shape == (2, n - 1):
+        from scipy.special import chdtri
+
+        mean, columns = background
+        usual, free = np.add.reduceat(mean, edges) / count, np.add.reduceat(columns, edges)
+        high, low = (usual * chdtri(free, q) / free for q in (0.025, 0.975))
+        band, around = np.concatenate([high, low[::-1]]), np.concatenate([period, period[::-1]])
+        drawn.insert(0, path("null", curve(x(around), y(band)) + "z"))
+        drawn.append('<rect class="null" x="216" y="35" width="16" height="10"/>')
+        drawn.append(text(237, 44, "without rotations, 95 %"))
     drawn.insert(0, rect("far", LEFT, TOP, float(x(np.array([n]))[0]) - LEFT, BOX))
     drawn.insert(0, rect("plotbg", LEFT, TOP, BOX, BOX))
     drawn.append(path("line strong", curve(x(period), y(power))))
@@ -377,10 +375,8 @@ def _spectrum(document: Block, rows: Floats) -> str:
             at = float(x(np.array([each]))[0])
             drawn.append(path("peak", f"M{at:.1f},{top - 3:.1f}v-9"))
             drawn.append(text(at, top - 17, period_of(each), "big", "middle"))
-    drawn.append('<rect class="null" x="236" y="35" width="16" height="10"/>')
-    drawn.append(text(257, 44, "red noise, 95 % of draws"))
     drawn.append(text(LEFT + 4, TOP + BOX - 7, "< 2 turns"))
-    return svg(400, 426, "Share of variance by period, over that of red noise", drawn)
+    return svg(400, 426, "Share of variance by period, over the best fit without rotations", drawn)
 
 
 def _peaks(document: Block) -> list[float]:
