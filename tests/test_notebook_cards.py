@@ -1,29 +1,46 @@
-"""What results show of themselves in a notebook: findings first, bands beside numbers, escaped."""
+"""What results show of themselves in a notebook: the first screen, or sentences; escaped."""
 
 from __future__ import annotations
 
+import webbrowser
 from dataclasses import replace
-from html import escape
+from html import escape, unescape
 from typing import Any
 
+import pytest
+
 import posprobe as pp
+from posprobe.errors import UsageError
 
 
-def test_an_analysis_shows_its_headline_its_answers_and_the_bands() -> None:
-    analysis = pp.analyze(pp.load("sample:rxnmapper-albert"), nulls=2)
-    html = analysis._repr_html_()
+def shown(result: Any) -> str:
+    """The page within the frame that a notebook shows of an analysis."""
+    return unescape(result._repr_html_().partition('srcdoc="')[2].partition('"')[0])
+
+
+def test_an_analysis_shows_its_first_screen() -> None:
+    analysis = pp.analyze(pp.load("sample:rxnmapper-albert"))
+    html = shown(analysis)
     assert analysis.verdict is not None
     assert escape(analysis.verdict["summary"]) in html
-    assert "<td>yes</td><td>Order matters?</td><td>neighbour cosine</td><td>0.77</td>" in html
-    assert "<th>walk</th>" in html
-    bands = analysis.nulls["numbers"]["similarity.centered.neighbour_mean"]["walk"]
-    assert f"{bands['p50']:.2g}"[:4] in html
+    assert html.count("<svg") >= 4
+    assert "neighbour cosine" in html
 
 
-def test_without_draws_there_are_no_bands_to_show() -> None:
-    html = pp.analyze(pp.sinusoidal(32, 8), nulls=0)._repr_html_()
-    assert "<th>sinusoid</th>" in html
-    assert "<th>walk</th>" not in html
+def test_an_analysis_has_three_doors(monkeypatch: pytest.MonkeyPatch) -> None:
+    analysis = pp.analyze(pp.load("sample:digits-vit"))
+    assert {answer.question for answer in analysis.answers} >= {"order", "rows_and_columns"}
+    assert analysis.numbers["pca.stable_rank"] == analysis.results["pca"].stable_rank
+    assert analysis.numbers["budget.rows"] == analysis.results["budget"].rows
+    assert analysis.plot().get_xlabel() == "share of the variance"
+    assert analysis.plot("norms", title="norms").get_title(loc="left") == "norms"
+    with pytest.raises(UsageError, match="no result is called 'pie'"):
+        analysis.plot("pie")
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    page = analysis.show()
+    assert opened == [page.as_uri()]
+    assert "row code plus a column code" in page.read_text(encoding="utf-8")
 
 
 def test_comparisons_show_their_pairs() -> None:
@@ -44,14 +61,14 @@ def test_encodings_show_what_was_found() -> None:
 def test_names_are_escaped() -> None:
     hostile = replace(pp.sinusoidal(16, 4), name="<script>alert(1)</script>")
     (rotary,) = pp.load_schemes("rotary:16x4")
-    shown: list[Any] = [
+    objects: list[Any] = [
         pp.analyze(hostile, nulls=0),
         pp.compare(hostile, hostile, nulls=0),
         pp.compare_kernels(hostile, rotary),
         pp.analyze_schemes(replace(rotary, name="<script>")),
         hostile,
     ]
-    for result in shown:
+    for result in objects:
         assert "<script>" not in result._repr_html_()
 
 

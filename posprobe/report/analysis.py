@@ -43,6 +43,7 @@ from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from posprobe.documents import EnvironmentBlock
@@ -125,6 +126,38 @@ class Analysis(Saved):
             # It draws the path in space already, without special rows.
             figures.pop("trajectory", None)
         return figures
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Every number by its key path in ``analysis.json``, such as ``pca.stable_rank``.
+
+        None is undefined; lists are those of the document.
+        """
+        blocks = _summaries(self.results)
+        return {
+            f"{name}.{key}": lookup(blocks[name], key)
+            for name in self.results
+            for key in TABLE[name].numbers
+        }
+
+    def plot(self, kind: str = "budget", ax: Axes | None = None, **properties: Any) -> Axes:
+        """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
+
+        Parameters
+        ----------
+        kind
+            Its name in ``results``.
+        ax, properties
+            Where to draw, and properties of the Axes.
+
+        Raises
+        ------
+        UsageError
+            If there is no such result.
+        """
+        if kind not in self.results:
+            raise UsageError(f"no result is called {kind!r}. There are {', '.join(self.results)}.")
+        return self.results[kind].plot(ax, **properties)
 
     def to_frame(self) -> Any:
         """Return the headline numbers as a data frame of pandas, or of polars.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import webbrowser
 from collections.abc import Collection
+from html import escape
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from posprobe.drawable import line
@@ -46,8 +49,20 @@ class Saved:
         verdict = self.to_dict().get("verdict") or {}
         return line(self, self._of(), verdict.get("summary") or "no answers")
 
+    def show(self: Any) -> Path:
+        """Write the bundle to a temporary folder, open its page in a browser, and return it."""
+        page: Path = self.save(Path(mkdtemp(prefix="posprobe-")) / "report") / "report.html"
+        webbrowser.open(page.as_uri())
+        return page
+
     def _repr_html_(self: Bundled) -> str:
+        from posprobe.report.html import table_html
         from posprobe.report.notebook import fragment
         from posprobe.report.page import page_of
 
-        return fragment(page_of(self.to_dict()))
+        document = self.to_dict()
+        if "table" not in document:
+            return fragment(page_of(document))
+        # The page has a style of its own, which must not become that of the notebook.
+        page = escape(table_html(document, self.arrays()))
+        return f'<iframe srcdoc="{page}" width="100%" height="820" style="border: 0"></iframe>'
