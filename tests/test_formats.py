@@ -71,7 +71,7 @@ def test_orbax_s_two_layouts(folder: str, tmp_path: Path) -> None:
         pp.load(str(copy))
     for odd in ("{}", '{"tree_metadata": {"a": {}}}', '{"tree_metadata": [1]}', "[]"):
         (copy / "_METADATA").write_text(odd)
-        with pytest.raises(InvalidCheckpoint, match=r"^_METADATA: (it|a JSON)"):
+        with pytest.raises(InvalidCheckpoint, match=r"^_METADATA: (not a|expected a|a JSON|it)"):
             open_local(copy)
     entry = {"key_metadata": [{"key": "../../etc"}], "value_metadata": {"value_type": "np.ndarray"}}
     (copy / "_METADATA").write_text(json.dumps({"tree_metadata": {"a": entry}}))

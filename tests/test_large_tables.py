@@ -444,6 +444,5 @@ def test_a_large_table_becomes_a_whole_bundle(
     with np.load(out / "arrays.npz") as arrays:
         assert max(arrays["similarity"].shape) <= 1024
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert "means over blocks of 9 × 9 pairs" in page
-    assert 'id="cosines"' in page
+    assert ("Cosine similarity of positions" in page) == reference.startswith("sinusoidal")
     assert len(page.encode()) < 2_000_000

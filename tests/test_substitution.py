@@ -705,8 +705,8 @@ def test_a_run_has_its_document_page_and_figures(tmp_path: Path) -> None:
     jsonschema.Draft202012Validator(json.loads(schema)).validate(document)
     # Random tokens are no text: outputs are compared, and no loss.
     assert document["substitution"]["measure"] == "divergence"
-    assert {path.name for path in (folder / "figures").glob("*.png")} == {
-        "substitution.png", "substitution_positions.png", "substitution_attention.png",
+    assert {path.name for path in (folder / "figures").glob("*.svg")} == {
+        "substitution.svg", "substitution_positions.svg", "substitution_attention.svg",
     }  # fmt: skip
     arrays = np.load(folder / "arrays.npz")
     assert arrays["substitution_by_position"].shape == (

@@ -116,7 +116,7 @@ class View:
     @cached_property
     def grid_model(self) -> GridModel:
         """What a table of patches is made of."""
-        return fit_grid(self.points, *self.shape, self.rng(6), GRID_DRAWS)
+        return fit_grid(self.values, *self.shape, self.rng(6), GRID_DRAWS)
 
     @cached_property
     def winding(self) -> Winding:

@@ -75,7 +75,9 @@ def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
 
 def summary(document: Mapping[str, Any], *, verbose: bool = False) -> str:
     """Print what was found, as the page says it, with the numbers behind it or with all."""
-    if "table" in document:
+    from posprobe.report.page import of_table
+
+    if of_table(document):
         from posprobe.report.screen import table_text
 
         return table_text(document, verbose=verbose)

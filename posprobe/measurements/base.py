@@ -41,6 +41,9 @@ I = TypeVar("I")  # noqa: E741 - what a measurement takes
 
 #: Leading components of the stretch that its measurements need.
 LEADING = 64
+#: Most patches of which a model is fitted: more than any trained table has, whose transform takes
+#: a second.
+MOST_PATCHES = 2**14
 
 
 class Tokens(Protocol):
@@ -310,8 +313,8 @@ class TableInputs:
     @property
     def patches(self) -> GridModel | None:
         """The additive model of a grid; None of a sequence, and where all patches are equal."""
-        on_grid = isinstance(self.positions.layout, Grid)
-        return self.seen.grid_model if on_grid and not self.seen.constant else None
+        fitted = isinstance(self.positions.layout, Grid) and len(self.table) <= MOST_PATCHES
+        return self.seen.grid_model if fitted and not self.seen.constant else None
 
     @property
     def _dtype(self) -> str:

@@ -42,6 +42,8 @@ def numbers_of_table(table: PositionTable, names: Iterable[str] = TABLE) -> dict
         Of the measurements whose numbers they are; those that do not apply have none.
     """
     keys = {key: key.split(".")[0] for key in compared_numbers()}
+    if len(table) < 2:
+        return dict.fromkeys(keys)
     inputs = TableInputs(table, positions(table, "cpu"), 0, None, dict(TABLE))
     wanted = set(names) & set(keys.values())
     blocks = {

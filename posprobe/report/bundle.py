@@ -34,7 +34,7 @@ from posprobe.report.own import (
     unsealed,
     write_page,
 )
-from posprobe.report.page import page_of, render
+from posprobe.report.page import of_table, page_of, render
 from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, stored_drawings
 from posprobe.report.svg import svg_of
 from posprobe.second_process import share
@@ -198,7 +198,7 @@ def render_bundle(folder: Path) -> Path:
     again = "Run the model again." if document["schema"] == FORWARD else AGAIN
     files = _files(folder)
     # The page of a table is drawn from its arrays.
-    shown = {} if "table" in document else stored_drawings(folder / "figures", again)
+    shown = {} if of_table(document) else stored_drawings(folder / "figures", again)
     arrays = stored_arrays(folder / "arrays.npz", again)
     try:
         with stage("Writing the page"):
@@ -224,7 +224,7 @@ def render_bundle(folder: Path) -> Path:
 
 def _figures_of(document: Mapping[str, Any]) -> set[str]:
     """Name the figures that a bundle of such a document has."""
-    if "table" in document:
+    if of_table(document):
         drawn = {each.name for found in TABLE.values() for each in found.drawings}
         return {"table", *drawn, *(f"overview-{name}" for name in NAMES)}
     return {picture.name for part in page_of(document).sections for picture in part.pictures}
@@ -267,7 +267,7 @@ def _fill(content: Bundled, folder: Path, *, every: bool, formats: Collection[st
         (folder / "analysis.json").write_text(text, encoding="utf-8")
         arrays = content.arrays()
         np.savez(folder / "arrays.npz", **arrays)  # type: ignore[arg-type]
-    if "table" in document:
+    if of_table(document):
         for name, drawn in drawings(document, arrays).items():
             place = figures / f"overview-{name}.svg"
             place.write_text(standalone(drawn), encoding="utf-8")

@@ -68,7 +68,9 @@ def drawings(document: Block, arrays: Arrays) -> dict[str, str]:
     found = {"budget": _budget(document)}
     n = document["table"]["positions"]
     cosines = arrays.get("similarity_centered")
-    if cosines is not None and cosines.shape == (n, n):
+    # Those of a long sequence are means over blocks.
+    whole = cosines is not None and (shape is None or cosines.shape == (n, n))
+    if cosines is not None and whole and cosines.ndim == 2:
         found["similarity"] = _similarity(document, cosines, arrays.get("norms"), shape)
     scores = arrays.get("pca_scores")
     if scores is not None and scores.ndim == 2 and len(scores) == n and np.isfinite(scores).all():
@@ -137,7 +139,7 @@ def _similarity(
     document: Block, cosines: NDArray[Any], norms: NDArray[Any] | None, shape: Any
 ) -> str:
     """Draw the map with breaks and outlier rows on it, and the norms below."""
-    n, start = len(cosines), document["table"].get("rows", [0])[0]
+    n, start = document["table"]["positions"], document["table"].get("rows", [0])[0]
     title, data = "Cosine similarity of positions", ""
     drawn = []
     if shape:

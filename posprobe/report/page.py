@@ -12,6 +12,14 @@ from posprobe.number_format import Block
 from posprobe.page import Page
 from posprobe.report.html import html, table_html
 
+#: Blocks that a document of something else than one table has.
+OTHERS = {"tables", "schemes", "records", "ways", "rules", "contexts"}
+
+
+def of_table(document: Block) -> bool:
+    """Tell whether a document is of one table, whose page is drawn from its arrays."""
+    return "table" in document and not OTHERS & document.keys()
+
 
 def page_of(document: Block) -> Page:
     """Lay out the page of any document. What other documents need is not imported.
@@ -76,7 +84,7 @@ def render(
     LookupError, TypeError, AttributeError
         If the document lacks a block that the page shows.
     """
-    if "table" in document:
+    if of_table(document):
         return table_html(document, arrays)
     version = document["environment"]["posprobe"]
     return "".join(html(page_of(document), version, drawings))

@@ -58,10 +58,10 @@ class Saved:
     def _repr_html_(self: Bundled) -> str:
         from posprobe.report.html import table_html
         from posprobe.report.notebook import fragment
-        from posprobe.report.page import page_of
+        from posprobe.report.page import of_table, page_of
 
         document = self.to_dict()
-        if "table" not in document:
+        if not of_table(document):
             return fragment(page_of(document))
         # The page has a style of its own, which must not become that of the notebook.
         page = escape(table_html(document, self.arrays()))

@@ -34,7 +34,9 @@ EARLIER = (
 #: What helps where a bundle is damaged.
 AGAIN = "Analyse the table again."
 #: Arrays of which the page of a table is drawn.
-_SHOWN = ("similarity_centered", "norms", "pca_scores", "rotation_paths")
+_SHOWN = (
+    "similarity_centered", "norms", "pca_scores", "rotation_paths", "budget_background",
+)  # fmt: skip
 #: Bytes that one of them may have.
 _LARGEST_ARRAY = 2**30
 
@@ -139,7 +141,7 @@ def _floats(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, by_columns, dtype = read(stream)
         size = math.prod(shape) * dtype.itemsize
-        if dtype.kind != "f" or not size or stream.tell() + size != member.file_size:
+        if dtype.kind != "f" or stream.tell() + size != member.file_size:
             raise ValueError(f"{member.filename} is not an array of numbers")
         order: Literal["F", "C"] = "F" if by_columns else "C"
         whole = np.frombuffer(stream.read(size), dtype) if size else np.zeros(0)

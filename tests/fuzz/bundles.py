@@ -94,7 +94,7 @@ def _parts() -> tuple[bytes, dict[str, Any], bytes]:
 
     stream = io.BytesIO()
     np.savez(stream, **analysis.arrays())  # type: ignore[arg-type]
-    svg = Path(__file__).parents[2] / "reports/digits-vit/figures/norms.svg"
+    svg = Path(__file__).parents[2] / "reports/digits-vit/figures/overview-budget.svg"
     return svg.read_bytes(), json.loads(to_json(analysis.to_dict())), stream.getvalue()
 
 
