@@ -19,7 +19,7 @@ import posprobe
 ROOT = Path(posprobe.__file__).parent
 BASE = {
     "arrays", "data", "drawable", "errors", "foreign", "frames", "layouts", "progress",
-    "quantisation", "readers", "real_numbers", "reference", "schema", "second_process", "sources",
+    "quantisation", "readers", "real_numbers", "reference", "schema", "sources",
     "tables",
 }  # fmt: skip
 
@@ -37,7 +37,6 @@ ALLOWED: Mapping[str, set[str]] = {
     "frames": {"errors"},
     "layouts": {"errors", "schema"},
     "progress": {"foreign"},
-    "second_process": set(),
     "quantisation": set(),
     # It names its readers, and whoever opens a file imports them.
     "readers": set(),

@@ -11,7 +11,6 @@ from typing import Any
 
 import typer
 
-from posprobe import second_process
 from posprobe.cli.analyze import analyze
 from posprobe.cli.compare import compare
 from posprobe.cli.extract import extract
@@ -100,7 +99,7 @@ def main() -> None:
     """Run the command line and turn failures into a message and an exit code."""
     # A command is over before garbage could fill memory, and drawing makes a great many objects.
     gc.set_threshold(100_000)
-    with streams(), signals(), second_process.allowed():
+    with streams(), signals():
         try:
             code = _run(sys.argv[1:])
         except (KeyboardInterrupt, SystemExit):

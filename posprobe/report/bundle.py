@@ -37,7 +37,6 @@ from posprobe.report.own import (
 from posprobe.report.page import of_table, page_of, render
 from posprobe.report.stored import AGAIN, FORWARD, read_bundle, stored_arrays, stored_drawings
 from posprobe.report.svg import svg_of
-from posprobe.second_process import share
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -293,13 +292,9 @@ def _drawn(content: Bundled, figures: Path, text: str, formats: Collection[str])
         if escapes:
             makers = {name: partial(shown_plainly, make) for name, make in makers.items()}
         with stage("Drawing figures", len(makers)) as done:
-            # The last are small, and the first to be drawn has no other beside it.
-            names = list(makers)
-            share(
-                lambda name: _save_figure(makers[name], name, figures, formats),
-                [*names[-1:], *names[:-1]],
-                done,
-            )
+            for name, make in makers.items():
+                _save_figure(make, name, figures, formats)
+                done(1)
     places = {name: figures / f"{name}.svg" for name in makers if "svg" in formats}
     return {name: place.read_text(encoding="utf-8") for name, place in places.items()}
 
