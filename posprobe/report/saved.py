@@ -65,4 +65,7 @@ class Saved:
             return fragment(page_of(document))
         # The page has a style of its own, which must not become that of the notebook.
         page = escape(table_html(document, self.arrays()))
-        return f'<iframe srcdoc="{page}" width="100%" height="820" style="border: 0"></iframe>'
+        return (
+            f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="820" '
+            'style="border: 0"></iframe>'
+        )
