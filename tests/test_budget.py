@@ -61,6 +61,14 @@ def test_neither_turning_nor_scaling_changes_the_shares() -> None:
     assert one == pytest.approx(other, abs=1e-4)
 
 
+@pytest.mark.parametrize("scale", [1e-300, 1e300])
+def test_no_square_overflows_or_vanishes(scale: float) -> None:
+    values = smooth(64, 4, 6.0)
+    found = pp.budget(values * scale)
+    assert sum(each.share for each in found.parts) == pytest.approx(1)
+    assert pp.clock(values * scale).undefined == pp.clock(values).undefined
+
+
 def test_levels_of_parts_and_outlier_rows_are_counted_exactly() -> None:
     values = smooth(200, 16, 6.0)
     values[120:] += 4 * rotation(16)[0] * np.linalg.norm(values, axis=1).mean()

@@ -8,7 +8,7 @@ exactly. What is left of each long part is shared out by the additive model
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -166,7 +166,8 @@ def budget(
     values = to_numpy(given.values).astype(np.float64)
     if not values.any():
         return Budget((), given.layout, given.start, undefined="all rows are zero")
-    found = seams(given) if breaks is None else breaks
+    values = values / np.abs(values).max()  # no square overflows or vanishes
+    found = seams(replace(given, values=values)) if breaks is None else breaks
     if isinstance(given.layout, Grid):
         patches = patches or _grid_model(values, found, given.layout)
         models = {}

@@ -107,9 +107,11 @@ def clock(table: PositionTable | Positions | Array) -> Clock:
     ['3.00', '3.00', '3.00']
     """
     given = positions(table)
-    rows = stretch(seams(given)).rows
+    values = to_numpy(given.values).astype(np.float64)
+    values = values / (np.abs(values).max() or 1.0)  # no square overflows or vanishes
+    rows = stretch(seams(replace(given, values=values))).rows
     on_grid = isinstance(given.layout, Grid)
-    seen = view(to_numpy(given.values)[rows].astype(np.float64))
+    seen = view(values[rows])
     return clock_of(
         Turning() if on_grid else seen.turning, seen.points, given.layout, given.start + rows.start
     )

@@ -28,5 +28,7 @@ CLOCK = Measurement[TableInputs, Clock](
     ),
     record=Clock,
     drawings=(Drawing("clock", caption=CAPTIONS["clock"], lacks=undefined),),
-    needs=lambda given: "patches lie on a grid" if isinstance(given.table.layout, Grid) else "",
+    needs=lambda given: (
+        "a sequence: patches lie on a grid" if isinstance(given.table.layout, Grid) else ""
+    ),
 )
