@@ -83,9 +83,9 @@ class Budget(Result):
         On a grid, of the row code and of the column code.
     untrained, other
         Of rows that look untrained, and of those in parts too short to measure.
-    background
-        ``[2, n - 1]``: of the longest part, the mean share of each bin of the cosine transform in
-        the best fit without waves, and the independent columns there.
+    spectrum
+        ``[3, n - 1]``: of the longest part, the share of the variance in each bin of the cosine
+        transform, its mean in the best fit without waves, and the independent columns there.
     layout, start
         Of the positions.
     undefined
@@ -114,7 +114,7 @@ class Budget(Result):
     columns: Annotated[float | None, Number("column code", OF)] = None
     untrained: Annotated[float | None, Number("untrained rows", OF)] = None
     other: Annotated[float | None, Number("short parts", OF)] = None
-    background: Annotated[NDArray[np.float64], Stored("budget_background")] = field(
+    spectrum: Annotated[NDArray[np.float64], Stored("budget_spectrum")] = field(
         default_factory=nothing
     )
     undefined: Annotated[str, As(Reasons)] = ""
@@ -212,7 +212,7 @@ def budget(
     total: dict[str, float] = {}
     for each in parts:
         total[each.part] = total.get(each.part, 0.0) + each.share
-    return Budget(tuple(parts), given.layout, given.start, background=turning.background, **total)  # type: ignore[arg-type]
+    return Budget(tuple(parts), given.layout, given.start, spectrum=turning.spectrum, **total)  # type: ignore[arg-type]
 
 
 def _grid_model(values: Floats, found: Seams, grid: Grid) -> GridModel | None:

@@ -133,9 +133,9 @@ class Turning:
         table as the strongest line of each table drawn without waves does.
     model
         The fit that all of them are read from; None of too few rows.
-    background
-        ``[2, n - 1]``: mean power of each bin of the cosine transform in the best fit without
-        waves, as a share of the variance, and its independent columns.
+    spectrum
+        ``[3, n - 1]``: the share of the variance in each bin of the cosine transform, its mean in
+        the best fit without waves, and the independent columns there.
     planes
         ``[r, 2, d]``: directions of each rotation.
     clock
@@ -152,7 +152,7 @@ class Turning:
     strongest: float = 0.0
     drawn: Floats = field(default_factory=lambda: np.zeros(0))
     model: Waves | None = None
-    background: Floats = field(default_factory=lambda: np.zeros((2, 0)))
+    spectrum: Floats = field(default_factory=lambda: np.zeros((3, 0)))
     planes: Floats = field(default_factory=lambda: np.zeros((0, 2, 0)))
     clock: Fitted | None = None
     families: Mapping[str, float] = field(default_factory=dict)
@@ -232,7 +232,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         tuple(sorted(humps, key=lambda each: -each.share)),
         max(bars.p, LINE_LEVEL), bars.hidden,
         float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,
-        bars.background,
+        np.stack([power.share, bars.background, power.columns]),
         np.array([each.plane for each in rotations]).reshape(-1, 2, d), clock, families,
     )  # fmt: skip
 
@@ -245,7 +245,7 @@ def _along(points: Floats, plane: Floats) -> Complexes:
 
 def _clock(points: Floats, rotations: Sequence[_Found], rng: np.random.Generator) -> Fitted | None:
     """Fit one clock to all that goes round, where at least two planes do."""
-    turning = [each for each in rotations if each.rotation.round and len(each.plane) == 2]
+    turning = [each for each in rotations if each.rotation.round]
     if len(turning) < 2:
         return None
     return fit_clock(np.array([_along(points, each.plane) for each in turning]), rng)
@@ -309,7 +309,11 @@ def _apportioned(
         left = cosine_power(points - held).share
     weights = np.where(np.isin(of, circles), 0.0, kept.weights)
     each = (left / floored(components.power @ weights)) @ (components.power * weights)
-    each *= max(1 - told.sum(), 0.0) / max(float(each[of < 0].sum()), 1e-300)
+    told /= max(float(told.sum()), 1.0)  # what two waves share counts once
+    rest, known = 1 - float(told.sum()), float(each[of < 0].sum())
+    if not known > 0:
+        return told, {"noise": rest}
+    each *= rest / known
     families: dict[str, float] = {}
     for name, k, share in zip(components.family, of.tolist(), each.tolist(), strict=True):
         if k < 0 and share > 0:

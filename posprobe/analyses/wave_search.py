@@ -126,7 +126,7 @@ class Bars:
     unit
         ``[t]``: score of a share of 1, for lines of the turns that are looked at.
     background
-        ``[2, n - 1]``: mean power of each bin in the fit without any, and its independent columns.
+        ``[n - 1]``: mean power of each bin in the fit without any.
     """
 
     line: float
@@ -311,7 +311,7 @@ def _bars(power: Power, found: Waves, rng: np.random.Generator) -> Bars:
         score=float(own.max()),
         largest=largest,
         unit=unit,
-        background=np.stack([found.fit.mean, power.columns]),
+        background=found.fit.mean,
     )
 
 

@@ -82,7 +82,7 @@ def drawings(document: Block, arrays: Arrays) -> dict[str, str]:
             rows = np.asarray(scores[first:stop], dtype=np.float64)
             rows = rows - rows.mean(axis=0)
             found["shape"] = _shape(document, rows, arrays)
-            found["spectrum"] = _spectrum(document, rows, arrays.get("budget_background"))
+            found["spectrum"] = _spectrum(document, arrays.get("budget_spectrum"))
     return {name: drawn for name, drawn in found.items() if drawn}
 
 
@@ -339,14 +339,12 @@ def _plane(rows: Floats, first: int) -> list[str]:
     return drawn
 
 
-def _spectrum(document: Block, rows: Floats, background: Floats | None) -> str:
+def _spectrum(document: Block, known: NDArray[Any] | None) -> str:
     """Draw the share of variance by period over that of the best fit without waves."""
-    n = len(rows)
-    squares = np.square(rows)
-    total = float(squares.sum())
-    if n < 8 or not total:
+    if known is None or known.ndim != 2 or known.shape[0] != 3 or known.shape[1] < 7:
         return ""
-    share = np.square(dct(rows, axis=0, norm="ortho")).sum(axis=1)[1:] / total
+    share, mean, columns = np.asarray(known, dtype=np.float64)
+    n = len(share) + 1
     # Many bins share a place on a logarithmic axis: their means are drawn.
     edges = np.unique(np.rint(np.geomspace(1, n, 160)).astype(int)) - 1
     edges = edges[edges < n - 1]
@@ -357,16 +355,14 @@ def _spectrum(document: Block, rows: Floats, background: Floats | None) -> str:
         period, power, "positions",
         [each for each in (1000, 300, 100, 30, 10, 3) if period.min() <= each <= period.max()],
     )  # fmt: skip
-    if background is not None and background.shape == (2, n - 1):
-        from scipy.special import chdtri
+    from scipy.special import chdtri
 
-        mean, columns = background
-        usual, free = np.add.reduceat(mean, edges) / count, np.add.reduceat(columns, edges)
-        high, low = (usual * chdtri(free, q) / free for q in (0.025, 0.975))
-        band, around = np.concatenate([high, low[::-1]]), np.concatenate([period, period[::-1]])
-        drawn.insert(0, path("null", curve(x(around), y(band)) + "z"))
-        drawn.append('<rect class="null" x="216" y="35" width="16" height="10"/>')
-        drawn.append(text(237, 44, "without rotations, 95 %"))
+    usual, free = np.add.reduceat(mean, edges) / count, np.add.reduceat(columns, edges)
+    high, low = (usual * chdtri(free, q) / free for q in (0.025, 0.975))
+    band, around = np.concatenate([high, low[::-1]]), np.concatenate([period, period[::-1]])
+    drawn.insert(0, path("null", curve(x(around), y(band)) + "z"))
+    drawn.append('<rect class="null" x="216" y="35" width="16" height="10"/>')
+    drawn.append(text(237, 44, "without rotations, 95 %"))
     drawn.insert(0, rect("far", LEFT, TOP, float(x(np.array([n]))[0]) - LEFT, BOX))
     drawn.insert(0, rect("plotbg", LEFT, TOP, BOX, BOX))
     drawn.append(path("line strong", curve(x(period), y(power))))

@@ -35,7 +35,7 @@ EARLIER = (
 AGAIN = "Analyse the table again."
 #: Arrays of which the page of a table is drawn.
 _SHOWN = (
-    "similarity_centered", "norms", "pca_scores", "rotation_paths", "budget_background",
+    "similarity_centered", "norms", "pca_scores", "rotation_paths", "budget_spectrum",
 )  # fmt: skip
 #: Bytes that one of them may have.
 _LARGEST_ARRAY = 2**30
