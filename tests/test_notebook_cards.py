@@ -7,6 +7,7 @@ from dataclasses import replace
 from html import escape, unescape
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 
 import posprobe as pp
@@ -33,8 +34,10 @@ def test_an_analysis_has_three_doors(monkeypatch: pytest.MonkeyPatch) -> None:
     stable_rank = pp.pca(analysis.table).stable_rank
     assert analysis.numbers["pca.stable_rank"] == pytest.approx(stable_rank)
     assert analysis.numbers["budget.rows"] == pytest.approx(pp.budget(analysis.table).rows)
-    assert analysis.plot().get_xlabel() == "share of the variance"
-    assert analysis.plot("norms", title="norms").get_title(loc="left") == "norms"
+    _, (one, other) = plt.subplots(1, 2)
+    assert analysis.plot(ax=one).get_xlabel() == "share of the variance"
+    assert analysis.plot("norms", other, title="norms").get_title(loc="left") == "norms"
+    plt.close("all")
     with pytest.raises(UsageError, match="no result is called 'pie'"):
         analysis.plot("pie")
     opened: list[str] = []
