@@ -81,9 +81,8 @@ def rotating(model: Any) -> list[bool]:
             angles = model.rotary_emb(states, positions)
             with torch.no_grad():
                 output = layer.self_attn(
-                    hidden_states=states, position_embeddings=angles, attention_mask=None,
-                    past_key_values=None,
-                )[0]  # fmt: skip
+                    hidden_states=states, position_embeddings=angles, attention_mask=None
+                )[0]
             outputs.append(output)
         found.append(not torch.equal(*outputs))
     return found
