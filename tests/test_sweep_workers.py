@@ -196,15 +196,41 @@ def test_a_scheduler_that_is_not_there_is_one_clear_error(
 def test_workers_that_do_not_start_are_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import joblib
-
-    def refused(*_: Any) -> None:
+    def refused(*_: Any, **__: Any) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(joblib.Parallel, "__call__", refused)
+    monkeypatch.setattr("joblib.externals.loky.get_reusable_executor", refused)
     swept = pp.sweep("alibi:8x2", out=tmp_path / "s")
     with pytest.raises(Unreachable, match=r"no worker starts .*no more processes"):
         swept.run()
+
+
+@pytest.mark.parametrize("engine", ["processes", "dask"])
+def test_nothing_in_the_working_directory_is_run_and_nothing_is_left_beside_the_results(
+    tmp_path: Path, engine: str
+) -> None:
+    for name in ("here", "bin", "temporary"):
+        (tmp_path / name).mkdir()
+    for name in ("joblib", "numpy", "contextlib", "multiprocessing", "json", "distributed"):
+        text = f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\n"
+        (tmp_path / "here" / f"{name}.py").write_text(text)
+    # As an installed command starts, which looks in its own folder and not in the working one.
+    command = tmp_path / "bin" / "posprobe"
+    command.write_text(
+        "if __name__ == '__main__':\n    from posprobe.cli import main\n    main()\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary"),
+                   "PYTHONPATH": str(Path(pp.__file__).parents[1])}  # fmt: skip
+    environment.pop("PYTHONSAFEPATH", None)
+    options = ["--engine", engine, "--jobs", "2", "--only", "norms", "--out", str(tmp_path / "s")]
+    done = subprocess.run(
+        [sys.executable, str(command), "sweep", "sinusoidal:20x8", "sinusoidal:30x8", *options],
+        cwd=tmp_path / "here", env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "2 references: 2 rows, 0 failures\n", done.stderr
+    assert not (tmp_path / "ran").exists()
+    assert list((tmp_path / "temporary").glob("dask*")) == []
+    assert not list((tmp_path / "s").rglob(".*"))
 
 
 # A hub.

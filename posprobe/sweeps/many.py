@@ -133,7 +133,7 @@ class Sweep:
                     yield task
 
         step()
-        for record in outcomes(tasks(), self.engine, self.time_limit):
+        for record in outcomes(tasks(), self.engine, self.time_limit, self.folder):
             reference = record["reference"]
             if record.get("unchanged"):
                 self.store.renew(reference, record["state"])
