@@ -23,7 +23,7 @@ from posprobe.report.index import HEADLINE
 from posprobe.report.narrator import asks
 from posprobe.report.narrator.series import similarity_map
 from posprobe.report.series import Series
-from posprobe.sweeps.columns import OWN, Kind, own_value
+from posprobe.sweeps.columns import OWN, Kind
 from posprobe.sweeps.thumbnails import LENGTH, image, is_thumbnail, levels_of
 
 #: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
@@ -58,18 +58,17 @@ class Atlas:
 
     def __init__(self, own: Mapping[str, Kind]) -> None:
         self.own = own
-        self.kept = _kept()
+        self.kept = [*_kept(), *(f"{OWN}{name}" for name in own)]
         self.rows: list[dict[str, Any]] = []
         self.total = 0
 
-    def add(self, rows: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> None:
-        """Add the rows of a reference with the user's columns of it."""
-        said = {f"{OWN}{name}": own_value(value, self.own[name]) for name, value in own.items()}
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add the rows of a reference."""
         for row in rows:
             self.total += 1
             if len(self.rows) < MOST:
                 kept = {name: row[name] for name in self.kept if row.get(name) is not None}
-                self.rows.append(kept | said)
+                self.rows.append(kept)
 
     def page(
         self, about: Mapping[str, Any], counts: Mapping[str, int], runs: Sequence[Series] = ()
@@ -338,7 +337,7 @@ def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, str]
         "command": f"`{environment['command']}`" if environment.get("command") else "",
         "analyses": ", ".join(options["only"] or ()) or "all that apply",
         "rows": ":".join("" if b is None else str(b) for b in options["rows"] or ()) or "all",
-        "null models": f"{options['nulls']} draws of each, seed {environment['seed']}",
+        "baselines": f"{options['nulls']} draws of each" if options["nulls"] else "",
         "posprobe": str(environment["posprobe"]),
         "made": str(environment["created"]),
         "failed": str(counts["failures"]),

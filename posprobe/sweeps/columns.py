@@ -1,8 +1,8 @@
 """The columns of a sweep's table, which follow from the registries of measurements and questions.
 
-Names of numbers are their key paths in ``analysis.json``; what stands beside a number has its path
-and ``.sinusoid`` or ``.MODEL.p5``, ``.p50`` and ``.p95``. Columns of the user's own begin with
-``user.``, so that they meet none of ours.
+Names of numbers are their key paths in ``analysis.json``; the same number of the sinusoid of the
+shape has that path and ``.sinusoid``. Columns of the user's own begin with ``user.``, so that they
+meet none of ours.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from posprobe import questions
 from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.measurements import TABLE
-from posprobe.nulls import NULLS
 from posprobe.number_format import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.
@@ -66,7 +65,6 @@ _RUN: Mapping[str, Kind] = {
     "bytes_read": "int64",
     "posprobe": "string",
 }
-_BAND = ("p5", "p50", "p95")
 #: Columns of ``sweep.csv`` unless all are asked for; the parquet file has all.
 MOST = 40
 _HEADLINES = (
@@ -91,7 +89,6 @@ def columns() -> Mapping[str, Kind]:
             found[key] = kind
             if number.compared:
                 found[f"{key}.sinusoid"] = "double"
-                found |= {f"{key}.{model}.{part}": "double" for model in NULLS for part in _BAND}
     for block in (RelativeBlock, RotaryBlock, LinearBiasBlock):
         found |= dict(_scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"}))
     return found | dict(_RUN)
@@ -147,9 +144,6 @@ def table_row(document: Block) -> dict[str, Any]:
             row[key] = lookup(document, key)
             if key in nulls:
                 row[f"{key}.sinusoid"] = nulls[key]["sinusoid"]
-                for model in NULLS:
-                    band = nulls[key].get(model) or {}
-                    row |= {f"{key}.{model}.{part}": band.get(part) for part in _BAND}
     return _kept(row | _told(document))
 
 
@@ -219,12 +213,14 @@ def _kind_of(value: Any) -> Kind:
     if isinstance(value, float):
         return "double"
     text = str(value).strip()
-    if text.isascii() and text.lstrip("+-").isdigit() and text == str(_number(text)):
+    if text.isascii() and text.lstrip("+-").isdigit() and text == str(number_in(text)):
         return "int64"
-    return "double" if _number(text) is not None and not text.lstrip("+-0").isdigit() else "string"
+    return (
+        "double" if number_in(text) is not None and not text.lstrip("+-0").isdigit() else "string"
+    )
 
 
-def _number(text: str) -> int | float | None:
+def number_in(text: str) -> int | float | None:
     """Read a number as data files write it; words such as nan are words."""
     if not text.isascii() or "_" in text or not any(letter.isdigit() for letter in text):
         return None

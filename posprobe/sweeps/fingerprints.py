@@ -265,14 +265,6 @@ def _judged(found: Likeness, *formats: str | None) -> Likeness:
     return replace(found, relation="fine-tune of")
 
 
-def distance(one: Fingerprint, other: Fingerprint) -> float | None:
-    """Return the distance alone, of which `likeness` tells more and takes longer."""
-    if one.layout != other.layout or one.dim != other.dim or one.sha256 == other.sha256:
-        return likeness(one, other).distance
-    pair = _common_rows(one, other)
-    return None if pair is None else _distance(one, other, pair)
-
-
 def related_distance(one: Fingerprint, other: Fingerprint) -> float | None:
     """Return the distance where `likeness` says that one comes from the other; else None.
 
