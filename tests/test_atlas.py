@@ -19,8 +19,17 @@ from sklearn.decomposition import PCA
 
 import posprobe as pp
 from posprobe.measurements import compared_numbers
-from posprobe.sweeps.atlas import MOST, Atlas, _map
-from posprobe.sweeps.thumbnails import LENGTH, SIDE, image, is_thumbnail, levels_of, thumbnail
+from posprobe.sweeps.atlas import (
+    LENGTH,
+    MOST,
+    SIDE,
+    Atlas,
+    _map,
+    image,
+    is_thumbnail,
+    levels_of,
+    thumbnail,
+)
 
 ABOUT = {
     "options": {"only": None, "rows": None, "nulls": 9},

@@ -77,16 +77,8 @@ class Fingerprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        return {
-            "sha256": self.sha256,
-            "layout": describe_layout(self.layout),
-            "start": self.start,
-            "dim": self.dim,
-            "dtype": self.dtype,
-            "scale": self.scale,
-            "rows": _text(self.rows),
-            "blocks": _text(self.blocks),
-        }
+        texts = {"rows": _text(self.rows), "blocks": _text(self.blocks)}
+        return {**vars(self), "layout": describe_layout(self.layout), **texts}
 
 
 @dataclass(frozen=True)

@@ -71,18 +71,10 @@ class Match:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        found = self.likeness
-        return {
-            "name": self.name,
-            "reference": self.reference,
-            "about": dict(self.about),
-            "relation": found.relation,
-            "distance": found.distance,
-            "rows": found.rows,
-            "chance": found.chance,
-            "rounded_to": found.rounded_to,
-            "evidence": narrator.evidence(found),
-        }
+        found = {"name": self.name, "reference": self.reference, "about": dict(self.about)}
+        for key in ("relation", "distance", "rows", "chance", "rounded_to"):
+            found[key] = getattr(self.likeness, key)
+        return {**found, "evidence": narrator.evidence(self.likeness)}
 
 
 @dataclass(frozen=True, repr=False)

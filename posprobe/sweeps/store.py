@@ -15,7 +15,6 @@ import csv
 import hashlib
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -27,7 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.errors import InvalidCheckpoint, MissingExtra, OutputError, UnknownReference
 from posprobe.foreign import plain
-from posprobe.report.files import expanded, recover, there, whole_files
+from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files
+from posprobe.report.own import write_page
 from posprobe.sweeps.atlas import Atlas
 from posprobe.sweeps.columns import (
     OWN,
@@ -121,7 +121,7 @@ class Store:
                 recover(self.folder / TABLE)
                 self._check_unchanged()
                 if not (self.folder / ABOUT).exists():
-                    _write(self.folder / ABOUT, _json(about))
+                    write_page(self.folder / ABOUT, _json(about))
         except OSError as error:
             raise _unwritable(self.folder, error) from error
 
@@ -179,7 +179,9 @@ class Store:
         path = self._path(record["reference"])
         try:
             path.parent.mkdir(exist_ok=True)
-            _write(path, json.dumps({**record, "own": dict(own)}))
+            with whole_files(path) as place:
+                content = json.dumps({**record, "own": dict(own)})
+                (place / path.name).write_text(content, encoding="utf-8")
         except OSError as error:
             raise _unwritable(self.folder, error) from error
 
@@ -388,18 +390,33 @@ def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
 
 def _is_sweep(folder: Path, names: Sequence[str]) -> bool:
     # Killed before anything was said: a folder of parts and nothing else.
-    visible = [name for name in names if not name.startswith((".posprobe-", f".{ABOUT}-"))]
+    visible = [name for name in names if not SCRATCH.fullmatch(name)]
     return visible in ([], ["parts"]) or read_about(folder).get("schema") == SWEEP
 
 
 def read_about(folder: Path) -> dict[str, Any]:
     """Read ``sweep.json``; empty where it is none."""
+    return _read(folder / ABOUT)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read an object of JSON; empty where there is none."""
     try:
-        with (folder / ABOUT).open("rb") as file:
-            about = json.loads(file.read(LONGEST))
+        with path.open("rb") as file:
+            content = json.loads(file.read(LONGEST))
     except (OSError, ValueError, RecursionError):
         return {}
-    return about if isinstance(about, dict) else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _read_part(path: Path) -> dict[str, Any] | None:
+    """Read a part; one that is damaged or another's is not there."""
+    match part := _read(path):
+        case {"reference": str(), "state": str(), "own": dict(), "rows": [*rows],
+              "failures": [*failures]}:  # fmt: skip
+            whole = all(isinstance(each, dict) for each in (*rows, *failures))
+            return part if whole and all(set(FAILURE) <= set(one) for one in failures) else None
+    return None
 
 
 def _checksum(path: Path) -> str | None:
@@ -408,35 +425,6 @@ def _checksum(path: Path) -> str | None:
         return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read_part(path: Path) -> dict[str, Any] | None:
-    """Read a part; one that is damaged or another's is not there."""
-    try:
-        with path.open("rb") as file:
-            part = json.loads(file.read(LONGEST))
-        sound = (
-            isinstance(part, dict)
-            and isinstance(part["reference"], str)
-            and isinstance(part["state"], str)
-            and isinstance(part["own"], dict)
-            and all(isinstance(row, dict) for row in part["rows"])
-            and all(set(FAILURE) <= set(one) for one in part["failures"])
-        )
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
-    return part if sound else None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file beside its place and move it there."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _json(document: Mapping[str, Any]) -> str:

@@ -27,9 +27,9 @@ from posprobe.foreign import brief
 from posprobe.reference import Reference, parse_reference
 from posprobe.report import Analysis, SchemeAnalysis, analyze_schemes, bundle_name
 from posprobe.schemes import Scheme
+from posprobe.sweeps.atlas import thumbnail
 from posprobe.sweeps.columns import scheme_row, table_row
 from posprobe.sweeps.fingerprints import fingerprint
-from posprobe.sweeps.thumbnails import thumbnail
 from posprobe.tables import PositionTable
 
 #: Drawing is not for several threads at a time.
