@@ -134,17 +134,11 @@ _KINDS: Mapping[Any, Kind] = {str: "string", int: "int64", float: "double", bool
 
 def table_row(document: Block) -> dict[str, Any]:
     """Reduce the ``analysis.json`` of a table to its row; what is undefined is left out."""
-    table, nulls = document["table"], document["nulls"]["numbers"]
-    row = _about(table) | {"scheme": table["kind"], "dim": table["dim"]}
-    row["positions"] = table["positions"]
-    row[SEAMS] = _seams(document)
-    for name, measurement in TABLE.items():
-        for path in measurement.numbers if name in document else ():
-            key = f"{name}.{path}"
-            row[key] = lookup(document, key)
-            if key in nulls:
-                row[f"{key}.sinusoid"] = nulls[key]["sinusoid"]
-    return _kept(row | _told(document))
+    table, compared = document["table"], document["nulls"]["numbers"]
+    row = {key: lookup(document, key) for key in columns() if key.partition(".")[0] in TABLE}
+    row |= {f"{key}.sinusoid": entry["sinusoid"] for key, entry in compared.items()}
+    row |= {key: table[key] for key in ("positions", "dim")} | {"scheme": table["kind"]}
+    return _kept(row | {SEAMS: _seams(document)} | _about(table) | _told(document))
 
 
 def _seams(document: Block) -> list[int] | None:
