@@ -236,6 +236,8 @@ def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
     assert frame["user.loss"].to_list() == [0.5, 1.0]
     assert frame["user.note"].to_list() == ["01", None]
     assert frame["user.family"].to_list() == ["mine", "mine"]
+    (typed,) = pp.sweep([given[0] | {"loss": np.float64(0.5)}], **QUICK).to_arrow()["user.loss"]
+    assert typed.as_py() == 0.5
     assert frame["family"].to_list() == ["gpt2", "gpt2"]
     # What the list says now counts, without anything being computed.
     again = pp.sweep([{"reference": references[0], "step": "ten"}], out=tmp_path / "s", **QUICK)

@@ -263,7 +263,7 @@ def _run_section(key: str, run: Series) -> Section:
     """Show a training run: when each answer changes, and its curves."""
     steps = f"{len(run.steps)} steps, {run.steps[0]:,} to {run.steps[-1]:,}"
     alt = (
-        f"{_short(run.name)}, {steps}: numbers of the table with the band of noise, the way of the "
+        f"{_short(run.name)}, {steps}: numbers of the table and of the sinusoid, the way of the "
         "table, and the answers at every step"
     )
     none = "No answer changes." if run.answers else "No question was asked."

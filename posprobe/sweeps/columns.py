@@ -8,7 +8,7 @@ meet none of ours.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -129,7 +129,8 @@ def _kind(hint: Any) -> Kind | None:
     return _KINDS.get(kind)
 
 
-_KINDS: Mapping[Any, Kind] = {str: "string", int: "int64", float: "double", bool: "bool"}
+_OF_NUMBERS: Mapping[type, Kind] = {bool: "bool", int: "int64", float: "double"}
+_KINDS: Mapping[Any, Kind] = {str: "string", **_OF_NUMBERS}
 
 
 def table_row(document: Block) -> dict[str, Any]:
@@ -188,30 +189,27 @@ def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key in known and value is not None}
 
 
-def own_kind(values: Sequence[Any], kind: Kind | None = None) -> Kind:
-    """Return the narrowest kind of column that holds all values of the user's, and ``kind``.
+def own_kind(value: Any, known: Kind | None = None) -> Kind:
+    """Return the narrowest kind of column that holds a value of the user's and what is ``known``.
 
     Text that reads as numbers throughout, as all of a CSV is, becomes numbers.
     """
-    kinds = [*(map(_kind_of, values)), *([kind] if kind else [])]
-    if len(set(kinds)) == 1:
-        return kinds[0]
-    return "double" if set(kinds) == {"int64", "double"} else "string"
+    kind = _kind_of(value)
+    if known in (None, kind):
+        return kind
+    return "double" if {kind, known} == {"int64", "double"} else "string"
 
 
 def _kind_of(value: Any) -> Kind:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int64"
-    if isinstance(value, float):
-        return "double"
-    text = str(value).strip()
-    if text.isascii() and text.lstrip("+-").isdigit() and text == str(number_in(text)):
-        return "int64"
-    return (
-        "double" if number_in(text) is not None and not text.lstrip("+-0").isdigit() else "string"
-    )
+    if not isinstance(value, str):
+        # Truth values are whole numbers, too; NumPy's numbers are floats.
+        return next(kind for known, kind in _OF_NUMBERS.items() if isinstance(value, known))
+    text = value.strip()
+    number = number_in(text)
+    if isinstance(number, int) and (number or text == "0"):
+        # What begins with a zero or a plus is a name.
+        return "int64" if text == str(number) else "string"
+    return "string" if number is None else "double"
 
 
 def number_in(text: str) -> int | float | None:
@@ -231,11 +229,4 @@ def number_in(text: str) -> int | float | None:
 
 def own_value(value: Any, kind: Kind) -> Any:
     """Convert a value of the user's to the kind of its column."""
-    match kind:
-        case "string":
-            return value if isinstance(value, str) else str(value)
-        case "int64":
-            return int(value)
-        case "double":
-            return float(value)
-    return value
+    return {"int64": int, "double": float, "string": str, "bool": bool}[kind](value)

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.errors import MissingExtra, PosprobeError, UsageError
 from posprobe.measurements import TABLE
-from posprobe.nulls import MAX_DRAWS
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import environment
+from posprobe.report.analysis import check_request, environment
 from posprobe.report.files import expanded
 from posprobe.sweeps import store
 from posprobe.sweeps.engine import Engine, checked, outcomes
@@ -336,13 +335,9 @@ def _options(
 ) -> Options:
     names = (only,) if isinstance(only, str) else only
     chosen = None if names is None else tuple(dict.fromkeys(names))
-    for name in chosen or ():
-        if name != "all" and name not in TABLE:
-            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
+    check_request(chosen, nulls, "cpu")
     if chosen == ():
         raise UsageError(f"no analysis is chosen. There are {', '.join(TABLE)}.")
-    if not 0 <= nulls <= MAX_DRAWS:
-        raise UsageError(f"--nulls {nulls}: the number of draws is from 0 to {MAX_DRAWS}.")
     if rows is not None and rows.step not in (None, 1):
         raise UsageError("rows must be neighbours: a slice without a step.")
     bounds = None if rows is None else (rows.start, rows.stop)

@@ -204,7 +204,7 @@ class Store:
         kinds: dict[str, Kind] = {}
         for record in self.records(entries):
             for name, value in record["own"].items():
-                kinds[name] = own_kind([value], kinds.get(name))
+                kinds[name] = own_kind(value, kinds.get(name))
         return kinds
 
     # --- tables -------------------------------------------------------------------------------
