@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,28 +158,47 @@ def test_processes_give_the_same_and_a_dead_worker_costs_its_reference_one_retry
     assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
 
 
+@contextmanager
+def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
+    """Start a Dask scheduler and workers; give its address, and all processes, it first."""
+    place = ["--scheduler-file", str(folder / "scheduler.json"), "--no-dashboard"]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", *place, "--nthreads", "1",
+              "--no-nanny", "--local-directory", str(folder / "w")]  # fmt: skip
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", *place, "--port", "0",
+                 "--host", "127.0.0.1"]  # fmt: skip
+    with ExitStack() as stack:
+        commands = [scheduler, *[worker] * workers]
+        processes = [stack.enter_context(started(*command)) for command in commands]
+        about = folder / "scheduler.json"
+        wait_for(lambda: about.exists() and about.stat().st_size > 0)
+        yield json.loads(about.read_text())["address"], processes
+
+
 def test_dask_gives_the_same_and_a_worker_that_is_killed_loses_nothing(
     checkpoints: Path, tmp_path: Path
 ) -> None:
     run(str(checkpoints), tmp_path / "threads")
-    about = tmp_path / "scheduler.json"
-    place = ["--scheduler-file", str(about)]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", *place, "--nthreads", "1",
-              "--no-dashboard", "--local-directory", str(tmp_path / "w")]  # fmt: skip
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", *place, "--port", "0",
-                 "--host", "127.0.0.1", "--no-dashboard"]  # fmt: skip
-    with (
-        started(*scheduler),
-        started(*worker, "--no-nanny") as first,
-        started(*worker, "--no-nanny"),
-    ):
-        wait_for(lambda: about.exists() and about.stat().st_size > 0)
-        address = json.loads(about.read_text())["address"]
+    with cluster(tmp_path, workers=2) as (address, (_, first, _)):
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
                          **{**QUICK, "engine": "dask", "scheduler": address})  # fmt: skip
         swept.run(lambda step: first.kill() if step.done == 1 else None)
     assert swept.failures() == []
     assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
+
+
+def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Enough of them that the first is told long before the last is computed.
+    given = [f"sinusoidal:{n}x64" for n in range(100, 200)]
+    with cluster(tmp_path, workers=1) as (address, (scheduler, _)):
+        swept = pp.sweep(given, out=tmp_path / "s", engine="dask", scheduler=address)
+        with pytest.raises(Unreachable, match=r"the scheduler was lost.*goes on from there"):
+            swept.run(lambda step: scheduler.kill() if step.done == 1 else None)
+    assert "Traceback" not in capfd.readouterr().err
+    (first, *_) = (json.loads(part.read_text()) for part in parts(tmp_path / "s"))
+    again = pp.sweep(first["reference"], out=tmp_path / "s", engine="threads").run()
+    assert (again.about or {})["run"]["computed"] == 0
 
 
 def test_a_scheduler_that_is_not_there_is_one_clear_error(

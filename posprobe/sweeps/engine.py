@@ -318,7 +318,7 @@ def _client(engine: Engine, folder: Path) -> Iterator[Any]:
     from distributed import Client, LocalCluster
 
     # They log what our own messages say.
-    for name in ("distributed", "tornado"):
+    for name in ("distributed", "distributed.client", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     if engine.scheduler is None:
         _start_trackers()
@@ -349,7 +349,7 @@ def _client(engine: Engine, folder: Path) -> Iterator[Any]:
 def _connected(client: Any, engine: Engine, error: BaseException) -> None:
     if client.status != "running":
         raise Unreachable(
-            f"{engine.scheduler or 'dask'}: the scheduler was lost ({error}). What is recorded "
+            f"{engine.scheduler or 'dask'}: the scheduler was lost. What is recorded "
             "stays: the same command goes on from there."
         ) from error
 

@@ -312,7 +312,8 @@ def _caption(
         sentences.append(f"In small type: 5 to 95 % of {drawn} of {meaning}.")
     if "sinusoid" in beside:
         sentences.append("Sinusoid: the same number of the sinusoid of the same shape.")
-    models = [name for name in beside if name in NULLS]
+    there = {line.name for line in lines if line.beside}
+    models = [name for name in beside if name in NULLS and name in there]
     sentences += [f"{model}: median of {drawn} of {NULLS[model]}." for model in models]
     if any(text == "–" for line in lines for text, _ in line.cells):
         sentences.append("– not measured.")
