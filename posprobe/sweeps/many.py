@@ -171,7 +171,7 @@ class Sweep:
             counts["failed"] += bool(record["failures"])
             return None
         return Task(
-            entry.reference, self.store.options, known, self.store.bundles,
+            entry.reference, self.store.options, known, self.folder / "bundles",
             (self.folder / "requests", self.requests), self.offline, self.time_limit,
         )  # fmt: skip
 

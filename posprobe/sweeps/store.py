@@ -94,11 +94,6 @@ class Store:
     options: Options
     all_columns: bool = False
 
-    @property
-    def bundles(self) -> Path:
-        """Where whole bundles are written."""
-        return self.folder / "bundles"
-
     def begin(self, about: Mapping[str, Any]) -> None:
         """Make the folder, or take it over where it is a sweep's.
 
