@@ -240,19 +240,21 @@ class Store:
         """Write the tables and the fingerprints; return what the atlas shows, and the counts."""
         own = self._own(entries)
         atlas, counts = Atlas(own), {"references": 0, "rows": 0, "failures": 0}
-        failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
-        prints = (place / FINGERPRINTS).open("wb")
         kinds = {**columns(), **{f"{OWN}{name}": kind for name, kind in own.items()}}
-        with _rows_written(place, kinds, whole=self.all_columns) as add, failed, prints:
+        with (
+            (place / FAILURES).open("w", encoding="utf-8", newline="") as failed,
+            (place / FINGERPRINTS).open("wb") as prints,
+            _rows_written(place, kinds, whole=self.all_columns) as add,
+        ):
             failures, lineages = csv.writer(failed), Lineages(prints)
             failures.writerow(FAILURE)
             for record in self.records(entries):
                 counts["references"] += 1
                 counts["rows"] += len(record["rows"])
                 counts["failures"] += len(record["failures"])
-                said = {
-                    f"{OWN}{name}": own_value(v, own[name]) for name, v in record["own"].items()
-                }
+                # Another sweep into this folder may have brought a column since they were named.
+                known = own.keys() & record["own"].keys()
+                said = {f"{OWN}{name}": own_value(record["own"][name], own[name]) for name in known}
                 rows = [row | said | {"lineage": _lineage(row, lineages)} for row in record["rows"]]
                 add(rows)
                 atlas.add(rows)
