@@ -88,7 +88,6 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
         If it is not a checkpoint, or a damaged one.
     """
     try:
-        path = path.expanduser()
         if path.is_dir():
             entries = list(path.iterdir())
             if (path / INDEX).is_file():
@@ -98,8 +97,6 @@ def open_local(path: Path, part: str | None = None) -> Checkpoint:
                 _refuse_shelf(path, entries)
             return _open_file(path / choose_weights(files, str(path)), path)
         return _open_file(path, path)
-    except RuntimeError as error:  # ~USER, and there is no such user
-        raise UnknownReference(f"{path}: no such file ({error}). Check the path.") from error
     except FileNotFoundError as error:
         raise UnknownReference(
             f"{error.filename or path}: no such file. Check the path; an index that names missing "

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import os
 import pickle
 import warnings
 import zipfile
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.checkpoints.pickles import refuse_costly
 from posprobe.errors import InvalidCheckpoint
 from posprobe.progress import importing
 
@@ -145,6 +149,7 @@ def _load(path: Path) -> object:
 
     try:
         mapped = _is_mapped(path)
+        refuse_costly(path)
         # fairseq stores its options as an argparse.Namespace: plain attributes, nothing that runs.
         with torch.serialization.safe_globals([argparse.Namespace]), warnings.catch_warnings():
             # PyTorch says that checking sparse tensors, which it does unasked, may take a while.
@@ -159,6 +164,32 @@ def _load(path: Path) -> object:
             f"{path.name}: PyTorch cannot read it ({type(error).__name__}: {_first_line(error)}). "
             "The file is damaged or of another format: download it again."
         ) from error
+
+
+@contextmanager
+def looking_first() -> Iterator[None]:
+    """Have PyTorch's reader look at what a pickle would cost, whoever calls it.
+
+    Libraries that build models call it themselves, of files that they download themselves.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        As `refuse_costly`, out of the library's call.
+    """
+    torch: Any = importlib.import_module("torch")
+    load = torch.load
+
+    def look(file: Any, *others: Any, **options: Any) -> Any:
+        if isinstance(file, str | os.PathLike):
+            refuse_costly(Path(file))
+        return load(file, *others, **options)
+
+    torch.load = look
+    try:
+        yield
+    finally:
+        torch.load = load
 
 
 def unsafe_pickle(where: str, error: Exception) -> InvalidCheckpoint:

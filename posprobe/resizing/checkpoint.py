@@ -173,7 +173,7 @@ def _source(reference: Reference) -> Path | None:
         return samples.sample_path(name)
     if not reference.is_path and (colon or reference.source in FORMULAS):
         raise UsageError(f"{reference.text}: a formula is not a checkpoint. Write it with -o FILE.")
-    return Path(reference.source).expanduser() if reference.is_path else None
+    return reference.path if reference.is_path else None
 
 
 def downloaded(reference: Reference, revision: str | None, *, offline: bool) -> Path:
