@@ -189,8 +189,29 @@ def test_a_pipe_or_a_hole_in_an_orbax_folder_is_refused(file: str, tmp_path: Pat
         else:
             with place.open("wb") as stream:
                 stream.truncate(2**34)
-        with pytest.raises(InvalidCheckpoint, match="not a regular file"):
+        said = rf"{file}.*bytes are needed" if kind == "hole" else "not a regular file|link"
+        with pytest.raises(InvalidCheckpoint, match=said):
             open_local(folder).read(name.replace(".", "/"))
+
+
+@pytest.mark.parametrize("store", ["orbax", "orbax_zarr"])
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_a_link_out_of_an_orbax_folder_is_refused(store: str, where: str, tmp_path: Path) -> None:
+    name = "params.bert.embeddings.position_embeddings.embedding"
+    folder = shutil.copytree(FOLDER / store, tmp_path / "saved")
+    place = folder / name / "0.0" if store == "orbax_zarr" else next(iter((folder / "d").iterdir()))
+    place = place if where == "file" else place.parent
+    place.rename(tmp_path / "elsewhere")
+    place.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InvalidCheckpoint, match=rf"{place.name}.*link that leads out"):
+        open_local(folder).read(name.replace(".", "/"))
+    inside = place.with_name("inside")
+    place.unlink()
+    (tmp_path / "elsewhere").rename(inside)
+    place.symlink_to(inside)
+    values = open_local(folder).read(name.replace(".", "/")).values
+    expected = open_local(FOLDER / store).read(name.replace(".", "/")).values
+    assert values.tobytes() == expected.tobytes()
 
 
 def test_a_table_in_many_compressed_chunks_is_read(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Files of the Hub for libraries that read none but by HTTP: a server of this process alone.
+"""Files for libraries that read none of Python's: a server of this process alone.
 
-TensorStore takes no file of Python's, and its own client knows neither the user's token nor what
-was read before. So it asks a server on the loopback interface, which answers with the bytes that
-`Files` gives, and which is there only while something is read.
+TensorStore's own clients know neither the user's token nor what was read before, and follow any
+link. So it asks a server on the loopback interface, which answers with the bytes that `Files`
+gives, and which is there only while something is read.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import copy_context
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote
 
+from posprobe.checkpoints.base import MAX_UNPACKED
 from posprobe.checkpoints.files import Files
+from posprobe.checkpoints.local import MAX_JSON
 from posprobe.checkpoints.shared import bytes_read, count_bytes
-from posprobe.errors import PosprobeError
+from posprobe.errors import InvalidCheckpoint, PosprobeError
+
+#: Files that say how others are to be read.
+_SMALL = {"manifest.ocdbt", ".zarray", ".zgroup", ".zattrs", "zarr.json"}
 
 
 @contextmanager
@@ -62,6 +68,7 @@ def served(files: Files, folder: str) -> Iterator[tuple[str, str]]:
             try:
                 size = files.size(file)
                 start, stop = _range(self.headers.get("Range", ""), size)
+                _refuse_long(file, stop - start)
                 content = files.read(file, start, stop)
             except PosprobeError as error:
                 failures.append(error)
@@ -88,6 +95,16 @@ def served(files: Files, folder: str) -> Iterator[tuple[str, str]]:
             server.shutdown()
             thread.join()
             count_bytes(sum(counts))
+
+
+def _refuse_long(file: str, size: int) -> None:
+    """Refuse what TensorStore would take into memory at once, whatever its size."""
+    most = MAX_JSON if PurePosixPath(file).name in _SMALL else MAX_UNPACKED
+    if size > most:
+        raise InvalidCheckpoint(
+            f"{file}: {size} bytes are needed of it at once; up to {most} are read. It is no part "
+            "of a table: copy the whole folder again."
+        )
 
 
 def _range(asked: str, size: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from posprobe.checkpoints.base import FLOATS, Checkpoint, TensorInfo
-from posprobe.checkpoints.files import Content, Files, LocalFiles, content_of
+from posprobe.checkpoints.files import Content, Files, View
 from posprobe.errors import InvalidCheckpoint
 
 #: Levels of names, values, and characters of a name that a file of weights has at most.
@@ -42,11 +42,6 @@ class _Array:
     stop: int
 
 
-def open_flax(path: Path) -> Checkpoint:
-    """Open a file of Flax, memory-mapped; errors are those of `read_flax`."""
-    return read_flax(LocalFiles(path), path.name)
-
-
 def read_flax(files: Files, file: str) -> Checkpoint:
     """Read the names in what ``flax.serialization`` wrote, joined by slashes.
 
@@ -55,13 +50,13 @@ def read_flax(files: Files, file: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged or holds no arrays.
     """
-    data = content_of(files, file)
+    data = View.of(files, file)
     try:
         found = dict(_walk(data, Path(file).stem))
         pieces = _joined(found)
     except (ValueError, IndexError, OverflowError) as error:
         raise InvalidCheckpoint(
-            f"{file}: not a valid Flax file ({error or 'it ends too early'}). Download it again."
+            f"{file}: not a valid Flax file ({error}). Download it again."
         ) from error
     if not pieces:
         raise InvalidCheckpoint(f"{file}: contains no arrays. Pass the model's weights.")
@@ -75,8 +70,9 @@ def read_flax(files: Files, file: str) -> Checkpoint:
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
-            return data[info.start : info.stop]
-        return b"".join(data[part.start : part.stop] for part in pieces[info.name][2])
+            return files.exactly(file, info.start, info.stop)
+        parts = pieces[info.name][2]
+        return b"".join(files.exactly(file, part.start, part.stop) for part in parts)
 
     return Checkpoint(file, tensors, fetch)
 

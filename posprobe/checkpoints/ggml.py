@@ -6,14 +6,13 @@ import math
 import struct
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo
-from posprobe.checkpoints.files import Content, Files, LocalFiles, content_of
+from posprobe.checkpoints.files import Content, Files, View
 from posprobe.errors import InvalidCheckpoint, InvalidTable, MissingExtra
 from posprobe.quantisation import Quantisation
 
@@ -120,11 +119,6 @@ def dequantise(
     return values, float(np.median(np.abs(steps)))
 
 
-def open_ggml(path: Path) -> Checkpoint:
-    """Open a model of whisper.cpp, memory-mapped; errors are those of `read_ggml`."""
-    return read_ggml(LocalFiles(path), path.name)
-
-
 def read_ggml(files: Files, name: str) -> Checkpoint:
     """Read the tensors' names of a model of whisper.cpp in the format that came before GGUF.
 
@@ -136,11 +130,11 @@ def read_ggml(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If it is damaged, or another model's.
     """
-    tensors, config = parse_whisper(content_of(files, name), name)
+    tensors, config = parse_whisper(View.of(files, name), name)
     return Checkpoint(
         name,
         tensors,
-        lambda info: files.read(info.file, info.start, info.stop),
+        lambda info: files.exactly(info.file, info.start, info.stop),
         config,
         dequantise=dequantise,
     )

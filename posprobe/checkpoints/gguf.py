@@ -11,11 +11,10 @@ import math
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from posprobe.checkpoints.base import Checkpoint, TensorInfo
-from posprobe.checkpoints.files import Files, LocalFiles
+from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.ggml import dequantise, place_tensor
 from posprobe.errors import InvalidCheckpoint
 
@@ -30,17 +29,6 @@ _SCALARS = dict(enumerate("BbHhIif?")) | {10: "Q", 11: "q", 12: "d"}
 _TEXT, _ARRAY = 8, 9
 
 Read = Callable[[int, int], "bytes | memoryview[int]"]
-
-
-def open_gguf(path: Path) -> Checkpoint:
-    """Open a GGUF file, memory-mapped.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If the header is damaged or claims what the file cannot hold.
-    """
-    return read_gguf(LocalFiles(path), path.name)
 
 
 def read_gguf(files: Files, name: str) -> Checkpoint:

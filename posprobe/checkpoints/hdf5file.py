@@ -26,15 +26,7 @@ from posprobe.checkpoints.base import (
     TensorInfo,
     count_chunks,
 )
-from posprobe.checkpoints.files import (
-    Content,
-    Files,
-    LocalFiles,
-    Stream,
-    content_of,
-    member_place,
-    part_of,
-)
+from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
 from posprobe.checkpoints.keras_config import position_layers
 from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.errors import InvalidCheckpoint, PosprobeError
@@ -60,11 +52,6 @@ _TRAINING = {"optimizer", "optimizer_weights"}
 _COMPUTED = re.compile(r"(sine_position_encoding)(?:_\d+)?$")
 
 
-def open_hdf5(path: Path) -> Checkpoint:
-    """Open an HDF5 file of weights, memory-mapped; errors are those of `read_hdf5`."""
-    return read_hdf5(LocalFiles(path), path.name)
-
-
 def read_hdf5(files: Files, name: str) -> Checkpoint:
     """Read an HDF5 file of weights, or the one in a ``.keras`` archive.
 
@@ -82,7 +69,7 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
     if name.endswith(INDEX):
         return _sharded(files, name)
     try:
-        packed = content_of(files, name)
+        packed = View.of(files, name)
         data = _content(packed, name)
         with _opened(data) as file:
             objects = dict(_walk(file))
@@ -162,7 +149,7 @@ def _positions(packed: Content, tensors: Mapping[str, TensorInfo], file: str) ->
     return position_layers(parse_json(content, f"{file}/{CONFIG}"), tensors)
 
 
-def _content(data: Content, name: str) -> Content:
+def _content(data: View, name: str) -> Content:
     """Take the HDF5 file, in an archive its member; one that is compressed is unpacked."""
     if not name.endswith(".keras"):
         return data
@@ -183,7 +170,8 @@ def _content(data: Content, name: str) -> Content:
             with archive.open(member) as stream:
                 return memoryview(stream.read(member.file_size + 1))
         archive.open(member).close()  # what stands before it says the same as the directory
-    return part_of(data, *member_place(data, member))
+    begin, end = member_place(data, member)
+    return View(data.files, data.file, begin, end)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
+from posprobe.checkpoints.files import LocalFiles, refuse_link_out
 from posprobe.checkpoints.pipeline import INDEX, joined, listed_models
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
 from posprobe.readers import (
@@ -169,8 +170,10 @@ def _open_file(path: Path, location: Path) -> Checkpoint:
     if path.name.endswith(".index.json"):
         shards = read_index(read_small(path), path.name)
     paths = [path.parent / shard for shard in sorted(set(shards.values()))] or [path]
-    config = _config(path.parent)
+    config = _config(path)
     for part in paths:
+        if shards:
+            refuse_link_out(part, path.parent)
         refuse_pipe(part)
         part.open("rb").close()  # the formats' own readers would call a missing file damaged
     return open_files(paths, str(location.resolve()), config, shards)
@@ -258,7 +261,11 @@ def _open_one(path: Path) -> Checkpoint:
             f"Known are {known_formats()}, and a folder that holds weights."
         )
     require(reader, path.name)
-    opened: Checkpoint = load_opener(reader.opener)(path)
+    opened: Checkpoint = (
+        load_opener(reader.opener)(path)
+        if reader.opener
+        else load_opener(reader.ranged)(LocalFiles(path), path.name)
+    )
     return replace(opened, format=reader.name)
 
 
@@ -363,6 +370,15 @@ def parse_json(content: bytes, name: str) -> dict[str, Any]:
     return value
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    return parse_json(read_small(path), str(path)) if path.is_file() else {}
+def _config(weights: Path) -> dict[str, Any]:
+    """Read the configuration beside a file of weights.
+
+    Of models for browsers it lies above their folder ``onnx``.
+    """
+    above = weights.suffix == ".onnx" and weights.parent.name == "onnx"
+    folders = [weights.parent.parent, weights.parent] if above else [weights.parent]
+    paths = (folder / "config.json" for folder in folders)
+    found: dict[str, Any] = {}
+    for path in filter(Path.is_file, paths):
+        found |= parse_json(read_small(path), str(path))
+    return found

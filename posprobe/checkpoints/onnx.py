@@ -10,15 +10,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo, widen_bfloat16
-from posprobe.checkpoints.files import Files, LocalFiles
-from posprobe.checkpoints.local import parse_json, read_small
+from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.onnx_graph import Graph, find_positions, find_quantised, two_in_a_byte
 from posprobe.checkpoints.wire import Damaged, places
 from posprobe.errors import InvalidCheckpoint, InvalidTable
@@ -58,21 +57,6 @@ _QUANTISED = re.compile(r"_(?:quantized|quant|Q\d+(?:G\d+)?)$")
 _MOST_DIMENSIONS = 32
 
 
-def open_onnx(path: Path) -> Checkpoint:
-    """Open an ONNX model, memory-mapped; files with external data are opened when they are read.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If the model is damaged, or its data lie outside its folder.
-    """
-    opened = read_onnx(LocalFiles(path), path.name)
-    above = path.parent.parent / "config.json"
-    if path.parent.name == "onnx" and above.is_file():  # the layout of models for browsers
-        return replace(opened, config=parse_json(read_small(above), str(above)))
-    return opened
-
-
 def read_onnx(files: Files, name: str) -> Checkpoint:
     """Read the graph of a model; ``files`` gives its bytes and those of its external data.
 
@@ -102,7 +86,7 @@ def read_onnx(files: Files, name: str) -> Checkpoint:
         if info.file == name and not info.stop:
             return _typed(copy.tensor(graph.tensors[info.name]), info)
         stop = info.stop or info.start + _size(info)
-        return files.read(info.file, info.start, stop)
+        return files.exactly(info.file, info.start, stop)
 
     def values(key: str) -> NDArray[Any] | None:
         known = key in found and (found[key].dtype in _NUMPY or found[key].dtype in _HALVES)

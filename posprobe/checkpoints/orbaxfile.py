@@ -6,10 +6,9 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from posprobe.checkpoints.base import (
 from posprobe.checkpoints.bridge import served
 from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.flaxfile import DTYPES, TRAINING
-from posprobe.checkpoints.local import MAX_JSON, parse_json, read_small
+from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.errors import InvalidCheckpoint, PosprobeError
 
 #: Longest name of a parameter, in characters.
@@ -35,76 +34,63 @@ LONGEST = 1000
 _CONTEXT = {"http_request_retries": {"max_retries": 1}}
 
 
-def open_orbax(path: Path) -> Checkpoint:
-    """Open the folder of an Orbax checkpoint by its ``_METADATA``; names are joined by slashes.
+def read_orbax(files: Files, name: str) -> Checkpoint:
+    """Read the list of an Orbax checkpoint, whose names are joined by slashes.
+
+    TensorStore gets its bytes from ``files``.
 
     Raises
     ------
     InvalidCheckpoint
         If the list of parameters is none, or one of them is damaged or outside the folder.
     """
-    folder, tree = path.parent, parse_json(read_small(path), path.name)
-    together = (folder / "manifest.ocdbt").is_file()
-
-    def base(place: str) -> AbstractContextManager[dict[str, Any]]:
-        _refuse_odd_files(folder if together else folder / place, together=together)
-        return nullcontext({"driver": "file", "path": f"{folder.resolve()}/"})
-
-    return _listed(tree, path.name, base, together=together)
-
-
-def _refuse_odd_files(folder: Path, *, together: bool) -> None:
-    """Refuse what TensorStore would wait for without end, or read into memory whatever its size.
-
-    Of arrays stored together it reads parts of the files, but all of a manifest.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If the folder contains anything but regular files, a link to a folder, or a file too long to
-        be read whole.
-    """
-    for above, folders, files in os.walk(folder):
-        linked = [name for name in folders if Path(above, name).is_symlink()]
-        for path in (Path(above, name) for name in (*linked, *files)):
-            manifest = path.name.startswith("manifest")
-            most = MAX_JSON if manifest else MAX_UNPACKED
-            whole = manifest or not together
-            if not path.is_file() or (whole and path.stat().st_size > most):
-                raise InvalidCheckpoint(
-                    f"{path}: not a regular file, or longer than {most} bytes, and no part of "
-                    "a table. Copy the whole folder again."
-                )
-
-
-def read_orbax(files: Files, name: str) -> Checkpoint:
-    """Read the list of an Orbax checkpoint; TensorStore gets its bytes from ``files``.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        As `open_orbax`.
-    """
     folder = name.removesuffix(PurePosixPath(name).name)
     tree = parse_json(bytes(files.read(name, 0, MAX_JSON)), name)
 
-    @contextmanager
-    def base(_: str) -> Iterator[dict[str, Any]]:
-        with served(files, folder) as (url, path):
-            yield {"driver": "http", "base_url": url, "path": path}
-
-    return _listed(tree, name, base, together=files.has(f"{folder}manifest.ocdbt"))
-
-
-def _listed(
-    tree: dict[str, Any],
-    file: str,
-    base: Callable[[str], AbstractContextManager[dict[str, Any]]],
-    *,
-    together: bool,
-) -> Checkpoint:
-    """Describe the parameters of a list; ``base`` says where the folder of one is."""
+    together = files.has(f"{folder}manifest.ocdbt")
     driver = "zarr3" if tree.get("use_zarr3") else "zarr"
+    places = _places(tree, name)
+
+    @contextmanager
+    def opened(parameter: str) -> Iterator[Any]:
+        import tensorstore
+
+        with served(files, folder) as (url, path):
+            stored = {"driver": "http", "base_url": url, "path": path}
+            place = f"{places[parameter]}/"
+            if together:
+                store = {"driver": "ocdbt", "base": stored, "path": place}
+            else:
+                store = {**stored, "path": path + place}
+            spec = {"driver": driver, "kvstore": store, "context": _CONTEXT}
+            try:
+                yield tensorstore.open(spec, read=True).result()
+            except PosprobeError:
+                raise
+            except Exception as error:
+                raise _damaged(name, parameter, error) from error
+
+    def header(parameter: str) -> dict[str, TensorInfo]:
+        with opened(parameter) as array:
+            dtype = str(array.dtype.name)
+            shape = tuple(array.shape)
+            return {parameter: TensorInfo(parameter, shape, DTYPES.get(dtype, dtype), name)}
+
+    def fetch(info: TensorInfo) -> memoryview[int]:
+        with opened(info.name) as array:
+            return _values(array, info)
+
+    return Checkpoint(name, ShardedTensors({each: each for each in places}, header), fetch)
+
+
+def _places(tree: dict[str, Any], file: str) -> dict[str, str]:
+    """List the arrays that are weights: name to folder.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If the list is none, or a name in it leads elsewhere.
+    """
     try:
         places = {
             "/".join(keys): ".".join(keys)
@@ -123,50 +109,25 @@ def _listed(
     if not places:
         raise InvalidCheckpoint(f"{file}: it lists no arrays. Name the folder of one model.")
 
-    @contextmanager
-    def opened(name: str) -> Iterator[Any]:
-        import tensorstore
+    return places
 
-        with base(places[name]) as stored:
-            place = f"{places[name]}/"
-            if together:
-                store = {"driver": "ocdbt", "base": stored, "path": place}
-            else:
-                store = {**stored, "path": stored["path"] + place}
-            spec = {"driver": driver, "kvstore": store, "context": _CONTEXT}
-            try:
-                yield tensorstore.open(spec, read=True).result()
-            except PosprobeError:
-                raise
-            except Exception as error:
-                raise _damaged(file, name, error) from error
 
-    def header(name: str) -> dict[str, TensorInfo]:
-        with opened(name) as array:
-            dtype = str(array.dtype.name)
-            return {name: TensorInfo(name, tuple(array.shape), DTYPES.get(dtype, dtype), file)}
-
-    def fetch(info: TensorInfo) -> memoryview[int]:
-        with opened(info.name) as array:
-            dtype = np.dtype(FLOATS[info.dtype])
-            chunk = array.chunk_layout.read_chunk.shape or info.shape
-            size = dtype.itemsize * max(math.prod(info.shape), math.prod(chunk))
-            if size > MAX_UNPACKED:
-                raise InvalidCheckpoint(
-                    f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are "
-                    "unpacked."
-                )
-            pieces = count_chunks(info.shape, chunk)
-            if pieces > MOST_CHUNKS:
-                raise InvalidCheckpoint(
-                    f"{info.file}: {info.name} is cut into {pieces} chunks; up to {MOST_CHUNKS} "
-                    "are read."
-                )
-            values = np.ascontiguousarray(array.read().result())
-        values = values.view(np.uint16) if info.dtype == "BF16" else values.astype(dtype)
-        return memoryview(values.reshape(-1).view(np.uint8).data)
-
-    return Checkpoint(file, ShardedTensors({name: name for name in places}, header), fetch)
+def _values(array: Any, info: TensorInfo) -> memoryview[int]:
+    dtype = np.dtype(FLOATS[info.dtype])
+    chunk = array.chunk_layout.read_chunk.shape or info.shape
+    size = dtype.itemsize * max(math.prod(info.shape), math.prod(chunk))
+    if size > MAX_UNPACKED:
+        raise InvalidCheckpoint(
+            f"{info.file}: {info.name} unpacks to {size} bytes; up to {MAX_UNPACKED} are unpacked."
+        )
+    pieces = count_chunks(info.shape, chunk)
+    if pieces > MOST_CHUNKS:
+        raise InvalidCheckpoint(
+            f"{info.file}: {info.name} is cut into {pieces} chunks; up to {MOST_CHUNKS} are read."
+        )
+    values = np.ascontiguousarray(array.read().result())
+    values = values.view(np.uint16) if info.dtype == "BF16" else values.astype(dtype)
+    return memoryview(values.reshape(-1).view(np.uint8).data)
 
 
 def _is_array(entry: dict[str, Any]) -> bool:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-import mmap
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from posprobe.checkpoints.base import FLOATS, Checkpoint, TensorInfo
+from posprobe.checkpoints.files import Files
 from posprobe.errors import InvalidCheckpoint
 
 #: How a ZIP archive begins. Its first two bytes are also those of a header of 19,280 bytes.
@@ -36,44 +35,21 @@ _BITS = {
 }  # fmt: skip
 
 
-def open_safetensors(path: Path) -> Checkpoint:
-    """Open a safetensors file, memory-mapped.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If its header is damaged or claims what the file cannot hold.
-    """
-    data = map_file(path)
-    tensors = parse_header(lambda start, stop: data[start:stop], len(data), path.name)
-    return Checkpoint(str(path), tensors, lambda info: data[info.start : info.stop])
-
-
-def parse_header(
-    read: Callable[[int, int], bytes | memoryview[int]], size: int, file: str
-) -> dict[str, TensorInfo]:
-    """Parse the header of a safetensors file.
-
-    Parameters
-    ----------
-    read
-        ``read(start, stop)`` returns those bytes of the file.
-    size
-        Length of the file in bytes.
-    file
-        Its name, for messages and for the entries.
+def read_safetensors(files: Files, file: str) -> Checkpoint:
+    """Read the header of a safetensors file; ``files`` gives its bytes.
 
     Raises
     ------
     InvalidCheckpoint
         If the header is damaged or claims what the file cannot hold.
     """
+    size = files.size(file)
     if size < 8:
         raise InvalidCheckpoint(
             f"{file}: {size} bytes are not a safetensors file, which starts with an 8-byte length. "
             "Download it again."
         )
-    begun = bytes(read(0, 8))
+    begun = bytes(files.read(file, 0, 8))
     length = int.from_bytes(begun, "little")
     if length > min(size - 8, MAX_HEADER):
         if begun.startswith(ZIP):
@@ -85,7 +61,7 @@ def parse_header(
             f"{file}: the header claims {length} bytes in a file of {size}. It is truncated or no "
             "safetensors file: download it again."
         )
-    header = _json(bytes(read(8, 8 + length)), file)
+    header = _json(bytes(files.read(file, 8, 8 + length)), file)
     begin = end = 8 + length
     tensors = {
         name: _entry(name, entry, begin, size, file)
@@ -104,7 +80,7 @@ def parse_header(
             f"{file}: its tensors end at byte {end} of a file of {size}. "
             "The file is damaged: download it again."
         )
-    return tensors
+    return Checkpoint(file, tensors, lambda info: files.exactly(file, info.start, info.stop))
 
 
 def replace_tensor(
@@ -258,11 +234,3 @@ def _bits_of(shape: list[int], bits: int) -> int | None:
         if bits > 8 * _MOST:
             return None
     return bits
-
-
-def map_file(path: Path) -> memoryview[int]:
-    """Map a file into memory; an empty file gives an empty view."""
-    with path.open("rb") as stream:
-        if path.stat().st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from posprobe.checkpoints.base import Checkpoint, TensorInfo
-from posprobe.checkpoints.files import Files, LocalFiles
+from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.checkpoints.wire import Damaged, Message, varint
 from posprobe.errors import InvalidCheckpoint
@@ -35,17 +34,6 @@ _TYPES = {
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 #: What BERT's releases call their configuration.
 _BERT_CONFIG = "bert_config.json"
-
-
-def open_tensorflow(path: Path) -> Checkpoint:
-    """Open a checkpoint of TensorFlow by its index, memory-mapped.
-
-    Raises
-    ------
-    InvalidCheckpoint
-        If the index is damaged, or claims what the data do not hold.
-    """
-    return read_tensorflow(LocalFiles(path), path.name)
 
 
 def read_tensorflow(files: Files, index: str) -> Checkpoint:
@@ -82,7 +70,7 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
                 f"{index}: tensor {info.name} was saved in slices, which are not put together. "
                 "Save the checkpoint again with the variable in one piece."
             )
-        return files.read(info.file, info.start, info.stop)
+        return files.exactly(info.file, info.start, info.stop)
 
     return Checkpoint(index, tensors, fetch, _config(files))
 

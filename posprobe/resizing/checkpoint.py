@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from posprobe import samples
 from posprobe.checkpoints import Checkpoint, TensorInfo, open_local
 from posprobe.checkpoints.base import ShardedTensors, stored_bytes
+from posprobe.checkpoints.files import refuse_link_out
 from posprobe.checkpoints.local import choose_weights
 from posprobe.checkpoints.safetensors import replace_tensor
 from posprobe.encodings import FORMULAS
@@ -123,6 +124,8 @@ def write_checkpoint(
         If the folder cannot be written, or the copy would not be read as it should.
     UsageError
         If the checkpoint is a formula, or neither in safetensors nor a PyTorch file.
+    InvalidCheckpoint
+        If it contains a link that leads out of it.
     PosprobeError
         As `posprobe.load`, where a checkpoint of the Hub cannot be downloaded.
     """
@@ -138,6 +141,9 @@ def write_checkpoint(
     new = _new_tensor(checkpoint, encoding.tensor, encoding.rows, table)
     config, keys = with_size(checkpoint.config, encoding.tensor, encoding.rows, table.layout)
     files = _Files.of(source, checkpoint, new.info.file)
+    for name in files.taken:
+        if files.root / name != source:  # a file that was named may be a link
+            refuse_link_out(files.root / name, files.root)
     try:
         with scratch(target) as place:
             made = place / "checkpoint"
