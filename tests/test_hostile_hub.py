@@ -13,7 +13,7 @@ import pytest
 from hub_server import Hub, Sparse
 from made_hub import WPE, entries, read, server, small, table, waits, weights
 
-from posprobe.checkpoints import cache, ranges, transfer
+from posprobe.checkpoints import cache, transfer
 from posprobe.checkpoints.hub import open_hub
 from posprobe.errors import InvalidCheckpoint, PosprobeError, UnknownReference, Unreachable
 
@@ -148,7 +148,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
 ) -> None:
     small(server)
     monkeypatch.setattr(transfer, "LONGEST_REQUEST", 0.4)
-    monkeypatch.setattr(ranges, "GRACE", 0.4)
+    monkeypatch.setattr(transfer, "GRACE", 0.4)
     server.fail(kind, part)
     with pytest.raises(Unreachable, match=r"comes so slowly|is not a model's page"):
         read()
@@ -158,8 +158,8 @@ def test_a_slow_server_that_keeps_the_least_rate_is_waited_for(
     server: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = small(server)
-    monkeypatch.setattr(ranges, "GRACE", 0.4)
-    monkeypatch.setattr(ranges, "LEAST_RATE", 1.0)
+    monkeypatch.setattr(transfer, "GRACE", 0.4)
+    monkeypatch.setattr(transfer, "LEAST_RATE", 1.0)
     server.fail("drip", "config.json")
     np.testing.assert_array_equal(read(), values)
 

@@ -21,14 +21,13 @@ from posprobe.checkpoints.base import Checkpoint
 from posprobe.checkpoints.local import (
     MAX_JSON,
     choose_weights,
-    gathered,
     is_weights,
     open_files,
     parse_json,
     read_index,
     require,
 )
-from posprobe.checkpoints.pipeline import INDEX, joined, listed_models
+from posprobe.checkpoints.pipeline import INDEX, gathered, joined, listed_models
 from posprobe.checkpoints.remote import RemoteFiles, Repo, download
 from posprobe.errors import InvalidCheckpoint, UnknownReference, Unreachable
 from posprobe.readers import MAGIC, load_opener, needs_start, reader_of

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from posprobe.checkpoints.base import Checkpoint, ShardedTensors, TensorInfo
+from posprobe.checkpoints.base import Checkpoint
 from posprobe.checkpoints.files import LocalFiles, refuse_link_out
-from posprobe.checkpoints.pipeline import INDEX, joined, listed_models
+from posprobe.checkpoints.pipeline import INDEX, gathered, joined, listed_models
 from posprobe.errors import InvalidCheckpoint, MissingExtra, UnknownReference
 from posprobe.readers import (
     MAGIC,
@@ -208,47 +205,6 @@ def open_files(
     settings = {key: value for part in opened.values() for key, value in part.config.items()}
     return gathered(
         opened.__getitem__, [*opened], location, {**settings, **config}, shards, revision
-    )
-
-
-def gathered(
-    opened: Callable[[str], Checkpoint],
-    files: list[str],
-    location: str,
-    config: Mapping[str, Any],
-    shards: Mapping[str, str],
-    revision: str | None = None,
-) -> Checkpoint:
-    """Put the files of one checkpoint together; of ``shards`` each is opened when it is needed.
-
-    Parameters
-    ----------
-    opened
-        Opens a file, or returns it opened.
-    files
-        Their names.
-    location, config, shards, revision
-        As for `open_files`.
-    """
-    if not shards:
-        only = opened(files[0])
-        settings = {**only.config, **config}
-        return replace(only, location=location, config=settings, revision=revision)
-
-    def dequantise(
-        info: TensorInfo, data: bytes | memoryview[int]
-    ) -> tuple[NDArray[np.floating[Any]], float | None]:
-        reader = opened(info.file).dequantise
-        assert reader is not None  # noqa: S101 - only what has one says that it is quantised
-        return reader(info, data)
-
-    return Checkpoint(
-        location,
-        ShardedTensors(shards, lambda file: opened(file).tensors),
-        lambda info: opened(info.file).fetch(info),
-        config,
-        revision,
-        dequantise,
     )
 
 

@@ -1,8 +1,6 @@
 """The files of a repository of the Hub, of which only what is asked for comes, and is kept.
 
-`huggingface_hub`'s own file system is not used: it asks the Hub anew for each file's size, waits as
-long as a server tells it to, begins a body that was cut short again, and takes the whole file for
-the range that it asked for.
+Why that is not `huggingface_hub`'s own file system stands in `posprobe.checkpoints.transfer`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from pathlib import Path
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import LocalEntryNotFoundError
 
-from posprobe.checkpoints import cache, ranges, transfer
+from posprobe.checkpoints import cache, transfer
 from posprobe.checkpoints.files import map_file
 from posprobe.checkpoints.shared import count_bytes
 from posprobe.errors import InvalidCheckpoint, Unreachable
@@ -62,7 +60,7 @@ class Repo:
 class _Begun:
     """A file of which something was read: of which version it is, and pieces by their place."""
 
-    version: ranges.Version
+    version: transfer.Version
     size: int
     pieces: list[tuple[int, bytearray]]
 
@@ -142,7 +140,7 @@ class RemoteFiles:
         if stored is not None:
             size, length = (int.from_bytes(part, "little") for part in (stored[:8], stored[8:10]))
             etag, data = stored[10 : 10 + length].decode(errors="replace"), stored[10 + length :]
-            version = ranges.Version(etag, size)
+            version = transfer.Version(etag, size)
         else:
             data, version = self._remote(file, 0, max(least, FIRST), None)
             if version.size is None:
@@ -164,15 +162,15 @@ class RemoteFiles:
         if data is None:
             try:
                 data, _ = self._remote(file, start, stop, version)
-            except ranges.Replaced:
+            except transfer.Replaced:
                 cache.drop(*where, "start")
                 raise
             cache.store(data, *key)
         return data
 
     def _remote(
-        self, file: str, start: int, stop: int, version: ranges.Version | None
-    ) -> tuple[bytes, ranges.Version]:
+        self, file: str, start: int, stop: int, version: transfer.Version | None
+    ) -> tuple[bytes, transfer.Version]:
         if self.repo.offline:
             raise self.repo.not_here(file)
         if not self.has(file):
@@ -180,7 +178,8 @@ class RemoteFiles:
                 f"{self.repo.id}: the checkpoint needs {file}, which is not in the repository. "
                 "Choose another revision."
             )
-        data, found = ranges.read_range(self.repo.id, self.repo.commit, file, start, stop, version)
+        where = self.repo.id, self.repo.commit, file
+        data, found = transfer.read_range(*where, start, stop, version)
         count_bytes(len(data))
         return data, found
 
