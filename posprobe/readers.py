@@ -125,7 +125,7 @@ READERS: tuple[Reader, ...] = (
         "GGUF", (".gguf",), ranged="posprobe.checkpoints.gguf:read_gguf", magic=(b"GGUF",),
     ),
     Reader(
-        "ggml", (".bin",), ranged="posprobe.checkpoints.ggml:read_ggml", magic=(b"lmgg",),
+        "ggml", (".bin",), ranged="posprobe.checkpoints.gguf:read_ggml", magic=(b"lmgg",),
     ),
     Reader(
         "TensorFlow checkpoint", (".index",),
