@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from posprobe.checkpoints.base import FLOATS, Checkpoint, TensorInfo
+from posprobe.checkpoints.base import DTYPES, FLOATS, Checkpoint, TensorInfo, parsing
 from posprobe.checkpoints.files import Files, View
 from posprobe.errors import InvalidCheckpoint
 
@@ -25,10 +25,6 @@ _ARRAY = 1
 _CHUNKED = "__msgpack_chunked_array__"
 #: What training keeps beside the weights.
 TRAINING = re.compile(r"^(?:opt_state|optimizer/state|state/param_states)/")
-DTYPES = {
-    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16",
-    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8", "bool": "BOOL",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -50,16 +46,13 @@ def read_flax(files: Files, file: str) -> Checkpoint:
         If the file is damaged or holds no arrays.
     """
     data = View.of(files, file)
-    try:
+    malformed = ValueError, IndexError, OverflowError
+    with parsing(f"{file}: not a valid Flax file", "Download it again.", *malformed):
         walk = _Walk(data, Path(file).stem)
         walk.value("")
         if walk.at != len(data):
             raise ValueError(f"{len(data) - walk.at} bytes follow its end")
         pieces = _joined(walk.found)
-    except (ValueError, IndexError, OverflowError) as error:
-        raise InvalidCheckpoint(
-            f"{file}: not a valid Flax file ({error}). Download it again."
-        ) from error
     if not pieces:
         raise InvalidCheckpoint(f"{file}: contains no arrays. Pass the model's weights.")
     tensors = {

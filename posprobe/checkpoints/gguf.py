@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.checkpoints.base import MAX_UNPACKED, Checkpoint, TensorInfo, damaged
 from posprobe.checkpoints.files import Files, View
 from posprobe.errors import InvalidCheckpoint, InvalidTable, MissingExtra
 from posprobe.quantisation import Quantisation
@@ -278,9 +278,9 @@ def _place_tensor(
         )
     dtype, block, width = TYPES[kind]
     if (shape[-1] if shape else 1) % block:
-        raise InvalidCheckpoint(
+        raise damaged(
             f"{file}: tensor {name[:80]!r}, shape {list(shape)}, is of the type {dtype}, which has "
-            f"{block} numbers in a block. The file is damaged: download it again."
+            f"{block} numbers in a block"
         )
     stop = start + math.prod(shape) // block * width
     if block == 1:
@@ -314,8 +314,8 @@ def dequantise(
         )
     if 4 * math.prod(info.shape) > MAX_UNPACKED:
         raise InvalidTable(
-            f"{info.file}: tensor {info.name}, shape {list(info.shape)}, unpacks to more than "
-            f"{MAX_UNPACKED} bytes, and is not a table of positions."
+            f"{info.where}, unpacks to more than {MAX_UNPACKED} bytes, and is not a table of "
+            "positions."
         )
     import gguf
 

@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,12 @@ from posprobe.checkpoints.base import (
     Checkpoint,
     TensorInfo,
     count_chunks,
+    parsing,
 )
 from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
 from posprobe.checkpoints.keras_config import position_layers
 from posprobe.checkpoints.local import MAX_JSON, parse_json
-from posprobe.errors import InvalidCheckpoint, PosprobeError
+from posprobe.errors import InvalidCheckpoint
 
 if TYPE_CHECKING:
     import h5py
@@ -64,14 +65,15 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
     InvalidCheckpoint
         If the file is damaged, holds no tensors, leads to other files, or unpacks to too much.
     """
+    import h5py
     from h5py import h5d
 
     if name.endswith(INDEX):
         return _sharded(files, name)
-    try:
+    with _parsing(name):
         packed = View.of(files, name)
         data = _content(packed, name)
-        with _opened(data) as file:
+        with h5py.File(Stream(data), "r") as file:
             objects = dict(_walk(file))
             tensors = {
                 place: _info(found, place, name, len(data))
@@ -80,23 +82,14 @@ def read_hdf5(files: Files, name: str) -> Checkpoint:
             }
             layers = sorted({found[1] for place in objects if (found := _COMPUTED.search(place))})
         uses = _positions(packed, tensors, name) if data is not packed else {}
-    except PosprobeError:
-        raise
-    except Exception as error:
-        raise _damaged(name, error) from error
     if not tensors:
         raise InvalidCheckpoint(f"{name}: contains no tensors. Pass the model's weights.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
             return data[info.start : info.stop]
-        try:
-            with _opened(data) as file:
-                return _values(file[info.name], info)
-        except PosprobeError:
-            raise
-        except Exception as error:
-            raise _damaged(name, error) from error
+        with _parsing(name), h5py.File(Stream(data), "r") as file:
+            return _values(file[info.name], info)
 
     settings = {"keras_layers": layers} if layers else {}
     return Checkpoint(name, tensors, fetch, settings, uses=uses)
@@ -172,14 +165,6 @@ def _content(data: View, name: str) -> Content:
         archive.open(member).close()  # what stands before it says the same as the directory
     begin, end = member_place(data, member)
     return View(data.files, data.file, begin, end)
-
-
-@contextmanager
-def _opened(data: Content) -> Iterator[h5py.File]:
-    import h5py
-
-    with h5py.File(Stream(data), "r") as file:
-        yield file
 
 
 def _walk(file: h5py.File) -> Iterator[tuple[str, Any]]:
@@ -287,7 +272,7 @@ def _refuse_bomb(dataset: h5py.Dataset, size: int) -> None:
             raise ValueError(f"a chunk of {piece.size} bytes unpacks to more than {chunk}")
 
 
-def _damaged(file: str, error: Exception) -> InvalidCheckpoint:
-    return InvalidCheckpoint(
-        f"{file}: it cannot be read as HDF5 ({error}). Download it again, or save the model again."
+def _parsing(file: str) -> AbstractContextManager[None]:
+    return parsing(
+        f"{file}: it cannot be read as HDF5", "Download it again, or save the model again."
     )

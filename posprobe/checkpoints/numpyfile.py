@@ -6,6 +6,7 @@ import math
 import zipfile
 import zlib
 from collections import Counter
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo
+from posprobe.checkpoints.base import FLOATS, MAX_UNPACKED, Checkpoint, TensorInfo, parsing
 from posprobe.checkpoints.files import Files, Stream, View, member_place
-from posprobe.errors import InvalidCheckpoint, PosprobeError
+from posprobe.errors import InvalidCheckpoint
 
 
 def read_npy(files: Files, name: str) -> Checkpoint:
@@ -27,14 +28,10 @@ def read_npy(files: Files, name: str) -> Checkpoint:
         If the file is damaged or holds Python objects.
     """
     data = View.of(files, name)
-    try:
+    with _parsing(name):
         array = _Array.read(Stream(data))
         if array.dtype.hasobject or array.size > len(data) - array.head:
             raise ValueError(f"{len(data)} bytes for an array of {array}")
-    except PosprobeError:
-        raise
-    except Exception as error:
-        raise _damaged(name, error) from error
     info = array.info(Path(name).stem, name)
     if array.as_it_is:  # rows lie in the file as they are read, so that some can be had alone
         info = replace(info, start=array.head, stop=array.head + array.size)
@@ -100,49 +97,43 @@ def read_npz(files: Files, name: str) -> Checkpoint:
         If the archive is damaged or holds Python objects.
     """
     data = View.of(files, name)
-    try:
-        with zipfile.ZipFile(Stream(data)) as archive:
-            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
-            counts = Counter(member.filename for member in members)
-            if len(counts) < len(members):
-                raise ValueError(f"{counts.most_common(1)[0][0][:80]!r} is in the archive twice")
-            found = [_member(archive, member, data) for member in members]
-            tensors = {info.name: info for info, _ in found}
-            # Of a member its checksum, and that of what stands before the array's bytes.
-            sums = {
-                info.name: (member.CRC, before)
-                for member, (info, before) in zip(members, found, strict=True)
-            }
-    except PosprobeError:
-        raise
-    except Exception as error:
-        raise _damaged(name, error) from error
+    with _parsing(name), zipfile.ZipFile(Stream(data)) as archive:
+        members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+        counts = Counter(member.filename for member in members)
+        if len(counts) < len(members):
+            raise ValueError(f"{counts.most_common(1)[0][0][:80]!r} is in the archive twice")
+        found = [_member(archive, member, data) for member in members]
+        tensors = {info.name: info for info, _ in found}
+        # Of a member its checksum, and that of what stands before the array's bytes.
+        sums = {
+            info.name: (member.CRC, before)
+            for member, (info, before) in zip(members, found, strict=True)
+        }
     if not tensors:
         raise InvalidCheckpoint(f"{name}: the archive holds no arrays.")
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
+        with _parsing(name):
+            return unpacked(info)
+
+    def unpacked(info: TensorInfo) -> bytes | memoryview[int]:
         if info.stop:
             piece = files.exactly(name, info.start, info.stop)
             whole, before = sums.get(info.name, (None, 0))  # some rows have no checksum
             if whole is not None and zlib.crc32(piece, before) != whole:
-                raise _damaged(name, ValueError(f"{info.name} is not what its checksum says"))
+                raise ValueError(f"{info.name} is not what its checksum says")
             return piece
-        try:
-            # NumPy's own reader prefers a member of the bare name, which is not an array.
-            with zipfile.ZipFile(Stream(data)) as archive:
-                member = archive.getinfo(f"{info.name}.npy")
-                packed = member.compress_type != zipfile.ZIP_STORED
-                if packed and member.file_size > MAX_UNPACKED:
-                    raise ValueError(
-                        f"{info.name} unpacks to {member.file_size} bytes; up to {MAX_UNPACKED} "
-                        "are unpacked"
-                    )
-                with archive.open(member) as stream:
-                    return _bytes(npy.read_array(stream, allow_pickle=False))
-        except PosprobeError:
-            raise
-        except Exception as error:
-            raise _damaged(name, error) from error
+        # NumPy's own reader prefers a member of the bare name, which is not an array.
+        with zipfile.ZipFile(Stream(data)) as archive:
+            member = archive.getinfo(f"{info.name}.npy")
+            packed = member.compress_type != zipfile.ZIP_STORED
+            if packed and member.file_size > MAX_UNPACKED:
+                raise ValueError(
+                    f"{info.name} unpacks to {member.file_size} bytes; up to {MAX_UNPACKED} are "
+                    "unpacked"
+                )
+            with archive.open(member) as stream:
+                return _bytes(npy.read_array(stream, allow_pickle=False))
 
     return Checkpoint(name, tensors, fetch)
 
@@ -183,8 +174,8 @@ def _bytes(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> memoryvi
     return memoryview(little.reshape(-1).view(np.uint8).data)
 
 
-def _damaged(file: str, error: Exception) -> InvalidCheckpoint:
-    return InvalidCheckpoint(
-        f"{file}: NumPy cannot read it ({error}). "
-        "Save the array again with numpy.save, without Python objects."
+def _parsing(file: str) -> AbstractContextManager[None]:
+    return parsing(
+        f"{file}: NumPy cannot read it",
+        "Save the array again with numpy.save, without Python objects.",
     )

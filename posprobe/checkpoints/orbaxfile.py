@@ -23,6 +23,7 @@ from urllib.parse import unquote
 import numpy as np
 
 from posprobe.checkpoints.base import (
+    DTYPES,
     FLOATS,
     MAX_UNPACKED,
     MOST_CHUNKS,
@@ -30,9 +31,10 @@ from posprobe.checkpoints.base import (
     ShardedTensors,
     TensorInfo,
     count_chunks,
+    parsing,
 )
 from posprobe.checkpoints.files import Files
-from posprobe.checkpoints.flaxfile import DTYPES, TRAINING
+from posprobe.checkpoints.flaxfile import TRAINING
 from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.checkpoints.shared import bytes_read, count_bytes
 from posprobe.errors import InvalidCheckpoint, PosprobeError
@@ -74,12 +76,12 @@ def read_orbax(files: Files, name: str) -> Checkpoint:
             else:
                 store = {**stored, "path": path + place}
             spec = {"driver": driver, "kvstore": store, "context": _CONTEXT}
-            try:
-                yield tensorstore.open(spec, read=True).result()
-            except PosprobeError:
-                raise
-            except Exception as error:
-                raise _damaged(name, parameter, error) from error
+            what = f"{name}: the parameter {parameter} cannot be read"
+            with parsing(what, "Copy the whole folder again."):
+                try:
+                    yield tensorstore.open(spec, read=True).result()
+                except ValueError as error:  # what was asked for follows what it says
+                    raise ValueError(str(error).partition("[tensorstore_spec")[0]) from error
 
     def header(parameter: str) -> dict[str, TensorInfo]:
         with opened(parameter) as array:
@@ -144,14 +146,6 @@ def _values(array: Any, info: TensorInfo) -> memoryview[int]:
 def _is_array(entry: dict[str, Any]) -> bool:
     known = entry["value_metadata"]
     return not known.get("skip_deserialize") and "rray" in str(known["value_type"])
-
-
-def _damaged(file: str, name: str, error: Exception) -> InvalidCheckpoint:
-    reason = str(error).partition("[tensorstore_spec")[0].strip()
-    return InvalidCheckpoint(
-        f"{file}: the parameter {name} cannot be read ({reason[:300]}). Copy the whole folder "
-        "again."
-    )
 
 
 @contextmanager

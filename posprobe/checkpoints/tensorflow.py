@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from posprobe.checkpoints.base import Checkpoint, TensorInfo
+from posprobe.checkpoints.base import Checkpoint, TensorInfo, parsing
 from posprobe.checkpoints.files import Files
 from posprobe.checkpoints.local import MAX_JSON, parse_json
 from posprobe.checkpoints.wire import Damaged, Message, varint
@@ -51,7 +51,8 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
             "again."
         )
     content = bytes(files.read(index, 0, size))
-    try:
+    what = f"{index}: not a valid index of a TensorFlow checkpoint"
+    with parsing(what, "Download it again.", Damaged, UnicodeDecodeError):
         entries = dict(_table(content))
         header = Message(entries.pop(b"", b""))
         shards = header.number(1)
@@ -59,10 +60,6 @@ def read_tensorflow(files: Files, index: str) -> Checkpoint:
             raise Damaged("it was written for machines that count bytes the other way round")
         found = (_entry(key, value, index, shards) for key, value in entries.items())
         tensors = {info.name: info for info in found if info is not None}
-    except (Damaged, UnicodeDecodeError) as error:
-        raise InvalidCheckpoint(
-            f"{index}: not a valid index of a TensorFlow checkpoint ({error}). Download it again."
-        ) from error
 
     def fetch(info: TensorInfo) -> bytes | memoryview[int]:
         if info.dtype == "slices":

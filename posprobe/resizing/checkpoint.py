@@ -246,18 +246,17 @@ def _new_tensor(
             "first (`save_pretrained` of transformers writes them), or write the table alone with "
             "-o FILE."
         )
-    where = f"{info.file}: tensor {info.name}, shape {list(info.shape)}"
     if rows.axis is not None:
         raise UsageError(
-            f"{where}: contains the tables of two axes, and --into changes whole tensors. Write "
-            "the table alone with -o FILE."
+            f"{info.where}: contains the tables of two axes, and --into changes whole tensors. "
+            "Write the table alone with -o FILE."
         )
     old = rows_of(checkpoint.read(info.name).values, rows)
     first, last = rows.skip, rows.skip + rows.layout.size
     if any(first <= row < last for row in rows.special):
         raise UsageError(
-            f"{where}: special rows stand between its positions. Write the table alone with -o "
-            "FILE."
+            f"{info.where}: special rows stand between its positions. Write the table alone with "
+            "-o FILE."
         )
     full = np.concatenate([old[:first], table.values.astype(old.dtype), old[last:]])
     shape = _new_shape(info, rows, table, len(full))
