@@ -13,7 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from posprobe.checkpoints.base import (
 )
 from posprobe.checkpoints.files import Content, Files, Stream, View, member_place
 from posprobe.checkpoints.keras_config import position_layers
-from posprobe.checkpoints.local import MAX_JSON, parse_json
+from posprobe.checkpoints.local import MAX_JSON, parse_json, refuse_outside
 from posprobe.errors import InvalidCheckpoint
 
 if TYPE_CHECKING:
@@ -105,10 +105,7 @@ def _sharded(files: Files, name: str) -> Checkpoint:
     shards = [
         shard for found in listed for shard in (found if isinstance(found, list) else [found])
     ]
-    for shard in shards:
-        sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(".weights.h5")
-        if not sound or Path(shard).name != shard:
-            raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
+    refuse_outside(shards, name, (".weights.h5",))
     if not shards:
         raise InvalidCheckpoint(f"{name}: it has no weight_map. It is not an index of weights.")
     folder = PurePosixPath(name).parent

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download
 
 from posprobe.checkpoints import cache, transfer
 from posprobe.checkpoints.base import Checkpoint
@@ -192,21 +192,15 @@ def _known_offline(repo_id: str, revision: str | None) -> Iterator[Repo]:
 
 
 def _snapshot(repo_id: str, revision: str) -> Repo | None:
-    """Find a revision with weights in the Hub's local cache, whose layout is documented."""
-    folder = Path(constants.HF_HUB_CACHE, "--".join(["models", *repo_id.split("/")]))
+    """Find a revision with weights in the Hub's local cache."""
     try:
-        commit = revision
-        if not transfer.COMMIT.fullmatch(commit):
-            commit = (folder / "refs" / revision).read_text().strip()
-        if not transfer.COMMIT.fullmatch(commit):
-            return None
-        top = folder / "snapshots" / commit
+        top = Path(snapshot_download(repo_id, revision=revision, local_files_only=True))
         files = sorted(str(p.relative_to(top).as_posix()) for p in top.rglob("*") if p.is_file())
         if INDEX not in files:
             choose_weights(files, repo_id)
     except (OSError, ValueError, InvalidCheckpoint):  # not there, or its configuration alone
         return None
-    return Repo(repo_id, commit, tuple(files), offline=True)
+    return Repo(repo_id, top.name, tuple(files), offline=True)
 
 
 def _stored_files(repo_id: str, commit: str) -> tuple[str, ...] | None:

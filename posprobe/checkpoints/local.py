@@ -295,12 +295,22 @@ def read_index(content: bytes, name: str) -> dict[str, str]:
             pass
         case _:
             raise InvalidCheckpoint(f"{name}: it has no weight_map. It is not a shard index.")
-    suffixes = suffixes_of(READERS)
-    for shard in shards.values():
+    refuse_outside(shards.values(), name, suffixes_of(READERS))
+    return shards
+
+
+def refuse_outside(shards: Iterable[Any], index: str, suffixes: tuple[str, ...]) -> None:
+    """Refuse an index that names anything but files of weights in its own folder.
+
+    Raises
+    ------
+    InvalidCheckpoint
+        If one of the shards is none.
+    """
+    for shard in shards:
         sound = isinstance(shard, str) and shard.isprintable() and shard.endswith(suffixes)
         if not sound or Path(shard).name != shard:
-            raise InvalidCheckpoint(f"{name}: the shard {shard!r} lies outside the checkpoint.")
-    return shards
+            raise InvalidCheckpoint(f"{index}: the shard {shard!r} lies outside the checkpoint.")
 
 
 def parse_json(content: bytes, name: str) -> dict[str, Any]:

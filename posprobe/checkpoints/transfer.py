@@ -13,6 +13,7 @@ import queue
 import re
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -35,7 +36,7 @@ from posprobe.errors import PosprobeError, UnknownReference, Unreachable
 from posprobe.progress import stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from huggingface_hub import ModelInfo
 
@@ -188,27 +189,16 @@ def model_info(repo_id: str, revision: str | None) -> ModelInfo:
     """
     where = f"{repo_id}@{revision}" if revision else repo_id
     api, timeout = HfApi(library_name="posprobe"), constants.HF_HUB_DOWNLOAD_TIMEOUT
-    try:
+    with _answering(where, "a model's page"):
         info = patiently(
             where,
             lambda: api.model_info(
                 repo_id, revision=revision, timeout=timeout, expand=["sha", "siblings"]
             ),
         )
-        if COMMIT.fullmatch(str(info.sha)):
-            return info
-        reason: object = f"its commit is {info.sha!r}"
-    except HFValidationError as error:
-        raise UnknownReference(
-            f"{repo_id}: no Hub id can look like this. Write NAME or OWNER/NAME as on the model's "
-            "page, or check the path if a file was meant."
-        ) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        reason = error
-    raise Unreachable(
-        f"{where}: the answer is not a model's page ({str(reason)[:80]}). Something else than the "
-        "Hub may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
-    )
+        if not COMMIT.fullmatch(str(info.sha)):
+            raise ValueError(f"its commit is {info.sha!r}")
+        return info
 
 
 def all_revisions(repo_id: str) -> list[tuple[str, str]]:
@@ -220,16 +210,28 @@ def all_revisions(repo_id: str) -> list[tuple[str, str]]:
         As `patiently`; also if an answer is no such list.
     """
     api = HfApi(library_name="posprobe")
-    try:
+    with _answering(repo_id, "a list of revisions"):
         refs = patiently(repo_id, lambda: api.list_repo_refs(repo_id))
         commits = patiently(repo_id, lambda: api.list_repo_commits(repo_id))
         named = [(ref.name, ref.target_commit) for ref in (*refs.branches, *refs.tags)]
         named += [(commit.title, commit.commit_id) for commit in reversed(commits)]
         return [(str(name), commit) for name, commit in named if COMMIT.fullmatch(str(commit))]
+
+
+@contextmanager
+def _answering(where: str, what: str) -> Iterator[None]:
+    """Say that an answer is not what was asked for, or that nobody can be asked by such an id."""
+    try:
+        yield
+    except HFValidationError as error:
+        raise UnknownReference(
+            f"{where}: no Hub id can look like this. Write NAME or OWNER/NAME as on the model's "
+            "page, or check the path if a file was meant."
+        ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(
-            f"{repo_id}: the answer is not a list of revisions ({str(error)[:80]}). Something else "
-            "than the Hub may have answered: check the proxy and HF_ENDPOINT."
+            f"{where}: the answer is not {what} ({str(error)[:80]}). Something else than the Hub "
+            "may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
         ) from error
 
 
