@@ -223,6 +223,21 @@ def test_a_table_in_many_compressed_chunks_is_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_local(tmp_path / "x.h5").read("wpe").values, values)
 
 
+def test_an_orbax_table_in_many_chunks_is_read(tmp_path: Path) -> None:
+    import tensorstore
+
+    values = np.random.default_rng(0).standard_normal((1200, 30)).astype(np.float32)
+    metadata = {"compressor": None, "shape": [1200, 30], "chunks": [4, 6]}
+    store = {"driver": "file", "path": f"{tmp_path}/wpe/"}
+    spec = {"driver": "zarr", "kvstore": store, "metadata": metadata}
+    tensorstore.open(spec, create=True, dtype="float32").result().write(values).result()
+    about = {"value_type": "jax.Array", "skip_deserialize": False}
+    entry = {"key_metadata": [{"key": "wpe", "key_type": 2}], "value_metadata": about}
+    (tmp_path / "_METADATA").write_text(json.dumps({"tree_metadata": {"wpe": entry}}))
+    assert len(list((tmp_path / "wpe").iterdir())) == 1501
+    np.testing.assert_array_equal(open_local(tmp_path).read("wpe").values, values)
+
+
 def test_ten_thousand_layers_and_as_many_weights_are_matched() -> None:
     layers = [{"class_name": "Own", "config": {"name": f"l{n}", "maxlen": 8, "seq_len": 9}}
               for n in range(10_000)]  # fmt: skip

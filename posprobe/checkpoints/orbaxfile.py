@@ -171,6 +171,7 @@ def served(files: Files, folder: str) -> Iterator[tuple[str, str]]:
 
     class Handler(BaseHTTPRequestHandler):
         timeout = 60
+        wbufsize = -1  # head and body of an answer are sent together
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
             """Say nothing."""
@@ -201,7 +202,11 @@ def served(files: Files, folder: str) -> Iterator[tuple[str, str]]:
             self.end_headers()
             self.wfile.write(content)
 
-    with HTTPServer(("127.0.0.1", 0), Handler) as server, _unproxied():
+    class Server(HTTPServer):
+        # TensorStore asks for many chunks at once, and waits a second where one is not let in.
+        request_queue_size = 128
+
+    with Server(("127.0.0.1", 0), Handler) as server, _unproxied():
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
