@@ -76,6 +76,8 @@ class Table:
         Whether the terminal prints it unasked; else on request.
     brief_rows
         Which rows it prints unasked; None stands for all.
+    unasked
+        Of all numbers of a page, which rows a terminal prints unasked.
     """
 
     caption: str
@@ -86,6 +88,7 @@ class Table:
     stacked: bool = False
     brief: bool = False
     brief_rows: tuple[int, ...] | None = None
+    unasked: tuple[int, ...] = ()
 
     @property
     def wide(self) -> bool:
@@ -95,10 +98,68 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing of the bundle by name, and the text that stands for it."""
+    """A drawing by name, and the text that stands for it; empty where it says it itself."""
 
     name: str
-    alt: str
+    alt: str = ""
+
+
+#: In place of what there is none of.
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Line:
+    """An answer in a line.
+
+    Parameters
+    ----------
+    name, answer
+        Of the question; yes, no or cannot tell, and empty where nothing is answered.
+    question, measure
+        In at most five words.
+    value, chance, p
+        As texts; a dash stands for what there is none of.
+    tested
+        The number that was tested.
+    interval
+        5 and 95 % of its draws.
+    facts
+        What it was held against, in words; empty where nothing was tested.
+    """
+
+    name: str
+    answer: str
+    question: str
+    measure: str = ""
+    value: str = NONE
+    chance: str = NONE
+    p: str = NONE
+    tested: float | None = None
+    interval: tuple[float, float] | None = None
+    facts: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What shows an answer, or the answers of several subjects to one question.
+
+    Parameters
+    ----------
+    lines
+        The answer, or one for each subject of the page; none where it answers no question.
+    title
+        Its heading where that is not the question.
+    sentences
+        What it says.
+    pictures
+        What shows it.
+    """
+
+    lines: tuple[Line, ...] = ()
+    title: str = ""
+    sentences: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -161,14 +222,64 @@ class Page:
 
     Parameters
     ----------
-    title
-        Heading of the page.
-    subject
-        What the title of the window adds to it.
+    title, subject
+        Name of what was analysed, and what the title of the window adds to it.
     lead
-        One sentence on what was analysed.
+        What it is, in a line.
+    headline
+        What it amounts to.
     notes
         What a reader must know before anything else.
+    pictures
+        Drawings of the first screen.
+    subjects
+        Names of what has an answer of its own to each question, where there are several.
+    evidence
+        The answers, and what shows them.
+    key
+        What the answers are about, and what their intervals mean.
+    numbers
+        All numbers, a column for each subject.
+    provenance
+        Where the values come from.
+    """
+
+    title: str
+    subject: str
+    lead: str
+    headline: str = ""
+    notes: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    subjects: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    key: str = ""
+    numbers: Table = Table("", (), ())
+    provenance: tuple[Fact, ...] = ()
+
+    @property
+    def single(self) -> tuple[Line, ...]:
+        """The answers of which there is one for each question."""
+        return tuple(found.lines[0] for found in self.evidence if len(found.lines) == 1)
+
+    @property
+    def shared(self) -> tuple[tuple[Line, ...], ...]:
+        """The answers of which there is one for each subject."""
+        return tuple(found.lines for found in self.evidence if len(found.lines) > 1)
+
+    @property
+    def drawn(self) -> tuple[Picture, ...]:
+        """All drawings, those of the first screen before those of the evidence."""
+        return (*self.pictures, *(each for found in self.evidence for each in found.pictures))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page of sections: of many bundles, or of a sweep.
+
+    Parameters
+    ----------
+    title, subject, lead, notes
+        See `Page`.
     sections
         In order.
     provenance

@@ -26,10 +26,8 @@ from posprobe.analyses.stretch import Stretch, long_runs, stretch
 from posprobe.analyses.views import View, view
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
-from posprobe.number_format import Block, lookup, show
-from posprobe.page import Picture, Section, Table, columns
+from posprobe.number_format import Block
 from posprobe.readings import Explanation, readings
-from posprobe.report.narrator.captions import reasons
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -112,10 +110,6 @@ class Measurement(Generic[I, R]):
         From what it takes, why it does not apply; empty where it does.
     slow
         Whether it is left out unless asked for.
-    facts
-        From the block, sentences with numbers that no table lists.
-    tables
-        From the document, further tables of its section.
     drawn_with
         From the result, what its figures show beyond it, computed.
     """
@@ -127,8 +121,6 @@ class Measurement(Generic[I, R]):
     drawings: tuple[Drawing[R], ...] = ()
     needs: Callable[[I], str] = lambda _: ""
     slow: bool = False
-    facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
-    tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
 
     #: The folder whose ``readings.toml`` explains it under its name.
@@ -158,41 +150,6 @@ class Measurement(Generic[I, R]):
         for result in results.values():
             shown |= self.drawn_with(result)
         return report_figures(results, names, shown)
-
-    def section(self, document: Block) -> Section:
-        """Lay out the section of a page from a document that has the measurement's block."""
-        block, tables = document[self.name], self.tables(document)
-        if self.numbers:
-            rows = tuple(
-                (number.label, show(lookup(block, key), number.form), number.meaning)
-                for key, number in self.numbers.items()
-            )
-            headings = columns("number", "=value", "meaning")
-            tables = (Table(f"{self.texts.title}: numbers", headings, rows), *tables)
-        return Section(
-            key=self.name,
-            title=self.texts.title,
-            paragraphs=(self.texts.shows, *self.facts(block)),
-            pictures=tuple(Picture(drawing.name, drawing.alt(block)) for drawing in self.drawings),
-            notes=self._undefined(block),
-            tables=tables,
-            reading=self.texts.reading,
-        )
-
-    def _undefined(self, block: Block) -> tuple[str, ...]:
-        """Collect why numbers of the section are undefined, by their labels."""
-        labels = {key: number.label for key, number in self.numbers.items()}
-        parts = {"": block} | {
-            f"{name}.": part for name, part in block.items() if isinstance(part, Mapping)
-        }
-        found = (
-            (labels.get(f"{place}{key}", key), reason)
-            for place, part in parts.items()
-            if isinstance(part.get("undefined"), Mapping)
-            for key, reason in part["undefined"].items()
-            if not labels or f"{place}{key}" in labels
-        )
-        return reasons(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,9 +14,9 @@ from urllib.parse import quote
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
 from posprobe.measurements import compared_numbers
 from posprobe.number_format import cell, lookup
-from posprobe.page import Cell, Column, Page, Section, Table, columns
+from posprobe.page import Cell, Column, Listing, Section, Table, columns
 from posprobe.report.files import expanded, recover
-from posprobe.report.html import html
+from posprobe.report.html import listing
 from posprobe.report.own import read_regular, seal, unsealed, write_page
 from posprobe.report.stored import read_bundle
 
@@ -194,7 +194,7 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
         Column("data"),
     )
     caption = "What each says of itself; the name leads to its page."
-    page = Page(
+    page = Listing(
         title=folder.resolve().name or "bundles",
         subject=f"{len(bundles)} bundles",
         lead=f"{len(bundles)} bundles in this folder.",
@@ -208,7 +208,7 @@ def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple
         ),
         provenance=(),
     )
-    pieces = html(
+    pieces = listing(
         page,
         version("posprobe"),
         thumbnail=lambda name: _thumbnail(folder / name),

@@ -1,4 +1,4 @@
-"""What a terminal shows of a table, and of tables side by side: one screen, headline first."""
+"""What a terminal shows of a page: one screen, headline first."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len, set_cell_size
 
 from posprobe.foreign import plain
-from posprobe.number_format import Block, cell, lookup
-from posprobe.report.narrator.compare import differing, pair_sentence, rows_compared
-from posprobe.report.narrator.lines import Line, Part, budget_parts, key, size
-from posprobe.report.table_page import answers, numbers_table
+from posprobe.number_format import Block
+from posprobe.page import NONE, Line, Page
+from posprobe.report.narrator.lines import Part, budget_parts
+from posprobe.report.page import page_of
 from posprobe.report.terminal import WIDTH, laid_out, wrapped
 
 #: Marks of answers, and blocks of a bar, which neighbours do not share.
@@ -21,63 +21,58 @@ BLOCKS = "█▓▒░"
 LINES = 19
 #: Lines of a headline.
 HEADLINE = 4
-#: Numbers that are compared unasked, by key path.
-COMPARED = {
-    "similarity.centered.neighbour_mean": "neighbour cosine",
-    "pca.participation_ratio": "participation ratio",
-    "pca.top3": "variance of PC 1 to 3",
-    "similarity.centered.translation_invariance": "translation invariance",
-}
-#: Pairs whose distance is told.
-PAIRS = 6
 
 
-def table_text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
-    """Show a table: headline, variance budget, a line for each answer; ``verbose``: all numbers."""
-    wide = _width(width)
-    table, told, found = document["table"], document.get("verdict"), answers(document)
-    lines = [wrapped(f"{table['name']}: {size(table, file=False)}", "", wide)]
-    if told:
-        lines += [*_headline(told["summary"], wide), ""]
-    lines += [wrapped(f"{note}.", "note: ", wide) for note in table["notes"]]
+def text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
+    """Show a document as a page of text: headline, bar, answers; ``verbose``: all numbers."""
+    page, wide = page_of(document), max(width or _columns_of_terminal(), 20)
+    lines = [wrapped(f"{page.title}: {page.lead}", "", wide)]
+    if page.headline:
+        lines += [*_headline(page.headline, wide), ""]
+    if page.notes:
+        lines += [*(wrapped(note, "note: ", wide) for note in page.notes), ""]
     if bar := _bar(budget_parts(document), wide):
         lines += [*bar, ""]
-    if found:
-        heads = ("", "question", "measure", "value", "by chance")
-        lines += _columns([heads, *map(_row, found)], wide, right={3})
-        lines.append(wrapped(key(document), "", wide))
-    if verbose or not told:
-        lines += ["", *laid_out(numbers_table(document), wide, verbose=True)]
+    if page.single:
+        what = "question" if any(each.answer for each in page.single) else "what"
+        rows = [("", what, "measure", "value", "by chance"), *map(_row, page.single)]
+        if all(each.chance == NONE for each in page.single):
+            rows = [row[:-1] for row in rows]
+        lines += [*_columns(rows, wide, right={3}), ""]
+    if page.shared:
+        lines += _side_by_side(page, wide)
+    if page.key and (page.single or page.shared):
+        lines[-1] = wrapped(f"{page.key}{_open(page)}", "", wide)
+    if verbose or not page.evidence:
+        lines += ["", *laid_out(page.numbers, wide, verbose=True)]
         return "\n".join(lines)
-    shown = "\n".join(lines).split("\n")
+    shown = "\n".join(lines).rstrip().split("\n")
     while len(shown) > LINES and "" in shown:
         shown.remove("")
     return "\n".join(shown)
 
 
-def comparison_text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
-    """Show tables side by side: how similar, where they differ; ``verbose``: all numbers."""
-    wide = _width(width)
-    tables = document["tables"]
-    lines = [wrapped(pair_sentence(pair), "", wide) for pair in document["pairs"][:PAIRS]]
-    lines += [wrapped(note, "note: ", wide) for note in rows_compared(document)]
-    rows = [("", *(table["label"] for table in tables))]
-    rows.append(("size", *(size(table["table"]).split(" · ")[0] for table in tables)))
-    differ, agree = differing(document)
-    for path, name in COMPARED.items():
-        values = [lookup(table, path) for table in tables]
-        if any(value is not None for value in values):
-            rows.append((name, *(cell(value) for value in values)))
-    lines += ["", *_columns([*rows, *differ], wide)]
-    if agree:
-        lines.append(wrapped(agree, "", wide))
-    if verbose:
-        from posprobe.report.comparison_page import comparison_page
+def _open(page: Page) -> str:
+    answers = (each.answer for found in page.evidence for each in found.lines)
+    return " ?: cannot tell." if "cannot tell" in answers else ""
 
-        for section in comparison_page(document).sections:
-            for table in section.tables:
-                lines += ["", *laid_out(table, wide, verbose=True)]
-    return "\n".join(lines)
+
+def _columns_of_terminal() -> int:
+    return shutil.get_terminal_size((WIDTH, 24)).columns
+
+
+def _side_by_side(page: Page, width: int) -> list[str]:
+    """Show what is answered of several subjects: where they differ, and what is the same."""
+    differ = [row for row in page.shared if len({each.answer for each in row}) > 1]
+    same = [row[0] for row in page.shared if row not in differ]
+    rows: list[Sequence[str]] = [("", *page.subjects)]
+    rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.unasked]
+    rows += [(row[0].question, *(MARKS.get(each.answer, "–") for each in row)) for row in differ]
+    lines = _columns(rows, width)
+    if same:
+        agree = " ".join(f"{each.question} {each.answer}." for each in same)
+        lines.append(wrapped(f"Answers that agree: {agree}", "", width))
+    return [*lines, ""]
 
 
 def _headline(text: str, width: int) -> list[str]:
@@ -87,12 +82,8 @@ def _headline(text: str, width: int) -> list[str]:
     return found
 
 
-def _width(width: int | None) -> int:
-    return max(width or shutil.get_terminal_size((WIDTH, 24)).columns, 20)
-
-
-def _row(line: Line) -> tuple[str, ...]:
-    return MARKS[line.answer], line.question, line.measure, line.value, line.chance
+def _row(line: Line) -> Sequence[str]:
+    return MARKS.get(line.answer, ""), line.question, line.measure, line.value, line.chance
 
 
 def _cut(text: str, width: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from io import StringIO
 from textwrap import fill
@@ -11,7 +10,7 @@ from rich.cells import cell_len
 
 from posprobe.figures.common import spread
 from posprobe.foreign import plain
-from posprobe.page import Cell, Column, Page, Row, Table
+from posprobe.page import Cell, Column, Row, Table
 
 #: Sentences of a list, and rows of a table, that are printed; the page has all.
 SENTENCES, ROWS = 12, 24
@@ -19,40 +18,6 @@ SENTENCES, ROWS = 12, 24
 WIDTH = 80
 #: Between two columns of a table.
 GAP = 2
-
-
-def text(page: Page, width: int | None = None, *, verbose: bool = False) -> str:
-    """Render a page's sentences and tables within the width of the terminal.
-
-    Parameters
-    ----------
-    page
-        What was found.
-    width
-        Columns of a line; None asks the terminal.
-    verbose
-        Print all tables with all their rows, rather than the brief ones.
-    """
-    wide = max(width or shutil.get_terminal_size((WIDTH, 24)).columns, 20)
-    lists = [s for s in page.sections if s.bullets and (verbose or not s.folded)]
-    lines = [wrapped(page.lead, "", wide), *(wrapped(n, "note: ", wide) for n in page.notes)]
-    for section in lists:
-        if len(lists) > 1:
-            lines.append(wrapped(section.title, "", wide))
-        lines += [wrapped(bullet, "* ", wide) for bullet in section.bullets[:SENTENCES]]
-        if (more := len(section.bullets) - SENTENCES) > 0:
-            lines.append(f"... and {more} more on the page")
-    for section in page.sections:
-        for table in section.tables:
-            if verbose or table.brief:
-                lines += ["", *laid_out(table, wide, verbose=verbose)]
-    if not verbose and any(
-        not table.brief or table.brief_rows is not None or len(table.rows) > ROWS
-        for section in page.sections
-        for table in section.tables
-    ):
-        lines += ["", wrapped("All numbers: --verbose, or the page.", "", wide)]
-    return "\n".join(lines)
 
 
 def wrapped(line: str, begin: str, width: int) -> str:

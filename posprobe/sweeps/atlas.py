@@ -17,10 +17,10 @@ import numpy as np
 from posprobe import questions
 from posprobe.measurements import compared_numbers
 from posprobe.number_format import cell
-from posprobe.page import Cell, Column, Page, Picture, Row, Section, Table, columns
-from posprobe.report.html import html
+from posprobe.page import Cell, Column, Listing, Picture, Row, Section, Table, columns
+from posprobe.report.html import listing
 from posprobe.report.index import HEADLINE
-from posprobe.report.narrator import asks
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.series import similarity_map
 from posprobe.report.series import Series
 from posprobe.sweeps.columns import OWN, Kind, own_value
@@ -92,7 +92,7 @@ class Atlas:
         }
         references = counts["references"]
         drawings = {f"series-{k}": run.drawing(f"series-{k}") for k, run in enumerate(runs[:RUNS])}
-        shown = Page(
+        shown = Listing(
             title="Atlas",
             subject=f"{counts['rows']} rows",
             lead=f"{counts['rows']:,} position tables and encodings of {references:,} references.",
@@ -114,7 +114,7 @@ class Atlas:
             ),
             provenance=(),
         )  # fmt: skip
-        return html(shown, version("posprobe"), drawings, self._thumbnail, {"atlas": data})
+        return listing(shown, version("posprobe"), drawings, self._thumbnail, {"atlas": data})
 
     def _thumbnail(self, name: str) -> str:
         text = str(self.rows[int(name)].get("thumbnail"))
@@ -149,7 +149,7 @@ class Atlas:
     def _groups(self) -> dict[str, str]:
         """Name what rows can be grouped by: words of which there are not too many."""
         own = {f"{OWN}{name}": _short(name) for name in self.own}
-        asked = {f"answers.{name}": asks()[name] for name in questions.ANALYSIS}
+        asked = {f"answers.{name}": ASKS[name] for name in questions.ANALYSIS}
         found = self._there(own | _KINDS | asked)
         return {
             key: label

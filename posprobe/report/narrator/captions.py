@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,31 +38,12 @@ def filled(text: str, *keys: str) -> Callable[[Block], str]:
     return lambda block: text.format(*(show(lookup(block, key)) for key in keys))
 
 
-def noted(note: str) -> str:
-    """Make a sentence of a note on a result."""
-    return f"{note[0].upper()}{note[1:]}."
-
-
 def baselines_caption(draws: int) -> str:
     """Say what numbers stand beside: the sinusoid's, and null models' where any were drawn."""
     caption = "Each number, and the same number of the sinusoid of this shape"
     if draws:
-        caption += f" and of null models (median of {some(draws, 'draw')})"
+        caption += f" and of null models (5 to 95 % of {some(draws, 'draw')})"
     return caption
-
-
-def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Say why numbers are undefined: each reason once, with the numbers it concerns.
-
-    Parameters
-    ----------
-    undefined
-        Names of numbers and their reasons.
-    """
-    found: dict[str, dict[str, None]] = {}
-    for name, reason in undefined:
-        found.setdefault(reason, {})[name.replace("_", " ")] = None
-    return tuple(f"{', '.join(names)}: {reason}" for reason, names in found.items())
 
 
 def _axis_codes_caption(results: Mapping[str, AxisCodes]) -> str:

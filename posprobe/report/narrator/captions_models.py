@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.analyses.head_logits import HeadsByLayer
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.analyses.substitution import SubstitutionEffect
-from posprobe.number_format import Block, between, fine_percent, lookup, show
-from posprobe.report.narrator.captions import filled, noted, reasons
-from posprobe.report.narrator.words import some
+from posprobe.number_format import Block, between, lookup, show
+from posprobe.report.narrator.captions import filled
 
 _WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
 
@@ -54,23 +53,6 @@ def _no_plane(result: MeanDecomposition) -> str:
     return _still(result) or ("a path needs three positions and two dimensions" if few else "")
 
 
-def subspaces_facts(block: Block) -> tuple[str, ...]:
-    """Say which tokens were taken, and which single coordinates stand out."""
-    few = ", ".join(
-        f"{row['dimension']} ({row['change']:+.2g})" for row in block["outlier_dimensions"]
-    )
-    said = (
-        f"{block['tokens']} tokens of width {block['width']} span "
-        f"{block['token_directions']} directions; of the positions the {block['rank']} strongest "
-        "are taken."
-    )
-    if not few:
-        return (said,)
-    mean = show(block["mean_cosine"])
-    changes = f"leaving out one coordinate changes it most at {few}"
-    return (said, f"The mean cosine of two positions is {mean}; {changes}.")
-
-
 def _no_positions(found: SubstitutionEffect) -> str:
     return "" if found.by_position is not None else "the outputs have no positions"
 
@@ -87,11 +69,6 @@ def by_layer(text: str, *keys: str) -> Callable[[Block], str]:
 
 def _flat(value: float | list[float | None] | None) -> Sequence[float | None]:
     return value if isinstance(value, list) else [value]
-
-
-def note_sentences(block: Block) -> tuple[str, ...]:
-    """Make sentences of the notes on a result."""
-    return tuple(noted(note) for note in block["notes"] if note)
 
 
 def worth(scheme: str, measure: str, task: str | None) -> str:
@@ -119,11 +96,6 @@ def worth_of(block: Block) -> str:
 def cells(block: Block) -> str:
     """Return what a distance is counted in."""
     return "patches" if block["layout"]["type"] == "grid" else "positions"
-
-
-def lacking(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Make sentences of why numbers are undefined, from their labels and reasons."""
-    return tuple(f"Undefined: {reason}." for reason in reasons(undefined))
 
 
 #: From the block, the text that stands for a figure on a page, by the figure's name.
@@ -183,81 +155,4 @@ LACKS: Mapping[str, Callable[[Any], str]] = {
     "paths": _no_plane,
     "peaks": _no_peaks,
     "substitution_positions": _no_positions,
-}
-
-
-def preferred(where: str, chance: float) -> str:
-    """Caption the offsets that heads prefer.
-
-    Parameters
-    ----------
-    where
-        In what they prefer them.
-    chance
-        Heads of a layer that an even choice would give each offset.
-    """
-    return (
-        f"Offsets that most heads of a layer prefer {where}, with the number of heads. An even "
-        f"choice would give each offset {show(chance, '.2g')}."
-    )
-
-
-def sharpest(heads: int, listed: int) -> str:
-    """Caption the heads that attend most to one offset, of which not all may be listed."""
-    which = f"The {listed} sharpest of {heads} heads" if heads > listed else f"All {heads} heads"
-    return f"{which}, by attention at the offset that they prefer."
-
-
-def _means(block: Block) -> str:
-    share = block["uniform_first"]
-    even = "" if share is None else f" Uniform attention pays the first {fine_percent(share)}."
-    return f"Means over heads.{even}"
-
-
-def _by_layer(document: Block) -> str:
-    baselines = document["beside"] or {}
-    foot = ["the sinusoid"] if baselines.get("sinusoid") else []
-    if any((baselines.get("walk") or {}).values()):
-        foot.append(f"{baselines['draws']} random walks, 5 to 95 %")
-    also = f" At the foot {' and '.join(foot)}, of the same shape." if foot else ""
-    return (
-        "By layer: the shares of variance that positions, sampling noise alone and contexts "
-        f"account for, and numbers of the table that positions add.{also}"
-    )
-
-
-def _distances(block: Block) -> str:
-    first = (
-        ""
-        if block["layout"]["type"] == "grid"
-        else " What goes to the first position is in none of them, so that they add up to less "
-        "than 100 %."
-    )
-    return (
-        f"Where attention goes: shares by distance in {cells(block)}, in the mean over heads and "
-        f"layers, with standard errors over contexts.{first}"
-    )
-
-
-#: From the block, what a table of a section is headed by; of ``states`` from the whole document.
-TABLES: Mapping[str, Callable[[Block], str]] = {
-    "attention": _means,
-    "blank": lambda block: f"By layer; cosine and CKA are with {block['table']}.",
-    "distances": _distances,
-    "effective": lambda _: "The table before and after.",
-    "permutation": lambda block: (
-        f"Relative change of the last hidden states over {some(block['contexts'], 'context')}; the "
-        f"table is {block['table']}."
-    ),
-    "shift": lambda block: f"By shift, over {some(block['contexts'], 'context')}.",
-    "states": _by_layer,
-    "subspaces": lambda _: "Shares, and those of a random subspace of the same rank.",
-    "substitution": lambda block: (
-        f"In the place of {block['table']}, over {some(block['contexts'], 'context')}, each number "
-        f"with its standard error. Kept: of {worth_of(block)}."
-    ),
-    "words": lambda block: (
-        f"Heads of layer {block['layers'][0]['layer']}, over "
-        f"{some(block['contexts'], 'repeated token')}."
-    ),
 }

@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.head_logits import peak_name
-from posprobe.number_format import fine_percent, percent_with_error, show, with_error
+from posprobe.number_format import (
+    Block,
+    fine_percent,
+    minus,
+    percent_with_error,
+    show,
+    with_error,
+)
+from posprobe.page import NONE, Line
 from posprobe.questions.model_attention import First, Heads
 from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
 from posprobe.report.narrator import Template
 from posprobe.report.narrator.captions_models import worth
+from posprobe.report.narrator.lines import Form, held_against
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.words import capital, listed, some
 
 #: Why what came after an interruption was not measured.
 INTERRUPTED = "the run was interrupted"
 #: Most words of a summary.
 WORDS = 60
-#: The questions, as a reader asks them.
-ASKS: Mapping[str, str] = {
-    "kept": "Do the last hidden states still show position?",
-    "order": "Does the order of its input matter to the model?",
-    "order_without": "Does it know order without its position embedding?",
-    "absolute": "Does absolute position matter, not only distance?",
-    "apart": "Do position directions avoid those of tokens?",
-    "heads": "Does position alone make heads attend mainly at one offset?",
-    "first": "Does some layer attend mainly to the first position?",
-    "blank": "Does position alone tell patches apart at the last layer?",
-    "needed": "Does removing positions cost the model anything?",
-    "few": "Are ten components of the table, or fewer, enough?",
-    "random": "Is a random table enough?",
-}
 
 
 # Hidden states.
@@ -351,3 +347,81 @@ _CLAUSES: Mapping[str, Clause] = {
     "first": _if_yes("In attention layer {f.layer}, most attention goes to the first position."),
     "blank": _if_yes("Position alone tells patches apart."),
 }
+
+
+# Answers in a line, and what stands above them, from the blocks of a document.
+
+#: What the answers are held against.
+KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces (5–95 %)."
+
+
+def _changed(_: Block) -> tuple[str, str]:
+    return "change of states", ""
+
+
+def _enough(f: Block) -> tuple[str, str]:
+    return "share kept", minus(percent_with_error(f["kept"], f["error"]))
+
+
+#: From the facts of an answer a measure, and its value where that is not the number tested.
+_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
+    "kept": lambda f: (f"explained at layer {f['last']['layer']}", _short(f["last"]["share"])),
+    "order": _changed,
+    "order_without": _changed,
+    "absolute": _changed,
+    "apart": lambda f: ("token variance", _short(f["share"])),
+    "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
+    "first": lambda f: (f"attention, layer {f['layer']}", _short(f["attention"])),
+    "blank": lambda _: ("share that differs", ""),
+    "needed": lambda f: ("cost", with_error(f["cost"], f["error"])),
+    "few": _enough,
+    "random": _enough,
+}
+#: What is no share is written with two figures.
+_NO_SHARES = {"order", "order_without", "absolute", "needed"}
+
+
+def _short(share: float | None) -> str:
+    if share is None:
+        return NONE
+    return fine_percent(share).replace("less than", "<").replace("more than", ">")
+
+
+def line(told: Block) -> Line:
+    """Return an answer's block as a line; what version 1 did not keep is left out."""
+    name, facts = told["question"], told.get("facts")
+    measure, value = _MEASURES[name](facts) if facts else ("", NONE)
+    form: Form = (lambda number: show(number, ".2g")) if name in _NO_SHARES else _short
+    return held_against(told, ASKS[name], measure, form, value)
+
+
+def title(reference: str) -> str:
+    """Shorten a reference that is a path to the last of its parts."""
+    is_path = reference.startswith((".", "/", "~"))
+    return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference
+
+
+def run_of(document: Block) -> str:
+    """Say which model was run, and on what."""
+    model, contexts = document["model"], document["contexts"]
+    said = [f"{model['class']}", f"{model['parameters']:,} parameters", model["dtype"]]
+    if contexts["used"]:
+        shape = contexts.get("shape")
+        size = " × ".join(map(str, shape)) if shape else some(contexts["length"], "token")
+        seed = "" if contexts["seed"] is None else f", seed {contexts['seed']}"
+        said.append(f"run on {contexts['used']} × {contexts['kind']} ({size}{seed})")
+    return " · ".join(said)
+
+
+def notes(document: Block) -> Iterator[str]:
+    """Say what a reader must know of a run before anything else."""
+    contexts = document["contexts"]
+    if contexts.get("random"):
+        given, real, option = "tokens", "text", "--text FILE"
+        if "shape" in contexts:
+            given, real, option = "pixels", "pictures", "--images DIR"
+        yield f"Measured on random {given}, not on {real}: run it with `{option}` to see those."
+    for note in document["notes"]:
+        yield f"{note}."
+    for name, why in document["missing"].items():
+        yield f"Not measured: {name} ({why})."
