@@ -1,13 +1,11 @@
 """What a page says, as data: one model for the HTML page, the terminal and the notebook.
 
-A page is sections; a section is sentences, pictures and tables. What a section holds is decided
-where the numbers are known (`posprobe.measurements` and the builders in `posprobe.report`); how it
-looks is decided by the three renderers alone.
+Every analysis has a page of the same four sections: overview, evidence, all numbers, provenance.
+What they hold is decided by the builders in `posprobe.report`, and how it looks by the renderers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -50,8 +48,6 @@ class Cell:
     href: str = ""
 
 
-#: Columns of a table beside which something else fits.
-WIDE = 4
 #: Cells of a row; the first names the row.
 Row: TypeAlias = tuple[str | Cell, ...]
 
@@ -66,34 +62,16 @@ class Table:
         What the numbers are.
     columns
         Headings.
-    rows, foot
-        Cells; those of the foot stand apart, such as reference values.
-    folded
-        Whether it is shown on request only.
-    stacked
-        Whether a narrow screen shows each row as a block of its own.
-    brief
-        Whether the terminal prints it unasked; else on request.
-    brief_rows
-        Which rows it prints unasked; None stands for all.
+    rows
+        Cells.
     unasked
-        Of all numbers of a page, which rows a terminal prints unasked.
+        Which rows a terminal prints unasked.
     """
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    foot: tuple[Row, ...] = ()
-    folded: bool = False
-    stacked: bool = False
-    brief: bool = False
-    brief_rows: tuple[int, ...] | None = None
     unasked: tuple[int, ...] = ()
-
-    @property
-    def wide(self) -> bool:
-        """Whether nothing fits beside it."""
-        return len(self.columns) > WIDE and not self.folded
 
 
 @dataclass(frozen=True)
@@ -163,17 +141,8 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How to read a section, what it does not show, and whose analysis it is."""
-
-    reading: str
-    limits: str
-    source: str
-
-
-@dataclass(frozen=True)
 class Section:
-    """A part of a page under its own heading.
+    """A part of a listing under its own heading.
 
     Parameters
     ----------
@@ -183,16 +152,8 @@ class Section:
         Heading.
     paragraphs, bullets
         Sentences.
-    notes
-        Reasons why numbers are undefined.
     pictures, tables
         In this order.
-    reading
-        None where there is nothing to explain.
-    terms
-        Words that the section uses, explained.
-    folded
-        Whether its content is shown on request only.
     """
 
     key: str
@@ -200,20 +161,15 @@ class Section:
     paragraphs: tuple[str, ...] = ()
     bullets: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    notes: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    reading: Reading | None = None
-    terms: Mapping[str, str] | None = None
-    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A row of the provenance; ``code`` is text to copy, such as a name or a command."""
+    """A row of the provenance."""
 
     label: str
     text: str
-    code: bool = False
 
 
 @dataclass(frozen=True)
@@ -274,16 +230,16 @@ class Page:
 
 @dataclass(frozen=True)
 class Listing:
-    """A page of sections: of many bundles, or of a sweep.
+    """A page that lists many bundles, or the rows of a sweep.
 
     Parameters
     ----------
-    title, subject, lead, notes
+    title, subject, notes, provenance
         See `Page`.
+    lead
+        Its headline.
     sections
-        In order.
-    provenance
-        Where the values come from.
+        The list itself, and what is made of it.
     """
 
     title: str
@@ -291,7 +247,7 @@ class Listing:
     lead: str
     notes: tuple[str, ...]
     sections: tuple[Section, ...]
-    provenance: tuple[Fact, ...]
+    provenance: tuple[Fact, ...] = ()
 
 
 def columns(*labels: str) -> tuple[Column, ...]:

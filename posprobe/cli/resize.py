@@ -190,7 +190,7 @@ def _compare(
     )
     folder = None if out is None else compared.save(out)
     document = compared.to_dict()
-    typer.echo(json_out(document) if as_json else printed(document), nl=not as_json)
+    typer.echo(json_out(document) if as_json else printed(document, verbose=True), nl=not as_json)
     if folder is not None and not quiet:
         say(written(folder))
 

@@ -2,7 +2,7 @@
 
 Each module beside this one holds a `Measurement`: how it is computed, its numbers with one label
 each, what the page says of a result, which figures there are. Everything that lists measurements or
-numbers follows from these records. What the page says of every result stands in `readings.toml`.
+numbers follows from these records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,6 @@ from posprobe.analyses.stretch import Stretch, long_runs, stretch
 from posprobe.analyses.views import View, view
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
-from posprobe.number_format import Block
-from posprobe.readings import Explanation, readings
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -63,8 +61,6 @@ class Drawing(Generic[R]):
     ----------
     name
         Of the figure: its file in a bundle, its kind for `posprobe figure`.
-    alt
-        From the block, the text that stands for the figure on a page.
     caption
         From results by label, how to read the figure in a paper.
     lacks
@@ -78,16 +74,18 @@ class Drawing(Generic[R]):
         told which by ``centred``, None where nothing was asked for.
     columns
         Whether it has panels of which so many as asked for stand side by side.
+    draws
+        What it draws, for the help of `posprobe figure`; empty where papers cannot have it.
     """
 
     name: str
-    alt: Callable[[Block], str] = lambda _: ""
     caption: Callable[..., str] = lambda _: ""
     lacks: Callable[[R], str] = lambda _: ""
     several: bool = False
     band: str = ""
     centring: bool = False
     columns: bool = False
+    draws: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,8 +94,8 @@ class Measurement(Generic[I, R]):
 
     Parameters
     ----------
-    name
-        Its key in ``analysis.json`` and in ``--only``.
+    name, title
+        Its key in ``analysis.json`` and in ``--only``, and what people call it.
     compute
         From what it takes, the frozen result.
     record
@@ -115,6 +113,7 @@ class Measurement(Generic[I, R]):
     """
 
     name: str
+    title: str
     compute: Callable[[I], R]
     record: type[R] | None = None
     block: Any = None
@@ -122,14 +121,6 @@ class Measurement(Generic[I, R]):
     needs: Callable[[I], str] = lambda _: ""
     slow: bool = False
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
-
-    #: The folder whose ``readings.toml`` explains it under its name.
-    package: ClassVar[str] = "measurements"
-
-    @property
-    def texts(self) -> Explanation:
-        """What its section says of every result."""
-        return readings(self.package)[self.name]
 
     @cached_property
     def numbers(self) -> Mapping[str, Number]:

@@ -10,6 +10,7 @@ from posprobe.report.narrator.captions import CAPTIONS
 
 BRIDGING = Measurement[TableInputs, Bridging](
     name="bridging",
+    title="Bridging gaps",
     compute=lambda given: analyses.bridging(
         given.kept,
         pca=given.kept_components,
@@ -19,6 +20,7 @@ BRIDGING = Measurement[TableInputs, Bridging](
     drawings=(
         Drawing(
             "bridging",
+            draws="held-out R² by width of the gap",
             caption=CAPTIONS["bridging"],
             lacks=lambda result: "" if result.axes else result.undefined,
         ),

@@ -11,8 +11,10 @@ from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report.narrator import claim, models as narrator
 from posprobe.report.table_page import versions
 
-#: Figures that stand on the first screen, of which measurement, the first two that there are.
-LEADING = {"layers": "states", "substitution": "substitution", "heads": "heads"}
+#: Figures that stand on the first screen, by what they are of: the first two that there are.
+LEADING = {
+    "layers": "states", "substitution": "substitution", "heads": "heads", "cosines": "states",
+}  # fmt: skip
 SHOWN = 2
 
 
@@ -21,7 +23,10 @@ def forward_page(document: Block) -> Page:
     told, made = document.get("verdict"), [name for name in MODEL if document.get(name) is not None]
     leading = [name for name, of in LEADING.items() if of in made][:SHOWN]
     pictures = {
-        name: [Picture(each.name, each.alt(document[name])) for each in MODEL[name].drawings]
+        name: [
+            Picture(each.name, narrator.PICTURES.get(each.name, f"{MODEL[name].title}."))
+            for each in MODEL[name].drawings
+        ]
         for name in made
     }
     every = [picture for found in pictures.values() for picture in found]
@@ -58,7 +63,7 @@ def _evidence(
         )
     for name, found in left.items():
         if found:
-            yield Evidence(title=MODEL[name].texts.title, pictures=found)
+            yield Evidence(title=MODEL[name].title, pictures=found)
 
 
 def _numbers(document: Block, made: list[str]) -> Table:

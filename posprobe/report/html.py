@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from posprobe.foreign import plain
-from posprobe.page import Line, Listing, Page, Picture
+from posprobe.page import Line, Listing, Page
 from posprobe.report.embed import json_text, script
 from posprobe.report.overview import strip
-from posprobe.report.svg import inline
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 #: How to cite posprobe, as CITATION.cff says.
 CITATION = "The posprobe authors. posprobe: what a trained transformer has learned about position."
-#: Sentences of a list that are shown before the rest is folded.
-SHOWN = 12
+#: Sentences of a list that are shown before the rest is folded; cells from which numbers are.
+SHOWN, FOLDED = 12, 300
 
 
 def html(page: Page, version: str, drawings: Mapping[str, str] = MappingProxyType({})) -> str:
@@ -43,6 +42,7 @@ def html(page: Page, version: str, drawings: Mapping[str, str] = MappingProxyTyp
         page=page,
         citation=_cite(version),
         version=version,
+        folded=FOLDED,
         drawings={name: Markup(each) for name, each in drawings.items()},  # noqa: S704 - our own
         script=Markup(text),  # noqa: S704 - our own
         script_hash=digest,
@@ -67,7 +67,7 @@ def listing(
     version
         Of posprobe, which made the numbers.
     drawings
-        SVG text by name.
+        See `html`.
     thumbnail
         Gives the small picture of a cell by its name, made by posprobe itself, when the page comes
         to it; empty for none.
@@ -85,7 +85,7 @@ def listing(
         page=page,
         version=version,
         citation=_cite(version),
-        drawings=drawings,
+        drawings={name: Markup(each) for name, each in drawings.items()},  # noqa: S704 - our own
         thumbnail=lambda name: Markup(thumbnail(name)),  # noqa: S704
         shown=SHOWN,
         data=Markup(json_text(atlas)) if atlas else None,  # noqa: S704
@@ -111,7 +111,7 @@ def _template(name: str) -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": _code, "inline": _inline, "strip": _strip}
+    environment.filters |= {"code": _code, "strip": _strip}
     return environment.get_template(name)
 
 
@@ -122,10 +122,6 @@ def _shown(value: Any) -> Any:
 
 def _code(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(plain(text))))  # noqa: S704 - escaped
-
-
-def _inline(svg: str, picture: Picture) -> Markup:
-    return Markup(inline(svg, picture.name, plain(picture.alt)))  # noqa: S704 - a drawing of the bundle
 
 
 def _strip(line: Line) -> Markup:

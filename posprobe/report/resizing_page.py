@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from posprobe.analyses.result import numbers_of
 from posprobe.number_format import Block, cell
-from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
+from posprobe.page import Cell, Evidence, Fact, Page, Picture, Row, Table, columns
 from posprobe.report.narrator import resizing as narrator
 from posprobe.report.table_page import versions
 from posprobe.resizing.facts import Effect, Rule
@@ -38,7 +38,7 @@ def rules_page(document: Block) -> Page:
     """Lay out what each rule of scaling does to rotary positions at another length."""
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
-        (f"{number.label}: {number.meaning}", *(cell(rule[key]) for rule in rules))
+        (Cell(number.label, note=number.meaning), *(cell(rule[key]) for rule in rules))
         for key, number, _ in numbers_of(Rule)
     ]
     names = {rule["rule"]: rule["rule"] for rule in rules}
@@ -94,7 +94,7 @@ def _of_ways(document: Block) -> Table:
     blocks = {"before": document["before"]} | {way["how"]: way for way in document["ways"]}
     rows: list[Row] = [
         (
-            f"{number.label}: {number.meaning}",
+            Cell(number.label, note=number.meaning),
             # The old table against itself is no comparison.
             *(
                 "–" if how == "before" and key.startswith("same_") else cell(block[key])

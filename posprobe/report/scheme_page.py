@@ -61,6 +61,7 @@ def scheme_page(document: Block) -> Page:
     kinds: dict[str, list[Block]] = {}
     for scheme in schemes:
         kinds.setdefault(kind_of(scheme), []).append(scheme)
+    first, *others = kinds
     several = len(schemes) > 1
     notes = [(scheme["name"], f"{note}.") for scheme in schemes for note in scheme["notes"]]
     return Page(
@@ -71,10 +72,10 @@ def scheme_page(document: Block) -> Page:
         headline=told["summary"] if told else _found(document),
         notes=tuple(_gathered(notes, len(schemes))),
         pictures=(
-            *_pictures(next(iter(kinds))),
+            *_pictures(first),
             *((Picture("kernels", BETWEEN),) if len(schemes) <= ALONE else ()),
         ),
-        evidence=tuple(_evidence(document, [*kinds][1:])),
+        evidence=tuple(_evidence(document, others)),
         key=" ".join(KEYS[learned] for learned in dict.fromkeys(map(_learned, kinds))),
         numbers=_numbers(schemes),
         provenance=(
@@ -129,6 +130,12 @@ def _numbers(schemes: Sequence[Block]) -> Table:
         found = [lookup(scheme, key) for scheme in schemes]
         if any(value is not None for value in found):
             rows.append((label, *(cell(value, form) if form else cell(value) for value in found)))
+    if any(scheme.get("causal") for scheme in schemes):
+        hidden = (_yes_or_no(scheme.get("causal")) for scheme in schemes)
+        rows.append(("later keys hidden", *hidden))
+    if any(scheme.get("special") for scheme in schemes):
+        tokens = (", ".join(scheme.get("special") or ()) or "–" for scheme in schemes)
+        rows.append(("tokens with biases of their own", *tokens))
     for key in sorted({key for scheme in schemes for key in scheme.get("scaling") or ()}):
         if key not in ("rope_type", "type", "rope_theta"):
             found = [(scheme.get("scaling") or {}).get(key) for scheme in schemes]
@@ -149,12 +156,19 @@ def _numbers(schemes: Sequence[Block]) -> Table:
     return Table(f"All numbers; distances in {unit}.", headings, tuple(rows))
 
 
+def _yes_or_no(value: bool | None) -> str:
+    return "–" if value is None else "yes" if value else "no"
+
+
 def _of_heads(scheme: Block, key: str) -> list[object]:
     """Return a number of every head; none of a rotary encoding, whose heads are all alike."""
-    found = None if kind_of(scheme) == "rotary" else lookup(scheme, key)
-    if found and key == "heads.peak":
+    if kind_of(scheme) == "rotary":
+        return []
+    heads, name = scheme["heads"], key.removeprefix("heads.")
+    found = lookup(scheme, key) if name == key else heads[name]
+    if key == "heads.peak":
         # Where all values of a head are equal, none is the largest.
-        near = scheme["heads"].get("near", found)
+        near = heads.get("near", found)
         found = [None if no is None else peak for peak, no in zip(found, near, strict=True)]
     return found or []
 

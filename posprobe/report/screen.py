@@ -3,53 +3,67 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import fill
 
 from rich.cells import cell_len, set_cell_size
 
 from posprobe.foreign import plain
 from posprobe.number_format import Block
-from posprobe.page import NONE, Line, Page
+from posprobe.page import NONE, Evidence, Line, Page, Table
 from posprobe.report.narrator.lines import Part, budget_parts
 from posprobe.report.page import page_of
-from posprobe.report.terminal import WIDTH, laid_out, wrapped
 
 #: Marks of answers, and blocks of a bar, which neighbours do not share.
 MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}
 BLOCKS = "█▓▒░"
 #: Lines that a screen has, without the one that says where the page is.
 LINES = 19
-#: Lines of a headline.
-HEADLINE = 4
+#: Lines of a headline, and columns of a line where nothing says how wide the terminal is.
+HEADLINE, WIDTH = 4, 80
 
 
 def text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
     """Show a document as a page of text: headline, bar, answers; ``verbose``: all numbers."""
     page, wide = page_of(document), max(width or _columns_of_terminal(), 20)
-    lines = [wrapped(f"{page.title}: {page.lead}", "", wide)]
-    if page.headline:
-        lines += [*_headline(page.headline, wide), ""]
-    if page.notes:
-        lines += [*(wrapped(note, "note: ", wide) for note in page.notes), ""]
-    if bar := _bar(budget_parts(document), wide):
-        lines += [*bar, ""]
-    if page.single:
-        what = "question" if any(each.answer for each in page.single) else "what"
-        rows = [("", what, "measure", "value", "by chance"), *map(_row, page.single)]
-        if all(each.chance == NONE for each in page.single):
-            rows = [row[:-1] for row in rows]
-        lines += [*_columns(rows, wide, right={3}), ""]
-    if page.shared:
-        lines += _side_by_side(page, wide)
-    if page.key and (page.single or page.shared):
-        lines[-1] = wrapped(f"{page.key}{_open(page)}", "", wide)
+    title = wrapped(f"{page.title}: {page.lead}", "", wide)
+    parts = [
+        [title, *(_headline(page.headline, wide) if page.headline else ())],
+        [wrapped(note, "note: ", wide) for note in page.notes],
+        _bar(budget_parts(document), wide),
+        _answers(page.single, wide),
+        # What answers nothing is told in its sentences.
+        [wrapped(_told(each), "* ", wide) for each in page.evidence if _answers_nothing(each)],
+        _side_by_side(page, wide) if page.shared else [],
+    ]
+    if page.key and page.evidence:
+        parts = [part for part in parts if part]
+        parts[-1].append(wrapped(f"{page.key}{_open(page)}", "", wide))
     if verbose or not page.evidence:
-        lines += ["", *laid_out(page.numbers, wide, verbose=True)]
-        return "\n".join(lines)
-    shown = "\n".join(lines).rstrip().split("\n")
-    while len(shown) > LINES and "" in shown:
-        shown.remove("")
-    return "\n".join(shown)
+        caption = wrapped(page.numbers.caption, "", wide)
+        parts.append([caption, *_numbers(page.numbers, wide)])
+    lines = "\n\n".join("\n".join(part) for part in parts if part).split("\n")
+    while not verbose and len(lines) > LINES and "" in lines:
+        lines.remove("")
+    return "\n".join(lines)
+
+
+def _answers(found: Sequence[Line], width: int) -> list[str]:
+    if not found:
+        return []
+    what = "question" if any(each.answer for each in found) else "what"
+    rows = [("", what, "measure", "value", "by chance"), *map(_row, found)]
+    if all(each.chance == NONE for each in found):
+        rows = [row[:-1] for row in rows]
+    return _columns(rows, width, right={3})
+
+
+def _answers_nothing(found: Evidence) -> bool:
+    return bool(found.lines) and not any(each.answer for each in found.lines)
+
+
+def _told(found: Evidence) -> str:
+    return f"{found.lines[0].question}: {' '.join(found.sentences)}"
 
 
 def _open(page: Page) -> str:
@@ -72,7 +86,33 @@ def _side_by_side(page: Page, width: int) -> list[str]:
     if same:
         agree = " ".join(f"{each.question} {each.answer}." for each in same)
         lines.append(wrapped(f"Answers that agree: {agree}", "", width))
-    return [*lines, ""]
+    return lines
+
+
+def _numbers(table: Table, width: int) -> Iterator[str]:
+    """Yield the lines of a table; columns that do not fit stand below the others."""
+    rows = [[column.label for column in table.columns]]
+    rows += [[each if isinstance(each, str) else each.text for each in row] for row in table.rows]
+    names, *others = zip(*rows, strict=True)
+    widest = [max(cell_len(plain(text)) for text in texts) for texts in others]
+    room = width - min(max(cell_len(plain(name)) for name in names), width // 2)
+    while others:
+        count = 1
+        while count < len(others) and sum(widest[: count + 1]) + 2 * (count + 1) <= room:
+            count += 1
+        block = list(zip(names, *others[:count], strict=True))
+        yield from _columns(block, width, right=range(1, count + 1))
+        others, widest = others[count:], widest[count:]
+        if others:
+            yield ""
+
+
+def wrapped(line: str, begin: str, width: int) -> str:
+    """Break a sentence into lines; names and paths stay whole."""
+    return fill(
+        plain(line.replace("`", "")), width, initial_indent=begin,
+        subsequent_indent=" " * len(begin), break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _headline(text: str, width: int) -> list[str]:

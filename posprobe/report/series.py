@@ -14,7 +14,6 @@ from posprobe.measurements import compared_numbers
 from posprobe.nulls import NULLS
 from posprobe.progress import stage
 from posprobe.report import captions
-from posprobe.report.index import HEADLINE
 from posprobe.report.narrator import series as narrator
 
 if TYPE_CHECKING:
@@ -26,6 +25,12 @@ if TYPE_CHECKING:
 
 #: The null model whose band stands behind the numbers: a table in which there is nothing.
 BAND = "gaussian"
+#: The numbers of a table that come first.
+HEADLINE = (
+    "similarity.centered.neighbour_mean",
+    "pca.participation_ratio",
+    "sinusoid.cka",
+)
 #: Numbers that a figure shows.
 SHOWN = (*HEADLINE, "similarity.centered.translation_invariance")
 #: What the way of a table is measured by.

@@ -91,26 +91,24 @@ def _source(document: Block) -> tuple[Fact, ...]:
 def origin(source: Block) -> tuple[Fact, ...]:
     """Say what was asked for and what it led to."""
     found = {"reference": "reference", "resolved": "resolved to", "revision": "revision"}
-    return tuple(
-        Fact(label, str(source[key]), code=True) for key, label in found.items() if source[key]
-    )
+    return tuple(Fact(label, str(source[key])) for key, label in found.items() if source[key])
 
 
 def tensor(source: Block, whose: str = "") -> tuple[Fact, ...]:
     """Say where the numbers are stored, and how."""
     facts = []
     if source["file"]:
-        facts.append(Fact(f"{whose}file", source["file"], code=True))
+        facts.append(Fact(f"{whose}file", source["file"]))
     if source.get("format"):
         facts.append(Fact(f"{whose}file format", source["format"]))
     if source["tensor"]:
-        facts.append(Fact(f"{whose}tensor", source["tensor"], code=True))
+        facts.append(Fact(f"{whose}tensor", source["tensor"]))
         shape = " × ".join(map(str, source["shape"] or ()))
         stored = ", ".join(filter(None, (shape, source["dtype"], quantised(source))))
         if stored:
             facts.append(Fact(f"{whose}stored as", stored))
     if source["sha256"]:
-        facts.append(Fact(f"{whose}SHA-256", source["sha256"], code=True))
+        facts.append(Fact(f"{whose}SHA-256", source["sha256"]))
     return tuple(facts)
 
 
@@ -125,8 +123,4 @@ def quantised(source: Block) -> str:
 
 def versions(environment: Mapping[str, Any]) -> tuple[Fact, ...]:
     """Say what the numbers were made with."""
-    return tuple(
-        Fact(name, str(value), code=name == "command")
-        for name, value in environment.items()
-        if value is not None
-    )
+    return tuple(Fact(name, str(value)) for name, value in environment.items() if value is not None)

@@ -15,14 +15,15 @@ from urllib.parse import quote
 import numpy as np
 
 from posprobe import questions
+from posprobe.foreign import plain
 from posprobe.measurements import compared_numbers
 from posprobe.number_format import cell
-from posprobe.page import Cell, Column, Listing, Picture, Row, Section, Table, columns
+from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table, columns
 from posprobe.report.html import listing
-from posprobe.report.index import HEADLINE
 from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.series import similarity_map
-from posprobe.report.series import Series
+from posprobe.report.series import HEADLINE, Series
+from posprobe.report.svg import inline
 from posprobe.sweeps.columns import OWN, Kind, own_value
 from posprobe.sweeps.thumbnails import LENGTH, image, is_thumbnail, levels_of
 
@@ -91,7 +92,11 @@ class Atlas:
             "map": {"x": x, "y": y},
         }
         references = counts["references"]
-        drawings = {f"series-{k}": run.drawing(f"series-{k}") for k, run in enumerate(runs[:RUNS])}
+        drawings = {
+            name: inline(run.drawing(name), name, plain(_curves(run)))
+            for k, run in enumerate(runs[:RUNS])
+            for name in (f"series-{k}",)
+        }
         shown = Listing(
             title="Atlas",
             subject=f"{counts['rows']} rows",
@@ -110,9 +115,8 @@ class Atlas:
                 ),
                 *(_run_section(f"series-{k}", run) for k, run in enumerate(runs[:RUNS])),
                 *self._lineage_section(lineages),
-                Section("made", "How it was made", terms=_made(about, counts)),
             ),
-            provenance=(),
+            provenance=tuple(_made(about, counts)),
         )  # fmt: skip
         return listing(shown, version("posprobe"), drawings, self._thumbnail, {"atlas": data})
 
@@ -250,16 +254,19 @@ def _kept() -> list[str]:
 def _run_section(key: str, run: Series) -> Section:
     """Show a training run: when each answer changes, and its curves."""
     steps = f"{len(run.steps)} steps, {run.steps[0]:,} to {run.steps[-1]:,}"
-    alt = (
-        f"{_short(run.name)}, {steps}: numbers of the table with the band of noise, the way of the "
-        "table, and the answers at every step"
-    )
     none = "No answer changes." if run.answers else "No question was asked."
     said = run.changes or (none,)
     return Section(
         key, f"Training run: {_short(run.name)}", paragraphs=(f"{steps}.",), bullets=said,
-        pictures=(Picture(key, alt),),
+        pictures=(Picture(key, _curves(run)),),
     )  # fmt: skip
+
+
+def _curves(run: Series) -> str:
+    return (
+        f"{_short(run.name)}: numbers of the table with the band of noise, the way of the table, "
+        "and the answers at every step"
+    )
 
 
 def _median(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
@@ -332,10 +339,10 @@ def _map(
     return x, y, float(spread[-2:].sum() / spread.sum())
 
 
-def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, str]:
+def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[Fact]:
     options, environment = about["options"], about["environment"]
     facts = {
-        "command": f"`{environment['command']}`" if environment.get("command") else "",
+        "command": environment.get("command") or "",
         "analyses": ", ".join(options["only"] or ()) or "all that apply",
         "rows": ":".join("" if b is None else str(b) for b in options["rows"] or ()) or "all",
         "null models": f"{options['nulls']} draws of each, seed {environment['seed']}",
@@ -343,4 +350,4 @@ def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, str]
         "made": str(environment["created"]),
         "failed": str(counts["failures"]),
     }
-    return {name: text for name, text in facts.items() if text}
+    yield from (Fact(name, text) for name, text in facts.items() if text)

@@ -15,7 +15,7 @@ from posprobe.measurements.model.base import (
     mean_over_heads,
 )
 from posprobe.number_format import Block
-from posprobe.report.narrator.captions_models import ALTS, LACKS
+from posprobe.report.narrator.captions import LACKS
 
 #: Numbers of a head of which the mean is listed, and what it is called.
 COLUMNS = {
@@ -77,13 +77,14 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 ATTENTION = ModelMeasurement[AttentionByOffset](
     name="attention",
+    title="Attention as measured",
     compute=lambda given: forward.attend(
         given.model, given.batches("attention"), name=given.reference
     ),
     record=AttentionByOffset,
     drawings=(
-        Drawing("attention", ALTS["attention"]),
-        Drawing("first", ALTS["first"], lacks=LACKS["first"]),
+        Drawing("attention"),
+        Drawing("first", lacks=LACKS["first"]),
     ),
     rows=_rows,
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -335,7 +335,6 @@ class ModelMeasurement(Measurement[ModelInputs, R]):
     from_weights: bool = False
     head: bool = False
     rows: Callable[[Block], Iterable[LabelledRow]] = lambda _: ()
-    package: ClassVar[str] = "measurements/model"
 
 
 def only_text(given: ModelInputs) -> str:

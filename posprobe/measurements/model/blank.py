@@ -9,7 +9,6 @@ from posprobe.analyses.experiments import BlankImages
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer, only_images
 from posprobe.number_format import Block
-from posprobe.report.narrator.captions_models import ALTS
 
 #: Numbers of an image at a layer, and what they are called.
 COLUMNS = {
@@ -27,11 +26,12 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 BLANK = ModelMeasurement[BlankImages](
     name="blank",
+    title="Images without content",
     compute=lambda given: forward.blank_images(
         given.model, seed=given.seed, name=given.reference
     ),
     record=BlankImages,
-    drawings=(Drawing("blank", ALTS["blank"]),),
+    drawings=(Drawing("blank"),),
     needs=only_images,
     rows=_rows,
 )  # fmt: skip

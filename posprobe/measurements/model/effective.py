@@ -18,7 +18,6 @@ from posprobe.measurements.model.base import (
 )
 from posprobe.measurements.model.states import cosines_of
 from posprobe.number_format import Block, cell
-from posprobe.report.narrator.captions_models import ALTS
 
 
 def _compute(given: ModelInputs) -> EffectiveTable:
@@ -41,9 +40,10 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 EFFECTIVE = ModelMeasurement[EffectiveTable](
     name="effective",
+    title="The table as attention sees it",
     compute=_compute,
     record=EffectiveTable,
-    drawings=(Drawing("effective", ALTS["effective"]),),
+    drawings=(Drawing("effective"),),
     rows=_rows,
     from_weights=True,
     drawn_with=lambda result: {"effective": cosines_of(result.table)},

@@ -10,7 +10,7 @@ from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.attention import preferred_offsets
 from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer
 from posprobe.number_format import Block, between
-from posprobe.report.narrator.captions_models import ALTS, LACKS
+from posprobe.report.narrator.captions import LACKS
 
 #: Numbers of a head of which the range is listed, and what it is called.
 COLUMNS = {
@@ -30,13 +30,14 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 HEADS = ModelMeasurement[HeadsByLayer](
     name="heads",
+    title="Heads by their weights",
     compute=lambda given: forward.measure_heads(
         given.reference, rows=given.positions, revision=given.revision, offline=given.offline
     ),
     record=HeadsByLayer,
     drawings=(
-        Drawing("heads", ALTS["heads"]),
-        Drawing("peaks", ALTS["peaks"], lacks=LACKS["peaks"]),
+        Drawing("heads"),
+        Drawing("peaks", lacks=LACKS["peaks"]),
     ),
     rows=_rows,
     from_weights=True,

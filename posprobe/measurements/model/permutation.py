@@ -9,7 +9,6 @@ from posprobe.analyses.experiments import PermutationEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasurement
 from posprobe.number_format import Block, cell
-from posprobe.report.narrator.captions_models import ALTS
 
 #: Numbers of a model, and what they are called.
 COLUMNS = {
@@ -31,11 +30,12 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 PERMUTATION = ModelMeasurement[PermutationEffect](
     name="permutation",
+    title="Permuted tokens",
     compute=lambda given: forward.permutation_effect(
         given.model, given.batches("permutations", given.few), seed=given.seed,
         name=given.reference,
     ),
     record=PermutationEffect,
-    drawings=(Drawing("permutation", ALTS["permutation"]),),
+    drawings=(Drawing("permutation"),),
     rows=_rows,
 )  # fmt: skip

@@ -9,7 +9,6 @@ from posprobe.analyses.experiments import PhaseShift
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasurement, only_text
 from posprobe.number_format import Block, cell
-from posprobe.report.narrator.captions_models import ALTS
 
 
 def _rows(document: Block) -> Iterator[LabelledRow]:
@@ -25,12 +24,13 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 SHIFT = ModelMeasurement[PhaseShift](
     name="shift",
+    title="Shifted positions",
     compute=lambda given: forward.phase_shift(
         given.model, given.batches("shifted positions", given.few, room=True),
         mask_token=given.mask_token, seed=given.seed, name=given.reference,
     ),
     record=PhaseShift,
-    drawings=(Drawing("shift", ALTS["shift"]),),
+    drawings=(Drawing("shift"),),
     needs=only_text,
     rows=_rows,
 )  # fmt: skip

@@ -25,7 +25,7 @@ from posprobe.measurements.model.base import (
 )
 from posprobe.nulls import band
 from posprobe.number_format import Block, cell, fine_percent, lookup, show
-from posprobe.report.narrator.captions_models import ALTS, LACKS
+from posprobe.report.narrator.captions import LACKS
 from posprobe.tables import PositionTable
 
 #: Numbers of a layer's table that are compared with the sinusoid and random walks, and what they
@@ -115,7 +115,7 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
     block, beside = document["states"], document["beside"] or {}
     yield by_layer(block, "variance explained by position", "shares.position", _share)
     noise = {layer["layer"]: _share(_noise(layer)) for layer in block["layers"]}
-    yield "variance explained by sampling noise", {**noise}
+    yield "of which sampling noise", {**noise}
     yield by_layer(block, "variance explained by context", "shares.context", _share)
     yield by_layer(block, "relative norm of what positions add", "relative_norm")
     yield by_layer(block, "directions above sampling noise", "rank")
@@ -142,12 +142,13 @@ def _share(value: float | None) -> str:
 
 STATES = ModelMeasurement[MeanDecomposition](
     name="states",
+    title="Through the layers",
     compute=_compute,
     record=MeanDecomposition,
     drawings=(
-        Drawing("layers", ALTS["layers"]),
-        Drawing("cosines", ALTS["cosines"], lacks=LACKS["cosines"]),
-        Drawing("paths", ALTS["paths"], lacks=LACKS["paths"]),
+        Drawing("layers"),
+        Drawing("cosines", lacks=LACKS["cosines"]),
+        Drawing("paths", lacks=LACKS["paths"]),
     ),
     rows=_rows,
     drawn_with=_drawn_with,

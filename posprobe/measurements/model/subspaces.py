@@ -10,7 +10,6 @@ from posprobe.errors import UsageError
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelInputs, ModelMeasurement
 from posprobe.number_format import Block, cell, show
-from posprobe.report.narrator.captions_models import ALTS
 
 #: Token embeddings that are read of a local file, where there are as many.
 TOKENS = 2**15
@@ -45,9 +44,10 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 SUBSPACES = ModelMeasurement[SubspaceOverlap](
     name="subspaces",
+    title="Position and token directions",
     compute=_compute,
     record=SubspaceOverlap,
-    drawings=(Drawing("overlap", ALTS["overlap"]),),
+    drawings=(Drawing("overlap"),),
     rows=_rows,
     from_weights=True,
 )

@@ -9,7 +9,7 @@ from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelInputs, ModelMeasurement
 from posprobe.number_format import Block, percent_with_error, with_error
-from posprobe.report.narrator.captions_models import ALTS, LACKS
+from posprobe.report.narrator.captions import LACKS
 
 #: Costs, and what they are called.
 COLUMNS = {
@@ -46,18 +46,17 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 SUBSTITUTION = ModelMeasurement[SubstitutionEffect](
     name="substitution",
+    title="What the model uses of its positions",
     compute=_compute,
     record=SubstitutionEffect,
     drawings=(
-        Drawing("substitution", ALTS["substitution"]),
+        Drawing("substitution"),
         Drawing(
             "substitution_positions",
-            ALTS["substitution_positions"],
             lacks=LACKS["substitution_positions"],
         ),
         Drawing(
             "substitution_attention",
-            ALTS["substitution_attention"],
             lacks=lambda found: found.undefined.get("attention", ""),
         ),
     ),

@@ -16,7 +16,6 @@ from posprobe.measurements.model.base import (
     only_text,
 )
 from posprobe.number_format import Block
-from posprobe.report.narrator.captions_models import ALTS
 
 
 def _rows(document: Block) -> Iterator[LabelledRow]:
@@ -27,12 +26,13 @@ def _rows(document: Block) -> Iterator[LabelledRow]:
 
 WORDS = ModelMeasurement[AttentionByOffset](
     name="words",
+    title="One word repeated",
     compute=lambda given: forward.attend(
         given.model, given.batches("one word repeated", repeated=True), layers=[0],
         name=given.reference,
     ),
     record=AttentionByOffset,
-    drawings=(Drawing("words", ALTS["words"]),),
+    drawings=(Drawing("words"),),
     needs=only_text,
     rows=_rows,
 )  # fmt: skip

@@ -117,7 +117,7 @@ def pair_line(pair: Block, name: str) -> Line:
 def pair_sentences(pair: Block) -> Iterator[str]:
     """Say how similar two tables are by all distances."""
     yield pair_sentence(pair)
-    if not similar(pair) and pair["cka"] is not None:
+    if not similar(pair) and pair["procrustes"] is not None:
         yield _distances(pair)
 
 

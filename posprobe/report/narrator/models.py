@@ -20,7 +20,6 @@ from posprobe.questions.model_attention import First, Heads
 from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
 from posprobe.report.narrator import Template
-from posprobe.report.narrator.captions_models import worth
 from posprobe.report.narrator.lines import Form, held_against
 from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.words import capital, listed, some
@@ -142,6 +141,26 @@ def _to_first(f: First) -> str:
 
 # Other tables in the place of the model's own.
 
+_WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
+
+
+def _worth(scheme: str, measure: str, task: str | None) -> str:
+    """Say what is worth something to what, in a run with other positions.
+
+    Parameters
+    ----------
+    scheme, measure, task
+        As of `posprobe.analyses.substitution.SubstitutionEffect`.
+    """
+    to = {
+        "loss": f"the {str(task).replace(' ', '-')} loss",
+        "divergence": "the outputs",
+        "answers": "the top answers",
+        "states": "the last hidden states",
+    }[measure]
+    return f"what {_WORTH[scheme]} worth to {to}"
+
+
 _REMOVED = {
     "table": "With the mean row in place of every row of {}",
     "rotary": "Without rotation ({})",
@@ -174,7 +193,7 @@ def _not_excluded(f: Removal) -> str:
 def _keeps(f: Enough) -> str:
     verb = "keeps" if f.size == 1 or f.size is None else "keep"
     worse = ", worse than no positions" if f.kept < -SURE * f.error else ""
-    what = worth(f.worth.scheme, f.worth.measure, f.worth.task)
+    what = _worth(f.worth.scheme, f.worth.measure, f.worth.task)
     return (
         f"{capital(f.label) if f.size else f'A random table ({f.label})'} {verb} "
         f"{percent_with_error(f.kept, f.error)} of {what}{worse}"
@@ -351,6 +370,25 @@ _CLAUSES: Mapping[str, Clause] = {
 
 # Answers in a line, and what stands above them, from the blocks of a document.
 
+#: What drawings show, by name.
+PICTURES: Mapping[str, str] = {
+    "attention": "Mean attention of every head by offset.",
+    "blank": "Norms of patches at some layers, and by layer the cosine with the table.",
+    "cosines": "Cosine of every pair of positions in what they add, at some layers.",
+    "effective": "Cosines of the rows that attention sees, and numbers before and after.",
+    "first": "What each head pays the first position and tokens that are no positions, by layer.",
+    "heads": "Logits of every head by offset.",
+    "layers": "Variance explained, relative norm and stable rank, by layer.",
+    "overlap": "Overlap of each token direction with the leading position directions.",
+    "paths": "Positions in the first two principal components of what they add, at some layers.",
+    "peaks": "How many heads prefer each offset.",
+    "permutation": "Relative change of the last hidden states when parts are permuted.",
+    "shift": "Relative change of the last hidden states, and loss, by shift.",
+    "substitution": "Share of the worth of positions that each table in their place keeps.",
+    "substitution_attention": "Attention by distance, with each table in the model's place.",
+    "substitution_positions": "Cost by position, with some tables in the model's place.",
+    "words": "Mean attention of each head by offset, on one token repeated.",
+}
 #: What the answers are held against.
 KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces (5–95 %)."
 
@@ -423,5 +461,7 @@ def notes(document: Block) -> Iterator[str]:
         yield f"Measured on random {given}, not on {real}: run it with `{option}` to see those."
     for note in document["notes"]:
         yield f"{note}."
-    for name, why in document["missing"].items():
-        yield f"Not measured: {name} ({why})."
+    missing = document["missing"]
+    for why in dict.fromkeys(missing.values()):
+        names = listed([name for name, reason in missing.items() if reason == why])
+        yield f"Not measured: {names} ({why.rstrip('.')})."

@@ -467,7 +467,7 @@ def positions_compared(document: Block) -> Iterator[str]:
 
 
 #: What an answer means, of what a configuration decides and of what was learned.
-KEYS: Mapping[bool, str] = {False: "The configuration is exact.", True: f"Learned values: {KEY}"}
+KEYS: Mapping[bool, str] = {False: "From the configuration: exact.", True: f"Learned values: {KEY}"}
 #: By kind of encoding, what its drawings show, by name.
 PICTURES: Mapping[str, Mapping[str, str]] = {
     "rotary": {
