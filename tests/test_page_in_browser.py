@@ -22,6 +22,7 @@ from posprobe.foreign import plain
 from posprobe.layouts import Grid
 from posprobe.report.index import write_index
 from posprobe.report.kernels import compare_kernels
+from posprobe.resizing.comparison import compare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,6 +64,8 @@ BUNDLES: dict[str, Callable[[], Any]] = {
     "run": lambda: forward_analysis(missing={"blank": "it takes no images"}, notes=("a note",)),
     "run on images": lambda: forward_analysis(Grid(4, 5)),
     "kernels": lambda: compare_kernels(as_table(walk(40, 6)), rotary(), linear(), seed=3),
+    "ways": lambda: compare(as_table(walk(40, 6)), to=60),
+    "rules": lambda: compare((rotary(),), to=8192),
 }
 #: Pages of every kind.
 PAGES = (*BUNDLES, "index")
