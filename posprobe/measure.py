@@ -142,7 +142,7 @@ def analyze_model(
                 note
                 for name, result in results.items()
                 for note in (
-                    *interrupted(MODEL[name].texts.title, result), *getattr(result, "notes", ()),
+                    *interrupted(MODEL[name].title, result), *getattr(result, "notes", ()),
                 )
             )
         ),
@@ -207,7 +207,7 @@ def _measured(
             missing[name] = f"it needs {lacking}"
             continue
         try:
-            with stage(MODEL[name].texts.title):
+            with stage(MODEL[name].title):
                 results[name] = MODEL[name].compute(inputs)
             stopped = getattr(results[name], "stopped", False)
         except Exception as error:

@@ -1,13 +1,11 @@
 """What a page says, as data: one model for the HTML page, the terminal and the notebook.
 
-A page is sections; a section is sentences, pictures and tables. What a section holds is decided
-where the numbers are known (`posprobe.measurements` and the builders in `posprobe.report`); how it
-looks is decided by the three renderers alone.
+Every analysis has a page of the same four sections: overview, evidence, all numbers, provenance.
+What they hold is decided by the builders in `posprobe.report`, and how it looks by the renderers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -50,8 +48,6 @@ class Cell:
     href: str = ""
 
 
-#: Columns of a table beside which something else fits.
-WIDE = 4
 #: Cells of a row; the first names the row.
 Row: TypeAlias = tuple[str | Cell, ...]
 
@@ -66,53 +62,87 @@ class Table:
         What the numbers are.
     columns
         Headings.
-    rows, foot
-        Cells; those of the foot stand apart, such as reference values.
-    folded
-        Whether it is shown on request only.
-    stacked
-        Whether a narrow screen shows each row as a block of its own.
-    brief
-        Whether the terminal prints it unasked; else on request.
-    brief_rows
-        Which rows it prints unasked; None stands for all.
+    rows
+        Cells.
+    unasked
+        Which rows a terminal prints unasked.
     """
 
     caption: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
-    foot: tuple[Row, ...] = ()
-    folded: bool = False
-    stacked: bool = False
-    brief: bool = False
-    brief_rows: tuple[int, ...] | None = None
-
-    @property
-    def wide(self) -> bool:
-        """Whether nothing fits beside it."""
-        return len(self.columns) > WIDE and not self.folded
+    unasked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A drawing of the bundle by name, and the text that stands for it."""
+    """A drawing by name, and the text that stands for it; empty where it says it itself."""
 
     name: str
-    alt: str
+    alt: str = ""
+
+
+#: In place of what there is none of.
+NONE = "–"
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How to read a section, what it does not show, and whose analysis it is."""
+class Line:
+    """An answer in a line.
 
-    reading: str
-    limits: str
-    source: str
+    Parameters
+    ----------
+    name, answer
+        Of the question; yes, no or cannot tell, and empty where nothing is answered.
+    question, measure
+        In at most five words.
+    value, chance, p
+        As texts; a dash stands for what there is none of.
+    tested
+        The number that was tested.
+    interval
+        5 and 95 % of its draws.
+    facts
+        What it was held against, in words; empty where nothing was tested.
+    """
+
+    name: str
+    answer: str
+    question: str
+    measure: str = ""
+    value: str = NONE
+    chance: str = NONE
+    p: str = NONE
+    tested: float | None = None
+    interval: tuple[float, float] | None = None
+    facts: str = ""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What shows an answer, or the answers of several subjects to one question.
+
+    Parameters
+    ----------
+    lines
+        The answer, or one for each subject of the page; none where it answers no question.
+    title
+        Its heading where that is not the question.
+    sentences
+        What it says.
+    pictures
+        What shows it.
+    """
+
+    lines: tuple[Line, ...] = ()
+    title: str = ""
+    sentences: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page under its own heading.
+    """A part of a listing under its own heading.
 
     Parameters
     ----------
@@ -122,16 +152,8 @@ class Section:
         Heading.
     paragraphs, bullets
         Sentences.
-    notes
-        Reasons why numbers are undefined.
     pictures, tables
         In this order.
-    reading
-        None where there is nothing to explain.
-    terms
-        Words that the section uses, explained.
-    folded
-        Whether its content is shown on request only.
     """
 
     key: str
@@ -139,20 +161,15 @@ class Section:
     paragraphs: tuple[str, ...] = ()
     bullets: tuple[str, ...] = ()
     pictures: tuple[Picture, ...] = ()
-    notes: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    reading: Reading | None = None
-    terms: Mapping[str, str] | None = None
-    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Fact:
-    """A row of the provenance; ``code`` is text to copy, such as a name or a command."""
+    """A row of the provenance."""
 
     label: str
     text: str
-    code: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,16 +178,24 @@ class Page:
 
     Parameters
     ----------
-    title
-        Heading of the page.
-    subject
-        What the title of the window adds to it.
+    title, subject
+        Name of what was analysed, and what the title of the window adds to it.
     lead
-        One sentence on what was analysed.
+        What it is, in a line.
+    headline
+        What it amounts to.
     notes
         What a reader must know before anything else.
-    sections
-        In order.
+    pictures
+        Drawings of the first screen.
+    subjects
+        Names of what has an answer of its own to each question, where there are several.
+    evidence
+        The answers, and what shows them.
+    key
+        What the answers are about, and what their intervals mean.
+    numbers
+        All numbers, a column for each subject.
     provenance
         Where the values come from.
     """
@@ -178,9 +203,51 @@ class Page:
     title: str
     subject: str
     lead: str
+    headline: str = ""
+    notes: tuple[str, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+    subjects: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    key: str = ""
+    numbers: Table = Table("", (), ())
+    provenance: tuple[Fact, ...] = ()
+
+    @property
+    def single(self) -> tuple[Line, ...]:
+        """The answers of which there is one for each question."""
+        return tuple(found.lines[0] for found in self.evidence if len(found.lines) == 1)
+
+    @property
+    def shared(self) -> tuple[tuple[Line, ...], ...]:
+        """The answers of which there is one for each subject."""
+        return tuple(found.lines for found in self.evidence if len(found.lines) > 1)
+
+    @property
+    def drawn(self) -> tuple[Picture, ...]:
+        """All drawings, those of the first screen before those of the evidence."""
+        return (*self.pictures, *(each for found in self.evidence for each in found.pictures))
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A page that lists many bundles, or the rows of a sweep.
+
+    Parameters
+    ----------
+    title, subject, notes, provenance
+        See `Page`.
+    lead
+        Its headline.
+    sections
+        The list itself, and what is made of it.
+    """
+
+    title: str
+    subject: str
+    lead: str
     notes: tuple[str, ...]
     sections: tuple[Section, ...]
-    provenance: tuple[Fact, ...]
+    provenance: tuple[Fact, ...] = ()
 
 
 def columns(*labels: str) -> tuple[Column, ...]:

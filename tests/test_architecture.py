@@ -31,7 +31,6 @@ ALLOWED: Mapping[str, set[str]] = {
     "errors": {"foreign"},
     "number_format": set(),
     "page": set(),
-    "readings": {"data", "page"},
     "schema": set(),
     "drawable": {"foreign"},
     "frames": {"errors"},
@@ -64,7 +63,7 @@ ALLOWED: Mapping[str, set[str]] = {
     "sweeps.fingerprints": {*BASE},
     "report.narrator": {
         *BASE, "analyses", "figures", "questions", "resizing.facts", "schemes",
-        "sweeps.fingerprints", "number_format",
+        "sweeps.fingerprints", "number_format", "page",
     },
     "nulls": {*BASE, "analyses", "documents", "encodings"},
     "attention": {*BASE, "encodings"},
@@ -74,15 +73,14 @@ ALLOWED: Mapping[str, set[str]] = {
     },
     "figures": {*BASE, "analyses", "encodings", "nulls", "number_format", "schemes"},
     "measurements": {
-        *BASE, "analyses", "encodings", "readings", "figures", "number_format", "nulls", "page",
-        "report.narrator",
+        *BASE, "analyses", "encodings", "figures", "number_format", "nulls", "report.narrator",
     },
     "measurements.model": {
         *BASE, "analyses", "families", "figures", "number_format", "forward", "measurements",
-        "nulls", "page", "report.narrator",
+        "nulls", "report.narrator",
     },
     "report": {
-        *BASE, "analyses", "documents", "encodings", "readings", "figures", "number_format",
+        *BASE, "analyses", "documents", "encodings", "figures", "number_format",
         "measurements", "measurements.model", "nulls", "page", "questions", "report.narrator",
         "resizing.facts", "schemes",
     },

@@ -13,10 +13,10 @@ from made_tables import as_table, patches, walk
 from test_page_in_browser import browser, show
 
 import posprobe as pp
-from posprobe.report.html import table_html
 from posprobe.report.narrator.lines import lines
 from posprobe.report.overview import drawings, strip
-from posprobe.report.screen import comparison_text, table_text
+from posprobe.report.page import render
+from posprobe.report.screen import text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def test_a_bundle_holds_the_figures_of_the_first_screen(name: str, bundles: Path
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_terminal_shows_a_table_on_one_screen(name: str, analyses: dict[str, Any]) -> None:
-    said = table_text(analyses[name].to_dict(), 80).split("\n")
+    said = text(analyses[name].to_dict(), 80).split("\n")
     assert len(said) <= 19  # one more says where the page is
     assert max(map(len, said)) <= 80
     told = lines(analyses[name].verdict, grid=name == "digits-vit")
@@ -87,7 +87,7 @@ def test_a_terminal_shows_a_table_on_one_screen(name: str, analyses: dict[str, A
 
 def test_a_terminal_shows_a_comparison_on_one_screen(analyses: dict[str, Any]) -> None:
     table = analyses["all-minilm-l6-v2"].table
-    said = comparison_text(pp.compare(table, pp.sinusoidal(512, 384)).to_dict(), 80).split("\n")
+    said = text(pp.compare(table, pp.sinusoidal(512, 384)).to_dict(), 80).split("\n")
     assert len(said) <= 24
     assert max(map(len, said)) <= 80
     assert any(line.split() == ["Known", "formula?", "no", "yes"] for line in said)
@@ -95,8 +95,8 @@ def test_a_terminal_shows_a_comparison_on_one_screen(analyses: dict[str, Any]) -
 
 def test_all_numbers_are_printed_where_asked_for(analyses: dict[str, Any]) -> None:
     document = analyses["all-minilm-l6-v2"].to_dict()
-    assert "stable rank" not in table_text(document, 80)
-    assert "stable rank" in table_text(document, 80, verbose=True)
+    assert "stable rank" not in text(document, 80)
+    assert "stable rank" in text(document, 80, verbose=True)
 
 
 # That it is true.
@@ -164,14 +164,14 @@ def test_a_strip_shows_the_value_and_its_null(analyses: dict[str, Any]) -> None:
         )
         inside = each.interval[0] <= each.tested <= each.interval[1]
         assert (left - 1 <= value <= left + width + 1) == inside
-        assert f"this table {each.value}" in drawn
+        assert f"observed {each.value}" in drawn
 
 
 def test_what_a_document_lacks_is_left_out(analyses: dict[str, Any]) -> None:
     document, arrays = analyses["digits-vit"].to_dict(), analyses["digits-vit"].arrays()
     del document["budget"], arrays["pca_scores"]
     assert drawings(document, arrays).keys() == {"similarity"}
-    assert "Variance budget" not in table_html(document, arrays)
+    assert "Variance budget" not in render(document, {}, arrays)
 
 
 def test_undefined_cosines_are_holes() -> None:

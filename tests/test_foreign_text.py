@@ -21,9 +21,7 @@ from posprobe.cli.options import set_up_logging
 from posprobe.errors import PosprobeError
 from posprobe.foreign import plain, plain_json
 from posprobe.report import to_json
-from posprobe.report.notebook import fragment
-from posprobe.report.page import page_of
-from posprobe.report.terminal import text as terminal
+from posprobe.report.screen import text as terminal
 
 #: Clears the screen, sets the title, goes back in the line, ends it, turns the direction, hides.
 NASTY = "a\x1b[2J\x1b]0;title\x07b\rc\nd\u202ee\u200bf\x9b31mg\x7f\u2028h"
@@ -68,7 +66,7 @@ def test_page_terminal_notebook_captions_and_drawings_show_names(tmp_path: Path)
     folder = analysis.save(tmp_path / "b")
     document = analysis.to_dict()
     page = (folder / "report.html").read_text(encoding="utf-8")
-    said = [page, terminal(page_of(document)), fragment(page_of(document))]
+    said = [page, terminal(document), analysis._repr_html_()]
     said += [path.read_text(encoding="utf-8") for path in (folder / "figures").glob("*.svg")]
     figure = pp.paper_figure("norms", table, nulls=0)
     figure.save(tmp_path / "f.svg")

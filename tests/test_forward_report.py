@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import astuple, replace
+from dataclasses import replace
 from html import unescape
 from importlib.resources import files
 from pathlib import Path
@@ -41,13 +41,12 @@ from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Grid, Layout, Sequence, describe_layout
 from posprobe.measurements.model import MODEL
 from posprobe.measurements.model.attention import even_choice
-from posprobe.measurements.model.states import layers_table
 from posprobe.number_format import fine_percent
 from posprobe.report import ForwardAnalysis, forward_name, read_bundle, render_bundle
 from posprobe.report.index import write_index
-from posprobe.report.narrator.models import ASKS
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.page import page_of as page_model, render
-from posprobe.report.terminal import text as printed
+from posprobe.report.screen import text as printed
 
 mpl.use("agg")
 LIMIT = 2_000_000
@@ -91,8 +90,9 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     alone = forward_analysis(layout, results={name: results[name]})
     assert problems(alone.to_dict()) == []
     assert {other for other in MODEL if alone.to_dict()[other] is not None} == {name}
-    headings = set(re.findall(r'<h2 id="(\w+)"', page_of(alone)))
-    assert headings == {"verdict", "contexts", name, "provenance"}
+    assert re.findall("<h2>(.*?)</h2>", page_of(alone)) == ["Evidence", "All numbers", "Provenance"]
+    labels = [label for label, _ in MODEL[name].rows(alone.to_dict())]
+    assert [row[0] for row in page_model(alone.to_dict()).numbers.rows] == labels
     without = {other: result for other, result in results.items() if other != name}
     lacking = forward_analysis(layout, results=without, missing={name: "<b>no</b> reason"})
     document = lacking.to_dict()
@@ -100,8 +100,7 @@ def test_any_result_can_stand_alone_or_be_missing(name: str) -> None:
     assert document[name] is None
     page = page_of(lacking)
     assert "&lt;b&gt;no&lt;/b&gt; reason" in page
-    missing = next(part for part in page_model(document).sections if part.key == "missing")
-    assert missing.tables[0].rows == ((MODEL[name].texts.title, "<b>no</b> reason"),)
+    assert f"Not measured: {name} (<b>no</b> reason)." in page_model(document).notes
 
 
 def test_every_null_has_its_reason_beside_it() -> None:
@@ -221,8 +220,8 @@ def test_an_even_choice_on_a_grid_is_among_displacements(height: int, width: int
 def test_preferred_offsets_stand_beside_an_even_choice(where: str) -> None:
     document = forward_analysis(Sequence(24)).to_dict()
     block = document["heads"]["layers"][0] if where == "heads" else document["attention"]
-    caption = MODEL[where].section(document).tables[0].caption
-    expected = float(re.findall(r"give each offset ([0-9.]+)\.", caption)[0])
+    labels = [label for label, _ in MODEL[where].rows(document)]
+    expected = float(re.findall(r"an even choice: ([0-9.]+)\)", labels[0])[0])
     assert expected == pytest.approx(HEADS * even_choice(block), rel=0.05)
 
 
@@ -233,8 +232,8 @@ def test_heads_that_prefer_no_offset_are_counted_apart() -> None:
     weights = np.stack([back, np.full((9, 9), 1 / 9), back])[None]
     found = attention_by_offset({5: attention_sums(weights, layout)}, layout=layout)
     document = forward_analysis(layout, results={"attention": found}).to_dict()
-    table = MODEL["attention"].section(document).tables[0]
-    assert table.rows == (("5", "previous token (2); none (1)"),)
+    (_, texts), *_ = MODEL["attention"].rows(document)
+    assert texts == {5: "previous token (2 of 3)"}
 
 
 def test_heads_without_logits_of_positions_look_nowhere_and_are_not_drawn(tmp_path: Path) -> None:
@@ -294,10 +293,8 @@ def test_the_page_is_rendered_again_from_the_folder_alone(folder: Path) -> None:
     shown = unescape(page)
     for answer in document["verdict"]["answers"]:
         assert answer["sentence"] in shown
-    for name, found in MODEL.items():
-        if document[name] is not None:
-            for text in (found.texts.title, *astuple(found.texts.reading)):
-                assert text in shown
+    for row in page_model(document).numbers.rows:
+        assert str(row[0]) in shown
 
 
 def test_a_bundle_that_lost_its_figures_says_to_run_the_model_again(tmp_path: Path) -> None:
@@ -314,24 +311,27 @@ def test_a_folder_of_bundles_lists_it(tmp_path: Path) -> None:
     forward_analysis(results={"heads": heads_of(Sequence(9))}).save(tmp_path / "heads")
     page = write_index(tmp_path).read_text("utf-8")
     rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", page, flags=re.DOTALL)
-    assert "run of a model on 12 contexts" in rows[0]
-    assert re.search(r'<td class="value"[^>]*>12</td>', rows[0])
-    assert "run of a model" in rows[1]
-    assert re.search(r'<td class="value"[^>]*>–</td>', rows[1])
+    assert "run on 12 × random tokens" in rows[0]
+    assert "run on" not in rows[1]  # weights were enough
 
 
-def test_the_table_of_layers_stands_above_the_sinusoid_and_the_walks() -> None:
+def test_layers_stand_beside_the_sinusoid_and_the_walks() -> None:
     document = forward_analysis().to_dict()
-    table = layers_table(document)
-    assert [row[0] for row in table.rows] == ["0", "1", "3"]
-    assert [row[0] for row in table.foot] == ["sinusoid", "random walks"]
-    assert {len(row) for row in (*table.rows, *table.foot)} == {len(table.columns)}
+    table = page_model(document).numbers
+    heads = [column.label for column in table.columns]
+    assert {len(row) for row in table.rows} == {len(heads)}
+    assert heads[-5:] == ["layer 0", "layer 1", "layer 3", "sinusoid", "random walks"]
+    rows = {str(row[0]): dict(zip(heads, row, strict=True)) for row in table.rows}
     layer = document["states"]["layers"][1]
-    assert table.rows[1][1] == fine_percent(layer["shares"]["position"])
-    assert table.rows[1][8] == f"{layer['analyses']['pca.stable_rank']:.3g}"
+    share = fine_percent(layer["shares"]["position"])
+    assert rows["variance explained by position"]["layer 1"] == share
+    rank = rows["stable rank of what positions add"]
+    assert rank["layer 1"] == f"{layer['analyses']['pca.stable_rank']:.3g}"
+    assert rank["sinusoid"] == f"{document['beside']['sinusoid']['pca.stable_rank']:.3g}"
+    assert " to " in str(rank["random walks"])
     bare = forward_analysis(draws=0).to_dict()
     assert problems(bare) == []
-    assert [row[0] for row in layers_table(bare).foot] == ["sinusoid"]
+    assert page_model(bare).numbers.columns[-1].label == "sinusoid"
 
 
 def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> None:
@@ -343,8 +343,10 @@ def test_noise_is_a_share_of_the_variance_in_the_table_and_in_the_sentence() -> 
     # Its unit is that of the share of position, of which it is a part.
     noise = layer["noise_share"] * layer["shares"]["position"]
     assert fine_percent(noise) != fine_percent(layer["noise_share"])
-    (row,) = layers_table(made.to_dict()).rows
-    assert row[1:3] == (fine_percent(layer["shares"]["position"]), fine_percent(noise))
+    rows = dict(MODEL["states"].rows(made.to_dict()))
+    share = fine_percent(layer["shares"]["position"])
+    assert rows["variance explained by position"] == {0: share}
+    assert rows["of which sampling noise"] == {0: fine_percent(noise)}
     kept = made.answers["kept"]
     assert (kept.facts.last.share, kept.facts.last.noise) == (layer["shares"]["position"], noise)
     assert kept.test is not None
@@ -358,22 +360,23 @@ def test_a_large_model_has_a_small_page_and_a_short_summary(tmp_path: Path) -> N
     document = read_bundle(folder)
     assert problems(document) == []
     assert sum(layer["heads"] for layer in document["heads"]["layers"]) == 1024
-    lines = printed(page_model(document), 80).splitlines()
+    lines = printed(document, 80).splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) < 120
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_the_terminal_says_answers_layers_heads_and_what_is_missing(layout: Layout) -> None:
+def test_the_terminal_says_answers_and_what_is_missing(layout: Layout) -> None:
     made = forward_analysis(layout, missing={"words": "a reason"}, notes=("it was stopped",))
-    text = printed(page_model(made.to_dict()), 80)
+    text = printed(made.to_dict(), 80)
     joined = " ".join(text.split())
     document = made.to_dict()
-    assert document["verdict"]["summary"] in joined
+    # Of a long headline the first sentences.
+    assert f"{document['verdict']['summary'].partition('. ')[0]}." in joined
     assert all(ASKS[a["question"]][:12] in text for a in document["verdict"]["answers"])
-    for part in ("note: it was stopped", "random walks", "a reason"):
+    for part in ("note: it was stopped", "Not measured: words (a reason)"):
         assert part in joined
-    assert MODEL["words"].texts.title in text
+    assert len(text.splitlines()) <= 24
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -389,15 +392,15 @@ def test_hostile_names_are_shown_as_text() -> None:
     assert "<img src=x" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     card = made._repr_html_()
     assert "<img src=x" not in card
-    assert "&lt;img" in card
+    assert "&lt;img" in unescape(card)
 
 
 def test_the_notebook_card_shows_answers_and_layers() -> None:
     made = forward_analysis()
-    card = unescape(made._repr_html_())
+    card = unescape(unescape(made._repr_html_()))
     for answer in made.to_dict()["verdict"]["answers"]:
         assert answer["sentence"] in card
-    assert "<th>relative norm</th>" in card
+    assert "relative norm of what positions add" in card
     assert "random walks" in card
     heads = forward_analysis(results={"heads": heads_of(Sequence(9))})._repr_html_()
     assert "<th>relative norm</th>" not in heads

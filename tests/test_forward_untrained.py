@@ -58,8 +58,6 @@ def test_offsets_that_heads_of_an_untrained_bert_prefer_stand_beside_chance(tmp_
     document = made.to_dict()
     assert not any("prefer" in finding["text"] for finding in document["findings"])
     for name in ("attention", "heads"):
-        section = MODEL[name].section(document)
-        told = [table.caption for table in section.tables if "prefer" in table.caption]
-        assert told
+        told = [label for label, _ in MODEL[name].rows(document) if "prefer" in label]
         # Four heads, and 25 offsets or one less that half of 24 positions have.
-        assert re.search(r"would give each offset 0\.1[67]\.", told[0])
+        assert re.search(r"an even choice: 0\.1[67]\)", told[0])

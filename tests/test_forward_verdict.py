@@ -285,17 +285,16 @@ def test_any_measurement_can_stand_alone(name: str) -> None:
         if name in results:
             analysis = forward_analysis(layout, results={name: results[name]})
             document = analysis.to_dict()
-            first = page_of(document).sections[0]
-            assert first.bullets == (document["verdict"]["summary"],)
+            assert page_of(document).headline == document["verdict"]["summary"]
             assert lookup(document, name)
 
 
 def test_a_bundle_without_a_verdict_shows_its_findings() -> None:
     document = forward_analysis().to_dict()
     del document["verdict"]
-    section = page_of(document).sections[0]
-    assert section.bullets == tuple(finding["text"] for finding in document["findings"])
-    assert not section.folded
+    page = page_of(document)
+    assert all(finding["text"] in page.headline for finding in document["findings"])
+    assert page.single == ()
 
 
 @pytest.mark.parametrize(

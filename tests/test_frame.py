@@ -34,9 +34,10 @@ DATA = (
     "samples/samples.json",
     "report/published.toml",
     "report/schema/analysis-1.json",
+    "report/templates/listing.html",
+    "report/templates/page.css",
     "report/templates/page.html",
-    "report/templates/style.css",
-    "report/templates/tables.html",
+    "report/templates/page.js",
     *(
         f"samples/{sample.name}/{name}"
         for sample in samples()

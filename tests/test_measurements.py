@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -28,13 +28,9 @@ from posprobe.measurements import (
     TableInputs,
     compared_numbers,
 )
-from posprobe.page import Reading
-from posprobe.readings import Explanation, readings
 from posprobe.report import read_bundle
-from posprobe.report.narrator.captions import filled
-from posprobe.report.page import page_of
 from posprobe.report.paper_kinds import kinds
-from posprobe.report.terminal import text
+from posprobe.report.screen import text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,13 +54,9 @@ def test_names_labels_and_figures_are_unique() -> None:
 
 
 @pytest.mark.parametrize("measurement", TABLE.values(), ids=TABLE)
-def test_every_measurement_says_what_a_reader_must_know(measurement: Any) -> None:
-    texts = measurement.texts
-    for said in (texts.shows, *astuple(texts.reading)):
-        assert said.endswith(".")
-        assert len(said) > 10
-    assert not texts.title.endswith(".")
-    assert set(texts.drawings) <= {drawing.name for drawing in measurement.drawings}
+def test_every_measurement_has_a_title_and_its_numbers_a_meaning(measurement: Any) -> None:
+    assert measurement.title
+    assert not measurement.title.endswith(".")
     # Numbers without a figure are shown beside the rest.
     assert measurement.drawings or measurement.name == "dct"
     for number in measurement.numbers.values():
@@ -144,17 +136,12 @@ def plot(ax: Axes, result: Toy) -> None:
     ax.bar([0], [result.loudness])
 
 
-TEXTS = Explanation(
-    Reading("Larger is louder.", "Nobody hears a table.", "Made up."),
-    "Loudness",
-    "How loud the table is.",
-    {"toy_bar": "one bar"},
-)
 TOY = Measurement[TableInputs, Toy](
     name="toy",
+    title="Loudness",
     compute=toy,
     record=Toy,
-    drawings=(Drawing("toy_bar", filled("Loudness {}.", "loudness"), lambda _: "A loud bar."),),
+    drawings=(Drawing("toy_bar", caption=lambda _: "A loud bar.", draws="one bar"),),
 )
 
 
@@ -164,7 +151,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     module.__dict__.update(plot=plot, FIGURES={"toy_bar": drawn})
     monkeypatch.setitem(sys.modules, "posprobe.figures.toy", module)
     monkeypatch.setitem(TABLE, "toy", TOY)
-    monkeypatch.setitem(readings("measurements"), "toy", TEXTS)
 
 
 @pytest.mark.usefixtures("registered")
@@ -180,7 +166,7 @@ def test_a_toy_measurement_shows_everywhere(tmp_path: Path) -> None:
     assert analysis.arrays()["toy"] == [loudness]
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "loudness of the toy" in page
-    printed = text(page_of(document))
+    printed = text(document)
     assert "loudness of the toy" in printed
     assert "loudness of the toy" in analysis._repr_html_()
     assert "toy.loudness" in compared_numbers()

@@ -1,4 +1,4 @@
-"""What results show of themselves in a notebook: the first screen, or sentences; escaped."""
+"""What results show of themselves in a notebook: their page, escaped."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def test_an_analysis_has_three_doors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_comparisons_show_their_pairs() -> None:
     tables = pp.sinusoidal(32, 8), pp.counting(32, 8)
-    html = pp.compare(*tables, nulls=0)._repr_html_()
-    assert "sinusoidal:32x8 and counting:32x8" in html
+    html = shown(pp.compare(*tables, nulls=0))
+    assert "sinusoidal:32x8 · counting:32x8" in html
     (rotary,) = pp.load_schemes("rotary:32x8")
-    html = pp.compare_kernels(tables[0], rotary)._repr_html_()
-    assert "sinusoidal:32x8 and rotary:32x8" in html
+    html = shown(pp.compare_kernels(tables[0], rotary))
+    assert "sinusoidal:32x8 · rotary:32x8" in html
     assert "alignment" in html
 
 
 def test_encodings_show_what_was_found() -> None:
-    html = pp.analyze_schemes(*pp.load_schemes("rotary:2048x64"))._repr_html_()
+    html = shown(pp.analyze_schemes(*pp.load_schemes("rotary:2048x64")))
     assert "never complete a turn" in html
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -19,10 +19,10 @@ from posprobe.errors import UsageError
 from posprobe.layouts import Grid, Sequence
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.model import MODEL, ModelMeasurement
-from posprobe.page import Reading, Table, columns
-from posprobe.readings import Explanation, readings
-from posprobe.report.page import page_of, render
-from posprobe.report.terminal import text
+from posprobe.page import Column
+from posprobe.report.narrator.models import PICTURES
+from posprobe.report.page import page_of
+from posprobe.report.screen import text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,17 +32,12 @@ if TYPE_CHECKING:
 def test_every_measurement_has_texts_numbers_and_figures(name: str) -> None:
     measurement = MODEL[name]
     assert measurement.name == name
-    texts = measurement.texts
-    for part in (texts.shows, *astuple(texts.reading)):
-        assert part.endswith(".")
-    assert texts.title
+    assert measurement.title
     document = forward_analysis(Grid(3, 4) if name == "blank" else Sequence(24)).to_dict()
-    section = measurement.section(document)
-    assert section.tables
-    assert all(table.rows for table in section.tables)
-    assert section.pictures
-    assert all(picture.alt.endswith(".") for picture in section.pictures)
-    assert "None" not in str([picture.alt for picture in section.pictures])
+    rows = list(measurement.rows(document))
+    assert len({label for label, _ in rows}) == len(rows) > 0
+    assert all(texts and all(texts.values()) for _, texts in rows)
+    assert all(PICTURES[drawing.name].endswith(".") for drawing in measurement.drawings)
 
 
 def test_figures_have_one_name_each() -> None:
@@ -83,23 +78,14 @@ class Words(Result):
         return np.arange(self.known)
 
 
-TEXTS = Explanation(
-    Reading("More is more.", "Little.", "Made up."),
-    "Tokens that are known",
-    "How many tokens the model knows.",
-)
 TOY = ModelMeasurement[Words](
     name="vocabulary",
+    title="Tokens that are known",
     compute=lambda given: Words(given.model.config.vocab_size),
     record=Words,
-    drawings=(Drawing("vocabulary", lambda block: f"{block['known']} tokens."),),
-    tables=lambda document: (
-        Table(
-            f"Tokens of {document['model']['class']}",
-            columns("what", "=tokens"),
-            (("known", str(document["vocabulary"]["known"])),),
-            brief=True,
-        ),
+    drawings=(Drawing("vocabulary"),),
+    rows=lambda document: (
+        (f"tokens of {document['model']['class']}", {0: str(document["vocabulary"]["known"])}),
     ),
     from_weights=True,
 )
@@ -109,7 +95,6 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(MODEL, "vocabulary", TOY)
-    monkeypatch.setitem(readings("measurements/model"), "vocabulary", TEXTS)
     model: Any = bert()
     model.save_pretrained(tmp_path / "bert")
     size = model.config.vocab_size
@@ -122,12 +107,11 @@ def test_a_measurement_that_is_added_to_the_registry_is_everywhere(
     assert document["vocabulary"] == {"known": size, "shares": {"even": 1 / size}, "undefined": {}}
     assert made.arrays()["vocabulary"].shape == (size,)
     page = page_of(document)
-    section = next(section for section in page.sections if section.key == "vocabulary")
-    assert section.tables[0].rows[0] == ("tokens", str(size), "rows of the embedding")
-    shown = render(document, {})
-    for part in (TEXTS.title, TEXTS.shows, TEXTS.reading.reading):
-        assert part in shown
-    assert "Tokens of BertModel" in text(page)
-    assert "Tokens of BertModel" in made._repr_html_()
+    rows = {row[0]: dict(zip(page.numbers.columns, row, strict=True)) for row in page.numbers.rows}
+    assert rows["tokens"][Column("model", numeric=True)] == str(size)
+    assert rows["tokens of BertModel"][Column("layer 0", numeric=True)] == str(size)
+    assert "Tokens that are known" in str(page.evidence)
+    assert "tokens of BertModel" in text(document, verbose=True)
+    assert "tokens of BertModel" in made._repr_html_()
     with pytest.raises(UsageError, match="vocabulary"):
         pp.analyze_model(str(tmp_path / "bert"), only="magic")

@@ -22,8 +22,7 @@ from posprobe.cli.resize import parse_size
 from posprobe.errors import UsageError
 from posprobe.forward.models import built_anew
 from posprobe.measurements.model import Contexts
-from posprobe.report.page import page_of
-from posprobe.report.terminal import text
+from posprobe.report.screen import text
 from posprobe.resizing.comparison import WaysCompared, compare
 from posprobe.resizing.rotary import RulesCompared
 from posprobe.samples import sample_path
@@ -98,7 +97,7 @@ def test_losses_are_those_of_a_model_with_that_table(tmp_path: Path) -> None:
         assert (last["first"], last["last"]) == (OLD + (NEW - OLD) // 2, NEW - 1)
     best = min(run["ways"], key=lambda how: run["ways"][how]["value"])
     assert f"`{best}` costs the model least" in run["sentence"]
-    assert "What each way costs the model" in text(page_of(found.to_dict()))
+    assert "mean loss (nats)" in text(found.to_dict())
     assert "losses" in found.figures()
 
 
@@ -250,7 +249,7 @@ def test_losses_of_rules_are_those_of_a_model_with_that_configuration(tmp_path: 
     assert len({round(way["value"], 4) for way in run["ways"].values()}) == 6
     best = min(run["ways"], key=lambda rule: run["ways"][rule]["value"])
     assert f"`{best}` costs the model least" in run["sentence"]
-    assert "What each rule costs the model" in text(page_of(found.to_dict()))
+    assert "mean loss (nats)" in text(found.to_dict())
     assert "losses" in found.figures()
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import posprobe as pp
-from posprobe.cli.show import summary
 from posprobe.errors import NoPositionTable, UsageError
 from posprobe.layouts import Grid, Sequence
 from posprobe.report import render_bundle, to_json
+from posprobe.report.screen import text as summary
 from posprobe.resizing.comparison import compare, compare_ways
 from posprobe.resizing.facts import Effect, Period, Turns, Way
 from posprobe.resizing.rotary import compare_rules
@@ -174,8 +174,8 @@ def test_a_grid_is_told_by_its_axes() -> None:
     assert document["missing"] == {}
     assert follows_the_schema(document)
     text = " ".join(summary(document).split())
-    assert "from a grid of 8 × 8 to a grid of 16 × 8" in text
-    assert all(f"* {how}:" in text for how in ways)
+    assert "from a grid of 8 × 8 patches to a grid of 16 × 8" in text
+    assert all(f"* {how}: {way['sentences'][0]}" in text for how, way in ways.items())
 
 
 @pytest.mark.parametrize(

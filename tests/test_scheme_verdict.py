@@ -235,12 +235,10 @@ def test_heads_without_order_are_no_part_of_a_preference() -> None:
     assert (near.answer, near.reason) == ("no", "few")  # 4 and the 2 that are noise are not most
     assert [near.facts.total(each) for each in ("heads", "varying", "ordered")] == [12, 10, 8]
     assert sum(answers["bias_sides"].value.values()) == 8
-    (table,) = (
-        table for section in page_of(document).sections for table in section.tables
-        if table.caption.startswith("Every head")
-    )  # fmt: skip
-    at = [column.label for column in table.columns].index("peak")
-    assert [table.rows[head][at] for head in (0, 10, 11)] == ["0", "–", "–"]
+    table = page_of(document).numbers
+    (peaks,) = (row for row in table.rows if row[0] == "offset of the largest value")
+    at = [column.label for column in table.columns]
+    assert [peaks[at.index(f"head {head}")] for head in (0, 10, 11)] == ["0", "–", "–"]
 
 
 def test_a_table_of_equal_vectors_beyond_the_first_is_not_near_by_its_own_cosine() -> None:
@@ -381,12 +379,13 @@ def test_every_answer_rests_on_numbers_and_findings_follow(name: str) -> None:
             assert path.rpartition(".")[2] in parent
     assert len(document["findings"]) == sum(a["answer"] == "yes" for a in block["answers"])
     page = page_of(document)
-    assert page.sections[0].bullets == (block["summary"],)
-    assert len(page.sections[0].tables[0].rows) == len(names)
+    assert page.headline == block["summary"]
+    assert [each.name for each in page.single] == names
 
 
 def test_a_bundle_without_a_verdict_shows_its_findings() -> None:
     document = analyze_schemes(rotary()).to_dict()
     del document["verdict"]
-    section = page_of(document).sections[0]
-    assert section.bullets == tuple(finding["text"] for finding in document["findings"])
+    page = page_of(document)
+    assert all(finding["text"] in page.headline for finding in document["findings"])
+    assert page.evidence == ()

@@ -35,8 +35,7 @@ from posprobe.figures import builders
 from posprobe.figures.sheet import REPORT
 from posprobe.forward.explain import explained, explanations
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.page import page_of
-from posprobe.report.terminal import text
+from posprobe.report.screen import text
 from posprobe.sources import Source
 from posprobe.tables import PositionTable
 
@@ -639,7 +638,7 @@ def test_tables_of_another_shape_are_one_clear_error() -> None:
 
 def answers_of(result: SubstitutionEffect) -> Mapping[str, Answer]:
     made = forward_analysis(results={"substitution": result})
-    text(page_of(made.to_dict()), verbose=True)
+    text(made.to_dict(), verbose=True)
     return made.answers
 
 

@@ -36,8 +36,10 @@ from posprobe.questions.smooth import Smooth
 from posprobe.questions.winding import Winding
 from posprobe.report import narrator
 from posprobe.report.document import answer_block, findings_of
-from posprobe.report.narrator import causes, chance, sentence, templates
+from posprobe.report.narrator import causes, sentence, templates
 from posprobe.report.narrator.breaks import based_on
+from posprobe.report.narrator.lines import p_value
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.summary import clause, headline
 
 ALL = (*PLANTED, *SAMPLES)
@@ -58,7 +60,8 @@ def every_question() -> list[base.Question[Any]]:
 def test_every_reason_has_a_template_and_no_template_is_without_a_reason() -> None:
     listed = {(each.name, reason) for each in every_question() for reason in each.reasons}
     assert listed == set(templates())
-    assert {each.name for each in every_question()} == set(narrator.asks())
+    assert {each.name for each in every_question()} == set(ASKS)
+    assert all(len(asked.split()) <= 5 and asked.endswith("?") for asked in ASKS.values())
     # Of two templates for one reason, one would never be told.
     counts = Counter(
         key for subject in narrator.SUBJECTS for key in narrator._module(subject).TEMPLATES
@@ -290,14 +293,14 @@ def test_no_number_is_told_that_is_not_in_the_facts(name: str) -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_what_chance_gives_stands_beside_each_number_that_was_tested(name: str) -> None:
     for question, answer in planted(name).answers.items():
-        told = chance(answer_block(answer))
+        told = p_value(answer_block(answer))
         if answer.test is None:
             assert told == "–"
             continue
         assert answer.p is not None
         assert answer.p >= answer.test.least - 1e-12, question
-        assert ("p ≤" in told) == (answer.p == pytest.approx(answer.test.least, rel=1e-9))
-        if "p ≤" in told:
+        assert ("≤" in told) == (answer.p == pytest.approx(answer.test.least, rel=1e-9))
+        if "≤" in told:
             assert answer.p <= float(told.rpartition(" ")[2]) < 1.2 * answer.p, question
 
 

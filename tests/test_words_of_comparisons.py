@@ -11,7 +11,8 @@ import pytest
 import posprobe as pp
 from posprobe.analyses.history import AnswerHistory, SeamHistory
 from posprobe.layouts import Grid, Sequence
-from posprobe.report.narrator import asks, nearest, resizing, series
+from posprobe.report.narrator import nearest, resizing, series
+from posprobe.report.narrator.questions import ASKS
 from posprobe.resizing.comparison import compare_ways
 from posprobe.resizing.facts import Against, Cost, Effect, Rule, Run, Turns, Way
 from posprobe.sweeps.fingerprints import Likeness, fingerprint, likeness
@@ -154,7 +155,7 @@ def test_a_seam_is_told_from_where_to_where(found: SeamHistory, expected: str) -
 
 def test_an_answer_that_changes_is_told_with_both_steps() -> None:
     found = AnswerHistory("order", "no", 1, "yes", 2, last=False, earlier=0)
-    asked = asks()["order"]
+    asked = ASKS["order"]
     assert series.answer(found) == f"{asked} No at step 1, yes from step 2 on."
     late = replace(found, step=3, last=True, earlier=2)
     assert series.answer(late) == (

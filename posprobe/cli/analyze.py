@@ -8,7 +8,7 @@ import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import give_memory_back, json_out, say
-from posprobe.cli.show import found, summary, written
+from posprobe.cli.show import found, written
 from posprobe.progress import stage
 
 
@@ -50,6 +50,7 @@ def analyze(
             default_place,
             sources_of,
         )
+        from posprobe.report.screen import text
 
         if out is not None:
             check_place(out)
@@ -74,7 +75,7 @@ def analyze(
     )
     folder = analysis.save(out, every=figures == "all", formats=kinds)
     document = analysis.to_dict()
-    said = json_out(document) if as_json else summary(document, verbose=verbose)
+    said = json_out(document) if as_json else text(document, verbose=verbose)
     typer.echo(said, nl=not as_json)
     if not quiet:
         say(written(folder))

@@ -8,7 +8,7 @@ import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import json_out, say
-from posprobe.cli.show import summary, written
+from posprobe.cli.show import written
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 
@@ -55,6 +55,7 @@ def compare(
             default_place,
             sources_of,
         )
+        from posprobe.report.screen import text
         from posprobe.tables import PositionTable
 
         if out is not None:
@@ -81,7 +82,7 @@ def compare(
         )
     folder = result.save(out)
     document = result.to_dict()
-    said = json_out(document) if as_json else summary(document, verbose=verbose)
+    said = json_out(document) if as_json else text(document, verbose=verbose)
     typer.echo(said, nl=not as_json)
     if not quiet:
         say(written(folder))

@@ -10,7 +10,7 @@ import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import json_out, received, say
-from posprobe.cli.show import summary, written
+from posprobe.cli.show import written
 from posprobe.errors import UsageError
 from posprobe.progress import stage
 
@@ -110,6 +110,7 @@ def forward(
         from posprobe.measure import analyze_model
         from posprobe.measurements.model import Contexts
         from posprobe.report import check_place, default_place, forward_name
+        from posprobe.report.screen import text as printed
 
         folder = out or default_place(forward_name(ref), {(ref, None)})
         check_place(folder)
@@ -132,7 +133,7 @@ def forward(
         received.clear()  # what was measured is kept, and says so
     analysis.save(folder)
     document = analysis.to_dict()
-    said = json_out(document) if as_json else summary(document, verbose=verbose)
+    said = json_out(document) if as_json else printed(document, verbose=verbose)
     typer.echo(said, nl=not as_json)
     if not quiet:
         say(written(folder))

@@ -10,7 +10,7 @@ import typer
 
 from posprobe.cli import options
 from posprobe.cli.process import json_out, say
-from posprobe.cli.show import as_typed, found, summary, written
+from posprobe.cli.show import as_typed, found, written
 from posprobe.errors import UsageError
 from posprobe.foreign import plain
 from posprobe.progress import stage
@@ -176,6 +176,7 @@ def _compare(
         else options.load_table(against, rows=None, where=options.Where(offline=where.offline))
     )
     with stage("Starting"):
+        from posprobe.report.screen import text as printed
         from posprobe.resizing.comparison import compare
     compared = compare(
         loaded,
@@ -189,7 +190,7 @@ def _compare(
     )
     folder = None if out is None else compared.save(out)
     document = compared.to_dict()
-    typer.echo(json_out(document) if as_json else summary(document), nl=not as_json)
+    typer.echo(json_out(document) if as_json else printed(document, verbose=True), nl=not as_json)
     if folder is not None and not quiet:
         say(written(folder))
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from posprobe.foreign import plain
 
@@ -71,24 +71,6 @@ def _told(lines: Iterable[str]) -> str:
 def _rows(rows: Sequence[DroppedRow | PrefixRow]) -> str:
     first, last = rows[0].row, rows[-1].row
     return f"row {first}" if first == last else f"rows {first} to {last}"
-
-
-def summary(document: Mapping[str, Any], *, verbose: bool = False) -> str:
-    """Print what was found, as the page says it, with the numbers behind it or with all."""
-    from posprobe.report.page import of_table
-
-    if of_table(document):
-        from posprobe.report.screen import table_text
-
-        return table_text(document, verbose=verbose)
-    if "tables" in document:
-        from posprobe.report.screen import comparison_text
-
-        return comparison_text(document, verbose=verbose)
-    from posprobe.report.page import page_of
-    from posprobe.report.terminal import text
-
-    return text(page_of(document), verbose=verbose)
 
 
 def written(folder: Path) -> str:

@@ -10,8 +10,16 @@ from posprobe.report.narrator.captions import CAPTIONS
 
 AXIS_CODES = Measurement[TableInputs, AxisCodes](
     name="axis_codes",
+    title="Row code and column code",
     compute=lambda given: analyses.axis_codes(given.kept),
     record=AxisCodes,
-    drawings=(Drawing("axis_codes", caption=CAPTIONS["axis_codes"], lacks=undefined),),
+    drawings=(
+        Drawing(
+            "axis_codes",
+            draws="components of the row code and the column code",
+            caption=CAPTIONS["axis_codes"],
+            lacks=undefined,
+        ),
+    ),
     needs=needs_grid,
 )

@@ -2,7 +2,7 @@
 
 Each module beside this one holds a `Measurement`: how it is computed, its numbers with one label
 each, what the page says of a result, which figures there are. Everything that lists measurements or
-numbers follows from these records. What the page says of every result stands in `readings.toml`.
+numbers follows from these records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +26,6 @@ from posprobe.analyses.stretch import Stretch, long_runs, stretch
 from posprobe.analyses.views import View, view
 from posprobe.arrays import Array, Positions, to_numpy
 from posprobe.layouts import Grid, Sequence
-from posprobe.number_format import Block, lookup, show
-from posprobe.page import Picture, Section, Table, columns
-from posprobe.readings import Explanation, readings
-from posprobe.report.narrator.captions import reasons
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
@@ -65,8 +61,6 @@ class Drawing(Generic[R]):
     ----------
     name
         Of the figure: its file in a bundle, its kind for `posprobe figure`.
-    alt
-        From the block, the text that stands for the figure on a page.
     caption
         From results by label, how to read the figure in a paper.
     lacks
@@ -80,16 +74,18 @@ class Drawing(Generic[R]):
         told which by ``centred``, None where nothing was asked for.
     columns
         Whether it has panels of which so many as asked for stand side by side.
+    draws
+        What it draws, for the help of `posprobe figure`; empty where papers cannot have it.
     """
 
     name: str
-    alt: Callable[[Block], str] = lambda _: ""
     caption: Callable[..., str] = lambda _: ""
     lacks: Callable[[R], str] = lambda _: ""
     several: bool = False
     band: str = ""
     centring: bool = False
     columns: bool = False
+    draws: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,8 +94,8 @@ class Measurement(Generic[I, R]):
 
     Parameters
     ----------
-    name
-        Its key in ``analysis.json`` and in ``--only``.
+    name, title
+        Its key in ``analysis.json`` and in ``--only``, and what people call it.
     compute
         From what it takes, the frozen result.
     record
@@ -112,32 +108,19 @@ class Measurement(Generic[I, R]):
         From what it takes, why it does not apply; empty where it does.
     slow
         Whether it is left out unless asked for.
-    facts
-        From the block, sentences with numbers that no table lists.
-    tables
-        From the document, further tables of its section.
     drawn_with
         From the result, what its figures show beyond it, computed.
     """
 
     name: str
+    title: str
     compute: Callable[[I], R]
     record: type[R] | None = None
     block: Any = None
     drawings: tuple[Drawing[R], ...] = ()
     needs: Callable[[I], str] = lambda _: ""
     slow: bool = False
-    facts: Callable[[Block], tuple[str, ...]] = lambda _: ()
-    tables: Callable[[Block], tuple[Table, ...]] = lambda _: ()
     drawn_with: Callable[[R], Mapping[str, Any]] = lambda _: {}
-
-    #: The folder whose ``readings.toml`` explains it under its name.
-    package: ClassVar[str] = "measurements"
-
-    @property
-    def texts(self) -> Explanation:
-        """What its section says of every result."""
-        return readings(self.package)[self.name]
 
     @cached_property
     def numbers(self) -> Mapping[str, Number]:
@@ -158,41 +141,6 @@ class Measurement(Generic[I, R]):
         for result in results.values():
             shown |= self.drawn_with(result)
         return report_figures(results, names, shown)
-
-    def section(self, document: Block) -> Section:
-        """Lay out the section of a page from a document that has the measurement's block."""
-        block, tables = document[self.name], self.tables(document)
-        if self.numbers:
-            rows = tuple(
-                (number.label, show(lookup(block, key), number.form), number.meaning)
-                for key, number in self.numbers.items()
-            )
-            headings = columns("number", "=value", "meaning")
-            tables = (Table(f"{self.texts.title}: numbers", headings, rows), *tables)
-        return Section(
-            key=self.name,
-            title=self.texts.title,
-            paragraphs=(self.texts.shows, *self.facts(block)),
-            pictures=tuple(Picture(drawing.name, drawing.alt(block)) for drawing in self.drawings),
-            notes=self._undefined(block),
-            tables=tables,
-            reading=self.texts.reading,
-        )
-
-    def _undefined(self, block: Block) -> tuple[str, ...]:
-        """Collect why numbers of the section are undefined, by their labels."""
-        labels = {key: number.label for key, number in self.numbers.items()}
-        parts = {"": block} | {
-            f"{name}.": part for name, part in block.items() if isinstance(part, Mapping)
-        }
-        found = (
-            (labels.get(f"{place}{key}", key), reason)
-            for place, part in parts.items()
-            if isinstance(part.get("undefined"), Mapping)
-            for key, reason in part["undefined"].items()
-            if not labels or f"{place}{key}" in labels
-        )
-        return reasons(found)
 
 
 @dataclass(frozen=True, eq=False)

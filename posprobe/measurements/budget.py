@@ -11,15 +11,25 @@ from posprobe.report.narrator.captions import CAPTIONS
 
 BUDGET = Measurement[TableInputs, Budget](
     name="budget",
+    title="Variance budget",
     compute=lambda given: analyses.budget(
         given.positions, breaks=given.seams, models=given.models, patches=given.patches
     ),
     record=Budget,
-    drawings=(Drawing("budget", caption=CAPTIONS["budget"], lacks=undefined, several=True),),
+    drawings=(
+        Drawing(
+            "budget",
+            draws="what the variance is made of, a bar per table",
+            caption=CAPTIONS["budget"],
+            lacks=undefined,
+            several=True,
+        ),
+    ),
 )
 
 CLOCK = Measurement[TableInputs, Clock](
     name="clock",
+    title="Rotations and their clock",
     compute=lambda given: clock_of(
         given.seen.turning,
         given.seen.points,
@@ -27,7 +37,14 @@ CLOCK = Measurement[TableInputs, Clock](
         given.table.start + given.stretch.first,
     ),
     record=Clock,
-    drawings=(Drawing("clock", caption=CAPTIONS["clock"], lacks=undefined),),
+    drawings=(
+        Drawing(
+            "clock",
+            draws="circles of the rotations, and the speed of their clock",
+            caption=CAPTIONS["clock"],
+            lacks=undefined,
+        ),
+    ),
     needs=lambda given: (
         "a sequence: patches lie on a grid" if isinstance(given.table.layout, Grid) else ""
     ),

@@ -18,6 +18,7 @@ def _cosines(result: Similarity | None) -> NDArray[np.float64] | None:
 
 DCT = Measurement[TableInputs, GramDCT](
     name="dct",
+    title="Slow components of similarity",
     compute=lambda given: analyses.gram_dct(
         given.positions, cosines=_cosines(given.result("similarity"))
     ),

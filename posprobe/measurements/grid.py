@@ -19,10 +19,13 @@ def needs_grid(given: TableInputs) -> str:
 
 GRID = Measurement[TableInputs, Patches](
     name="grid",
+    title="Patches",
     compute=lambda given: analyses.grid(given.positions, cosines=given.result("similarity")),
     record=Patches,
     drawings=(
-        Drawing("mosaic", caption=CAPTIONS["mosaic"]),
+        Drawing(
+            "mosaic", draws="similarity of patches, a tile for each", caption=CAPTIONS["mosaic"]
+        ),
         Drawing("plane_spectrum"),
     ),
     needs=needs_grid,

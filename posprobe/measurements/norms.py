@@ -13,7 +13,8 @@ LISTED = 12
 
 NORMS = Measurement[TableInputs, Norms](
     name="norms",
+    title="Norms",
     compute=lambda given: analyses.norms(given.positions),
     record=Norms,
-    drawings=(Drawing("norms", caption=CAPTIONS["norms"]),),
+    drawings=(Drawing("norms", draws="the norm of every row", caption=CAPTIONS["norms"]),),
 )

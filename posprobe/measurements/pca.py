@@ -9,11 +9,13 @@ from posprobe.report.narrator.captions import CAPTIONS, LACKS
 
 PRINCIPAL = Measurement[TableInputs, PCA](
     name="pca",
+    title="Principal components",
     compute=lambda given: analyses.pca(given.positions),
     record=PCA,
     drawings=(
         Drawing(
             "variance",
+            draws="explained variance by component",
             caption=CAPTIONS["variance"],
             lacks=undefined,
             several=True,
@@ -21,12 +23,14 @@ PRINCIPAL = Measurement[TableInputs, PCA](
         ),
         Drawing(
             "components",
+            draws="scores of the first components against position",
             caption=CAPTIONS["components"],
             lacks=undefined,
             columns=True,
         ),
         Drawing(
             "trajectory",
+            draws="the path through the first components",
             caption=CAPTIONS["trajectory"],
             lacks=LACKS["trajectory"],
         ),

@@ -8,6 +8,7 @@ from posprobe.measurements.base import Drawing, Measurement, TableInputs, undefi
 
 PROBES = Measurement[TableInputs, Probes](
     name="probes",
+    title="Probes",
     compute=lambda given: analyses.probes(given.positions, seed=given.seed),
     record=Probes,
     drawings=(Drawing("probes", lacks=undefined),),

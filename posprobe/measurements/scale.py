@@ -17,6 +17,7 @@ def _compute(given: TableInputs) -> Scale:
 
 SCALE = Measurement[TableInputs, Scale](
     name="scale",
+    title="Scale of positions and tokens",
     compute=_compute,
     record=Scale,
     drawings=(Drawing("scale"),),

@@ -12,6 +12,7 @@ LISTED = 24
 
 SEAMS = Measurement[TableInputs, Seams](
     name="seams",
+    title="Breaks and outliers",
     compute=lambda given: analyses.seams(given.positions),
     record=Seams,
     drawings=(Drawing("seams", lacks=undefined),),

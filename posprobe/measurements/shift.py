@@ -9,7 +9,15 @@ from posprobe.report.narrator.captions import CAPTIONS
 
 SHIFT = Measurement[TableInputs, Shift](
     name="shift",
+    title="The step from one position to the next",
     compute=lambda given: analyses.shift(given.positions, pca=given.result("pca")),
     record=Shift,
-    drawings=(Drawing("shift", caption=CAPTIONS["shift"], lacks=undefined),),
+    drawings=(
+        Drawing(
+            "shift",
+            draws="eigenvalues of the map to the next position",
+            caption=CAPTIONS["shift"],
+            lacks=undefined,
+        ),
+    ),
 )

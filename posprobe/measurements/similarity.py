@@ -9,11 +9,13 @@ from posprobe.report.narrator.captions import CAPTIONS
 
 SIMILARITY = Measurement[TableInputs, Similarity](
     name="similarity",
+    title="Similarity of positions",
     compute=lambda given: analyses.similarity(given.positions),
     record=Similarity,
     drawings=(
         Drawing(
             "similarity",
+            draws="cosine matrices, a panel per table",
             caption=CAPTIONS["similarity"],
             several=True,
             centring=True,
@@ -21,6 +23,7 @@ SIMILARITY = Measurement[TableInputs, Similarity](
         ),
         Drawing(
             "profile",
+            draws="cosine by offset",
             caption=CAPTIONS["profile"],
             several=True,
             band="profile",

@@ -9,6 +9,7 @@ from posprobe.report.narrator.captions import LACKS
 
 SINUSOID = Measurement[TableInputs, SinusoidFit](
     name="sinusoid",
+    title="Compared with the sinusoid",
     compute=lambda given: analyses.against_sinusoid(
         given.positions, decomposition=given.result("pca")
     ),

@@ -9,7 +9,15 @@ from posprobe.report.narrator.captions import CAPTIONS
 
 SPECTROGRAM = Measurement[TableInputs, Spectrogram](
     name="spectrogram",
+    title="Frequencies along the table",
     compute=lambda given: analyses.spectrogram(given.positions),
     record=Spectrogram,
-    drawings=(Drawing("spectrogram", caption=CAPTIONS["spectrogram"], lacks=undefined),),
+    drawings=(
+        Drawing(
+            "spectrogram",
+            draws="power by position and frequency",
+            caption=CAPTIONS["spectrogram"],
+            lacks=undefined,
+        ),
+    ),
 )

@@ -9,11 +9,13 @@ from posprobe.report.narrator.captions import CAPTIONS
 
 SPECTRUM = Measurement[TableInputs, Spectrum](
     name="spectrum",
+    title="Frequencies",
     compute=lambda given: analyses.spectrum(given.positions),
     record=Spectrum,
     drawings=(
         Drawing(
             "spectrum",
+            draws="power by frequency",
             caption=CAPTIONS["spectrum"],
             lacks=undefined,
             several=True,

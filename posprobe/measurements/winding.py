@@ -9,7 +9,15 @@ from posprobe.report.narrator.captions import CAPTIONS, LACKS
 
 WINDING = Measurement[TableInputs, Winding](
     name="winding",
+    title="Winding",
     compute=lambda given: analyses.winding(given.kept, pca=given.kept_components),
     record=Winding,
-    drawings=(Drawing("winding", caption=CAPTIONS["winding"], lacks=LACKS["winding"]),),
+    drawings=(
+        Drawing(
+            "winding",
+            draws="two components that trace a circle, and their period along the table",
+            caption=CAPTIONS["winding"],
+            lacks=LACKS["winding"],
+        ),
+    ),
 )

@@ -262,7 +262,7 @@ def analyze(
 
     told = None
     for name, measurement in chosen.items():
-        with stage(f"{table.name}: {measurement.texts.title}"):
+        with stage(f"{table.name}: {measurement.title}"):
             inputs.result(name)
     if _everything(only):
         with stage(f"{table.name}: questions and answers"):

@@ -226,7 +226,7 @@ def _figures_of(document: Mapping[str, Any]) -> set[str]:
     if of_table(document):
         drawn = {each.name for found in TABLE.values() for each in found.drawings}
         return {"table", *drawn, *(f"overview-{name}" for name in NAMES)}
-    return {picture.name for part in page_of(document).sections for picture in part.pictures}
+    return {picture.name for picture in page_of(document).drawn}
 
 
 def _files(folder: Path) -> dict[str, Written] | None:

@@ -2,120 +2,87 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 
 from posprobe.measurements.model import MODEL
-from posprobe.number_format import Block, lookup
-from posprobe.page import Fact, Page, Section, Table, columns
-from posprobe.report.narrator.models import ASKS
-from posprobe.report.table_page import answers_table, versions
+from posprobe.measurements.model.base import SINUSOID, WALKS, WHOLE, LabelledRow
+from posprobe.number_format import Block, lookup, show
+from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
+from posprobe.report.narrator import claim, models as narrator
+from posprobe.report.table_page import versions
 
-#: Figures that carry the answers, shown first.
-LEADING = ("layers", "substitution")
+#: Figures that stand on the first screen, by what they are of: the first two that there are.
+LEADING = {
+    "layers": "states", "substitution": "substitution", "heads": "heads", "cosines": "states",
+}  # fmt: skip
+SHOWN = 2
 
 
 def forward_page(document: Block) -> Page:
-    """Lay out the page of a run of a model: the answers, the contexts, each measurement."""
-    model, contexts = document["model"], document["contexts"]
-    run = f", run on {contexts['used']} contexts" if contexts["used"] else ""
-    described = f"{model['class']}, {model['parameters']:,} parameters"
-    measured = [m.section(document) for m in MODEL.values() if document.get(m.name) is not None]
-    told = "verdict" in document
-    if told:
-        measured = [
-            replace(
-                section,
-                pictures=tuple(p for p in section.pictures if p.name not in LEADING),
-                folded=True,
-            )
-            for section in measured
+    """Lay out the page of a run of a model: the answers, and what was measured."""
+    told, made = document.get("verdict"), [name for name in MODEL if document.get(name) is not None]
+    leading = [name for name, of in LEADING.items() if of in made][:SHOWN]
+    pictures = {
+        name: [
+            Picture(each.name, narrator.PICTURES.get(each.name, f"{MODEL[name].title}."))
+            for each in MODEL[name].drawings
         ]
+        for name in made
+    }
+    every = [picture for found in pictures.values() for picture in found]
     return Page(
-        title=_title(document["name"]),
+        title=narrator.title(document["name"]),
         subject="what position does inside it",
-        lead=f"What position does inside this model: {described}{run}, in {model['dtype']}.",
-        notes=_run_notes(document),
-        sections=(
-            _verdict(document),
-            replace(_contexts(document), folded=told),
-            *measured,
-            *_missing(document),
-        ),
-        provenance=(
-            Fact("reference", document["name"], code=True),
-            Fact("model", f"{described}, {model['dtype']}"),
-            *versions(document["environment"]),
-        ),
+        lead=narrator.run_of(document),
+        # Bundles of earlier versions have findings alone.
+        headline=told["summary"]
+        if told
+        else " ".join(finding["text"] for finding in document["findings"]),
+        notes=tuple(narrator.notes(document)),
+        pictures=tuple(picture for picture in every if picture.name in leading),
+        evidence=tuple(_evidence(document, pictures, leading)),
+        key=narrator.KEY if told else "",
+        numbers=_numbers(document, made),
+        provenance=(Fact("reference", document["name"]), *versions(document["environment"])),
     )
 
 
-def _verdict(document: Block) -> Section:
-    """Say what the run amounts to; bundles of earlier versions have findings alone."""
-    if "verdict" not in document:
-        bullets = tuple(finding["text"] for finding in document["findings"])
-        return Section("findings", "Findings", bullets=bullets)
-    told = document["verdict"]
-    caption = "Questions and answers. Each names what it is compared with."
-    tables = (answers_table(told, caption, ASKS),) if told["answers"] else ()
-    title = "What position does in this model"
-    pictures = tuple(
-        picture
-        for measurement in MODEL.values()
-        if document.get(measurement.name) is not None
-        for picture in measurement.section(document).pictures
-        if picture.name in LEADING
-    )
-    return Section("verdict", title, bullets=(told["summary"],), pictures=pictures, tables=tables)
-
-
-def _title(reference: str) -> str:
-    """Shorten a reference that is a path to the last of its parts."""
-    is_path = reference.startswith((".", "/", "~"))
-    return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference
-
-
-def _run_notes(document: Block) -> tuple[str, ...]:
-    """Return the notes on the run; those on a result are in its section."""
-    elsewhere = {note for name in MODEL for note in lookup(document, f"{name}.notes") or ()}
-    return tuple(f"{note}." for note in document["notes"] if note not in elsewhere)
-
-
-def _contexts(document: Block) -> Section:
-    contexts = document["contexts"]
-    rows = [("contexts", contexts["kind"]), ("how many", str(contexts["used"]))]
-    if "shape" in contexts:
-        shape = " × ".join(map(str, contexts["shape"]))
-        rows.append(("size of each", f"{shape} (channels, height, width)"))
-    else:
-        rows.append(("length of each", f"{contexts['length']} tokens"))
-    if contexts["seed"] is not None:
-        rows.append(("seed", str(contexts["seed"])))
-    said: tuple[str, ...] = ()
-    if contexts.get("random"):
-        given, real, option = "tokens", "text", "--text FILE"
-        if "shape" in contexts:
-            given, real, option = "pixels", "pictures", "--images DIR"
-        said = (
-            (
-                f"Measured on random {given}, not on {real}: means over them show what positions "
-                "add whatever the content is. What positions do with real content can differ. Run "
-                f"it with `{option}` to see."
-            ),
+def _evidence(
+    document: Block, pictures: dict[str, list[Picture]], leading: list[str]
+) -> Iterator[Evidence]:
+    """Yield the answers with the figures of what they are of, and what answers nothing."""
+    left = {
+        name: tuple(each for each in found if each.name not in leading)
+        for name, found in pictures.items()
+    }
+    for answer in document.get("verdict", {}).get("answers", ()):
+        # A figure stands beside the first answer that it shows.
+        of = next((key.partition(".")[0] for key in answer["keys"]), "")
+        yield Evidence(
+            (narrator.line(answer),), sentences=(claim(answer),), pictures=left.pop(of, ())
         )
-    return Section(
-        "contexts",
-        "What it was run on",
-        paragraphs=said,
-        tables=(Table("The contexts that means are over", columns("what", "value"), tuple(rows)),),
-    )
+    for name, found in left.items():
+        if found:
+            yield Evidence(title=MODEL[name].title, pictures=found)
 
 
-def _missing(document: Block) -> tuple[Section, ...]:
-    if not document["missing"]:
-        return ()
-    rows = tuple(
-        (MODEL[name].texts.title if name in MODEL else name, why)
-        for name, why in document["missing"].items()
+def _numbers(document: Block, made: list[str]) -> Table:
+    """Tabulate all numbers: what is of the whole model, of its layers, and stands beside them."""
+    rows: list[LabelledRow] = [row for name in made for row in _rows(document, name)]
+    found = list(dict.fromkeys(column for _, texts in rows for column in texts))
+    layers = sorted(column for column in found if isinstance(column, int))
+    beside = [column for column in (SINUSOID, WALKS) if column in found]
+    names = [column for column in found if isinstance(column, str) and column not in beside]
+    order: list[int | str] = [*names, *layers, *beside]
+    heads = [f"layer {column}" if isinstance(column, int) else column for column in order]
+    filled: tuple[Row, ...] = tuple(
+        (label, *(texts.get(column, "–") for column in order)) for label, texts in rows
     )
-    table = Table("Not measured, and why", columns("measurement", "reason"), rows, brief=True)
-    return (Section("missing", "Not measured", tables=(table,)),)
+    return Table("All numbers", columns("number", *(f"={head}" for head in heads)), filled)
+
+
+def _rows(document: Block, name: str) -> Iterator[LabelledRow]:
+    measurement = MODEL[name]
+    for key, number in measurement.numbers.items():
+        yield number.label, {WHOLE: show(lookup(document[name], key), number.form)}
+    yield from measurement.rows(document)

@@ -12,21 +12,14 @@ from typing import Any
 from urllib.parse import quote
 
 from posprobe.errors import InvalidCheckpoint, OutputError, UnknownReference
-from posprobe.measurements import compared_numbers
-from posprobe.number_format import cell, lookup
-from posprobe.page import Cell, Column, Page, Section, Table, columns
+from posprobe.page import Cell, Listing, Row, Section, Table, columns
 from posprobe.report.files import expanded, recover
-from posprobe.report.html import html
+from posprobe.report.html import listing
 from posprobe.report.own import read_regular, seal, unsealed, write_page
+from posprobe.report.page import page_of
 from posprobe.report.stored import read_bundle
 
 _NAME = "index.html"
-#: The numbers of a table that are listed.
-HEADLINE = (
-    "similarity.centered.neighbour_mean",
-    "pca.participation_ratio",
-    "sinusoid.cka",
-)
 #: Figures of which one stands for a bundle, the first that there is; else the first by name.
 SHOWN = (
     "overview-similarity",
@@ -67,7 +60,7 @@ def write_index(folder: Path) -> Path:
     return target
 
 
-def _bundles(folder: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]:
+def _bundles(folder: Path) -> tuple[list[Row], list[tuple[str, str]]]:
     try:
         inside = sorted(path.parent for path in folder.glob("*/analysis.json"))
     except OSError:
@@ -87,53 +80,17 @@ def _bundles(folder: Path) -> tuple[list[dict[str, Any]], list[tuple[str, str]]]
     return bundles, damaged
 
 
-def _entry(path: Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    positions: int | None = None
-    if "tables" in document:
-        name = " · ".join(table["label"] for table in document["tables"])
-        kind = f"comparison of {len(document['tables'])} tables"
-        positions = document["length"]
-    elif "records" in document:
-        name = " · ".join(record["label"] for record in document["records"])
-        kind = f"comparison of {len(document['records'])} encodings"
-        positions = document["length"]
-    elif "schemes" in document:
-        name = document["name"]
-        schemes = dict.fromkeys(scheme["scheme"] for scheme in document["schemes"])
-        kind = f"encodings without a table: {', '.join(schemes)}"
-    elif "ways" in document:
-        name, positions = document["table"]["name"], document["table"]["positions"]
-        kind = f"{len(document['ways'])} ways of resizing a table"
-    elif "rules" in document:
-        name, positions = document["name"], document["training"]
-        kind = f"{len(document['rules'])} rules of scaling rotary positions"
-    elif "contexts" in document:
-        name, contexts = document["name"], document["contexts"]
-        kind = f"run of a model on {contexts['used']} contexts"
-        if document["states"]:
-            layout = document["states"]["layout"]
-            positions = layout.get("length") or layout["height"] * layout["width"]
-    else:
-        name, positions = document["table"]["name"], document["table"]["positions"]
-        layout = document["table"]["layout"]
-        kind = f"{document['table']['kind']} table"
-        if layout["type"] == "grid":
-            kind += f", {layout['height']} × {layout['width']} patches"
-    return {
-        "name": name,
-        "kind": kind,
-        "positions": positions,
-        "summary": str(lookup(document, "verdict.summary") or ""),
-        "numbers": {key: _number(lookup(document, key)) for key in HEADLINE},
-        "created": document["environment"]["created"],
-        "folder": path.name,
-        "href": quote(path.name.encode(errors="surrogateescape")),
-        "page": (path / "report.html").is_file(),
-    }
-
-
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+def _entry(path: Path, document: Mapping[str, Any]) -> Row:
+    """Return what a bundle says of itself, with links to its page and its data."""
+    page, href = page_of(document), quote(path.name.encode(errors="surrogateescape"))
+    there = (path / "report.html").is_file()
+    made = f"{path.name}, made {str(document['environment']['created'])[:10]}"
+    return (
+        Cell(page.title, note=page.lead, href=f"{href}/report.html" if there else ""),
+        Cell("", thumbnail=path.name),
+        page.headline.replace("`", "") or "–",
+        Cell("JSON", note=made, href=f"{href}/analysis.json"),
+    )
 
 
 def _thumbnail(folder: Path) -> str:
@@ -166,51 +123,15 @@ def _thumbnail(folder: Path) -> str:
     return f'<img src="data:image/png;base64,{data}" alt="" width="{wide}" height="{high}">'
 
 
-def _index_page(folder: Path, bundles: list[dict[str, Any]], damaged: list[tuple[str, str]]) -> str:
-    rows = tuple(
-        (
-            Cell(
-                bundle["name"],
-                note=bundle["kind"],
-                href=f"{bundle['href']}/report.html" if bundle["page"] else "",
-            ),
-            Cell("", thumbnail=bundle["folder"]),
-            bundle["summary"] or "–",
-            cell(bundle["positions"]),
-            *(cell(bundle["numbers"][key]) for key in HEADLINE),
-            Cell(
-                "JSON",
-                note=f"{bundle['folder']}, made {str(bundle['created'])[:10]}",
-                href=f"{bundle['href']}/analysis.json",
-            ),
-        )
-        for bundle in bundles
-    )
-    labels = compared_numbers()
-    headings = (
-        Column("name"),
-        *columns("drawn", "what it says", "=positions"),
-        *(Column(labels[key].label, numeric=True) for key in HEADLINE),
-        Column("data"),
-    )
+def _index_page(folder: Path, bundles: list[Row], damaged: list[tuple[str, str]]) -> str:
     caption = "What each says of itself; the name leads to its page."
-    page = Page(
+    table = Table(caption, columns("name", "drawn", "what it says", "data"), tuple(bundles))
+    page = Listing(
         title=folder.resolve().name or "bundles",
         subject=f"{len(bundles)} bundles",
         lead=f"{len(bundles)} bundles in this folder.",
         notes=tuple(f"{name} is left out: {reason}" for name, reason in damaged),
-        sections=(
-            Section(
-                "bundles",
-                "Bundles",
-                tables=(Table(caption, headings, rows, stacked=True),),
-            ),
-        ),
-        provenance=(),
+        sections=(Section("bundles", "Bundles", tables=(table,)),),
     )
-    pieces = html(
-        page,
-        version("posprobe"),
-        thumbnail=lambda name: _thumbnail(folder / name),
-    )
+    pieces = listing(page, version("posprobe"), thumbnail=lambda name: _thumbnail(folder / name))
     return "".join(pieces)

@@ -2,149 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from posprobe.analyses.facts import Number
-from posprobe.number_format import Block, between, cell, show
-from posprobe.page import Cell, Column, Fact, Page, Picture, Row, Section, Table, columns
-from posprobe.readings import readings
-from posprobe.report.narrator.schemes import ASKS
+from posprobe.number_format import Block, cell
+from posprobe.page import Evidence, Fact, Page, Picture, Row, Table, columns
+from posprobe.report.narrator import schemes as narrator
 from posprobe.report.table_page import versions
 
-#: Alternative texts of the figures.
-_FIGURES = {
-    "curves": "Standardised mean over heads by distance, of all encodings.",
-    "kernels": "Standardised kernels between positions on one range from -3 to 3.",
-    "distances": "Matrices of correlation and alignment.",
-}
 #: Numbers of each encoding.
-NUMBERS: Mapping[str, Number] = {
-    "half_width": Number("half width", "distance at which half of the fall is done"),
-    "monotone_fraction": Number("monotone fraction", "share of steps that do not rise"),
-    "asymmetry": Number("asymmetry", "share of variance that tells before from after"),
-    "translation_invariance": Number("translation invariance", "share of variance by offset"),
+NUMBERS: Mapping[str, str] = {
+    "half_width": "distance at which half of the fall is done",
+    "monotone_fraction": "steps that do not rise (share)",
+    "asymmetry": "variance that tells before from after (share)",
+    "translation_invariance": "variance by offset (share)",
 }
-#: What a kernel holds, for people.
-KERNEL_OF = {"cosine": "cosine", "bias": "bias, in logits", "rotation": "mean rotation"}
 
 
 def kernel_page(document: Block) -> Page:
     """Lay out the page of a comparison of kernels."""
-    records, length = document["records"], document["length"]
-    layout = document["layout"]
-    where = f"{length} positions"
-    if layout["type"] == "grid":
-        where = f"the patches of a grid of {layout['height']} × {layout['width']}"
-    others = [
-        f"{record['label']} has {record['positions']}"
-        for record in records
-        if record["positions"] not in (None, length)
-    ]
-    notes = [f"{record['label']}: {note}." for record in records for note in record["notes"]]
-    if others:
-        notes.insert(
-            0,
-            f"{length} positions of each are compared: {', '.join(others)}. Nothing is resampled.",
-        )
-    correlations = [pair["correlation"] for pair in document["pairs"]]
-    said = f"Correlations of the curves: {between(correlations)}."
+    records = document["records"]
+    labels = tuple(record["label"] for record in records)
     return Page(
-        title=" · ".join(record["label"] for record in records),
+        title=" · ".join(labels),
         subject="kernels side by side",
-        lead=f"{len(records)} positional encodings by the kernel that each induces between "
-        f"{where}.",
-        notes=tuple(notes),
-        sections=(
-            *_verdict(document),
-            Section(
-                "figures",
-                "Figures",
-                pictures=tuple(Picture(name, f"{text} {said}") for name, text in _FIGURES.items()),
-                reading=readings("report")["kernels"].reading,
-            ),
-            Section("numbers", "Numbers side by side", tables=(_numbers(document),)),
-            Section("pairs", "Pairs", tables=(_pairs(document),)),
+        lead=narrator.kernels_lead(document),
+        headline=narrator.kernels_headline(document["pairs"], document["walk"]),
+        notes=(
+            *narrator.positions_compared(document),
+            *(f"{record['label']}: {note}." for record in records for note in record["notes"]),
         ),
+        pictures=tuple(Picture(*each) for each in narrator.KERNEL_PICTURES.items()),
+        subjects=labels,
+        evidence=(*_pairs(document), *_answers(document)),
+        key=narrator.KERNEL_KEY,
+        numbers=_numbers(records),
         provenance=(
-            *(Fact(record["label"], _whence(record["source"]), code=True) for record in records),
+            *(Fact(record["label"], _whence(record["source"])) for record in records),
             *versions(document["environment"]),
         ),
     )
 
 
-def _verdict(document: Block) -> tuple[Section, ...]:
-    """Say what the encodings share and where they differ; bundles of 0.1.0 say nothing."""
-    if "verdict" not in document:
-        return ()
-    told = document["verdict"]
-    rows = tuple(
-        (
-            ASKS.get(answer["question"], answer["question"]),
-            *(answer["answers"].get(record["label"], "–") for record in document["records"]),
+def _pairs(document: Block) -> Iterator[Evidence]:
+    for place, pair in enumerate(document["pairs"]):
+        line = narrator.pair_line(pair, document["walk"], f"pair-{place}")
+        said = tuple(narrator.pair_sentences(pair, document["walk"]))
+        drawn = () if place else (Picture("distances", narrator.DISTANCES),)
+        yield Evidence((line,), sentences=said, pictures=drawn)
+
+
+def _answers(document: Block) -> Iterator[Evidence]:
+    """Yield the questions with the answer of each encoding; bundles of 0.1.0 answer none."""
+    for told in document.get("verdict", {}).get("answers", ()):
+        yield Evidence(
+            tuple(
+                narrator.kernel_line(told["question"], told["answers"].get(each["label"], ""), each)
+                for each in document["records"]
+            )
         )
-        for answer in told["answers"]
-    )
-    headings = columns("question", *(record["label"] for record in document["records"]))
-    caption = "Questions and answers, of the mean over heads."
-    return (
-        Section(
-            "verdict",
-            "What they share and where they differ",
-            bullets=(told["summary"],),
-            tables=(Table(caption, headings, rows, brief=True),) if rows else (),
-        ),
-    )
+
+
+def _numbers(records: list[Block]) -> Table:
+    rows: list[Row] = [
+        ("kernel", *(narrator.KERNEL_OF[record["quantity"]] for record in records)),
+        ("heads that the mean is of", *(str(record["head_count"]) for record in records)),
+        *((label, *(cell(r[key]) for r in records)) for key, label in NUMBERS.items()),
+    ]
+    headings = columns("number", *(f"={record['label']}" for record in records))
+    caption = "Kernels, the mean over heads; distances in positions."
+    return Table(caption, headings, tuple(rows), unasked=tuple(range(len(rows))))
 
 
 def _whence(source: Block) -> str:
-    return (
-        f"{source['reference']}, {source['tensor']}"
-        if source["tensor"]
-        else str(source["reference"])
-    )
-
-
-def _numbers(document: Block) -> Table:
-    records = document["records"]
-    rows: list[Row] = [
-        (
-            Cell("kernel", note="what stands between two positions"),
-            *(KERNEL_OF[record["quantity"]] for record in records),
-        ),
-        (Cell("heads", note="that the mean is of"), *(str(r["head_count"]) for r in records)),
-    ]
-    for key, number in NUMBERS.items():
-        values = (cell(record[key]) for record in records)
-        rows.append((Cell(number.label, note=number.meaning), *values))
-    headings = (
-        Column("number"),
-        *(Column(record["label"], numeric=True) for record in records),
-    )
-    return Table(
-        f"Kernels between {document['length']} positions, the mean over heads; distances in "
-        "positions.",
-        headings,
-        tuple(rows),
-        stacked=True,
-        brief=True,
-    )
-
-
-def _pairs(document: Block) -> Table:
-    rows = tuple(
-        (" and ".join(pair["records"]), show(pair["correlation"]), show(pair["alignment"]))
-        for pair in document["pairs"]
-    )
-    walk = document["walk"]
-    foot: tuple[Row, ...] = ()
-    if walk:
-        chance = "two random walks, 95 % of draws below"
-        foot = ((chance, show(walk["correlation"]), show(walk["alignment"])),)
-    return Table(
-        "Correlation of the curves over all distances but 0, and centred alignment of the kernels"
-        + (f"; {walk['draws']} pairs of random walks show what smoothness does." if walk else "."),
-        columns("pair", "=correlation", "=alignment"),
-        rows,
-        foot=foot,
-        brief=True,
-    )
+    return ", ".join(source[key] for key in ("reference", "tensor") if source[key])

@@ -18,6 +18,7 @@ from scipy.fft import dct
 
 from posprobe.figures.common import pooled
 from posprobe.number_format import Block, fine_percent, minus, period_of
+from posprobe.page import Line
 from posprobe.report.drawing import (
     color_bar,
     curve,
@@ -29,7 +30,7 @@ from posprobe.report.drawing import (
     text,
     ticks,
 )
-from posprobe.report.narrator.lines import Line, budget_parts, budget_sums
+from posprobe.report.narrator.lines import budget_parts, budget_sums
 
 Floats = NDArray[np.float64]
 Arrays = Mapping[str, NDArray[Any]]
@@ -128,6 +129,16 @@ def _budget(document: Block) -> str:
     return (
         f'<svg width="100%" height="94" role="img" aria-label="Variance budget: {label}">'
         f"{''.join(drawn)}</svg>"
+    )
+
+
+def legend(document: Block) -> str:
+    """Name the parts of the budget, for pages on which its bar is too narrow."""
+    return '<ul class="legend">{}</ul>'.format(
+        "".join(
+            f'<li><i class="sw {part.look}"></i>{part.name} <b>{part.value}</b></li>'
+            for part in budget_parts(document)
+        )
     )
 
 
@@ -502,7 +513,7 @@ def strip(line: Line) -> str:
 
     value = x(line.tested)
     middle = (x(low) + x(high)) / 2
-    words = [text(value, 60, f"this table {line.value}", "ax", _anchor(value))]
+    words = [text(value, 60, f"observed {line.value}", "ax", _anchor(value))]
     if abs(value - middle) > 190:
         words.append(text(middle, 60, f"by chance {line.chance}", "ax", _anchor(middle)))
     drawn = [

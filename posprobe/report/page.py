@@ -8,9 +8,12 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from posprobe.foreign import plain
 from posprobe.number_format import Block
 from posprobe.page import Page
-from posprobe.report.html import html, table_html
+from posprobe.report import overview
+from posprobe.report.html import html
+from posprobe.report.svg import inline
 
 #: Blocks that a document of something else than one table has.
 OTHERS = {"tables", "schemes", "records", "ways", "rules", "contexts"}
@@ -84,7 +87,15 @@ def render(
     LookupError, TypeError, AttributeError
         If the document lacks a block that the page shows.
     """
+    page, version = page_of(document), document["environment"]["posprobe"]
     if of_table(document):
-        return table_html(document, arrays)
-    version = document["environment"]["posprobe"]
-    return "".join(html(page_of(document), version, drawings))
+        drawn = overview.drawings(document, arrays)
+        if "budget" in drawn:
+            drawn["budget"] += overview.legend(document)
+        return html(page, version, drawn)
+    shown = {
+        each.name: inline(drawings[each.name], each.name, plain(each.alt))
+        for each in page.drawn
+        if each.name in drawings
+    }
+    return html(page, version, shown)

@@ -51,13 +51,13 @@ def drawings() -> dict[str, tuple[TableMeasurement, Drawing[Any]]]:
         drawing.name: (measurement, drawing)
         for measurement in TABLE.values()
         for drawing in measurement.drawings
-        if drawing.name in measurement.texts.drawings
+        if drawing.draws
     }
 
 
 def kinds() -> dict[str, str]:
     """Return every kind of figure and what it draws."""
-    return {**{name: m.texts.drawings[name] for name, (m, _) in drawings().items()}, **OTHERS}
+    return {**{name: drawing.draws for name, (_, drawing) in drawings().items()}, **OTHERS}
 
 
 def kinds_of_several() -> list[str]:

@@ -2,146 +2,95 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from posprobe.analyses.result import numbers_of
-from posprobe.number_format import Block, cell, percent_with_error, with_error
-from posprobe.page import (
-    Cell,
-    Column,
-    Fact,
-    Page,
-    Picture,
-    Row,
-    Section,
-    Table,
-    columns,
-)
-from posprobe.readings import readings
+from posprobe.number_format import Block, cell
+from posprobe.page import Cell, Evidence, Fact, Page, Picture, Row, Table, columns
+from posprobe.report.narrator import resizing as narrator
 from posprobe.report.table_page import versions
 from posprobe.resizing.facts import Effect, Rule
 
 
 def ways_page(document: Block) -> Page:
     """Lay out what each way of resizing does to a table."""
-    table, to = document["table"], document["to"]
-    missing = tuple(f"{how} is left out: {why}" for how, why in document["missing"].items())
-    run = document.get("run")
+    table, ways, run = document["table"], document["ways"], document.get("run")
     return Page(
         title=table["name"],
         subject="ways of resizing",
-        lead=f"{table['name']}, from a {_layout(table['layout'])} to a {_layout(to)}: what each "
-        "way does to the structure of the table.",
-        notes=missing,
-        sections=(
-            *(() if run is None else (_costs(run),)),
-            Section(
-                "ways",
-                "What each way does",
-                bullets=tuple(
-                    f"`{way['how']}`: {' '.join(way['sentences'])}" for way in document["ways"]
-                ),
-                reading=readings("report")["ways"].filled(
-                    run=" Run the model, with --text or --images." if run is None else ""
-                ),
-                pictures=(
-                    Picture("cosines", "Centred cosines of all pairs of rows, before and by way."),
-                    Picture("norms", "Row norms by position, before and by way."),
-                ),
-            ),
-            Section("numbers", "Numbers side by side", tables=(_numbers(document),)),
+        lead=narrator.ways_lead(table["layout"], document["to"]),
+        headline=run["sentence"] if run else narrator.ways_headline(ways),
+        notes=tuple(f"{how} is left out: {why}" for how, why in document["missing"].items()),
+        pictures=_pictures(narrator.WAY_PICTURES),
+        evidence=tuple(
+            Evidence((narrator.way_line(way, run),), sentences=tuple(way["sentences"]))
+            for way in ways
         ),
+        key=narrator.run_key(run),
+        numbers=_of_ways(document),
         provenance=(
-            Fact("reference", table["source"]["reference"], code=True),
-            *versions(document["environment"]),
+            Fact("reference", table["source"]["reference"]), *versions(document["environment"]),
         ),
-    )
+    )  # fmt: skip
 
 
 def rules_page(document: Block) -> Page:
     """Lay out what each rule of scaling does to rotary positions at another length."""
-    missing = tuple(f"{name} is left out: {why}." for name, why in document["missing"].items())
     rules, run = document["rules"], document.get("run")
     rows: list[Row] = [
         (Cell(number.label, note=number.meaning), *(cell(rule[key]) for rule in rules))
         for key, number, _ in numbers_of(Rule)
     ]
-    headings = (
-        Column("number"),
-        *(Column(rule["rule"], numeric=True) for rule in rules),
-    )
-    caption = f"{document['pairs']} pairs at {document['to']} positions; distances in positions."
+    names = {rule["rule"]: rule["rule"] for rule in rules}
     return Page(
         title=document["name"],
         subject="rules of scaling",
-        lead=f"{document['name']}, rotary with base {document['base']:g}, from "
-        f"{document['training']} positions to {document['to']}: what each rule of scaling does to "
-        "its pairs.",
-        notes=missing,
-        sections=(
-            *(() if run is None else (_costs(run, "rule"),)),
-            Section(
-                "rules",
-                "What each rule does",
-                bullets=tuple(f"`{rule['rule']}`: {rule['sentence']}" for rule in rules),
-                reading=readings("report")["rules"].filled(
-                    run=" Run the model, with --text." if run is None else ""
-                ),
-                pictures=(
-                    Picture("wavelengths", "Wavelength of each pair by rule, and both lengths."),
-                    Picture("decay", "Mean rotation by distance and rule."),
-                ),
-            ),
-            Section(
-                "numbers",
-                "Numbers side by side",
-                tables=(Table(caption, headings, tuple(rows), stacked=True, brief=True),),
-            ),
+        lead=narrator.rules_lead(document),
+        headline=run["sentence"] if run else narrator.rules_headline(rules, document["pairs"]),
+        notes=tuple(f"{name} is left out: {why}." for name, why in document["missing"].items()),
+        pictures=_pictures(narrator.RULE_PICTURES),
+        evidence=tuple(
+            Evidence(
+                (narrator.rule_line(rule, document["pairs"], run),), sentences=(rule["sentence"],)
+            )
+            for rule in rules
         ),
+        key=narrator.run_key(run),
+        numbers=_table([*rows, *_costs(run, names)], names),
         provenance=(
-            Fact("reference", document["source"]["reference"], code=True),
+            Fact("reference", document["source"]["reference"]),
             *versions(document["environment"]),
         ),
     )
 
 
-def _costs(run: Block, what: str = "way") -> Section:
-    """Lay out what the model does with each table, or by each rule."""
-    of_text = run["measure"] == "loss"
-    blocks = ({"before": run["before"]} if of_text else {}) | run["ways"]
+def _pictures(texts: Mapping[str, str]) -> tuple[Picture, ...]:
+    return tuple(Picture(name, text) for name, text in texts.items())
+
+
+def _table(rows: list[Row], names: Mapping[str, str]) -> Table:
+    headings = columns("number", *(f"={name}" for name in names))
+    return Table("All numbers; distances and periods in positions.", headings, tuple(rows))
+
+
+def _costs(run: Block | None, names: Mapping[str, object]) -> Iterator[Row]:
+    """Yield what the model does with each table, or by each rule, as a whole and by position."""
+    if run is None:
+        return
+    blocks = ({"before": run["before"]} if run["before"] else {}) | run["ways"]
+    found = [blocks.get(name) for name in names]
+    yield (
+        narrator.measured(run),
+        *(narrator.cost(run, block) if block else "–" for block in found),
+    )
     most = max((block["parts"] for block in blocks.values()), key=len)
-    unit = "loss (nats)" if of_text else "same answer"
-    rows = []
-    for how, block in blocks.items():
-        write = with_error if of_text else percent_with_error
-        parts = [cell(part["loss"], ".3f") for part in block["parts"]]
-        parts += ["–"] * (len(most) - len(parts))
-        rows.append((how, write(block["value"], block["error"]), *parts))
-    first = "table" if what == "way" else what
-    headings = (first, f"={unit}", *(f"={part['first']} to {part['last']}" for part in most))
-    caption = (
-        f"Mean loss per {run['task']} over {run['contexts']} windows, and over ranges of positions."
-        if of_text
-        else f"Share of {run['contexts']} pictures with the answer that the unchanged model gives."
-    )
-    each = "with the table of each way" if what == "way" else "by each rule"
-    picture = Picture("losses", f"Loss by position: before, and {each}.")
-    told = readings("report")["losses" if of_text else "same_answers"]
-    return Section(
-        "costs",
-        f"What each {what} costs the model",
-        bullets=(run["sentence"],),
-        tables=(Table(caption, columns(*headings), tuple(rows), brief=True),),
-        reading=told.filled(kind=run["kind"], what=what),
-        pictures=(picture,) if of_text else (),
-    )
+    for place, part in enumerate(most):
+        losses = (block["parts"][place : place + 1] if block else () for block in found)
+        texts = (cell(one[0]["loss"], ".3f") if one else "–" for one in losses)
+        yield (f"loss at positions {part['first']} to {part['last']}", *texts)
 
 
-def _layout(layout: Block) -> str:
-    if layout["type"] == "grid":
-        return f"grid of {layout['height']} × {layout['width']}"
-    return f"sequence of {layout['length']}"
-
-
-def _numbers(document: Block) -> Table:
+def _of_ways(document: Block) -> Table:
     blocks = {"before": document["before"]} | {way["how"]: way for way in document["ways"]}
     rows: list[Row] = [
         (
@@ -155,27 +104,16 @@ def _numbers(document: Block) -> Table:
         for key, number, _ in numbers_of(Effect)
     ]
     for axis in document["before"]["turns"]:
-        name = "period" if axis == "positions" else f"period along {axis}"
+        name = "leading period" if axis == "positions" else f"leading period along {axis}"
         periods = [_leading(block, axis) for block in blocks.values()]
         if any(periods):
-            note = "of the leading pair of components that goes round"
-            rows.append((Cell(name, note=note), *map(cell, periods)))
+            rows.append((name, *map(cell, periods)))
     if document["against"] is not None:
         name = document["against"]["name"]
         for key, label in (("row_cosine", "cosine"), ("distance", "distance"), ("cka", "CKA")):
             values = (cell((block["against"] or {}).get(key)) for block in blocks.values())
-            rows.append((Cell(f"{label} with {name}", note="trained at this size"), *values))
-    headings = (
-        Column("number"),
-        *(Column(how, numeric=True) for how in blocks),
-    )
-    return Table(
-        "The table before and in each way; periods in positions.",
-        headings,
-        tuple(rows),
-        stacked=True,
-        brief=True,
-    )
+            rows.append((f"{label} with {name}", *values))
+    return _table([*rows, *_costs(document.get("run"), blocks)], dict.fromkeys(blocks, ""))
 
 
 def _leading(block: Block, axis: str) -> float | None:

@@ -56,16 +56,13 @@ class Saved:
         return page
 
     def _repr_html_(self: Bundled) -> str:
-        from posprobe.report.html import table_html
-        from posprobe.report.notebook import fragment
-        from posprobe.report.page import of_table, page_of
+        from posprobe.report.page import of_table, render
 
         document = self.to_dict()
-        if not of_table(document):
-            return fragment(page_of(document))
-        # The page has a style of its own, which must not become that of the notebook.
-        page = escape(table_html(document, self.arrays()))
+        # Figures take their time: in a notebook each is drawn where it is asked for.
+        page = render(document, {}, self.arrays() if of_table(document) else {})
+        # It has a style of its own, which must not become that of the notebook.
         return (
-            f'<iframe srcdoc="{page}" sandbox="allow-scripts" width="100%" height="820" '
+            f'<iframe srcdoc="{escape(page)}" sandbox="allow-scripts" width="100%" height="820" '
             'style="border: 0"></iframe>'
         )

@@ -1,83 +1,118 @@
-"""What a terminal shows of a table, and of tables side by side: one screen, headline first."""
+"""What a terminal shows of a page: one screen, headline first."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import fill
 
 from rich.cells import cell_len, set_cell_size
 
 from posprobe.foreign import plain
-from posprobe.number_format import Block, cell, lookup
-from posprobe.report.narrator.compare import differing, pair_sentence, rows_compared
-from posprobe.report.narrator.lines import Line, Part, budget_parts, key, size
-from posprobe.report.table_page import answers, numbers_table
-from posprobe.report.terminal import WIDTH, laid_out, wrapped
+from posprobe.number_format import Block
+from posprobe.page import NONE, Evidence, Line, Page, Table
+from posprobe.report.narrator.lines import Part, budget_parts
+from posprobe.report.page import page_of
 
 #: Marks of answers, and blocks of a bar, which neighbours do not share.
 MARKS = {"yes": "yes", "no": "no", "cannot tell": "?"}
 BLOCKS = "█▓▒░"
 #: Lines that a screen has, without the one that says where the page is.
 LINES = 19
-#: Lines of a headline.
-HEADLINE = 4
-#: Numbers that are compared unasked, by key path.
-COMPARED = {
-    "similarity.centered.neighbour_mean": "neighbour cosine",
-    "pca.participation_ratio": "participation ratio",
-    "pca.top3": "variance of PC 1 to 3",
-    "similarity.centered.translation_invariance": "translation invariance",
-}
-#: Pairs whose distance is told.
-PAIRS = 6
+#: Lines of a headline, and columns of a line where nothing says how wide the terminal is.
+HEADLINE, WIDTH = 4, 80
 
 
-def table_text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
-    """Show a table: headline, variance budget, a line for each answer; ``verbose``: all numbers."""
-    wide = _width(width)
-    table, told, found = document["table"], document.get("verdict"), answers(document)
-    lines = [wrapped(f"{table['name']}: {size(table, file=False)}", "", wide)]
-    if told:
-        lines += [*_headline(told["summary"], wide), ""]
-    lines += [wrapped(f"{note}.", "note: ", wide) for note in table["notes"]]
-    if bar := _bar(budget_parts(document), wide):
-        lines += [*bar, ""]
-    if found:
-        heads = ("", "question", "measure", "value", "by chance")
-        lines += _columns([heads, *map(_row, found)], wide, right={3})
-        lines.append(wrapped(key(document), "", wide))
-    if verbose or not told:
-        lines += ["", *laid_out(numbers_table(document), wide, verbose=True)]
-        return "\n".join(lines)
-    shown = "\n".join(lines).split("\n")
-    while len(shown) > LINES and "" in shown:
-        shown.remove("")
-    return "\n".join(shown)
-
-
-def comparison_text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
-    """Show tables side by side: how similar, where they differ; ``verbose``: all numbers."""
-    wide = _width(width)
-    tables = document["tables"]
-    lines = [wrapped(pair_sentence(pair), "", wide) for pair in document["pairs"][:PAIRS]]
-    lines += [wrapped(note, "note: ", wide) for note in rows_compared(document)]
-    rows = [("", *(table["label"] for table in tables))]
-    rows.append(("size", *(size(table["table"]).split(" · ")[0] for table in tables)))
-    differ, agree = differing(document)
-    for path, name in COMPARED.items():
-        values = [lookup(table, path) for table in tables]
-        if any(value is not None for value in values):
-            rows.append((name, *(cell(value) for value in values)))
-    lines += ["", *_columns([*rows, *differ], wide)]
-    if agree:
-        lines.append(wrapped(agree, "", wide))
-    if verbose:
-        from posprobe.report.comparison_page import comparison_page
-
-        for section in comparison_page(document).sections:
-            for table in section.tables:
-                lines += ["", *laid_out(table, wide, verbose=True)]
+def text(document: Block, width: int | None = None, *, verbose: bool = False) -> str:
+    """Show a document as a page of text: headline, bar, answers; ``verbose``: all numbers."""
+    page, wide = page_of(document), max(width or _columns_of_terminal(), 20)
+    title = wrapped(f"{page.title}: {page.lead}", "", wide)
+    parts = [
+        [title, *(_headline(page.headline, wide) if page.headline else ())],
+        [wrapped(note, "note: ", wide) for note in page.notes],
+        _bar(budget_parts(document), wide),
+        _answers(page.single, wide),
+        # What answers nothing is told in its sentences.
+        [wrapped(_told(each), "* ", wide) for each in page.evidence if _answers_nothing(each)],
+        _side_by_side(page, wide) if page.shared else [],
+    ]
+    if page.key and page.evidence:
+        parts = [part for part in parts if part]
+        parts[-1].append(wrapped(f"{page.key}{_open(page)}", "", wide))
+    if verbose or not page.evidence:
+        caption = wrapped(page.numbers.caption, "", wide)
+        parts.append([caption, *_numbers(page.numbers, wide)])
+    lines = "\n\n".join("\n".join(part) for part in parts if part).split("\n")
+    while not verbose and len(lines) > LINES and "" in lines:
+        lines.remove("")
     return "\n".join(lines)
+
+
+def _answers(found: Sequence[Line], width: int) -> list[str]:
+    if not found:
+        return []
+    what = "question" if any(each.answer for each in found) else "what"
+    rows = [("", what, "measure", "value", "by chance"), *map(_row, found)]
+    if all(each.chance == NONE for each in found):
+        rows = [row[:-1] for row in rows]
+    return _columns(rows, width, right={3})
+
+
+def _answers_nothing(found: Evidence) -> bool:
+    return bool(found.lines) and not any(each.answer for each in found.lines)
+
+
+def _told(found: Evidence) -> str:
+    return f"{found.lines[0].question}: {' '.join(found.sentences)}"
+
+
+def _open(page: Page) -> str:
+    answers = (each.answer for found in page.evidence for each in found.lines)
+    return " ?: cannot tell." if "cannot tell" in answers else ""
+
+
+def _columns_of_terminal() -> int:
+    return shutil.get_terminal_size((WIDTH, 24)).columns
+
+
+def _side_by_side(page: Page, width: int) -> list[str]:
+    """Show what is answered of several subjects: where they differ, and what is the same."""
+    differ = [row for row in page.shared if len({each.answer for each in row}) > 1]
+    same = [row[0] for row in page.shared if row not in differ]
+    rows: list[Sequence[str]] = [("", *page.subjects)]
+    rows += [tuple(map(str, page.numbers.rows[k])) for k in page.numbers.unasked]
+    rows += [(row[0].question, *(MARKS.get(each.answer, "–") for each in row)) for row in differ]
+    lines = _columns(rows, width)
+    if same:
+        agree = " ".join(f"{each.question} {each.answer}." for each in same)
+        lines.append(wrapped(f"Answers that agree: {agree}", "", width))
+    return lines
+
+
+def _numbers(table: Table, width: int) -> Iterator[str]:
+    """Yield the lines of a table; columns that do not fit stand below the others."""
+    rows = [[column.label for column in table.columns]]
+    rows += [[each if isinstance(each, str) else each.text for each in row] for row in table.rows]
+    names, *others = zip(*rows, strict=True)
+    widest = [max(cell_len(plain(text)) for text in texts) for texts in others]
+    room = width - min(max(cell_len(plain(name)) for name in names), width // 2)
+    while others:
+        count = 1
+        while count < len(others) and sum(widest[: count + 1]) + 2 * (count + 1) <= room:
+            count += 1
+        block = list(zip(names, *others[:count], strict=True))
+        yield from _columns(block, width, right=range(1, count + 1))
+        others, widest = others[count:], widest[count:]
+        if others:
+            yield ""
+
+
+def wrapped(line: str, begin: str, width: int) -> str:
+    """Break a sentence into lines; names and paths stay whole."""
+    return fill(
+        plain(line.replace("`", "")), width, initial_indent=begin,
+        subsequent_indent=" " * len(begin), break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _headline(text: str, width: int) -> list[str]:
@@ -87,12 +122,8 @@ def _headline(text: str, width: int) -> list[str]:
     return found
 
 
-def _width(width: int | None) -> int:
-    return max(width or shutil.get_terminal_size((WIDTH, 24)).columns, 20)
-
-
-def _row(line: Line) -> tuple[str, ...]:
-    return MARKS[line.answer], line.question, line.measure, line.value, line.chance
+def _row(line: Line) -> Sequence[str]:
+    return MARKS.get(line.answer, ""), line.question, line.measure, line.value, line.chance
 
 
 def _cut(text: str, width: int) -> str:

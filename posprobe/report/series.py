@@ -13,7 +13,6 @@ from posprobe.drawable import line
 from posprobe.measurements import compared_numbers
 from posprobe.progress import stage
 from posprobe.report import captions
-from posprobe.report.index import HEADLINE
 from posprobe.report.narrator import series as narrator
 
 if TYPE_CHECKING:
@@ -23,6 +22,12 @@ if TYPE_CHECKING:
     from posprobe.figures.venues import Span
     from posprobe.report.paper import PaperFigure
 
+#: The numbers of a table that come first.
+HEADLINE = (
+    "similarity.centered.neighbour_mean",
+    "pca.participation_ratio",
+    "sinusoid.cka",
+)
 #: Numbers that a figure shows.
 SHOWN = (*HEADLINE, "similarity.centered.translation_invariance")
 #: What the way of a table is measured by.

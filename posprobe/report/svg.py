@@ -44,10 +44,10 @@ _GROUPS = re.compile(r"<(?:g|use|defs|clipPath|pattern|text)\s[^>]*?\bid=\"([^\"
 #: Ink that must follow the page's theme, by the CSS variable that names it.
 _THEME = {
     INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    GRID: "var(--line)",
-    BLUE: "var(--blue)",
-    RED: "var(--red)",
+    MUTED: "var(--mute)",
+    GRID: "var(--rule)",
+    BLUE: "var(--acc)",
+    RED: "var(--mark)",
 }
 
 
@@ -125,7 +125,7 @@ def inline(svg: str, name: str, label: str) -> str:
     shown = float(width) * 4 / 3 * 1.25
     root = (
         f'<svg xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 {width} {height}" '
-        f'style="--width:{shown:.0f}px;max-width:var(--width)" role="img" '
+        f'style="--width:{shown:.0f}px" role="img" '
         f'aria-label="{escape(label, quote=True)}">'
     )
     return root + rest

@@ -23,14 +23,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe import questions
+from posprobe.foreign import plain
 from posprobe.measurements import compared_numbers
 from posprobe.number_format import cell
-from posprobe.page import Cell, Column, Page, Picture, Row, Section, Table, columns
-from posprobe.report.html import html
-from posprobe.report.index import HEADLINE
-from posprobe.report.narrator import asks
+from posprobe.page import Cell, Column, Fact, Listing, Picture, Row, Section, Table, columns
+from posprobe.report.html import listing
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.series import similarity_map
-from posprobe.report.series import Series
+from posprobe.report.series import HEADLINE, Series
+from posprobe.report.svg import inline
 from posprobe.sweeps.columns import OWN, Kind
 
 #: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
@@ -112,8 +113,12 @@ class Atlas:
             "map": {"x": x, "y": y},
         }
         references = counts["references"]
-        drawings = {f"series-{k}": run.drawing(f"series-{k}") for k, run in enumerate(runs[:RUNS])}
-        shown = Page(
+        drawings = {
+            name: inline(run.drawing(name), name, plain(_curves(run)))
+            for k, run in enumerate(runs[:RUNS])
+            for name in (f"series-{k}",)
+        }
+        shown = Listing(
             title="Atlas",
             subject=f"{counts['rows']} rows",
             lead=f"{counts['rows']:,} position tables and encodings of {references:,} references.",
@@ -131,11 +136,10 @@ class Atlas:
                 ),
                 *(_run_section(f"series-{k}", run) for k, run in enumerate(runs[:RUNS])),
                 *self._lineage_section(lineages),
-                Section("made", "How it was made", terms=_made(about, counts)),
             ),
-            provenance=(),
+            provenance=tuple(_made(about, counts)),
         )  # fmt: skip
-        return html(shown, version("posprobe"), drawings, self._thumbnail, {"atlas": data})
+        return listing(shown, version("posprobe"), drawings, self._thumbnail, {"atlas": data})
 
     def _thumbnail(self, name: str) -> str:
         text = str(self.rows[int(name)].get("thumbnail"))
@@ -170,7 +174,7 @@ class Atlas:
     def _groups(self) -> dict[str, str]:
         """Name what rows can be grouped by: words of which there are not too many."""
         own = {f"{OWN}{name}": _short(name) for name in self.own}
-        asked = {f"answers.{name}": asks()[name] for name in questions.ANALYSIS}
+        asked = {f"answers.{name}": ASKS[name] for name in questions.ANALYSIS}
         found = self._there(own | _KINDS | asked | {"group": "lineage"})
         return {
             key: label
@@ -262,16 +266,19 @@ def _kept() -> list[str]:
 def _run_section(key: str, run: Series) -> Section:
     """Show a training run: when each answer changes, and its curves."""
     steps = f"{len(run.steps)} steps, {run.steps[0]:,} to {run.steps[-1]:,}"
-    alt = (
-        f"{_short(run.name)}, {steps}: numbers of the table and of the sinusoid, the way of the "
-        "table, and the answers at every step"
-    )
     none = "No answer changes." if run.answers else "No question was asked."
     said = run.changes or (none,)
     return Section(
         key, f"Training run: {_short(run.name)}", paragraphs=(f"{steps}.",), bullets=said,
-        pictures=(Picture(key, alt),),
+        pictures=(Picture(key, _curves(run)),),
     )  # fmt: skip
+
+
+def _curves(run: Series) -> str:
+    return (
+        f"{_short(run.name)}: numbers of the table and of the sinusoid, the way of the table, "
+        "and the answers at every step"
+    )
 
 
 def _median(rows: Sequence[Mapping[str, Any]], key: str) -> float | None:
@@ -340,10 +347,10 @@ def _map(
     return x, y, float(spread[-2:].sum() / spread.sum())
 
 
-def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, str]:
+def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> Iterator[Fact]:
     options, environment = about["options"], about["environment"]
     facts = {
-        "command": f"`{environment['command']}`" if environment.get("command") else "",
+        "command": environment.get("command") or "",
         "analyses": ", ".join(options["only"] or ()) or "all that apply",
         "rows": ":".join("" if b is None else str(b) for b in options["rows"] or ()) or "all",
         "baselines": f"{options['nulls']} draws of each" if options["nulls"] else "",
@@ -351,7 +358,7 @@ def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, str]
         "made": str(environment["created"]),
         "failed": str(counts["failures"]),
     }
-    return {name: text for name, text in facts.items() if text}
+    yield from (Fact(name, text) for name, text in facts.items() if text)
 
 
 # --- thumbnails -------------------------------------------------------------------------------

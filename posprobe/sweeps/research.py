@@ -29,8 +29,8 @@ from posprobe.report import analyze_schemes
 from posprobe.report.analysis import check_request
 from posprobe.report.captions import DIGITS
 from posprobe.report.files import expanded, there
-from posprobe.report.index import HEADLINE
-from posprobe.report.narrator import asks
+from posprobe.report.narrator.questions import ASKS
+from posprobe.report.series import HEADLINE
 from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
 from posprobe.tables import PositionTable
@@ -257,7 +257,7 @@ def _labels(keys: Sequence[str]) -> list[str]:
         f"{name}.{key}": number.label
         for name, measurement in TABLE.items()
         for key, number in measurement.numbers.items()
-    } | {f"answers.{name}": asks()[name] for name in questions.TABLE}
+    } | {f"answers.{name}": ASKS[name] for name in questions.TABLE}
     return [known.get(key, key.removeprefix(OWN).replace("_", " ")) for key in keys]
 
 

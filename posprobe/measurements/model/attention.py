@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
-from posprobe.measurements.model.base import ModelMeasurement
-from posprobe.number_format import Block, cell
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, LACKS, TABLES, preferred
+from posprobe.measurements.model.base import (
+    LabelledRow,
+    ModelMeasurement,
+    by_layer,
+    mean_over_heads,
+)
+from posprobe.number_format import Block
+from posprobe.report.narrator.captions import LACKS
 
-#: Numbers of a head that the table averages, and what their columns are called.
+#: Numbers of a head of which the mean is listed, and what it is called.
 COLUMNS = {
-    "first": "to the first",
-    "special": "to no position",
-    "locality": "locality",
-    "symmetry": "symmetry",
+    "first": "attention to the first position, mean over heads",
+    "special": "attention to what is no position, mean over heads",
+    "locality": "locality of attention, mean over heads",
+    "symmetry": "symmetry of attention, mean over heads",
 }
 
 
@@ -39,63 +43,48 @@ def even_choice(block: Block) -> float:
     return 1 / count
 
 
-def preferred_table(block: Block, where: str, positions: Block) -> Table:
-    """Count the heads of each layer by the offset that they prefer.
+def preferred_offsets(block: Block, how: str, positions: Block) -> LabelledRow:
+    """Return the offset that most heads of a layer prefer, and how many do.
 
     Parameters
     ----------
     block
         With ``layers``.
-    where
+    how
         In what they prefer it.
     positions
         With the ``layout`` and whether heads are ``causal``: what an even choice is among.
     """
-    rows = []
-    for layer in block["layers"]:
-        common = Counter(layer["peak_name"]).most_common(3)
-        rows.append((str(layer["layer"]), "; ".join(f"{name} ({n})" for name, n in common)))
-    chance = len(block["layers"][0]["peak_name"]) * even_choice(positions)
-    return Table(preferred(where, chance), columns("layer", "offsets"), tuple(rows))
+    even = len(block["layers"][0]["peak_name"]) * even_choice(positions)
+    label = f"offset that most heads prefer, {how} (an even choice: {even:.2g})"
+    return by_layer(block, label, "peak_name", _most_common)
 
 
-def _means(block: Block) -> Table:
-    # Where there are no such tokens, and no line, there is no such column.
-    shown = {
-        key: label
-        for key, label in COLUMNS.items()
-        if any(value for layer in block["layers"] for value in layer[key])
-    }
-    rows = tuple(
-        (
-            str(layer["layer"]),
-            *(_mean(layer[key]) for key in shown), cell(layer["translation_invariance"]),
-        )
-        for layer in block["layers"]
-    )  # fmt: skip
-    headings = ("layer", *(f"={label}" for label in shown.values()))
-    return Table(TABLES["attention"](block), columns(*headings, "=invariance"), rows)
+def _most_common(names: Sequence[str]) -> str:
+    name, count = Counter(names).most_common(1)[0]
+    return f"{name} ({count} of {len(names)})"
 
 
-def _mean(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    return cell(sum(known) / len(known) if known else None)
+def _rows(document: Block) -> Iterator[LabelledRow]:
+    block = document["attention"]
+    yield preferred_offsets(block, "measured", block)
+    for key, label in COLUMNS.items():
+        # Where there are no such tokens, and no line, there is no such number.
+        if any(value for layer in block["layers"] for value in layer[key]):
+            yield by_layer(block, label, key, mean_over_heads)
+    yield by_layer(block, "attention explained by offset", "translation_invariance")
 
 
 ATTENTION = ModelMeasurement[AttentionByOffset](
     name="attention",
+    title="Attention as measured",
     compute=lambda given: forward.attend(
         given.model, given.batches("attention"), name=given.reference
     ),
     record=AttentionByOffset,
     drawings=(
-        Drawing("attention", ALTS["attention"]),
-        Drawing("first", ALTS["first"], lacks=LACKS["first"]),
+        Drawing("attention"),
+        Drawing("first", lacks=LACKS["first"]),
     ),
-    tables=lambda document: (
-        preferred_table(
-            document["attention"], "in measured attention", document["attention"]
-        ),
-        _means(document["attention"]),
-    ),
+    rows=_rows,
 )  # fmt: skip

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from posprobe.forward.states import image_shape, is_timm
 from posprobe.forward.streaming import check_ids, context_length
 from posprobe.layouts import Sequence as Line, cut
 from posprobe.measurements.base import Measurement
+from posprobe.number_format import Block, cell, lookup
 from posprobe.progress import stage
 from posprobe.tables import PositionTable
 
@@ -28,6 +29,13 @@ from posprobe.tables import PositionTable
 LENGTH = 128
 #: Contexts that the experiments take at most, which run each several times.
 FEW = 16
+
+#: A number of a run: what it is called, and how it is written by column, which is a layer or one
+#: of the names below.
+LabelledRow: TypeAlias = tuple[str, Mapping[int | str, str]]
+#: Of the model as a whole; of its table; and what stands beside the numbers of layers.
+WHOLE, STORED, SEEN = "model", "table as stored", "table as attention sees it"
+SINUSOID, WALKS = "sinusoid", "random walks"
 
 #: Of a vision model that is given a text.
 TAKES_IMAGES = "this model takes images: use --images DIR, or neither."
@@ -320,11 +328,13 @@ class ModelMeasurement(Measurement[ModelInputs, R]):
         Whether it runs nothing: such are measured first, so that who stops a long run has them.
     head
         Whether it looks at the answers of the model's head, also where contexts are not text.
+    rows
+        From the document, its numbers as the page lists them.
     """
 
     from_weights: bool = False
     head: bool = False
-    package: ClassVar[str] = "measurements/model"
+    rows: Callable[[Block], Iterable[LabelledRow]] = lambda _: ()
 
 
 def only_text(given: ModelInputs) -> str:
@@ -335,3 +345,14 @@ def only_text(given: ModelInputs) -> str:
 def only_images(given: ModelInputs) -> str:
     """Return what a model that takes text lacks; empty for one that takes images."""
     return "" if given.takes_images else "a model that takes images"
+
+
+def by_layer(block: Block, label: str, key: str, write: Callable[[Any], str] = cell) -> LabelledRow:
+    """Return a number of every layer of a block, by its key path there."""
+    return label, {layer["layer"]: write(lookup(layer, key)) for layer in block["layers"]}
+
+
+def mean_over_heads(values: Iterable[float | None]) -> str:
+    """Write the mean over the heads of which a number is known."""
+    known = [value for value in values if value is not None]
+    return cell(sum(known) / len(known) if known else None)

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from posprobe import forward
 from posprobe.analyses.experiments import BlankImages
 from posprobe.measurements.base import Drawing
-from posprobe.measurements.model.base import ModelMeasurement, only_images
-from posprobe.number_format import Block, cell
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, TABLES
+from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer, only_images
+from posprobe.number_format import Block
 
-#: Numbers of an image at a layer, and what their columns are called.
-COLUMNS = {"share": "share", "alignment": "cosine", "cka": "CKA"}
+#: Numbers of an image at a layer, and what they are called.
+COLUMNS = {
+    "share": "squared norm that differs between patches",
+    "alignment": "cosine with the position embedding",
+    "cka": "CKA with the position embedding",
+}
 
 
-def _layers(document: Block) -> tuple[Table, ...]:
-    block = document["blank"]
-    rows = tuple(
-        (
-            str(layer["layer"]),
-            *(cell(layer[kind][key]) for key in COLUMNS for kind in ("constant", "noise")),
-        )
-        for layer in block["layers"]
-    )
-    headings = [f"={label}, {kind}" for label in COLUMNS.values() for kind in ("grey", "noise")]
-    return (Table(TABLES["blank"](block), columns("layer", *headings), rows),)
+def _rows(document: Block) -> Iterator[LabelledRow]:
+    for key, label in COLUMNS.items():
+        for kind, what in (("constant", "grey"), ("noise", "noise")):
+            yield by_layer(document["blank"], f"{label}, image of {what}", f"{kind}.{key}")
 
 
 BLANK = ModelMeasurement[BlankImages](
     name="blank",
+    title="Images without content",
     compute=lambda given: forward.blank_images(
         given.model, seed=given.seed, name=given.reference
     ),
     record=BlankImages,
-    drawings=(Drawing("blank", ALTS["blank"]),),
+    drawings=(Drawing("blank"),),
     needs=only_images,
-    tables=_layers,
+    rows=_rows,
 )  # fmt: skip

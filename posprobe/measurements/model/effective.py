@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from posprobe import families
 from posprobe.analyses.effective import EffectiveTable
 from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.baselines import numbers_of_table
-from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
+from posprobe.measurements.model.base import (
+    SEEN,
+    STORED,
+    LabelledRow,
+    ModelInputs,
+    ModelMeasurement,
+)
 from posprobe.measurements.model.states import cosines_of
 from posprobe.number_format import Block, cell
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, TABLES, lacking, note_sentences
 
 
 def _compute(given: ModelInputs) -> EffectiveTable:
@@ -22,35 +28,23 @@ def _compute(given: ModelInputs) -> EffectiveTable:
     return EffectiveTable(before, after, table.notes, table)
 
 
-def _facts(block: Block) -> tuple[str, ...]:
-    """Say what was added, and why numbers that the table of one side shows are undefined."""
-    known = block["undefined"]
-    shown = [
-        (number.label, known[key])
-        for key, number in compared_numbers().items()
-        if key in known and block["raw"].get(key) is not None
-    ]
-    return (*note_sentences(block), *lacking(shown))
-
-
-def _before_and_after(document: Block) -> tuple[Table, ...]:
+def _rows(document: Block) -> Iterator[LabelledRow]:
     block = document["effective"]
-    rows = tuple(
-        (number.label, cell(block["raw"][key]), cell(block["effective"][key]), number.meaning)
-        for key, number in compared_numbers().items()
-        if block["raw"].get(key) is not None
-    )
-    headings = columns("number", "=as stored", "=as attention sees it", "meaning")
-    return (Table(TABLES["effective"](block), headings, rows),)
+    for key, number in compared_numbers().items():
+        if block["raw"].get(key) is not None:
+            yield (
+                f"{number.label} of the table",
+                {STORED: cell(block["raw"][key]), SEEN: cell(block["effective"][key])},
+            )
 
 
 EFFECTIVE = ModelMeasurement[EffectiveTable](
     name="effective",
+    title="The table as attention sees it",
     compute=_compute,
     record=EffectiveTable,
-    drawings=(Drawing("effective", ALTS["effective"]),),
-    facts=_facts,
-    tables=_before_and_after,
+    drawings=(Drawing("effective"),),
+    rows=_rows,
     from_weights=True,
     drawn_with=lambda result: {"effective": cosines_of(result.table)},
 )

@@ -2,59 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from posprobe import forward
 from posprobe.analyses.head_logits import HeadsByLayer
 from posprobe.measurements.base import Drawing
-from posprobe.measurements.model.attention import preferred_table
-from posprobe.measurements.model.base import ModelMeasurement
-from posprobe.number_format import Block, cell, percent_with_error
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, LACKS, note_sentences, sharpest
+from posprobe.measurements.model.attention import preferred_offsets
+from posprobe.measurements.model.base import LabelledRow, ModelMeasurement, by_layer
+from posprobe.number_format import Block, between
+from posprobe.report.narrator.captions import LACKS
 
-#: Heads that the table lists; the JSON has all.
-LISTED = 32
+#: Numbers of a head of which the range is listed, and what it is called.
+COLUMNS = {
+    "attention": "attention at the offset that a head prefers",
+    "uniform": "the same with equal logits",
+    "offset_share": "logits explained by offset",
+    "key_share": "logits the same for every query",
+}
 
 
-def _sharpest(block: Block) -> Table:
-    heads = [
-        (layer["attention"][head], layer, head)
-        for layer in block["layers"]
-        for head in range(layer["heads"])
-    ]
-    heads.sort(key=lambda entry: -(entry[0] or 0.0))
-    rows = tuple(
-        (
-            f"{layer['layer']}.{head}", layer["peak_name"][head],
-            percent_with_error(attention, None), percent_with_error(layer["uniform"][head], None),
-            cell(layer["offset_share"][head]), cell(layer["key_share"][head]),
-        )
-        for attention, layer, head in heads[:LISTED]
-    )  # fmt: skip
-    total = len(heads)
-    return Table(
-        sharpest(total, LISTED),
-        columns(
-            "layer.head", "prefers", "=attention there", "=equal logits", "=offset share",
-            "=key share",
-        ),
-        rows,
-    )  # fmt: skip
+def _rows(document: Block) -> Iterator[LabelledRow]:
+    block = document["heads"]
+    yield preferred_offsets(block, "by their weights", block["layers"][0])
+    for key, label in COLUMNS.items():
+        yield by_layer(block, label, key, between)
 
 
 HEADS = ModelMeasurement[HeadsByLayer](
     name="heads",
+    title="Heads by their weights",
     compute=lambda given: forward.measure_heads(
         given.reference, rows=given.positions, revision=given.revision, offline=given.offline
     ),
     record=HeadsByLayer,
     drawings=(
-        Drawing("heads", ALTS["heads"]),
-        Drawing("peaks", ALTS["peaks"], lacks=LACKS["peaks"]),
+        Drawing("heads"),
+        Drawing("peaks", lacks=LACKS["peaks"]),
     ),
-    facts=note_sentences,
-    tables=lambda document: (
-        preferred_table(document["heads"], "by their weights", document["heads"]["layers"][0]),
-        _sharpest(document["heads"]),
-    ),
+    rows=_rows,
     from_weights=True,
 )

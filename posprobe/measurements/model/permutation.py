@@ -2,47 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from posprobe import forward
 from posprobe.analyses.experiments import PermutationEffect
 from posprobe.measurements.base import Drawing
-from posprobe.measurements.model.base import ModelMeasurement
+from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasurement
 from posprobe.number_format import Block, cell
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, TABLES
 
-#: Numbers of a model, and what their columns are called.
+#: Numbers of a model, and what they are called.
 COLUMNS = {
-    "tokens": "tokens",
-    "special": "tokens that stay",
-    "accuracy": "right as they are",
-    "scrambled_accuracy": "right permuted",
+    "tokens": "change of the last states when permuted",
+    "special": "the same of tokens that stay",
+    "accuracy": "right answers",
+    "scrambled_accuracy": "right answers when permuted",
 }
 
 
-def _changes(document: Block) -> tuple[Table, ...]:
+def _rows(document: Block) -> Iterator[LabelledRow]:
     block = document["permutation"]
-    kinds = (("with positions", "with_positions"), ("table set to 0", "without_positions"))
-    shown = {
-        key: label
-        for key, label in COLUMNS.items()
-        if any(block[kind][key] is not None for _, kind in kinds)
-    }
-    return (
-        Table(
-            TABLES["permutation"](block),
-            columns("model", *(f"={label}" for label in shown.values())),
-            tuple((label, *(cell(block[kind][key]) for key in shown)) for label, kind in kinds),
-        ),
-    )
+    kinds = {"with_positions": "as it is", "without_positions": "table set to 0"}
+    for key, label in COLUMNS.items():
+        if any(block[kind][key] is not None for kind in kinds):
+            for kind, what in kinds.items():
+                yield f"{label}, {what}", {WHOLE: cell(block[kind][key])}
 
 
 PERMUTATION = ModelMeasurement[PermutationEffect](
     name="permutation",
+    title="Permuted tokens",
     compute=lambda given: forward.permutation_effect(
         given.model, given.batches("permutations", given.few), seed=given.seed,
         name=given.reference,
     ),
     record=PermutationEffect,
-    drawings=(Drawing("permutation", ALTS["permutation"]),),
-    tables=_changes,
+    drawings=(Drawing("permutation"),),
+    rows=_rows,
 )  # fmt: skip

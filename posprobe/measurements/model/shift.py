@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 
 from posprobe import forward
 from posprobe.analyses.experiments import PhaseShift
 from posprobe.measurements.base import Drawing
-from posprobe.measurements.model.base import ModelMeasurement, only_text
-from posprobe.number_format import Block, cell, show
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, TABLES
+from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelMeasurement, only_text
+from posprobe.number_format import Block, cell
 
 
-def _by_shift(document: Block) -> tuple[Table, ...]:
+def _rows(document: Block) -> Iterator[LabelledRow]:
     block = document["shift"]
-    headings = ["first position", "=relative change"]
-    rows: list[tuple[str, ...]] = [
-        (str(at), cell(change)) for at, change in zip(block["shifts"], block["change"], strict=True)
-    ]
-    if block["loss"] is not None:
-        headings += ["=loss (nats)", "=perplexity"]
-        rows = [
-            (*row, cell(loss), show(math.exp(min(loss, 700.0))))
-            for row, loss in zip(rows, block["loss"], strict=True)
-        ]
-    return (Table(TABLES["shift"](block), columns(*headings), tuple(rows)),)
+    for place, at in enumerate(block["shifts"]):
+        yield (
+            f"change of the last states, first position {at}",
+            {WHOLE: cell(block["change"][place])},
+        )
+        if block["loss"] is not None:
+            yield f"loss (nats), first position {at}", {WHOLE: cell(block["loss"][place])}
 
 
 SHIFT = ModelMeasurement[PhaseShift](
     name="shift",
+    title="Shifted positions",
     compute=lambda given: forward.phase_shift(
         given.model, given.batches("shifted positions", given.few, room=True),
         mask_token=given.mask_token, seed=given.seed, name=given.reference,
     ),
     record=PhaseShift,
-    drawings=(Drawing("shift", ALTS["shift"]),),
+    drawings=(Drawing("shift"),),
     needs=only_text,
-    tables=_by_shift,
+    rows=_rows,
 )  # fmt: skip

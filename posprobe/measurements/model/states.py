@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,23 +13,28 @@ from posprobe.analyses import Patches, Similarity
 from posprobe.analyses.mean_decomposition import MeanDecomposition
 from posprobe.arrays import Array
 from posprobe.layouts import Grid, Layout
-from posprobe.measurements import compared_numbers
 from posprobe.measurements.base import Drawing
 from posprobe.measurements.baselines import formula_numbers, made, numbers_of_table
-from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
+from posprobe.measurements.model.base import (
+    SINUSOID,
+    WALKS,
+    LabelledRow,
+    ModelInputs,
+    ModelMeasurement,
+    by_layer,
+)
 from posprobe.nulls import band
 from posprobe.number_format import Block, cell, fine_percent, lookup, show
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, LACKS, TABLES, lacking
+from posprobe.report.narrator.captions import LACKS
 from posprobe.tables import PositionTable
 
-#: Numbers of a layer's table that are compared with the sinusoid and random walks, and what their
-#: columns are called.
+#: Numbers of a layer's table that are compared with the sinusoid and random walks, and what they
+#: are called.
 COLUMNS = {
-    "similarity.centered.neighbour_mean": "neighbours",
+    "similarity.centered.neighbour_mean": "neighbour cosine",
     "similarity.centered.translation_invariance": "invariance",
     "pca.stable_rank": "stable rank",
-    "sinusoid.cka": "CKA",
+    "sinusoid.cka": "CKA with the sinusoid",
 }
 
 
@@ -104,47 +110,24 @@ def _walk(layout: Layout, dim: int, seed: int, draw: int) -> Array:
     return np.cumsum(steps, axis=0)
 
 
-def _lacking(block: Block) -> tuple[str, ...]:
-    """Say why numbers of the table of layers are undefined."""
-    known = block["undefined"]
-    shown = [(compared_numbers()[key].label, known[key]) for key in COLUMNS if key in known]
-    return lacking(shown)
-
-
-def layers_table(document: Block) -> Table:
-    """Tabulate what positions add: a row per layer, the sinusoid and random walks below."""
-    baselines = document["beside"] or {}
-    sinusoid = baselines.get("sinusoid") or {}
-    walk = baselines.get("walk") or {}
-    rows = tuple(
-        (
-            str(layer["layer"]),
-            _share(lookup(layer, "shares.position")),
-            _share(_noise(layer)),
-            _share(lookup(layer, "shares.context")),
-            cell(layer["relative_norm"]),
-            cell(layer["rank"]),
-            *(cell(layer["analyses"].get(key)) for key in COLUMNS),
-        )
-        for layer in document["states"]["layers"]
-    )
-    foot = []
-    if sinusoid:
-        foot.append(("sinusoid", *[""] * 5, *(cell(sinusoid.get(key)) for key in COLUMNS)))
-    if any(walk.values()):
-        bands = [walk.get(key) for key in COLUMNS]
-        known = [f"{show(b['p5'], '.2g')} to {show(b['p95'], '.2g')}" if b else "–" for b in bands]
-        foot.append(("random walks", *[""] * 5, *known))
-    return Table(
-        TABLES["states"](document),
-        columns(
-            "layer", "=position", "=noise", "=context", "=relative norm", "=rank",
-            *(f"={label}" for label in COLUMNS.values()),
-        ),
-        rows,
-        tuple(foot),
-        brief=True,
-    )  # fmt: skip
+def _rows(document: Block) -> Iterator[LabelledRow]:
+    """Yield what positions add to every layer, with the sinusoid and random walks beside it."""
+    block, beside = document["states"], document["beside"] or {}
+    yield by_layer(block, "variance explained by position", "shares.position", _share)
+    noise = {layer["layer"]: _share(_noise(layer)) for layer in block["layers"]}
+    yield "of which sampling noise", {**noise}
+    yield by_layer(block, "variance explained by context", "shares.context", _share)
+    yield by_layer(block, "relative norm of what positions add", "relative_norm")
+    yield by_layer(block, "directions above sampling noise", "rank")
+    for key, label in COLUMNS.items():
+        texts: dict[int | str, str] = {
+            layer["layer"]: cell(layer["analyses"].get(key)) for layer in block["layers"]
+        }
+        if beside.get("sinusoid"):
+            texts[SINUSOID] = cell(beside["sinusoid"].get(key))
+        if found := (beside.get("walk") or {}).get(key):
+            texts[WALKS] = f"{show(found['p5'], '.2g')} to {show(found['p95'], '.2g')}"
+        yield f"{label} of what positions add", texts
 
 
 def _noise(layer: Block) -> float | None:
@@ -159,14 +142,14 @@ def _share(value: float | None) -> str:
 
 STATES = ModelMeasurement[MeanDecomposition](
     name="states",
+    title="Through the layers",
     compute=_compute,
     record=MeanDecomposition,
     drawings=(
-        Drawing("layers", ALTS["layers"]),
-        Drawing("cosines", ALTS["cosines"], lacks=LACKS["cosines"]),
-        Drawing("paths", ALTS["paths"], lacks=LACKS["paths"]),
+        Drawing("layers"),
+        Drawing("cosines", lacks=LACKS["cosines"]),
+        Drawing("paths", lacks=LACKS["paths"]),
     ),
-    facts=_lacking,
-    tables=lambda document: (layers_table(document),),
+    rows=_rows,
     drawn_with=_drawn_with,
 )

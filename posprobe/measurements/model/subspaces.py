@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from posprobe import families
 from posprobe.analyses.subspaces import SubspaceOverlap, subspace_overlap
 from posprobe.errors import UsageError
 from posprobe.measurements.base import Drawing
-from posprobe.measurements.model.base import ModelInputs, ModelMeasurement
+from posprobe.measurements.model.base import WHOLE, LabelledRow, ModelInputs, ModelMeasurement
 from posprobe.number_format import Block, cell, show
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, TABLES, subspaces_facts
 
 #: Token embeddings that are read of a local file, where there are as many.
 TOKENS = 2**15
-#: Shares by key: what they are called, and what they are.
+#: Shares by key, and what they are.
 SHARES = {
-    "variance": ("variance", "of the tokens, within the position subspace"),
-    "top": ("top tenth", "of the subspace, within what tokens use most"),
-    "bottom": ("bottom tenth", "of the subspace, within what tokens use least"),
+    "variance": "token variance within the position subspace",
+    "top": "position subspace within the tenth that tokens use most",
+    "bottom": "position subspace within the tenth that tokens use least",
 }
 
 
@@ -35,25 +35,19 @@ def _compute(given: ModelInputs) -> SubspaceOverlap:
     return found
 
 
-def _overlaps(document: Block) -> tuple[Table, ...]:
-    block = document["subspaces"]
-    rows = tuple(
-        (
-            label, cell(block[key]["value"]), show(block[key]["expected"]),
-            show(block[key]["band"], " to "), meaning,
-        )
-        for key, (label, meaning) in SHARES.items()
-    )  # fmt: skip
-    headings = columns("share", "=value", "=random subspace", "=5 to 95 %", "meaning")
-    return (Table(TABLES["subspaces"](block), headings, rows),)
+def _rows(document: Block) -> Iterator[LabelledRow]:
+    for key, label in SHARES.items():
+        found = document["subspaces"][key]
+        chance = show(found["band"], " to ")
+        yield label, {WHOLE: f"{cell(found['value'])} (by chance {chance})"}
 
 
 SUBSPACES = ModelMeasurement[SubspaceOverlap](
     name="subspaces",
+    title="Position and token directions",
     compute=_compute,
     record=SubspaceOverlap,
-    drawings=(Drawing("overlap", ALTS["overlap"]),),
-    facts=subspaces_facts,
-    tables=_overlaps,
+    drawings=(Drawing("overlap"),),
+    rows=_rows,
     from_weights=True,
 )

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from posprobe import forward
 from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.measurements.base import Drawing
-from posprobe.measurements.model.base import ModelMeasurement, only_text
-from posprobe.number_format import Block, cell
-from posprobe.page import Table, columns
-from posprobe.report.narrator.captions_models import ALTS, TABLES
+from posprobe.measurements.model.attention import COLUMNS
+from posprobe.measurements.model.base import (
+    LabelledRow,
+    ModelMeasurement,
+    by_layer,
+    mean_over_heads,
+    only_text,
+)
+from posprobe.number_format import Block
 
 
-def _heads(document: Block) -> tuple[Table, ...]:
-    block = document["words"]
-    layer = block["layers"][0]
-    rows = tuple(
-        (str(head), name, *(cell(layer[key][head]) for key in ("first", "locality", "symmetry")))
-        for head, name in enumerate(layer["peak_name"])
-    )
-    headings = columns("head", "prefers", "=to the first", "=locality", "=symmetry")
-    return (Table(TABLES["words"](block), headings, rows),)
+def _rows(document: Block) -> Iterator[LabelledRow]:
+    for key in ("first", "locality", "symmetry"):
+        label = f"{COLUMNS[key]}, one token repeated"
+        yield by_layer(document["words"], label, key, mean_over_heads)
 
 
 WORDS = ModelMeasurement[AttentionByOffset](
     name="words",
+    title="One word repeated",
     compute=lambda given: forward.attend(
         given.model, given.batches("one word repeated", repeated=True), layers=[0],
         name=given.reference,
     ),
     record=AttentionByOffset,
-    drawings=(Drawing("words", ALTS["words"]),),
+    drawings=(Drawing("words"),),
     needs=only_text,
-    tables=_heads,
+    rows=_rows,
 )  # fmt: skip

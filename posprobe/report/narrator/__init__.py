@@ -8,28 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from decimal import ROUND_CEILING, Context
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeAlias
 
 from posprobe.analyses.facts import Answer, Cause
 from posprobe.number_format import Block
-from posprobe.report.narrator.words import capital, two_figures
+from posprobe.report.narrator.words import capital
 
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
-#: Modules with questions in words (``ASKS``) and ``TEMPLATES``, by subject.
+#: Modules with ``TEMPLATES``, by subject.
 SUBJECTS = ("models", "schemes", "tables", "rotations", "breaks", "grids")
 #: What any question may have to say.
 _SHARED: Mapping[str, Template] = {
     "too_few": "There are too few rows or columns to tell ({f.rows} × {f.columns}).",
     "all_equal": "All rows are equal.",
 }
-#: What an answer means, above a table of them.
-LEVELS = (
-    "Each yes is significant at the 2 % level where it is tested. By chance: 5 to 95 % of draws."
-)
 #: Beside answers about a grid with outlier patches.
 REPLACED = (
     "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
@@ -45,12 +40,6 @@ NULLS: Mapping[str, str] = {
 }
 #: After a sentence whose yes does not stand among the other questions.
 AMONG_MANY = "Given the number of questions asked, this is not significant."
-
-
-@cache
-def asks() -> dict[str, str]:
-    """Return every question in words, by its name."""
-    return {name: text for subject in SUBJECTS for name, text in _module(subject).ASKS.items()}
 
 
 @cache
@@ -101,19 +90,3 @@ def claim(told: Block) -> str:
         return ""
     begun = re.sub(r"^(Yes|No|Cannot be told|No sign of it): ", "", text)
     return capital(begun)
-
-
-def chance(told: Block) -> str:
-    """Say what chance gives in place of an answer's number, from the answer's block."""
-    said = []
-    if told.get("interval") is not None:
-        low, high = map(two_figures, told["interval"])
-        said.append(f"{low} to {high} ({NULLS.get(told['baseline'], told['baseline'])})")
-    if told["p"] is not None and told.get("draws", True):
-        if told["p"] <= (told.get("least") or 0.0):
-            # A bound is rounded up: p ≤ 0.0068 is false of 1/146.
-            up = Context(prec=2, rounding=ROUND_CEILING).create_decimal(str(float(told["p"])))
-            said.append(f"p ≤ {float(up):.2g}")
-        else:
-            said.append(f"p = {told['p']:.2g}")
-    return ", ".join(said) or "–"

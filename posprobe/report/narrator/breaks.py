@@ -16,12 +16,6 @@ from posprobe.report.narrator.words import (
     two_figures,
 )
 
-#: The questions, as a reader asks them.
-ASKS: Mapping[str, str] = {
-    "special_rows": "Are there outliers among the positions?",
-    "seams": "Does the table break into parts?",
-}
-
 
 def _odd(found: Cause, at: int) -> str:
     """Say what is odd about the row at a position."""

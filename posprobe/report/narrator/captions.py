@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,18 @@ from posprobe.analyses import (
     Spectrogram,
     Spectrum,
 )
+from posprobe.analyses.attention_by_offset import AttentionByOffset
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.bridging import Bridging
 from posprobe.analyses.budget import Budget
 from posprobe.analyses.clock import Clock
+from posprobe.analyses.head_logits import HeadsByLayer
+from posprobe.analyses.mean_decomposition import MeanDecomposition
+from posprobe.analyses.substitution import SubstitutionEffect
 from posprobe.analyses.unit_rows import WINDOW
 from posprobe.analyses.winding import Winding
 from posprobe.layouts import Grid
-from posprobe.number_format import Block, lookup, show
+from posprobe.number_format import show
 from posprobe.report.narrator.words import listed, percent, some
 
 #: Components that a figure draws against position.
@@ -33,36 +37,12 @@ COMPONENTS = 6
 PERIODS = 12
 
 
-def filled(text: str, *keys: str) -> Callable[[Block], str]:
-    """Make a sentence of a block: numbers by key fill the braces of the text."""
-    return lambda block: text.format(*(show(lookup(block, key)) for key in keys))
-
-
-def noted(note: str) -> str:
-    """Make a sentence of a note on a result."""
-    return f"{note[0].upper()}{note[1:]}."
-
-
 def baselines_caption(draws: int) -> str:
     """Say what numbers stand beside: the sinusoid's, and null models' where any were drawn."""
     caption = "Each number, and the same number of the sinusoid of this shape"
     if draws:
-        caption += f" and of null models (median of {some(draws, 'draw')})"
+        caption += f" and of null models (5 to 95 % of {some(draws, 'draw')})"
     return caption
-
-
-def reasons(undefined: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Say why numbers are undefined: each reason once, with the numbers it concerns.
-
-    Parameters
-    ----------
-    undefined
-        Names of numbers and their reasons.
-    """
-    found: dict[str, dict[str, None]] = {}
-    for name, reason in undefined:
-        found.setdefault(reason, {})[name.replace("_", " ")] = None
-    return tuple(f"{', '.join(names)}: {reason}" for reason, names in found.items())
 
 
 def _axis_codes_caption(results: Mapping[str, AxisCodes]) -> str:
@@ -334,6 +314,32 @@ def _no_pair(result: Winding) -> str:
     return result.undefined or ("" if result.pairs else "no pair of components goes round")
 
 
+def _none_receives(result: AttentionByOffset) -> str:
+    from posprobe.figures.model_attention import receivers
+
+    return "" if receivers(result) else "there is no first position and no special token"
+
+
+def _no_peaks(result: HeadsByLayer) -> str:
+    found = any(layer.has_peak.any() for layer in result.layers.values())
+    return "" if found else "no head prefers an offset"
+
+
+def _still(result: MeanDecomposition) -> str:
+    moves = any(layer.stable_rank is not None for layer in result.layers.values())
+    return "" if moves else "positions add nothing at any layer"
+
+
+def _no_plane(result: MeanDecomposition) -> str:
+    width = next(iter(result.layers.values())).pos.shape[1]
+    few = result.layout.size < 3 or width < 2
+    return _still(result) or ("a path needs three positions and two dimensions" if few else "")
+
+
+def _no_positions(found: SubstitutionEffect) -> str:
+    return "" if found.by_position is not None else "the outputs have no positions"
+
+
 #: From results by label, how to read a figure in a paper; of a comparison, all its panels.
 CAPTIONS: Mapping[str, Callable[..., str]] = {
     "axis_codes": _axis_codes_caption,
@@ -355,7 +361,12 @@ CAPTIONS: Mapping[str, Callable[..., str]] = {
 }
 #: From a result, why a figure cannot be drawn; empty where it can.
 LACKS: Mapping[str, Callable[[Any], str]] = {
+    "cosines": _still,
+    "first": _none_receives,
+    "paths": _no_plane,
+    "peaks": _no_peaks,
     "sinusoid": _no_wave,
+    "substitution_positions": _no_positions,
     "trajectory": _no_path,
     "winding": _no_pair,
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.analyses.facts import Shared, Verdict
-from posprobe.number_format import Block
-from posprobe.report.narrator import asks
-from posprobe.report.narrator.lines import QUESTIONS
-from posprobe.report.narrator.words import capital, listed, similarity
+from posprobe.number_format import Block, show
+from posprobe.page import Line
+from posprobe.report.narrator.lines import size
+from posprobe.report.narrator.questions import ASKS
+from posprobe.report.narrator.words import capital, listed, similarity, some
 
 #: Answers in the order in which they are told.
 _ORDER: tuple[Verdict, ...] = ("yes", "no", "cannot tell")
@@ -19,7 +20,7 @@ _APART = 2
 def shared(found: Shared) -> str:
     """Say how several subjects answer one question."""
     kinds = set(found.answers.values())
-    question = asks()[found.question]
+    question = ASKS[found.question]
     if len(kinds) == 1:
         return f"{question} {capital(kinds.pop())}, for all."
     parts = [
@@ -36,7 +37,7 @@ def agreement(found: Sequence[Shared]) -> str:
     for each in found:
         kinds = list(set(each.answers.values()))
         if len(kinds) == 1:
-            alike[kinds[0]].append(asks()[each.question])
+            alike[kinds[0]].append(ASKS[each.question])
     told = [f"{' '.join(names)} {capital(kind)}." for kind, names in alike.items() if names]
     if not told:
         told = ["No question has the same answer for all."]
@@ -54,7 +55,7 @@ def pair_sentence(pair: Block) -> str:
     walk = (pair["nulls"] or {}).get("walk")
     if walk is None:
         return f"{first} and {second} have a CKA of {similarity(pair['cka'])} (0 to 1)."
-    more = "more similar" if pair["cka"] > walk["p95"] else "no more similar"
+    more = "more similar" if similar(pair) == "yes" else "no more similar"
     low, high = similarity(walk["p5"]), similarity(walk["p95"])
     return (
         f"{first} and {second} are {more} than two random walks: CKA {similarity(pair['cka'])}, "
@@ -62,33 +63,96 @@ def pair_sentence(pair: Block) -> str:
     )
 
 
-def differing(document: Block) -> tuple[list[tuple[str, ...]], str]:
-    """Return the questions whose answers differ, a row each, and say which answers agree."""
-    if "verdict" not in document:
-        return [], ""
-    labels = [table["label"] for table in document["tables"]]
-    rows, alike = [], []
-    for each in document["verdict"]["answers"]:
-        question = QUESTIONS.get(each["question"])
-        if question is None:
-            continue
-        own = [each["answers"].get(label, "–") for label in labels]
-        if len(set(own)) == 1:
-            alike.append(f"{question} {capital(own[0])}.")
-        else:
-            rows.append((question, *own))
-    return rows, f"Answers that agree: {' '.join(alike)}" if alike else ""
+def headline(pairs: Sequence[Block]) -> str:
+    """Say how similar tables are: two of them, or of several pairs how many."""
+    if len(pairs) == 1 and not similar(pairs[0]):
+        return pair_sentence(pairs[0])
+    return walked([(pair["tables"], similar(pair)) for pair in pairs], "{} are")
+
+
+def walked(found: Sequence[tuple[Sequence[str], str]], what: str) -> str:
+    """Say which pairs are more similar than random walks: of several how many.
+
+    Parameters
+    ----------
+    found
+        The names of each pair, and yes or no; empty where that cannot be told.
+    what
+        What is similar, with braces for the names of a pair.
+    """
+    if len(found) == 1:
+        ((names, answer),) = found
+        more = "more" if answer == "yes" else "no more"
+        return f"{what.format(' and '.join(names))} {more} similar than two random walks."
+    count = sum(answer == "yes" for _, answer in found)
+    said = f"{count or 'None'} of {len(found)} pairs {'is' if count < 2 else 'are'} more similar"
+    unknown = sum(not answer for _, answer in found)
+    more = f" {some(unknown, 'pair')} cannot be told." if unknown else ""
+    return f"{said} than two random walks.{more}"
+
+
+def similar(pair: Block) -> str:
+    """Answer whether two tables are more similar than random walks; empty without such a band."""
+    walk = (pair["nulls"] or {}).get("walk")
+    if pair["cka"] is None or walk is None:
+        return ""
+    return "yes" if pair["cka"] > walk["p95"] else "no"
+
+
+def pair_line(pair: Block, name: str) -> Line:
+    """Return how similar two tables are as a line."""
+    question, cka = " · ".join(pair["tables"]), pair["cka"]
+    if cka is None:
+        return Line(name, "", question, "CKA (0–1)")
+    walk = (pair["nulls"] or {}).get("walk")
+    if walk is None:
+        return Line(name, "", question, "CKA (0–1)", similarity(cka))
+    chance = f"{similarity(walk['p5'])} to {similarity(walk['p95'])}"
+    return Line(
+        name, similar(pair), question, "CKA (0–1)", similarity(cka), chance, tested=cka,
+        interval=(walk["p5"], walk["p95"]), facts=_distances(pair),
+    )  # fmt: skip
+
+
+def pair_sentences(pair: Block) -> Iterator[str]:
+    """Say how similar two tables are by all distances."""
+    yield pair_sentence(pair)
+    if not similar(pair) and pair["procrustes"] is not None:
+        yield _distances(pair)
+
+
+def _distances(pair: Block) -> str:
+    return (
+        f"Procrustes distance {show(pair['procrustes'])} (0: a rotated copy), subspace overlap "
+        f"{show(pair['subspace_overlap'])} (1: the same subspace)."
+    )
+
+
+def citation(value: Block) -> str:
+    """Say where a value was published, and why it may differ."""
+    text = f"{value['citation']}, {value['where']}."
+    if value["differs"]:
+        text += f" Not the same quantity: {value['differs']}."
+    if value["matched"] == "name":
+        text += " The table was recognised by its name alone."
+    return text
+
+
+#: What the answers about tables side by side are about.
+KEY = "By chance: 5–95 % of random walks with the same steps. Answers: each table's own rows."
+#: What drawings show, by name.
+PICTURES: Mapping[str, str] = {
+    "similarity": "Cosine of every pair of positions.",
+    "variance": "Running sum of the variance explained.",
+    "curves": "Mean centred cosine by offset, and share of power by frequency.",
+    "distances": "Distances of all pairs of tables.",
+}
 
 
 def lead(tables: Sequence[Block]) -> str:
-    """Say which tables are compared, from their blocks."""
-    return f"{len(tables)} position tables: {listed([_shape(table) for table in tables])}."
-
-
-def _shape(table: Block) -> str:
-    layout, count = table["table"]["layout"], table["table"]["positions"]
-    grid = f" ({layout['height']} × {layout['width']})" if layout["type"] == "grid" else ""
-    return f"{table['label']} of {count} positions{grid}"
+    """Say of which sizes the tables are that are compared, from their blocks."""
+    sizes = [size(table["table"]).partition(" · ")[0] for table in tables]
+    return f"{len(tables)} position tables: {listed(sizes)}"
 
 
 def rows_compared(document: Block) -> Iterator[str]:

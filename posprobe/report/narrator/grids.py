@@ -13,10 +13,7 @@ from posprobe.report.narrator import Template
 from posprobe.report.narrator.words import listed, percent, some, two_figures
 
 #: The questions that are asked of grids alone, as a reader asks them.
-ASKS: Mapping[str, str] = {
-    "rows_and_columns": "Is each patch a row code plus a column code?",
-    "axis_rotations": "Do the row and column codes contain rotations?",
-}
+
 _LARGE = "A grid of {f.height} × {f.width} patches is too large to test (at most {f.most:,})."
 _NARROW = (
     "A grid of {f.height} × {f.width} patches is too narrow to test (at least {f.least} on a side)."

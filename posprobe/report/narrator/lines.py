@@ -9,61 +9,15 @@ from typing import Any
 
 from posprobe.analyses.budget import LABELS
 from posprobe.number_format import Block, minus, period_of
+from posprobe.page import NONE, Line
 from posprobe.report.narrator import NULLS
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.words import capital, hundredths, percent, some, two_figures
 
 #: How numbers of one measure are written.
 Form = Callable[[float], str]
-#: What a mark stands for, and the last column's range.
-LEGEND = "by chance: 5 to 95 %"
-#: In place of what there is none of.
-NONE = "–"
-
-
-@dataclass(frozen=True)
-class Line:
-    """An answer in a line.
-
-    Parameters
-    ----------
-    name, answer
-        Of the question; yes, no or cannot tell.
-    question, measure
-        In at most five words.
-    value, chance, p
-        As texts; a dash stands for what there is none of.
-    tested
-        The number that was tested.
-    interval
-        5 and 95 % of its draws.
-    """
-
-    name: str
-    answer: str
-    question: str
-    measure: str = ""
-    value: str = NONE
-    chance: str = NONE
-    p: str = NONE
-    tested: float | None = None
-    interval: tuple[float, float] | None = None
-
-
-#: Questions by name. Of a grid some are called otherwise.
-QUESTIONS: Mapping[str, str] = {
-    "rows_and_columns": "Row code + column code?",
-    "axis_rotations": "Are both codes circles?",
-    "order": "Order matters?",
-    "rotations": "Rotations?",
-    "ladder": "Geometric series?",
-    "smooth": "Smooth?",
-    "winding": "Winds round a centre?",
-    "low_dimensional": "Few dimensions?",
-    "seams": "A break?",
-    "special_rows": "Outlier rows?",
-    "absolute_position": "Absolute position matters?",
-    "closed_form": "Known formula?",
-}
+#: What an answer means that was tested.
+KEY = "yes: p ≤ 0.02; by chance: 5–95 %."
 
 
 def _share(value: float) -> str:
@@ -126,7 +80,7 @@ _TESTED: Mapping[str, Callable[[Block], tuple[str, Form]]] = {
 }
 
 
-def _formula(facts: Block) -> dict[str, str]:
+def _formula(facts: Block) -> dict[str, Any]:
     if facts.get("formula") is not None:
         error = facts.get("error")
         return {"measure": "largest error", "value": _share(error) if error else "none"}
@@ -136,7 +90,7 @@ def _formula(facts: Block) -> dict[str, str]:
     return {"measure": best, "value": hundredths(facts["cka"]), "chance": "1 = identical"}
 
 
-def _seams(facts: Block) -> dict[str, str]:
+def _seams(facts: Block) -> dict[str, Any]:
     if facts.get("pairs") is None:
         return {}
     pairs = facts["pairs"]
@@ -144,7 +98,7 @@ def _seams(facts: Block) -> dict[str, str]:
     return {"measure": "between positions" if len(pairs) == 1 else "breaks", "value": value}
 
 
-def _special(facts: Block) -> dict[str, str]:
+def _special(facts: Block) -> dict[str, Any]:
     if facts.get("positions") is None:
         return {}
     count = len(facts["positions"])
@@ -152,7 +106,7 @@ def _special(facts: Block) -> dict[str, str]:
 
 
 #: Answers without a test of their own.
-_FOUND: Mapping[str, Callable[[Block], dict[str, str]]] = {
+_FOUND: Mapping[str, Callable[[Block], dict[str, Any]]] = {
     "closed_form": _formula,
     "seams": _seams,
     "special_rows": _special,
@@ -170,7 +124,7 @@ def lines(told: Block, *, grid: bool) -> tuple[Line, ...]:
         Whether the positions are patches, of which some questions are not asked.
     """
     answers = {each["question"]: each for each in told["answers"]}
-    asked = [name for name in QUESTIONS if name in answers]
+    asked = [name for name in ASKS if name in answers]
     if grid:
         asked = [name for name in asked if name not in {"seams", "rotations", "winding", "ladder"}]
     elif answers.get("rotations", {}).get("answer") == "yes":
@@ -185,36 +139,55 @@ def lines(told: Block, *, grid: bool) -> tuple[Line, ...]:
 def line(told: Block, *, grid: bool = False) -> Line:
     """Return an answer's block as a line."""
     name, facts = told["question"], told.get("facts") or {}
-    question = QUESTIONS[name]
+    question = ASKS[name]
     if name == "special_rows" and grid:
         question = "Outlier patches?"
-    found: dict[str, Any] = {}
-    tested, interval = told.get("tested"), told.get("interval")
     if name == "smooth" and facts.get("curve") is not None:
-        question = "Only a smooth curve?"
-        found = {
-            "measure": f"R² over {facts['gap']}-row gaps",
-            "value": hundredths(facts["curve"]),
-            "chance": f"rotations: {hundredths(facts['waves'])}",
-        }
-    elif name == "rotations" and told["reason"] == "formula" and not facts.get("lines"):
-        found = {"measure": "periodic components", "value": "many"}
-    elif name in _FOUND:
-        found = _FOUND[name](facts)
-    elif name == "absolute_position" and tested is None and facts.get("invariance") is not None:
-        found = {"measure": "explained by distance", "value": _share(facts["invariance"])}
-    elif tested is not None and interval and name in _TESTED:
-        measure, form = _TESTED[name](facts)
-        low, high = (minus(form(each)) for each in interval)
-        found = {
-            "measure": measure,
-            "value": minus(form(tested)),
-            "chance": low if low == high else f"{low.removesuffix(' %')} to {high}",
-            "tested": tested,
-            "interval": tuple(interval),
-            "p": p_value(told),
-        }
-    return Line(name, told["answer"], question, **found)
+        return Line(
+            name, told["answer"], "Only a smooth curve?", f"R² over {facts['gap']}-row gaps",
+            hundredths(facts["curve"]), f"rotations: {hundredths(facts['waves'])}",
+        )  # fmt: skip
+    if name == "rotations" and told["reason"] == "formula" and not facts.get("lines"):
+        return Line(name, told["answer"], question, "periodic components", "many")
+    if name in _FOUND:
+        return Line(name, told["answer"], question, **_FOUND[name](facts))
+    if told.get("interval") and name in _TESTED:
+        return held_against(told, question, *_TESTED[name](facts))
+    if name == "absolute_position" and facts.get("invariance") is not None:
+        share = _share(facts["invariance"])
+        return Line(name, told["answer"], question, "explained by distance", share)
+    return Line(name, told["answer"], question)
+
+
+def held_against(told: Block, question: str, measure: str, form: Form, value: str = "") -> Line:
+    """Return an answer's block as a line with what it was held against, if with anything.
+
+    Parameters
+    ----------
+    told
+        The block.
+    question, measure
+        See `Line`.
+    form
+        How such numbers are written.
+    value
+        What is shown in place of the number that was tested.
+    """
+    number, interval = told.get("tested"), told.get("interval")
+    if number is None or not interval:
+        return Line(told["question"], told["answer"], question, measure, value or NONE)
+    low, high = (minus(form(each)) for each in interval)
+    chance = low if low == high else f"{low.removesuffix(' %')} to {high}"
+    value, p = value or minus(form(number)), p_value(told)
+    null = NULLS.get(told["baseline"], told["baseline"])
+    drawn = f", {told['draws']:,} draws" if told.get("draws") else ""
+    facts = f"{measure}: {value}. By chance ({null}{drawn}): {chance}."
+    if p != NONE:
+        facts += f" p {'' if p[0] == '≤' else '= '}{p}."
+    return Line(
+        told["question"], told["answer"], question, measure, value, chance, p, number,
+        tuple(interval), facts,
+    )  # fmt: skip
 
 
 def p_value(told: Block) -> str:
@@ -292,12 +265,11 @@ def budget_sums(parts: tuple[Part, ...]) -> list[tuple[float, str]]:
 
 
 def key(document: Block) -> str:
-    """Explain the marks of a terminal, and say which rows the answers are about."""
+    """Say which rows the answers about a table are about, and what they are held against."""
     told, table = document["verdict"], document["table"]
-    said = "yes: p ≤ 0.02; ?: cannot tell; by chance: 5–95 %."
     if told.get("rows") and told["rows"] != table["rows"]:
-        return f"Answers: positions {told['rows'][0]}–{told['rows'][1] - 1}. {said}"
-    return capital(said)
+        return f"Answers: positions {told['rows'][0]}–{told['rows'][1] - 1}. {KEY}"
+    return capital(KEY)
 
 
 def size(table: Block, *, file: bool = True) -> str:
@@ -316,13 +288,3 @@ def size(table: Block, *, file: bool = True) -> str:
     if table["dropped_rows"]:
         said.append(f"{some(len(table['dropped_rows']), 'row')} left out")
     return " · ".join(said)
-
-
-def facts(told: Block, line: Line) -> str:
-    """Say what an answer was held against, and the value; empty where nothing was tested."""
-    if line.tested is None:
-        return ""
-    null = NULLS.get(told["baseline"], told["baseline"])
-    drawn = f", {told['draws']:,} draws" if told.get("draws") else ""
-    said = f"{line.measure}: {line.value}. By chance ({null}{drawn}): {line.chance}."
-    return said if line.p == NONE else f"{said} p {'' if line.p[0] == '≤' else '= '}{line.p}."

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from posprobe.analyses.facts import Answer
 from posprobe.analyses.head_logits import peak_name
-from posprobe.number_format import fine_percent, percent_with_error, show, with_error
+from posprobe.number_format import (
+    Block,
+    fine_percent,
+    minus,
+    percent_with_error,
+    show,
+    with_error,
+)
+from posprobe.page import NONE, Line
 from posprobe.questions.model_attention import First, Heads
 from posprobe.questions.models import Blank, Changed, Kept, Layer, Overlap, Run
 from posprobe.questions.substitution import SURE, Enough, Removal
 from posprobe.report.narrator import Template
-from posprobe.report.narrator.captions_models import worth
+from posprobe.report.narrator.lines import Form, held_against
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.words import capital, listed, some
 
 #: Why what came after an interruption was not measured.
 INTERRUPTED = "the run was interrupted"
 #: Most words of a summary.
 WORDS = 60
-#: The questions, as a reader asks them.
-ASKS: Mapping[str, str] = {
-    "kept": "Do the last hidden states still show position?",
-    "order": "Does the order of its input matter to the model?",
-    "order_without": "Does it know order without its position embedding?",
-    "absolute": "Does absolute position matter, not only distance?",
-    "apart": "Do position directions avoid those of tokens?",
-    "heads": "Does position alone make heads attend mainly at one offset?",
-    "first": "Does some layer attend mainly to the first position?",
-    "blank": "Does position alone tell patches apart at the last layer?",
-    "needed": "Does removing positions cost the model anything?",
-    "few": "Are ten components of the table, or fewer, enough?",
-    "random": "Is a random table enough?",
-}
 
 
 # Hidden states.
@@ -146,6 +141,26 @@ def _to_first(f: First) -> str:
 
 # Other tables in the place of the model's own.
 
+_WORTH = {"table": "the table is", "rotary": "rotations are", "relative": "biases are"}
+
+
+def _worth(scheme: str, measure: str, task: str | None) -> str:
+    """Say what is worth something to what, in a run with other positions.
+
+    Parameters
+    ----------
+    scheme, measure, task
+        As of `posprobe.analyses.substitution.SubstitutionEffect`.
+    """
+    to = {
+        "loss": f"the {str(task).replace(' ', '-')} loss",
+        "divergence": "the outputs",
+        "answers": "the top answers",
+        "states": "the last hidden states",
+    }[measure]
+    return f"what {_WORTH[scheme]} worth to {to}"
+
+
 _REMOVED = {
     "table": "With the mean row in place of every row of {}",
     "rotary": "Without rotation ({})",
@@ -178,7 +193,7 @@ def _not_excluded(f: Removal) -> str:
 def _keeps(f: Enough) -> str:
     verb = "keeps" if f.size == 1 or f.size is None else "keep"
     worse = ", worse than no positions" if f.kept < -SURE * f.error else ""
-    what = worth(f.worth.scheme, f.worth.measure, f.worth.task)
+    what = _worth(f.worth.scheme, f.worth.measure, f.worth.task)
     return (
         f"{capital(f.label) if f.size else f'A random table ({f.label})'} {verb} "
         f"{percent_with_error(f.kept, f.error)} of {what}{worse}"
@@ -351,3 +366,102 @@ _CLAUSES: Mapping[str, Clause] = {
     "first": _if_yes("In attention layer {f.layer}, most attention goes to the first position."),
     "blank": _if_yes("Position alone tells patches apart."),
 }
+
+
+# Answers in a line, and what stands above them, from the blocks of a document.
+
+#: What drawings show, by name.
+PICTURES: Mapping[str, str] = {
+    "attention": "Mean attention of every head by offset.",
+    "blank": "Norms of patches at some layers, and by layer the cosine with the table.",
+    "cosines": "Cosine of every pair of positions in what they add, at some layers.",
+    "effective": "Cosines of the rows that attention sees, and numbers before and after.",
+    "first": "What each head pays the first position and tokens that are no positions, by layer.",
+    "heads": "Logits of every head by offset.",
+    "layers": "Variance explained, relative norm and stable rank, by layer.",
+    "overlap": "Overlap of each token direction with the leading position directions.",
+    "paths": "Positions in the first two principal components of what they add, at some layers.",
+    "peaks": "How many heads prefer each offset.",
+    "permutation": "Relative change of the last hidden states when parts are permuted.",
+    "shift": "Relative change of the last hidden states, and loss, by shift.",
+    "substitution": "Share of the worth of positions that each table in their place keeps.",
+    "substitution_attention": "Attention by distance, with each table in the model's place.",
+    "substitution_positions": "Cost by position, with some tables in the model's place.",
+    "words": "Mean attention of each head by offset, on one token repeated.",
+}
+#: What the answers are held against.
+KEY = "By chance: sampling noise (5–95 %), rounding, or random subspaces (5–95 %)."
+
+
+def _changed(_: Block) -> tuple[str, str]:
+    return "change of states", ""
+
+
+def _enough(f: Block) -> tuple[str, str]:
+    return "share kept", minus(percent_with_error(f["kept"], f["error"]))
+
+
+#: From the facts of an answer a measure, and its value where that is not the number tested.
+_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
+    "kept": lambda f: (f"explained at layer {f['last']['layer']}", _short(f["last"]["share"])),
+    "order": _changed,
+    "order_without": _changed,
+    "absolute": _changed,
+    "apart": lambda f: ("token variance", _short(f["share"])),
+    "heads": lambda f: ("heads", f"{f['heads']} of {f['of']}"),
+    "first": lambda f: (f"attention, layer {f['layer']}", _short(f["attention"])),
+    "blank": lambda _: ("share that differs", ""),
+    "needed": lambda f: ("cost", with_error(f["cost"], f["error"])),
+    "few": _enough,
+    "random": _enough,
+}
+#: What is no share is written with two figures.
+_NO_SHARES = {"order", "order_without", "absolute", "needed"}
+
+
+def _short(share: float | None) -> str:
+    if share is None:
+        return NONE
+    return fine_percent(share).replace("less than", "<").replace("more than", ">")
+
+
+def line(told: Block) -> Line:
+    """Return an answer's block as a line; what version 1 did not keep is left out."""
+    name, facts = told["question"], told.get("facts")
+    measure, value = _MEASURES[name](facts) if facts else ("", NONE)
+    form: Form = (lambda number: show(number, ".2g")) if name in _NO_SHARES else _short
+    return held_against(told, ASKS[name], measure, form, value)
+
+
+def title(reference: str) -> str:
+    """Shorten a reference that is a path to the last of its parts."""
+    is_path = reference.startswith((".", "/", "~"))
+    return reference.rstrip("/").rpartition("/")[2] or reference if is_path else reference
+
+
+def run_of(document: Block) -> str:
+    """Say which model was run, and on what."""
+    model, contexts = document["model"], document["contexts"]
+    said = [f"{model['class']}", f"{model['parameters']:,} parameters", model["dtype"]]
+    if contexts["used"]:
+        shape = contexts.get("shape")
+        size = " × ".join(map(str, shape)) if shape else some(contexts["length"], "token")
+        seed = "" if contexts["seed"] is None else f", seed {contexts['seed']}"
+        said.append(f"run on {contexts['used']} × {contexts['kind']} ({size}{seed})")
+    return " · ".join(said)
+
+
+def notes(document: Block) -> Iterator[str]:
+    """Say what a reader must know of a run before anything else."""
+    contexts = document["contexts"]
+    if contexts.get("random"):
+        given, real, option = "tokens", "text", "--text FILE"
+        if "shape" in contexts:
+            given, real, option = "pixels", "pictures", "--images DIR"
+        yield f"Measured on random {given}, not on {real}: run it with `{option}` to see those."
+    for note in document["notes"]:
+        yield f"{note}."
+    missing = document["missing"]
+    for why in dict.fromkeys(missing.values()):
+        names = listed([name for name, reason in missing.items() if reason == why])
+        yield f"Not measured: {names} ({why.rstrip('.')})."

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from posprobe.layouts import Grid
-from posprobe.number_format import show
+from posprobe.number_format import Block, percent_with_error, show, with_error
+from posprobe.page import NONE, Line
 from posprobe.report.narrator.words import listed, some, two_figures
 from posprobe.resizing.facts import Copied, Period, Rule, Run, Way
 
@@ -184,6 +185,104 @@ def costs(f: Run) -> str:
         names = listed([f"`{how}`" for how in others], 9)
         told += f" Within the errors, {names} {do} as well."
     return told
+
+
+# What stands above and beside them, from the blocks of a document.
+
+
+#: What drawings show, by name.
+WAY_PICTURES: Mapping[str, str] = {
+    "cosines": "Centred cosine of every pair of rows, before and by way.",
+    "norms": "Row norm by position, before and by way.",
+    "losses": "Loss by position, before and by way.",
+}
+RULE_PICTURES: Mapping[str, str] = {
+    "wavelengths": "Wavelength of each pair by rule, and both lengths.",
+    "decay": "Mean rotation by distance and rule.",
+    "losses": "Loss by position, before and by rule.",
+}
+
+
+def ways_lead(old: Block, new: Block) -> str:
+    """Say from which size to which a table is resized."""
+    return f"from a {_layout(old)} to a {_layout(new)}"
+
+
+def _layout(layout: Block) -> str:
+    if layout["type"] == "grid":
+        return f"grid of {layout['height']} × {layout['width']} patches"
+    return f"sequence of {layout['length']:,} positions"
+
+
+def rules_lead(document: Block) -> str:
+    """Say from which length to which rotary positions are scaled."""
+    return (
+        f"rotary embeddings with base {document['base']:g}, from {document['training']:,} "
+        f"positions to {document['to']:,}"
+    )
+
+
+def ways_headline(ways: Sequence[Block]) -> str:
+    """Say which ways stretch a table and which continue it."""
+    kinds = {"stretches": "stretched with", "continues": "continued at its end with"}
+    found = {kind: [f"`{way['how']}`" for way in ways if way["kind"] == kind] for kind in kinds}
+    said = [f"{kinds[kind]} {listed(names, 9)}" for kind, names in found.items() if names]
+    return f"The table is {' and '.join(said)}."
+
+
+def rules_headline(rules: Sequence[Block], pairs: int) -> str:
+    """Say by which rules pairs reach angles that training has not shown."""
+    within = [f"`{rule['rule']}`" for rule in rules if not rule["extrapolated"]]
+    beyond = [
+        f"{rule['extrapolated']} with `{rule['rule']}`" for rule in rules if rule["extrapolated"]
+    ]
+    said = []
+    if beyond:
+        reach = "reaches" if len(beyond) == 1 and beyond[0].startswith("1 ") else "reach"
+        said.append(
+            f"Of {some(pairs, 'pair')}, {listed(beyond)} {reach} angles unseen in training."
+        )
+    if within:
+        said.append(f"With {listed(within)}, no pair reaches angles unseen in training.")
+    return " ".join(said)
+
+
+def measured(run: Block) -> str:
+    """Say what a run of the model measures."""
+    return "mean loss (nats)" if run["measure"] == "loss" else "pictures with the same answer"
+
+
+def cost(run: Block, block: Block) -> str:
+    """Write what the model does with one table, or by one rule."""
+    write = with_error if run["measure"] == "loss" else percent_with_error
+    return write(block["value"], block["error"])
+
+
+def run_key(run: Block | None) -> str:
+    """Say what a model was run on; empty where it was not."""
+    if run is None:
+        return ""
+    return f"{run['contexts']} windows of {run['kind'].removeprefix('windows of ')}, no training."
+
+
+def way_line(way: Block, run: Block | None) -> Line:
+    """Return what a way keeps, or what it costs the model, as a line without an answer."""
+    name, how = f"way-{way['how']}", way["how"]
+    if run is not None:
+        return Line(name, "", how, measured(run), cost(run, run["ways"][how]))
+    same = "place" if way["kind"] == "stretches" else "position"
+    value = way[f"same_{same}"]
+    written = NONE if value is None else _short(value)
+    return Line(name, "", how, f"cosine, same {same}", written)
+
+
+def rule_line(rule: Block, pairs: int, run: Block | None) -> Line:
+    """Return what a rule leaves to new angles, or costs the model, as a line without an answer."""
+    name = f"rule-{rule['rule']}"
+    if run is not None and rule["rule"] in run["ways"]:
+        return Line(name, "", rule["rule"], measured(run), cost(run, run["ways"][rule["rule"]]))
+    count = f"{rule['extrapolated']} of {pairs}"
+    return Line(name, "", rule["rule"], "pairs at unseen angles", count)
 
 
 def copied(f: Copied) -> tuple[str, ...]:

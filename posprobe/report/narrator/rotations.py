@@ -22,14 +22,6 @@ from posprobe.report.narrator.words import (
     two_figures,
 )
 
-#: The questions, as a reader asks them.
-ASKS: Mapping[str, str] = {
-    "closed_form": "Does it match a known formula?",
-    "rotations": "Are there periodic components?",
-    "winding": "Do two components trace a circle?",
-    "ladder": "Do its frequencies form a geometric series?",
-}
-
 
 def periods(lines: Sequence[Rotation]) -> str:
     """Name the periods of lines, those that are fixed with three figures."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from math import ceil
+from math import ceil, log
 
 from posprobe.analyses.facts import Answer
-from posprobe.number_format import Block, show
+from posprobe.number_format import Block, minus, show
+from posprobe.page import NONE, Line
 from posprobe.questions.schemes import (
     Falls,
     Kernel,
@@ -23,29 +24,14 @@ from posprobe.questions.schemes import (
     Signs,
     Smooth,
     Turns,
+    kind_of,
 )
 from posprobe.report.narrator import Template
+from posprobe.report.narrator.compare import walked
+from posprobe.report.narrator.lines import KEY, held_against
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.words import capital, hundredths, listed, percent, some, two_figures
 from posprobe.schemes import POSITIONS
-
-#: The questions, as a reader asks them.
-ASKS: Mapping[str, str] = {
-    "rotary_turns": "Does every pair complete a turn within the context?",
-    "rotary_positive": "Does the RoPE score stay positive over the context?",
-    "rotary_stretched": "Are the wavelengths changed for a longer context?",
-    "alibi_near": "Do heads favour near positions?",
-    "alibi_reach": "Does any head give the far end of the context half the weight of the near one?",
-    "bias_smooth": "Do neighbouring distances have similar biases?",
-    "bias_near": "Do most heads favour near positions?",
-    "bias_sides": "Do heads prefer one side of the query?",
-    "bias_limit": "Do far distances share one bias?",
-    "cosine_smooth": "Do neighbouring distances have similar vectors?",
-    "cosine_near": "Are vectors of near distances most similar to that of distance 0?",
-    "cosine_limit": "Do far distances share one vector?",
-    "kernel_falls": "Do nearer positions always count for more?",
-    "kernel_offset": "Does the offset alone decide the kernel?",
-    "kernel_sides": "Do positions before and after count equally?",
-}
 
 #: Encodings that a sentence names, and that a headline does.
 NAMED, LEADING = 4, 2
@@ -311,6 +297,219 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("kernel_sides", "sided"): _kernel(_SIDES),
     ("kernel_sides", "undefined"): _FLAT,
 }
+
+
+# Answers in a line.
+
+
+def _turning(f: Block) -> tuple[str, str]:
+    known = [each for each in f["ladders"] if each["slow"] is not None]
+    slow, pairs = (sum(each[key] * each["axes"] for each in known) for key in ("slow", "pairs"))
+    return "pairs that never turn", f"{slow} of {pairs}" if known else NONE
+
+
+def _negative(f: Block) -> tuple[str, str]:
+    first = [each["first"] for each in f["encodings"] if each["first"] is not None]
+    return "first negative distance", _range(first) if first else "none"
+
+
+def _range(values: Sequence[int]) -> str:
+    return " to ".join(f"{value:,}" for value in sorted({min(values), max(values)}))
+
+
+def _halving(f: Block) -> tuple[str, str]:
+    slopes = [slope for each in f["encodings"] for slope in each["slopes"]]
+    return "halved every (positions)", _span([log(2) / slope for slope in slopes])
+
+
+def _leaving(f: Block) -> tuple[str, str]:
+    if f["length"] is None:
+        return "weight left", NONE
+    return f"weight left at {f['length']:,}", percent(f["left"])
+
+
+def _structured(f: Block) -> tuple[str, str]:
+    count = f["structured"]
+    return "heads above chance", NONE if count is None else f"{count} of {f['heads']}"
+
+
+def _counted(f: Block, *names: str) -> list[int]:
+    return [sum(each[name] for each in f["encodings"]) for name in names]
+
+
+def _favouring(f: Block) -> tuple[str, str]:
+    near, heads = _counted(f, "near", "heads")
+    return "heads that do", f"{near} of {heads}"
+
+
+def _reaching(f: Block) -> tuple[str, str]:
+    reach = [each["reach"] for each in f["encodings"] if each["reach"] is not None]
+    return "from distance", _range(reach) if reach else "none"
+
+
+#: From the facts of an answer a measure and its value.
+_MEASURES: Mapping[str, Callable[[Block], tuple[str, str]]] = {
+    "rotary_turns": _turning,
+    "rotary_positive": _negative,
+    "rotary_stretched": lambda f: (
+        "rule", ", ".join(dict.fromkeys(each["rule"] for each in f["rules"])) or "none"
+    ),
+    "alibi_near": _halving,
+    "alibi_reach": _leaving,
+    "bias_smooth": _structured,
+    "bias_near": _favouring,
+    "bias_sides": lambda f: (
+        "heads: before, after", ", ".join(map(str, _counted(f, "before", "after")))
+    ),
+    "bias_limit": _reaching,
+    "cosine_smooth": _structured,
+    "cosine_near": _favouring,
+    "cosine_limit": _reaching,
+}  # fmt: skip
+
+
+def line(told: Block) -> Line:
+    """Return an answer's block as a line; what version 1 did not keep is left out."""
+    question, facts = ASKS[told["question"]], told.get("facts")
+    measure, value = _MEASURES[told["question"]](facts) if facts else ("", NONE)
+    return held_against(told, question, measure, two_figures, value)
+
+
+#: Of each number of a kernel the question, and what it is.
+KERNELS: Mapping[str, tuple[str, str]] = {
+    "kernel_falls": ("monotone_fraction", "steps that do not rise"),
+    "kernel_offset": ("translation_invariance", "variance by offset"),
+    "kernel_sides": ("asymmetry", "before against after"),
+}
+
+
+def kernel_line(question: str, answer: str, record: Block) -> Line:
+    """Return the answer about a kernel as a line, from the block of the encoding."""
+    key, measure = KERNELS[question]
+    value = NONE if record[key] is None else percent(record[key])
+    return Line(question, answer, ASKS[question], measure, value)
+
+
+#: Distances of kernels, and what they are called.
+_DISTANCES = {"correlation": "correlation of curves", "alignment": "alignment of kernels"}
+
+
+def kernels_headline(pairs: Sequence[Block], walk: Block | None) -> str:
+    """Say how similar the curves of encodings are: of two, or of several pairs how many."""
+    found = [(pair["records"], _similar(pair, walk)) for pair in pairs]
+    if len(pairs) == 1 and not found[0][1]:
+        return " ".join(pair_sentences(pairs[0], walk))
+    return walked(found, "The curves of {} over distance are")
+
+
+def _similar(pair: Block, walk: Block | None) -> str:
+    if walk is None or pair["correlation"] is None:
+        return ""
+    return "yes" if pair["correlation"] > walk["correlation"] else "no"
+
+
+def pair_line(pair: Block, walk: Block | None, name: str) -> Line:
+    """Return how similar the curves of two encodings are as a line."""
+    value = NONE if pair["correlation"] is None else hundredths(pair["correlation"])
+    chance = NONE if walk is None else f"below {hundredths(walk['correlation'])}"
+    question = " · ".join(pair["records"])
+    return Line(name, _similar(pair, walk), question, "correlation", minus(value), chance)
+
+
+def pair_sentences(pair: Block, walk: Block | None) -> Iterator[str]:
+    """Say how similar two encodings are, by their curves and by their kernels."""
+    if pair["correlation"] is not None:
+        yield _pair(pair, walk)
+    for name, what in _DISTANCES.items():
+        if pair[name] is None:
+            yield f"The {what} is undefined: {pair['undefined'][name]}."
+    if pair["alignment"] is not None:
+        bar = f" (95 % of random walks: below {hundredths(walk['alignment'])})" if walk else ""
+        yield f"The kernels have a centred alignment of {hundredths(pair['alignment'])}{bar}."
+
+
+# What stands beside answers and drawings.
+
+
+#: What a kernel holds.
+KERNEL_OF = {"cosine": "cosine", "bias": "bias (logits)", "rotation": "mean rotation"}
+#: What drawings of kernels show, by name.
+KERNEL_PICTURES: Mapping[str, str] = {
+    "curves": "Standardised mean over heads by distance, 0 left out.",
+    "kernels": "Standardised kernel between positions, the diagonal left out.",
+}
+DISTANCES = "Correlation of the curves and alignment of the kernels, of all pairs."
+#: What the answers about kernels are about.
+KERNEL_KEY = "Mean over heads. By chance: 95 % of pairs of random walks."
+
+
+def kernels_lead(document: Block) -> str:
+    """Say how many encodings are compared, and between which positions."""
+    layout = document["layout"]
+    where = f"{document['length']:,} positions"
+    if layout["type"] == "grid":
+        where = f"the patches of a grid of {layout['height']} × {layout['width']}"
+    return f"{len(document['records'])} encodings by their kernels between {where}"
+
+
+def positions_compared(document: Block) -> Iterator[str]:
+    """Say which encodings have more positions than are compared."""
+    length = document["length"]
+    others = [
+        f"{record['label']} has {record['positions']}"
+        for record in document["records"]
+        if record["positions"] not in (None, length)
+    ]
+    if others:
+        yield (
+            f"{length} positions of each are compared: {', '.join(others)}. Nothing is resampled."
+        )
+
+
+#: What an answer means, of what a configuration decides and of what was learned.
+KEYS: Mapping[bool, str] = {False: "From the configuration: exact.", True: f"Learned values: {KEY}"}
+#: By kind of encoding, what its drawings show, by name.
+PICTURES: Mapping[str, Mapping[str, str]] = {
+    "rotary": {
+        "rotation": "Wavelength of each pair beside the context, and mean rotation by distance.",
+    },
+    "alibi": {"slopes": "Penalty of each head by distance."},
+    "bias": {
+        "maps": "Bias by displacement, a map for each head.",
+        "mosaic": "Bias by displacement: a row for each encoding, a column for each head.",
+        "curves": "Bias by offset (key minus query), a panel for each head.",
+        "stripes": "Bias by offset (key minus query), a stripe for each head.",
+    },
+    "cosine": {
+        "maps": "Cosine with the vector of distance 0, by displacement.",
+        "mosaic": "Cosine with the vector of distance 0, by displacement, a row for each encoding.",
+        "curves": "Cosine with the vector of distance 0, by offset (key minus query).",
+        "stripes": "Cosine with the vector of distance 0, by offset, a stripe for each encoding.",
+    },
+}
+#: Of encodings of several layers.
+DEPTH = "Window and correlation of neighbouring distances of every head, by encoding."
+#: Of every pair of positions.
+BETWEEN = "Query (down) and key (across), the mean over heads; keys that are hidden are empty."
+
+
+def what_it_is(schemes: Sequence[Block]) -> str:
+    """Say what encodings of one kind are."""
+    several = f" in {len(schemes)} places" if len(schemes) > 1 else ""
+    match kind_of(schemes[0]):
+        case "rotary":
+            return f"rotary embeddings (RoPE){several}"
+        case "alibi":
+            return f"linear biases (ALiBi), a fixed slope per head{several}"
+        case "cosine":
+            return f"a learned vector per distance{several}"
+    layouts = [scheme["layout"] for scheme in schemes]
+    if layouts[0]["type"] == "grid":
+        sizes = dict.fromkeys(f"{layout['height']} × {layout['width']}" for layout in layouts)
+        where = f"displacement in windows of {' and '.join(sizes)} patches"
+    else:
+        where = "distance"
+    return f"a learned bias per head and {where}{several}"
 
 
 # What is said first.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from posprobe.analyses.history import AnswerHistory, SeamHistory
-from posprobe.report.narrator import asks
+from posprobe.report.narrator.questions import ASKS
 from posprobe.report.narrator.words import listed, percent, some
 
 
@@ -28,9 +28,7 @@ def answer(f: AnswerHistory) -> str:
     notes = ["the last step"] if f.last else []
     notes += [some(f.earlier, "earlier change")] if f.earlier else []
     after = f"{f.after} {_since(f.step, f.last)}"
-    return (
-        f"{asks()[f.question]} {f.before.capitalize()} at step {f.until}, {after}{_noted(notes)}."
-    )
+    return f"{ASKS[f.question]} {f.before.capitalize()} at step {f.until}, {after}{_noted(notes)}."
 
 
 def similarity_map(share: float | None) -> str:

@@ -14,13 +14,6 @@ from posprobe.report.narrator.causes import copied
 from posprobe.report.narrator.rotations import turned
 from posprobe.report.narrator.words import capital, percent, some, two_figures
 
-#: The questions, as a reader asks them.
-ASKS: Mapping[str, str] = {
-    "order": "Does the order of positions matter?",
-    "smooth": "Is it a smooth curve?",
-    "absolute_position": "Does similarity depend on absolute position, beside distance?",
-    "low_dimensional": "Is its dimension unusually low?",
-}
 #: What is said of a table that is nothing else.
 STRAIGHT = "a straight line: each position is as far along it as its number says"
 #: Mean cosine from which steps that are no smoother than a walk's are said to be opposed.

@@ -68,7 +68,7 @@
   function atlas() {
     const { atlas: data } = JSON.parse(document.getElementById("analysis").textContent);
     const { names, numbers, groups } = data;
-    const rows = [...document.getElementById("tables").closest("section").querySelector("tbody").rows];
+    const rows = [...document.querySelector("#tables tbody").rows];
     const words = rows.map((row) => row.textContent.toLowerCase());
     let shown = rows.map((_, k) => k);
     let marked = null;
@@ -143,7 +143,7 @@
     const bar = make("div", { className: "tools bar", role: "search" },
       make("label", {}, "Filter ", search), onlyLabel, valueLabel, colourLabel, told);
     bar.setAttribute("aria-label", "Rows of this page");
-    document.getElementById("main").prepend(bar);
+    document.querySelector("#tables > .scroll").before(bar);
 
     /** Classes of the chosen colour: of every row its own, and what each is called. */
     function classes() {
@@ -176,7 +176,7 @@
 
     /** Draw rows as points; axes are columns of numbers, or none. */
     function plot(name, axes, controls) {
-      const place = document.getElementById(name).closest("section");
+      const place = document.getElementById(name);
       const chart = drawing({ role: "img", class: "points" });
       const map = make("div", { className: "map", tabIndex: 0, role: "application" });
       map.setAttribute("aria-label", `${name}: arrow keys go from point to point, Enter leads to its row.`);
@@ -293,7 +293,7 @@
     // Groups.
 
     const [groupLabel, group] = choice("Group by", labels(groups), 0, () => gathered());
-    const place = document.getElementById("groups").closest("section");
+    const place = document.getElementById("groups");
     const list = make("div", { className: "groups" });
     if (groups.length) place.append(make("p", { className: "tools" }, groupLabel), list);
 
