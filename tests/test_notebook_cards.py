@@ -38,7 +38,7 @@ def test_an_analysis_has_three_doors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert analysis.plot(ax=one).get_xlabel() == "share of the variance"
     assert analysis.plot("norms", other, title="norms").get_title(loc="left") == "norms"
     plt.close("all")
-    with pytest.raises(UsageError, match="no result is called 'pie'"):
+    with pytest.raises(UsageError, match="unknown result 'pie'"):
         analysis.plot("pie")
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
@@ -55,6 +55,34 @@ def test_comparisons_show_their_pairs() -> None:
     html = pp.compare_kernels(tables[0], rotary)._repr_html_()
     assert "sinusoidal:32x8 and rotary:32x8" in html
     assert "alignment" in html
+
+
+@pytest.mark.parametrize("reference", ["rotary:256x16", "alibi:64x4", "t5:64x32"])
+def test_encodings_without_a_table_have_the_same_doors(reference: str) -> None:
+    encodings = pp.load_schemes(reference)
+    analysis = pp.analyze(encodings)
+    assert analysis.records == encodings
+    assert [answer.question for answer in analysis.answers] == [
+        told["question"] for told in analysis.to_dict()["verdict"]["answers"]
+    ]
+    block = analysis.to_dict()["schemes"][0]
+    assert analysis.numbers["heads.peak"] == block["heads"]["peak"]
+    _, (one, other) = plt.subplots(1, 2)
+    assert analysis.plot(ax=one) is one
+    assert analysis.plot("heads", other, title="heads").get_title(loc="left") == "heads"
+    plt.close("all")
+    with pytest.raises(UsageError, match="unknown result 'pie'"):
+        analysis.plot("pie")
+    with pytest.raises(UsageError, match="apply to position tables"):
+        pp.analyze(encodings[0], only=["pca"])
+
+
+def test_of_several_encodings_each_is_named() -> None:
+    (one,) = pp.load_schemes("rotary:256x16")
+    analysis = pp.analyze((replace(one, name="fast"), replace(one, name="slow")))
+    assert {"fast.rotation.pairs", "slow.heads.peak"} <= analysis.numbers.keys()
+    analysis.plot("slow.rotation")
+    plt.close("all")
 
 
 def test_encodings_show_what_was_found() -> None:

@@ -171,7 +171,7 @@ def test_what_is_undefined_is_none_with_a_reason(
 @pytest.mark.parametrize(
     ("values", "tokens", "error", "says"),
     [
-        (rows(3, 2), rows(3, 4), UsageError, "2 wide and tokens 4"),
+        (rows(3, 2), rows(3, 4), UsageError, "width 2 and tokens 4"),
         (rows(3, 2), np.full((3, 2), np.nan), InvalidTable, "NaN"),
         (rows(3, 2), np.ones(3), InvalidTable, r"shape \[3\]"),
         (rows(3, 2), np.ones((0, 2)), InvalidTable, r"shape \[0, 2\]"),

@@ -242,7 +242,7 @@ def test_a_position_subspace_that_is_the_whole_space_holds_everything() -> None:
 
 
 def test_arguments_that_do_not_fit_are_one_clear_error() -> None:
-    with pytest.raises(UsageError, match="4 wide and tokens 5"):
+    with pytest.raises(UsageError, match="width 4 and tokens 5"):
         subspace_overlap(noise(0, 9, 4), noise(1, 9, 5))
     with pytest.raises(UsageError, match="rank=0"):
         subspace_overlap(noise(0, 9, 4), noise(1, 9, 4), rank=0)

@@ -182,11 +182,11 @@ def subspace_overlap(
     width, (count, other) = given.values.shape[1], beside.values.shape
     if other != width:
         raise UsageError(
-            f"positions are {width} wide and tokens {other}: only vectors of one width are added. "
-            "Pass the embeddings at the width of the positions."
+            f"positions have width {width} and tokens {other}, so they cannot be added. Pass the "
+            "embeddings at the width of the positions."
         )
     if rank < 1:
-        raise UsageError(f"rank={rank}: a subspace has one direction or more.")
+        raise UsageError(f"rank={rank}: it must be at least 1.")
     position_share, u = _directions(given)
     token_share, v = _directions(beside)
     kept, found, tenth = min(rank, len(u)), len(v), max(1, round(width / 10))

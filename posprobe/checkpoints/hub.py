@@ -447,6 +447,6 @@ def _check(path: Path, where: str) -> None:
         kept.unlink()
         path.unlink(missing_ok=True)
         raise Unreachable(
-            f"{where}: what came is not what the Hub announced (SHA-256 {found[:12]}..., announced "
-            f"{kept.name[:12]}...), and was removed. Run it again; a proxy may change files."
+            f"{where}: the download is not the file that the Hub announced (SHA-256 {found[:12]}…, "
+            f"announced {kept.name[:12]}…) and was removed. Run it again; a proxy may change files."
         )

@@ -156,7 +156,7 @@ class _Part:
             if commit != self.commit:
                 raise Replaced(
                     f"{self.where}: commit {self.commit[:12]} was asked for and {commit[:12]!r} "
-                    "came. Something else than the Hub may have answered: check HF_ENDPOINT."
+                    "came. Something other than the Hub may have answered: check HF_ENDPOINT."
                 )
             linked = answer.headers.get("X-Linked-Size", "")
             if found and size is not None and re.fullmatch(r"[0-9]{1,18}", linked):

@@ -240,7 +240,7 @@ def _entry(name: str, entry: object, begin: int, size: int, file: str) -> Tensor
     bits = _BITS.get(dtype)
     if bits is None:
         raise InvalidCheckpoint(
-            f"{file}: tensor {name!r} has the dtype {dtype[:40]!r}, which the format has not. "
+            f"{file}: tensor {name!r} has the dtype {dtype[:40]!r}, which is unknown. "
             "The file is damaged or of a newer version of the format: download it again."
         )
     if 8 * (stop - start) != _bits_of(shape, bits):

@@ -110,7 +110,7 @@ def patiently(
             pause(max(wait, asked))
     raise Unreachable(
         f"{where}: {_reason(failure)}. Check the network, the proxy and HF_ENDPOINT, or try later; "
-        "--offline uses what was read before."
+        "--offline uses the local cache."
     ) from failure
 
 
@@ -142,8 +142,8 @@ def _in_time(where: str, attempt: Callable[[], _T], given_up: Callable[[float], 
             seconds = time.monotonic() - begin
             if given_up(seconds):
                 raise Unreachable(
-                    f"{where}: the answer comes so slowly that it was given up after "
-                    f"{seconds:.0f} seconds. Check the network and the proxy, or try later."
+                    f"{where}: the answer is too slow (given up after {seconds:.0f} seconds). "
+                    "Check the network and the proxy, or try later."
                 ) from None
     if error is not None:
         raise error
@@ -173,14 +173,14 @@ def model_info(repo_id: str, revision: str | None) -> ModelInfo:
         reason: object = f"its commit is {info.sha!r}"
     except HFValidationError as error:
         raise UnknownReference(
-            f"{repo_id}: no Hub id can look like this. Write NAME or OWNER/NAME as on the model's "
+            f"{repo_id}: not a valid Hub id. Write NAME or OWNER/NAME as on the model's "
             "page, or check the path if a file was meant."
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = error
     raise Unreachable(
-        f"{where}: the answer is not a model's page ({str(reason)[:80]}). Something else than the "
-        "Hub may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
+        f"{where}: the answer is not a model's page ({str(reason)[:80]}). Something other than "
+        "the Hub may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
     )
 
 
@@ -201,8 +201,8 @@ def all_revisions(repo_id: str) -> list[tuple[str, str]]:
         return [(str(name), commit) for name, commit in named if COMMIT.fullmatch(str(commit))]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(
-            f"{repo_id}: the answer is not a list of revisions ({str(error)[:80]}). Something else "
-            "than the Hub may have answered: check the proxy and HF_ENDPOINT."
+            f"{repo_id}: the answer is not a list of revisions ({str(error)[:80]}). Something "
+            "other than the Hub may have answered: check the proxy and HF_ENDPOINT."
         ) from error
 
 
@@ -232,9 +232,9 @@ def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeErr
         )
     if code == "RepoNotFound" or status in (401, 404):
         return UnknownReference(
-            f"{where}: there is no file or folder of this name here, and the Hub knows no such "
-            f"model, or it is private (status {status}). Check the path, or the spelling of "
-            f"OWNER/NAME; for a private model {sign_in}."
+            f"{where}: no such file or folder here, and no such model on the Hub, or it is private "
+            f"(status {status}). Check the path or the spelling of OWNER/NAME; for a private model "
+            f"{sign_in}."
         )
     if status == 403:
         return Unreachable(

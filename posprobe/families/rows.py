@@ -103,7 +103,7 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
     if stated is None and rule.tensors and not rule.grid:
         raise InvalidCheckpoint(
             f"{_where(info)}: this architecture has one row per position, [n, d]. The tensor is "
-            "not this model's; where it is a grid of patches after all, say so with --grid "
+            "not this model's; if it is a grid of patches after all, use --grid "
             f"{stored.height}x{stored.width}."
         )
     # A tensor's name tells what it is; an array alone says nothing.
@@ -111,7 +111,7 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
     if stated is None and stacked and info.file.endswith(".npy"):
         raise InvalidCheckpoint(
             f"{_where(info)}: this may be a grid of {stored.height} x {stored.width} patches or "
-            f"{stored.height} tables of {stored.width} rows. Say --grid {stored.height}x"
+            f"{stored.height} tables of {stored.width} rows. Use --grid {stored.height}x"
             f"{stored.width} for the grid, or save one table alone."
         )
 

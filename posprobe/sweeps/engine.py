@@ -70,7 +70,7 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
         If its packages are not installed.
     """
     if name not in ("processes", "threads", "dask"):
-        raise UsageError(f"--engine {name}: there are processes, threads and dask.")
+        raise UsageError(f"--engine {name}: choose processes, threads or dask.")
     if scheduler is not None and name != "dask":
         raise UsageError(f"--scheduler {scheduler}: only --engine dask has a scheduler.")
     need_extra("joblib", "pyarrow", *(("dask", "distributed") if name == "dask" else ()))
@@ -80,7 +80,7 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
 
     most = joblib.cpu_count()
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: at least one task runs at a time.")
+        raise UsageError(f"--jobs {jobs}: it must be at least 1.")
     # More workers than cores would only get into each other's way.
     engine: Name = (
         "processes" if name == "processes" else "threads" if name == "threads" else "dask"
@@ -136,8 +136,8 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
                 idle = 0 if feed.flying else idle + 1
                 if idle == STARTS:
                     raise Unreachable(
-                        f"no worker starts ({type(error).__name__}: {brief(str(error))}). What is "
-                        "recorded stays; --engine threads needs no other processes."
+                        f"no worker starts ({type(error).__name__}: {brief(str(error))}). Results "
+                        "so far are kept; try --engine threads, which needs no other processes."
                     ) from error
                 ended = False
             lost = feed.land()
@@ -283,8 +283,8 @@ def _broken(error: Exception) -> None:
 def _connected(client: Any, engine: Engine, error: Exception) -> None:
     if client.status != "running":
         raise Unreachable(
-            f"{engine.scheduler or 'dask'}: the scheduler was lost ({error}). What is recorded "
-            "stays: the same command goes on from there."
+            f"{engine.scheduler or 'dask'}: the scheduler was lost ({error}). Results "
+            "so far are kept. Run the same command again to resume."
         ) from error
 
 

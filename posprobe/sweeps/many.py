@@ -340,9 +340,9 @@ def _options(
     chosen = None if names is None else tuple(dict.fromkeys(names))
     for name in chosen or ():
         if name != "all" and name not in TABLE:
-            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
+            raise UsageError(f"unknown analysis {name!r}. Choose from {', '.join(TABLE)}.")
     if chosen == ():
-        raise UsageError(f"no analysis is chosen. There are {', '.join(TABLE)}.")
+        raise UsageError(f"no analysis is chosen. Choose from {', '.join(TABLE)}.")
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(f"--nulls {nulls}: the number of draws is from 0 to {MAX_DRAWS}.")
     if rows is not None and rows.step not in (None, 1):

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from posprobe.analyses.facts import Answer, Cause
 from posprobe.number_format import Block
-from posprobe.report.narrator.words import capital, two_figures
+from posprobe.report.narrator.words import capital, signed, two_figures
 
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
@@ -27,9 +27,7 @@ _SHARED: Mapping[str, Template] = {
     "all_equal": "All rows are equal.",
 }
 #: What an answer means, above a table of them.
-LEVELS = (
-    "Each yes is significant at the 2 % level where it is tested. By chance: 5 to 95 % of draws."
-)
+LEVELS = "Each tested yes is significant at the 2 % level. By chance: 5 to 95 % of random tables."
 #: Beside answers about a grid with outlier patches.
 REPLACED = (
     "Outlier patches are replaced by the mean of their neighbours in the answers and in the row "
@@ -78,7 +76,8 @@ def sentence(answer: Answer) -> str:
 
 def _told(answer: Answer, reason: str) -> str:
     template = _SHARED.get(reason) or templates()[answer.question, reason]
-    return template.format(f=answer.facts) if isinstance(template, str) else template(answer.facts)
+    facts = answer.facts
+    return signed(template.format(f=facts) if isinstance(template, str) else template(facts))
 
 
 def cause(found: Cause) -> str:
@@ -86,7 +85,8 @@ def cause(found: Cause) -> str:
     words: str | Callable[[Cause], str] = _module("causes").CAUSES[found.kind]
     if callable(words):
         return words(found)
-    return words.format(*found.numbers, of=found.of, causes="; ".join(map(cause, found.causes)))
+    causes = "; ".join(map(cause, found.causes))
+    return signed(words.format(*found.numbers, of=found.of, causes=causes))
 
 
 def claim(told: Block) -> str:
