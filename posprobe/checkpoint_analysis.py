@@ -66,8 +66,8 @@ def analyze_any(
     Raises
     ------
     PosprobeError
-        As `posprobe.analyze` and `posprobe.analyze_schemes`; also where ``only`` or ``nulls`` mean
-        nothing to an encoding without a table.
+        As `posprobe.analyze`; also where ``only`` or ``nulls`` mean nothing to an encoding without
+        a table.
     """
     if not isinstance(loaded, tuple):
         return analyze(

@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no tokenizer": (("gpt2", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
     "no words": (("bert", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
     "text too short": (("words", "--text", "short.txt"), 2, "fewer than one context of 9"),
-    "no text": (("words", "--text", "none.txt"), 3, "none.txt: the text cannot be read"),
+    "no text": (("words", "--text", "none.txt"), 3, "none.txt: no such file"),
     "longer than the model": (("gpt2", "--length", "10"), 2, "longer than the 9 positions"),
     "corrupt picture": (("vit", "--images", "pictures"), 4, "1.png: the image cannot be read"),
     "no pictures": (("vit", "--images", "empty"), 3, "contains no images"),

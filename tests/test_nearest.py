@@ -97,7 +97,11 @@ def test_the_chance_is_that_of_columns_turned_at_random() -> None:
 def test_a_table_is_found_again_after_noise_and_fine_tuning(name: str) -> None:
     table, rng = pp.load(f"sample:{name}"), np.random.default_rng(0)
     values = table.values.astype(np.float64)
-    shape = (table.layout.height, table.layout.width) if isinstance(table.layout, pp.Grid) else None
+    shape = (
+        (table.layout.height, table.layout.width)
+        if isinstance(table.layout, pp.layouts.Grid)
+        else None
+    )
     for changed, moved in (
         (made.noisy(rng, values, 0.01), 0.01),
         (made.drifted(rng, values, 0.05, 2), 0.05),
@@ -151,7 +155,11 @@ def test_a_copy_in_half_precision_is_rounded_whatever_it_is_stored_in(
 ) -> None:
     torch = pytest.importorskip("torch")
     table = pp.load(f"sample:{name}")
-    shape = (table.layout.height, table.layout.width) if isinstance(table.layout, pp.Grid) else None
+    shape = (
+        (table.layout.height, table.layout.width)
+        if isinstance(table.layout, pp.layouts.Grid)
+        else None
+    )
     mine = fingerprint(table)
     half = torch.from_numpy(np.array(table.values)).to(getattr(torch, dtype))
     for stored in (half, half.float(), half.double()):
@@ -172,7 +180,7 @@ def test_a_copy_in_half_precision_is_rounded_whatever_it_is_stored_in(
 def test_rows_of_a_table_alone_are_a_copy_of_it() -> None:
     for name in NAMES:
         table = pp.load(f"sample:{name}")
-        if isinstance(table.layout, pp.Sequence):
+        if isinstance(table.layout, pp.layouts.Sequence):
             part = likeness(fingerprint(table[5:100]), fingerprint(table))
             assert (part.relation, part.rows, part.whole) == ("exact copy", 95, False)
 

@@ -411,7 +411,7 @@ def test_no_more_panels_stand_side_by_side_than_asked() -> None:
         made = paper_figure("similarity", *six, columns=columns, span="page")
         left = {round(ax.get_position().x0, 2) for ax in made.figure.axes if ax.images}
         assert len(left) == columns
-    with pytest.raises(UsageError, match="no panels"):
+    with pytest.raises(UsageError, match="--columns applies only"):
         paper_figure("norms", six[0], columns=2)
     with pytest.raises(UsageError, match="--columns 0"):
         paper_figure("similarity", *six, columns=0)

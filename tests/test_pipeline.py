@@ -40,7 +40,7 @@ def test_a_network_with_a_table_of_patches() -> None:
     stored = load_file(SAVED / "transformer" / "diffusion_pytorch_model.safetensors")
     table = pp.load(f"{SAVED}#transformer")
     assert table.values.tobytes() == stored["pos_embed.pos_embed"][0].tobytes()
-    assert table.layout == pp.Grid(6, 6)
+    assert table.layout == pp.layouts.Grid(6, 6)
 
 
 def test_a_part_without_tables_says_what_it_has() -> None:

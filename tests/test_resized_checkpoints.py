@@ -165,7 +165,7 @@ def test_every_way_to_store_a_table_is_kept(shape: tuple[int, ...], tmp_path: Pa
     name = "wpe.weight" if shape[1] == 1 else "pos_embed"
     save_file({name: values, **others}, tmp_path / "one.safetensors")
     old = pp.load(str(tmp_path / "one.safetensors"))
-    sequence = isinstance(old.layout, pp.Sequence)
+    sequence = isinstance(old.layout, pp.layouts.Sequence)
     new = pp.resize(old, to=30 if sequence else (7, 7), how="tile")
     copy = tmp_path / "copy"
     write_checkpoint(str(tmp_path / "one.safetensors"), new, copy)

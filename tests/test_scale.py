@@ -86,7 +86,7 @@ def test_the_closest_pair_is_that_of_all_pairs(n: int, shared: float) -> None:
 def test_two_equal_positions_cannot_be_told_apart() -> None:
     values = rows(700, 6)
     values[650] = values[20]
-    table = PositionTable(values, pp.Sequence(700), "it", Source("it", "it"), start=3)
+    table = PositionTable(values, pp.layouts.Sequence(700), "it", Source("it", "it"), start=3)
     found = scale(table, np.eye(6))
     assert found.smallest_distance == 0
     assert found.closest == (23, 653)  # positions, not rows of the cut table

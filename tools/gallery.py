@@ -60,7 +60,9 @@ def main() -> None:
     (DOCS / "gallery.md").write_text(text, encoding="utf-8")
 
 
-def load(reference: str) -> list[pp.PositionTable | pp.RelativeBias | pp.Rotary | pp.LinearBias]:
+def load(
+    reference: str,
+) -> list[pp.PositionTable | pp.schemes.RelativeBias | pp.schemes.Rotary | pp.schemes.LinearBias]:
     """Load a table, or the encodings of a formula without one."""
     if reference.startswith(("rotary", "alibi")):
         return list(pp.load_schemes(reference))

@@ -28,7 +28,7 @@ class EffectiveTable(Result):
     notes
         Which content was added and which normalisation applied.
     table
-        The rows that enter the first layer's queries and keys, `posprobe.effective_table`.
+        The rows that enter the first layer's queries and keys, `posprobe.families.effective_table`.
     """
 
     figures: ClassVar[str] = "model_effective"

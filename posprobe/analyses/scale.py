@@ -161,7 +161,7 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
 
     >>> import posprobe as pp
     >>> import numpy as np
-    >>> pp.scale(2 * np.eye(4), np.eye(4)).ratio
+    >>> pp.analyses.scale(2 * np.eye(4), np.eye(4)).ratio
     2.0
     """
     given, beside = positions(table), to_numpy(positions(tokens).values).astype(np.float64)

@@ -200,7 +200,7 @@ def against_sinusoid(
     Examples
     --------
     >>> import posprobe as pp
-    >>> fit = pp.against_sinusoid(pp.sinusoidal(64, 16))
+    >>> fit = pp.analyses.against_sinusoid(pp.sinusoidal(64, 16))
     >>> print(f"{fit.cka:.2f}")
     1.00
     >>> print(f"{fit.ladder_share:.2f}")

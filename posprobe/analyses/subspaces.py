@@ -174,7 +174,7 @@ def subspace_overlap(
     >>> import numpy as np
     >>> positions = np.hstack([pp.sinusoidal(32, 2).values, np.zeros((32, 6))])
     >>> tokens = np.hstack([np.zeros((64, 2)), np.random.default_rng(0).normal(size=(64, 6))])
-    >>> variance = pp.subspace_overlap(positions, tokens, rank=2).variance
+    >>> variance = pp.analyses.subspace_overlap(positions, tokens, rank=2).variance
     >>> print(f"{variance.value:.2f}, of random directions {variance.expected:.2f}")
     0.00, of random directions 0.25
     """

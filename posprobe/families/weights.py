@@ -109,10 +109,10 @@ def load_heads(
     One layer of a small vision transformer, without building it:
 
     >>> import posprobe as pp
-    >>> layer = pp.load_heads("sample:digits-vit", layer=0)
+    >>> layer = pp.families.load_heads("sample:digits-vit", layer=0)
     >>> layer.heads, layer.w_q.shape
     (4, (48, 48))
-    >>> logits = pp.head_logits(
+    >>> logits = pp.analyses.head_logits(
     ...     layer.table, layer.w_q, layer.w_k, layer.b_q, layer.b_k, heads=layer.heads
     ... )
     >>> logits.curves.shape

@@ -49,7 +49,7 @@ def random_tokens(
 
     >>> import posprobe as pp
     >>> from transformers import GPT2Config
-    >>> batches = pp.random_tokens(GPT2Config(vocab_size=100), length=16, count=10)
+    >>> batches = pp.forward.random_tokens(GPT2Config(vocab_size=100), length=16, count=10)
     >>> [batch.shape for batch in batches]
     [(8, 16), (2, 16)]
     """
