@@ -48,7 +48,7 @@ def test_a_part_without_tables_says_what_it_has() -> None:
         pp.load(f"{SAVED}#unet")
     sentence = r"unet (UNet2DConditionModel) has a sinusoid of the time step"
     assert sentence in str(told.value)
-    assert "no places" in str(told.value)
+    assert "not positions" in str(told.value)
     assert "\n" not in str(told.value)
     with pytest.raises(NoPositionTable, match=r"vae \(AutoencoderKL\) has none"):
         pp.load(f"{SAVED}#vae")

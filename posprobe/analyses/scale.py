@@ -109,7 +109,7 @@ class Scale(Result):
         tuple[int, int] | None,
         As(list[Row] | None),
         TWO,
-        Number("closest positions", "the two that are nearest each other", form=" and "),
+        Number("closest positions", "the two nearest positions", form=" and "),
     ]
     mean_cosine: Annotated[
         Cosine | None, Number("cosine of the means", "mean position with mean token")

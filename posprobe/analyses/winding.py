@@ -167,7 +167,7 @@ class Winding(Result):
         float | None, Number("turns", "of the pair with the most variance, about its centre")
     ] = None
     share: Annotated[
-        float | None, Number("variance of the winding pair", "share of the variance it holds")
+        float | None, Number("variance of the winding pair", "share of the variance it explains")
     ] = None
     phase_linearity: Annotated[
         float | None, Number("phase linearity", "R² of its phase against position")
