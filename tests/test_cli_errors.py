@@ -17,8 +17,8 @@ __all__ = ["cli"]
     [
         ("nothing", "./missing.safetensors", 3, "missing.safetensors: no such file"),
         ("nothing", "a/b/c", 3, "a/b/c: no such file or folder"),
-        ("nothing", "sample:gpt-5", 3, "no sample 'gpt-5'.*Available: all-minilm-l6-v2"),
-        ("nothing", "wavelet:5x5", 3, "no formula is called 'wavelet'.*sinusoidal"),
+        ("nothing", "sample:gpt-5", 3, "gpt-5: no such sample.*Choose from all"),
+        ("nothing", "wavelet:5x5", 3, "unknown formula 'wavelet'.*sinusoidal"),
         ("nothing", "sinusoidal:5", 2, "takes 2 sizes"),
         ("nothing", "sinusoidal:5x5", 2, "multiple of 2"),
         ("nothing", "sinusoidal:0x4", 2, "must be positive"),

@@ -380,8 +380,8 @@ def _cached() -> list[str]:
 
 def _not_here(repo: _Repo, file: str) -> Unreachable:
     return Unreachable(
-        f"{repo.id}/{file}: offline, and what is needed of it is not on this machine. Run the same "
-        "once without --offline and HF_HUB_OFFLINE, or fetch the file with "
+        f"{repo.id}/{file}: not in the local cache. Run once without --offline and "
+        "HF_HUB_OFFLINE, or fetch the file with "
         f"`hf download {repo.id} {file} --revision {repo.commit}`."
     )
 

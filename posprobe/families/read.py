@@ -469,9 +469,8 @@ def _listing(found: tuple[Encoding, ...], source: str) -> str:
         for table in tables
     ]
     if not named:
-        return "It holds no position table at all."
-    are = "is" if len(named) == 1 else "are"
-    return f"There {are} {', '.join(named)}; --tensor NAME takes any tensor for a table."
+        return "It has no position table at all."
+    return f"It has {', '.join(named)}; --tensor NAME reads any tensor as a table."
 
 
 def _shape(info: TensorInfo | None) -> str:

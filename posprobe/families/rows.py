@@ -403,7 +403,7 @@ def _misfit(
     tokens = " or ".join(str(len(option)) for option in options)
     expected = f"a {stated}" if stated else "a square grid"
     return (
-        f"{_where(info)}: {rows} rows are not {tokens} special tokens and {expected} of patches"
+        f"{_where(info)}: {rows} rows do not fit {expected} of patches with {tokens} special tokens"
         + ("" if stated else ", and no image and patch size is configured")
         + f". {'Correct' if stated else 'State'} the grid with --grid HEIGHTxWIDTH, or take every "
         "row as a sequence with "

@@ -215,7 +215,9 @@ def compare(
     0.56
     """
     if len(tables) < 2:
-        raise UsageError("a comparison needs at least two tables.")
+        raise UsageError(
+            "a comparison needs at least two tables. Name another, such as sinusoidal."
+        )
     tables = relabelled(tuple(map(as_table, tables)), labels)
     analyses = tuple(
         analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)
