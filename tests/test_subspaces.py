@@ -211,11 +211,11 @@ def test_fewer_tokens_than_dimensions_have_no_least_used_directions() -> None:
 @pytest.mark.parametrize(
     ("rows", "tokens", "reason"),
     [
-        (np.full((9, 4), 0.1), noise(0, 9, 4), "all positions are alike"),
-        (np.full((1, 4), 0.1), noise(0, 9, 4), "all positions are alike"),
-        (np.zeros((5, 4)), noise(0, 9, 4), "all positions are alike"),
-        (noise(0, 9, 4), np.full((7, 4), 0.1), "all tokens are alike"),
-        (noise(0, 9, 1), noise(1, 1, 1), "all tokens are alike"),
+        (np.full((9, 4), 0.1), noise(0, 9, 4), "all positions are equal"),
+        (np.full((1, 4), 0.1), noise(0, 9, 4), "all positions are equal"),
+        (np.zeros((5, 4)), noise(0, 9, 4), "all positions are equal"),
+        (noise(0, 9, 4), np.full((7, 4), 0.1), "all tokens are equal"),
+        (noise(0, 9, 1), noise(1, 1, 1), "all tokens are equal"),
     ],
 )
 def test_what_has_no_directions_is_said(

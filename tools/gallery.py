@@ -20,7 +20,7 @@ FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...]
     ("comparison", (MINILM, WHISPER, SINUSOID), "page", "the composite for a first page"),
     ("similarity", (MINILM, "sample:rxnmapper-albert", SINUSOID), "page", "Wang & Chen's figure 1"),
     ("mosaic", ("sample:digits-vit",), "column", "ViT's figure 7, every tile on one range"),
-    ("winding", (MINILM,), "page", "two components that go round, and their period"),
+    ("winding", (MINILM,), "page", "two components that trace a circle, and their period"),
     ("bridging", (MINILM,), "page", "what predicts rows that were left out"),
     ("axis_codes", ("sample:digits-vit",), "page", "the codes of rows and columns of patches"),
     ("shift", (MINILM,), "column", "rotations of the learned step, with periods"),

@@ -195,7 +195,7 @@ def subspace_overlap(
 
     undefined: dict[str, str] = {}
     if not (kept and found):
-        reason = f"all {'tokens' if kept else 'positions'} are alike"
+        reason = f"all {'tokens' if kept else 'positions'} are equal"
         undefined = dict.fromkeys(("top", "bottom", "variance"), reason)
     elif found < width:
         span = f"the {count} tokens span {found} of {width} directions"
