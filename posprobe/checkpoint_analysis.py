@@ -66,8 +66,8 @@ def analyze_any(
     Raises
     ------
     PosprobeError
-        As `posprobe.analyze` and `posprobe.analyze_schemes`; also where ``only`` or ``nulls`` mean
-        nothing to an encoding without a table.
+        As `posprobe.analyze`; also where ``only`` or ``nulls`` mean nothing to an encoding without
+        a table.
     """
     if not isinstance(loaded, tuple):
         return analyze(
@@ -81,10 +81,10 @@ def analyze_any(
             all_rows=all_rows,
         )
     if nulls < 0:
-        raise UsageError(f"--nulls {nulls}: no encoding without a table has null models to draw.")
+        raise UsageError(f"--nulls {nulls}: it must be 0 or more.")
     if only is not None:
         raise UsageError(
-            f"{loaded[0].source.reference}: --only chooses analyses of tables, and it has no table."
+            f"{loaded[0].source.reference}: it has no table, and --only chooses analyses of tables."
         )
     return analyze_schemes(*loaded, length=scheme_length(rows), seed=seed, command=command)
 

@@ -17,7 +17,7 @@ class Sequence:
     Examples
     --------
     >>> import posprobe as pp
-    >>> pp.Sequence(512).size
+    >>> pp.layouts.Sequence(512).size
     512
     """
 
@@ -39,7 +39,7 @@ class Grid:
     Examples
     --------
     >>> import posprobe as pp
-    >>> pp.Grid(14, 14).size
+    >>> pp.layouts.Grid(14, 14).size
     196
     """
 

@@ -90,7 +90,7 @@ def analyze_model(
     wanted = _wanted(only)
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(
-            f"--nulls {nulls}: the number of random walks to draw is from 0 to {MAX_DRAWS}."
+            f"--nulls {nulls}: the number of random walks must be between 0 and {MAX_DRAWS}."
         )
     check_contexts(given)
     where: dict[str, Any] = {"revision": revision, "offline": offline}
@@ -156,9 +156,9 @@ def _wanted(only: Iterable[str] | None) -> list[str]:
     names = (only,) if isinstance(only, str) else tuple(only)
     for name in names:
         if name not in MODEL:
-            raise UsageError(f"nothing is called {name!r}. There are {', '.join(MODEL)}.")
+            raise UsageError(f"unknown measurement {name!r}. Choose from {', '.join(MODEL)}.")
     if not names:
-        raise UsageError(f"nothing is chosen. There are {', '.join(MODEL)}.")
+        raise UsageError(f"no measurement is chosen. Choose from {', '.join(MODEL)}.")
     return [name for name in MODEL if name in names]
 
 
@@ -173,13 +173,11 @@ def check_contexts(given: Contexts) -> None:
         If the text or the folder is not there.
     """
     if given.text and given.images:
-        raise UsageError("--text and --images: a model takes one of them.")
+        raise UsageError("--text and --images exclude each other. Leave one out.")
     if given.text and not there(given.text):
-        raise UnknownReference(
-            f"{given.text}: the text cannot be read (there is no such file). Check the path."
-        )
+        raise UnknownReference(f"{given.text}: no such file. Check the path after --text.")
     if given.images and not folder_there(given.images):
-        raise UnknownReference(f"{given.images}: there is no such folder. Check the path.")
+        raise UnknownReference(f"{given.images}: no such folder. Check the path.")
     least = {"count": 1, "batch_size": 1, "length": 1, "seed": 0}
     for name, number in least.items():
         value = getattr(given, name)

@@ -91,7 +91,7 @@ def surrogate(
         case "stationary":
             return (process or fit_process(values, layout)).draw(rng)
     names = ", ".join(null_models(layout))
-    raise ValueError(f"no null model is called {name!r}; there are {names}")
+    raise ValueError(f"unknown null model {name!r}. Choose from {names}.")
 
 
 def _directions(

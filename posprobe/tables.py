@@ -83,8 +83,8 @@ class PositionTable(Drawable):
     >>> import posprobe as pp
     >>> import numpy as np
     >>> values = np.random.default_rng(0).normal(size=(16, 4))
-    >>> source = pp.Source(reference="mine", resolved="made in memory")
-    >>> table = pp.PositionTable(values, pp.Sequence(16), name="mine", source=source)
+    >>> source = pp.sources.Source(reference="mine", resolved="made in memory")
+    >>> table = pp.PositionTable(values, pp.layouts.Sequence(16), name="mine", source=source)
     >>> len(table), table.dim
     (16, 4)
     >>> table[1:9].rows

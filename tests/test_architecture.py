@@ -10,6 +10,7 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -399,12 +400,22 @@ def test_checkpoints_know_no_family_by_name() -> None:
 def test_the_public_face_names_what_exists() -> None:
     stub = ast.parse((ROOT / "__init__.pyi").read_text(encoding="utf-8"))
     found = [node for node in ast.walk(stub) if isinstance(node, ast.ImportFrom)]
-    assert {layer_of(node.module or "") for node in found} <= {*ALLOWED[""], "_version"}
+    modules = {node.module for node in found if node.module}
+    modules |= {alias.name for node in found if not node.module for alias in node.names}
+    assert {layer_of(module) for module in modules} <= {*ALLOWED[""], "_version"}
     for name in posprobe.__all__:
         assert getattr(posprobe, name) is not None
     assert set(posprobe.__all__) <= set(dir(posprobe))
     with pytest.raises(AttributeError, match="attribute nonsense"):
         _ = posprobe.nonsense  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("name", "place"), posprobe._MOVED.items())
+def test_a_name_that_moved_says_where_it_is(name: str, place: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"is now posprobe\.{place}\.{name};"):
+        found = getattr(posprobe, name)
+    assert found is getattr(import_module(f"posprobe.{place}"), name)
+    assert name not in posprobe.__all__
 
 
 def test_the_architecture_document_names_modules_that_exist() -> None:

@@ -109,7 +109,7 @@ def surface(height: int, width: int, d: int, seed: int) -> Floats:
 def test_codes_beside_noise_and_surfaces_have_their_shares(
     planted: Callable[..., Floats], share: float, field: float
 ) -> None:
-    grid = pp.Grid(14, 14)
+    grid = pp.layouts.Grid(14, 14)
     found = 0
     for seed in range(10):
         values = of_size(planted(14, 14, 64, seed), share)
@@ -125,7 +125,7 @@ def test_codes_beside_noise_and_surfaces_have_their_shares(
 def test_other_grids_have_no_codes(name: str) -> None:
     for seed in range(10):
         values = gaussian(196, 64, seed) if name == "noise" else surface(14, 14, 64, seed)
-        told = shares(as_table(values, pp.Grid(14, 14)))
+        told = shares(as_table(values, pp.layouts.Grid(14, 14)))
         assert told.keys() <= {"noise", "smooth", "rough"}
         assert told["smooth" if name == "surface" else "noise"] > 0.95
 

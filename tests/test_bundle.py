@@ -173,7 +173,7 @@ def test_only_the_analyses_asked_for_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        (["pca", "tea"], "no analysis is called 'tea'"),
+        (["pca", "tea"], "unknown analysis 'tea'"),
         (["grid"], "grid needs positions on a grid"),
         ([], "no analysis is chosen"),
     ],

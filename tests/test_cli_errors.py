@@ -17,8 +17,8 @@ __all__ = ["cli"]
     [
         ("nothing", "./missing.safetensors", 3, "missing.safetensors: no such file"),
         ("nothing", "a/b/c", 3, "a/b/c: no such file or folder"),
-        ("nothing", "sample:gpt-5", 3, "no sample 'gpt-5'.*Available: all-minilm-l6-v2"),
-        ("nothing", "wavelet:5x5", 3, "no formula is called 'wavelet'.*sinusoidal"),
+        ("nothing", "sample:gpt-5", 3, "gpt-5: no such sample.*Choose from all"),
+        ("nothing", "wavelet:5x5", 3, "unknown formula 'wavelet'.*sinusoidal"),
         ("nothing", "sinusoidal:5", 2, "takes 2 sizes"),
         ("nothing", "sinusoidal:5x5", 2, "multiple of 2"),
         ("nothing", "sinusoidal:0x4", 2, "must be positive"),
@@ -45,7 +45,7 @@ __all__ = ["cli"]
         ("one dimension", "model --tensor nias", 3, "no tensor nias.*bias"),
         ("integers", "model", 4, "I8"),
         ("no positions", "model", 5, "no position table was found"),
-        ("rotary", "model", 4, "how wide a head is"),
+        ("rotary", "model", 4, "the width of a head"),
         ("alibi", "model --only pca", 2, "it has no table"),
         ("alibi", "model --rows 3:9", 2, "--rows 0:N"),
         ("relative", "model --grid 4x4", 5, "no table of positions.*relative"),
@@ -75,7 +75,7 @@ def test_bad_input_is_one_clear_error_and_leaves_nothing(
         ("NaN", 4, "table of shape"),
         ("integers", 4, "model.safetensors: tensor"),
         ("no positions", 5, "no position table was found"),
-        ("rotary", 4, "how wide a head is"),
+        ("rotary", 4, "the width of a head"),
         ("no JSON", 4, "config.json: not valid JSON"),
     ],
 )
@@ -149,14 +149,14 @@ def test_wrong_usage_says_where_to_read(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--only", "pca,tea"], "no analysis is called 'tea'. There are .*pca"),
-        (["--only", ""], "no analysis is called ''"),
+        (["--only", "pca,tea"], "unknown analysis 'tea'. Choose from .*pca"),
+        (["--only", ""], "unknown analysis ''"),
         (["--nulls", "-1"], "--nulls -1: between 0 and"),
         (["--nulls", "99999999999"], "between 0 and"),
         (["--only", "grid"], "grid needs positions on a grid; this is a sequence of 8"),
         (["--tensor", "x"], "a formula has no tensor"),
-        (["--out", "taken"], "taken: it is no folder"),
-        (["--out", "taken/b"], "taken is no folder"),
+        (["--out", "taken"], "taken: not a folder"),
+        (["--out", "taken/b"], "taken is not a folder"),
         (["--out", "full"], "keep.txt"),
         (["--out", "long" * 100], "no folder can be made there"),
     ],
@@ -216,7 +216,7 @@ def test_report_of_what_is_no_bundle(
     ("output", "said"),
     [
         ("table.xlsx", "the suffix must be"),
-        ("missing/table.npy", "there is no folder missing"),
+        ("missing/table.npy", "no folder missing"),
         ("folder.npy", "it is a folder"),
     ],
 )

@@ -131,10 +131,10 @@ def test_two_runs_in_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["pie", "sinusoidal:16x8", "-o", "f.pdf"], "There are budget, clock, mosaic"),
+        (["pie", "sinusoidal:16x8", "-o", "f.pdf"], "Choose one of budget, clock, mosaic"),
         (["profile", "sinusoidal:16x8", "-o", "f.gif"], ".pdf, .svg or .png"),
         (["profile", "sinusoidal:16x8", "-o", "no/f.pdf"], "no folder"),
-        (["profile", "sinusoidal:16x8", "-o", "f.pdf", "--venue", "mind"], "There are acl"),
+        (["profile", "sinusoidal:16x8", "-o", "f.pdf", "--venue", "mind"], "Choose one of acl"),
         (["mosaic", "sinusoidal:16x8", "-o", "f.pdf"], "positions on a grid"),
         (["heads", "sinusoidal:16x8", "-o", "f.pdf"], "table of positions"),
         (["similarity", "rotary:64x32", "-o", "f.pdf"], "kind heads"),

@@ -151,7 +151,7 @@ def test_what_a_text_and_pictures_do_not_fit_is_said_before_weights_are_read(
     (tmp_path / "pictures").mkdir()
     Image.new("RGB", (20, 20)).save(tmp_path / "pictures/0.png")
     code, _, err = cli(images, "--images", "pictures")
-    assert (code, "become 21 x 21 pixels, and it takes 14 x 21" in err) == (2, True), err
+    assert (code, "of 21 x 21 pixels, but the model takes 14 x 21" in err) == (2, True), err
 
 
 def test_what_a_model_cannot_have_is_missing_for_that_reason(cli: Any, tmp_path: Path) -> None:
@@ -167,17 +167,17 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no tokenizer": (("gpt2", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
     "no words": (("bert", "--text", "long.txt"), 2, "no tokenizer lies beside the model"),
     "text too short": (("words", "--text", "short.txt"), 2, "fewer than one context of 9"),
-    "no text": (("words", "--text", "none.txt"), 3, "none.txt: the text cannot be read"),
+    "no text": (("words", "--text", "none.txt"), 3, "none.txt: no such file"),
     "longer than the model": (("gpt2", "--length", "10"), 2, "longer than the 9 positions"),
-    "corrupt picture": (("vit", "--images", "pictures"), 4, "1.png: the picture cannot be read"),
-    "no pictures": (("vit", "--images", "empty"), 3, "contains no picture"),
+    "corrupt picture": (("vit", "--images", "pictures"), 4, "1.png: the image cannot be read"),
+    "no pictures": (("vit", "--images", "empty"), 3, "contains no images"),
     "text for images": (("vit", "--text", "long.txt"), 2, "this model takes images"),
     "images for text": (("gpt2", "--images", "pictures"), 2, "this model takes text"),
     "no hidden states": (("t5",), 2, "#encoder"),
     "its own code": (("mine", "--offline"), 2, "--trust-remote-code"),
     "unknown name": (("gpt2", "--only", "states,magic"), 2, "'magic'"),
     "foreign files": (("gpt2", "--out", "pictures"), 2, "would be lost"),
-    "nowhere to write": (("gpt2", "--out", "long.txt/there"), 2, "is no folder"),
+    "nowhere to write": (("gpt2", "--out", "long.txt/there"), 2, "is not a folder"),
     "length for images": (("vit", "--length", "9"), 2, "--length is for text"),
     "other shapes": (("lie",), 4, "has the shape [9, 12]"),
     "nothing chosen": (("gpt2", "--only", ""), 2, "states"),

@@ -81,6 +81,6 @@ def test_what_cannot_be_compared_is_wrong_usage(
 def test_the_terminal_says_what_was_cut_and_what_was_found(run: Any) -> None:
     code, out, _ = run("sinusoidal:80x16", "sinusoidal:50x16", "--nulls", "3", "--out", "here")
     assert code == 0
-    assert "distances are taken over the first 50" in " ".join(out.split())
-    assert "sinusoidal:80x16 and sinusoidal:50x16 are" in out
+    assert "Distances use the first 50" in " ".join(out.split())
+    assert "sinusoidal:80x16 and sinusoidal:50x16 " in out
     assert re.search(r"\n +sinusoidal:80x16 +sinusoidal:50x16\n", out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from operator import attrgetter
 from typing import Any
 
 import matplotlib as mpl
@@ -10,19 +11,23 @@ import pytest
 
 import posprobe as pp
 
+NAMES = [*pp.__all__, *(f"{place}.{name}" for name, place in pp._MOVED.items())]
+
 
 def example(name: str) -> doctest.DocTest | None:
-    thing: Any = getattr(pp, name)
+    thing: Any = attrgetter(name)(pp)
     found = doctest.DocTestFinder(recurse=False).find(thing, name, globs={})
     return next((test for test in found if test.examples), None)
 
 
 def tier(name: str) -> tuple[pytest.MarkDecorator, ...]:
     """Return the marker of examples that run a model: importing PyTorch takes seconds."""
-    return (pytest.mark.slow,) if "the extra `models`" in (getattr(pp, name).__doc__ or "") else ()
+    return (
+        (pytest.mark.slow,) if "the extra `models`" in (attrgetter(name)(pp).__doc__ or "") else ()
+    )
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=tier(name)) for name in pp.__all__])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=tier(name)) for name in NAMES])
 def test_the_example_shows_what_comes_out(name: str) -> None:
     mpl.use("agg")
     test = example(name)

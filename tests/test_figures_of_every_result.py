@@ -60,7 +60,7 @@ TABLES: dict[str, Callable[[], PositionTable]] = {
 
 
 @pytest.fixture(scope="module")
-def drawn() -> dict[str, pp.Analysis]:
+def drawn() -> dict[str, pp.report.Analysis]:
     return {
         name: pp.analyze(made(), nulls=0, device="cpu", tokens=Tokens(made().dim))
         for name, made in TABLES.items()
@@ -78,7 +78,7 @@ class Tokens:
 
 
 def test_every_result_but_one_number_has_a_drawing(
-    drawn: dict[str, pp.Analysis],
+    drawn: dict[str, pp.report.Analysis],
 ) -> None:
     kinds = {
         kind
@@ -87,7 +87,7 @@ def test_every_result_but_one_number_has_a_drawing(
     }
     table = drawn["sequence"].table
     every = pp.analyze(table, only=["all"], nulls=0).results
-    schemes = pp.analyze_schemes(rotary(), window()).results
+    schemes = pp.report.analyze_schemes(rotary(), window()).results
     others = (result for results in schemes for result in results.values())
     scaled = analyses.scale(table, np.ones((3, table.dim)))
     attending = analyses.head_logits(table, np.eye(table.dim), np.eye(table.dim), heads=1)
@@ -108,11 +108,11 @@ def test_every_result_but_one_number_has_a_drawing(
 
 def test_a_result_without_a_drawing_says_so(ax: Axes) -> None:
     with pytest.raises(TypeError, match="no drawing for a GramDCT"):
-        pp.gram_dct(gaussian(30, 4)).plot(ax)
+        pp.analyses.gram_dct(gaussian(30, 4)).plot(ax)
 
 
 def test_without_axes_a_new_figure_is_made_for_the_notebook(
-    drawn: dict[str, pp.Analysis],
+    drawn: dict[str, pp.report.Analysis],
 ) -> None:
     for result in filter(lambda result: result.figures, drawn["grid"].results.values()):
         ax = result.plot()
@@ -122,7 +122,7 @@ def test_without_axes_a_new_figure_is_made_for_the_notebook(
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_gets_a_picture_without_a_warning(
-    name: str, drawn: dict[str, pp.Analysis]
+    name: str, drawn: dict[str, pp.report.Analysis]
 ) -> None:
     made = drawn[name].figures()
     assert {"table", "norms", "similarity", "profile", "scale"} <= set(made)
@@ -146,7 +146,7 @@ def test_every_table_gets_a_picture_without_a_warning(
 
 
 def test_lines_are_told_apart_without_colour(
-    drawn: dict[str, pp.Analysis],
+    drawn: dict[str, pp.report.Analysis],
 ) -> None:
     with_legend = 0
     for make in drawn["sequence"].figures().values():
@@ -179,7 +179,9 @@ SHEETS = (Sheet(3.03, 9.7), Sheet(2.68, 3.15))
 
 
 @pytest.mark.parametrize("name", ["grid", "constant", "two rows", "one row of patches"])
-def test_every_figure_of_a_table_fits_every_sheet(name: str, drawn: dict[str, pp.Analysis]) -> None:
+def test_every_figure_of_a_table_fits_every_sheet(
+    name: str, drawn: dict[str, pp.report.Analysis]
+) -> None:
     analysis = drawn[name]
     lacking = {
         (key, drawing.name)

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["browser", "show"]
 
-SAMPLES = ("all-minilm-l6-v2", "digits-vit")
+SAMPLES = (
+    "all-minilm-l6-v2",
+    "rxnmapper-albert",
+    "sapiens-roberta",
+    "whisper-tiny-decoder",
+    "digits-vit",
+)
 WORDS = "root => root.innerText.split(/\\s+/).filter((word) => /\\w/.test(word)).length"
 #: Running text: outside drawings, tables and lists of a drawing's colours.
 RUNNING = "[...document.querySelectorAll('main > section:first-child :is(h1, p:not(.key))')]"
@@ -57,7 +63,7 @@ def test_a_page_stays_small(name: str, bundles: Path, show: Callable[..., Page])
     assert page.locator("button, input, select").count() == 0
     assert page.locator("body").evaluate(WORDS) <= 800
     running = page.evaluate(f"{RUNNING}.map({WORDS}).reduce((a, b) => a + b)")
-    assert 10 <= running <= 75  # 60, and the line with the name
+    assert 10 <= running <= 60
     bottom = page.evaluate(
         "document.querySelector('main > section').getBoundingClientRect().bottom"
     )
@@ -74,7 +80,7 @@ def test_a_bundle_holds_the_figures_of_the_first_screen(name: str, bundles: Path
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_terminal_shows_a_table_on_one_screen(name: str, analyses: dict[str, Any]) -> None:
     said = text(analyses[name].to_dict(), 80).split("\n")
-    assert len(said) <= 19  # one more says where the page is
+    assert len(said) <= 20  # of 24; one more says where the page is
     assert max(map(len, said)) <= 80
     told = lines(analyses[name].verdict, grid=name == "digits-vit")
     for each in told:

@@ -162,7 +162,7 @@ class _Packed(_InPlace):
 
 
 def test_contexts_that_share_a_sequence_are_one_clear_error() -> None:
-    with pytest.raises(UsageError, match="several into one sequence"):
+    with pytest.raises(UsageError, match="it packs"):
         decompose(_Packed(), [tokens(4)])
 
 

@@ -73,7 +73,7 @@ def test_ten_directions_of_iglm_s_table_do_its_work_on_real_antibodies() -> None
 @pytest.mark.parametrize("name", ["MiniLM", "RXNMapper"])
 def test_components_of_released_tables_keep_what_random_tables_do_not(name: str) -> None:
     model: Any = pp.load_model(str(MODELS[name]()), device="cpu")
-    contexts = pp.random_tokens(model.config, 64, 6)
+    contexts = pp.forward.random_tokens(model.config, 64, 6)
     found = pp.substitution_effect(model, contexts, random=True)
     kept = {each.name: each.costs["states"].kept or 0.0 for each in found.substitutes}
     assert kept["components_20"] > 0.8
@@ -82,7 +82,9 @@ def test_components_of_released_tables_keep_what_random_tables_do_not(name: str)
 
 def test_layer_0_of_iglm_is_its_table_within_sampling_error() -> None:
     model: Any = pp.load_model(str(iglm()), device="cpu")
-    layer = pp.decompose(model, pp.random_tokens(model.config, 64, 96), layers=[0]).layers[0]
+    layer = pp.decompose(model, pp.forward.random_tokens(model.config, 64, 96), layers=[0]).layers[
+        0
+    ]
     rows = model.wpe.weight[:64].double().numpy()
     off = (layer.pos - (rows - rows.mean(axis=0))) / layer.error
     # Words are added to rows: what differs is the mean of other words, with a spread of 1. There
@@ -92,8 +94,8 @@ def test_layer_0_of_iglm_is_its_table_within_sampling_error() -> None:
 
 def test_layer_0_of_rxnmapper_is_what_its_embedding_makes_of_words_and_rows() -> None:
     model: Any = pp.load_model(str(rxnmapper()), device="cpu", dtype="float64")
-    allowed = np.unique(np.concatenate(list(pp.random_tokens(model.config, 64, 512))))
-    contexts = pp.random_tokens(model.config, 64, 96)
+    allowed = np.unique(np.concatenate(list(pp.forward.random_tokens(model.config, 64, 512))))
+    contexts = pp.forward.random_tokens(model.config, 64, 96)
     layer = pp.decompose(model, contexts, layers=[0]).layers[0]
     parts = model.embeddings
     words = parts.word_embeddings.weight[torch.from_numpy(allowed)]

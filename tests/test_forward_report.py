@@ -407,4 +407,4 @@ def test_the_notebook_card_shows_answers_and_layers() -> None:
 
 
 def test_the_public_face_names_it() -> None:
-    assert pp.ForwardAnalysis is ForwardAnalysis
+    assert pp.report.ForwardAnalysis is ForwardAnalysis

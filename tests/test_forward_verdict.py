@@ -248,7 +248,7 @@ def test_nothing_is_claimed_of_a_share_that_chance_explains(
     value: float | None, band: tuple[float, float], reason: str
 ) -> None:
     found: Any = results_of(Sequence(24))["subspaces"]
-    undefined = {} if value is not None else {"variance": "all tokens are alike"}
+    undefined = {} if value is not None else {"variance": "all tokens are equal"}
     made = replace(found, variance=Share(sum(band) / 2, band, value), undefined=undefined)
     apart = told("subspaces", made)["apart"]
     assert (apart.reason, apart.yes) == (reason, reason == "less")

@@ -62,7 +62,7 @@ def test_the_projector_of_clip_has_a_row_for_the_class(tmp_path: Path) -> None:
     table = pp.load(write(tmp_path / "mmproj.gguf", "clip", tensors, vision))
     assert table.values.tobytes() == tensors["v.position_embd.weight"][1:].tobytes()
     assert [row.token for row in table.prefix_rows] == ["CLS"]
-    assert table.layout == pp.Grid(4, 4)
+    assert table.layout == pp.layouts.Grid(4, 4)
 
 
 EVEN = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"]

@@ -293,7 +293,7 @@ def test_what_all_layers_share_is_read_once_and_layers_one_after_the_other(
 
 def test_heads_are_measured_without_pytorch() -> None:
     code = (
-        "import sys, posprobe; found = posprobe.measure_heads('sample:digits-vit'); "
+        "import sys, posprobe; found = posprobe.forward.measure_heads('sample:digits-vit'); "
         "assert 'torch' not in sys.modules; print(sorted(found.layers))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

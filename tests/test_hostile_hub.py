@@ -150,7 +150,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(
     monkeypatch.setattr(transfer, "LONGEST_REQUEST", 0.4)
     monkeypatch.setattr(transfer, "GRACE", 0.4)
     server.fail(kind, part)
-    with pytest.raises(Unreachable, match=r"comes so slowly|is not a model's page"):
+    with pytest.raises(Unreachable, match=r"is too slow|is not a model's page"):
         read()
 
 

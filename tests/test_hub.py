@@ -191,7 +191,7 @@ def test_tokens_that_cannot_be_had_are_a_reason_and_no_failure(server: Hub) -> N
     checkpoint = open_hub("gpt2", None, offline=True)
     reason = sample_tokens(checkpoint, checkpoint.tensors[WPE])
     assert isinstance(reason, str)
-    assert "gpt2/model.safetensors: offline" in reason
+    assert "gpt2/model.safetensors: not in the local cache" in reason
 
 
 # --- shards ----------------------------------------------------------------------------------

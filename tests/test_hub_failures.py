@@ -91,7 +91,7 @@ def test_a_refusal_is_one_clear_error(
 
 @pytest.mark.parametrize("repo_id", ["a/b/c", "a--b", "-a", "a b", ".."])
 def test_an_impossible_id_reaches_nobody(server: Hub, repo_id: str) -> None:
-    with pytest.raises(UnknownReference, match="no Hub id"):
+    with pytest.raises(UnknownReference, match="not a valid Hub id"):
         read(repo_id)
     assert server.requests == []
 

@@ -89,7 +89,7 @@ def test_a_path_is_a_reference_and_what_lies_in_memory_is_none(tmp_path: Path) -
 
 
 def test_who_asks_for_an_encoding_of_a_table_is_told_that_it_is_one() -> None:
-    with pytest.raises(NoPositionTable, match=r"its positions are a table.*posprobe\.load\.$"):
+    with pytest.raises(NoPositionTable, match=r"position table and no other.*posprobe\.load\.$"):
         pp.load_schemes("sample:digits-vit")
 
 

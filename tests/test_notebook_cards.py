@@ -38,7 +38,7 @@ def test_an_analysis_has_three_doors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert analysis.plot(ax=one).get_xlabel() == "share of the variance"
     assert analysis.plot("norms", other, title="norms").get_title(loc="left") == "norms"
     plt.close("all")
-    with pytest.raises(UsageError, match="no result is called 'pie'"):
+    with pytest.raises(UsageError, match="unknown result 'pie'"):
         analysis.plot("pie")
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
@@ -48,7 +48,7 @@ def test_an_analysis_has_three_doors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_comparisons_show_their_pairs() -> None:
-    tables = pp.sinusoidal(32, 8), pp.counting(32, 8)
+    tables = pp.sinusoidal(32, 8), pp.encodings.counting(32, 8)
     html = shown(pp.compare(*tables, nulls=0))
     assert "sinusoidal:32x8 · counting:32x8" in html
     (rotary,) = pp.load_schemes("rotary:32x8")
@@ -57,8 +57,36 @@ def test_comparisons_show_their_pairs() -> None:
     assert "alignment" in html
 
 
+@pytest.mark.parametrize("reference", ["rotary:256x16", "alibi:64x4", "t5:64x32"])
+def test_encodings_without_a_table_have_the_same_doors(reference: str) -> None:
+    encodings = pp.load_schemes(reference)
+    analysis = pp.analyze(encodings)
+    assert analysis.records == encodings
+    assert [answer.question for answer in analysis.answers] == [
+        told["question"] for told in analysis.to_dict()["verdict"]["answers"]
+    ]
+    block = analysis.to_dict()["schemes"][0]
+    assert analysis.numbers["heads.peak"] == block["heads"]["peak"]
+    _, (one, other) = plt.subplots(1, 2)
+    assert analysis.plot(ax=one) is one
+    assert analysis.plot("heads", other, title="heads").get_title(loc="left") == "heads"
+    plt.close("all")
+    with pytest.raises(UsageError, match="unknown result 'pie'"):
+        analysis.plot("pie")
+    with pytest.raises(UsageError, match="apply to position tables"):
+        pp.analyze(encodings[0], only=["pca"])
+
+
+def test_of_several_encodings_each_is_named() -> None:
+    (one,) = pp.load_schemes("rotary:256x16")
+    analysis = pp.analyze((replace(one, name="fast"), replace(one, name="slow")))
+    assert {"fast.rotation.pairs", "slow.heads.peak"} <= analysis.numbers.keys()
+    analysis.plot("slow.rotation")
+    plt.close("all")
+
+
 def test_encodings_show_what_was_found() -> None:
-    html = shown(pp.analyze_schemes(*pp.load_schemes("rotary:2048x64")))
+    html = shown(pp.report.analyze_schemes(*pp.load_schemes("rotary:2048x64")))
     assert "never complete a turn" in html
 
 
@@ -69,7 +97,7 @@ def test_names_are_escaped() -> None:
         pp.analyze(hostile, nulls=0),
         pp.compare(hostile, hostile, nulls=0),
         pp.compare_kernels(hostile, rotary),
-        pp.analyze_schemes(replace(rotary, name="<script>")),
+        pp.report.analyze_schemes(replace(rotary, name="<script>")),
         hostile,
     ]
     for result in objects:
@@ -79,7 +107,7 @@ def test_names_are_escaped() -> None:
 def test_what_users_hold_says_what_it_is_in_few_words() -> None:
     table, sinusoid = pp.load("sample:digits-vit"), pp.sinusoidal(64, 16)
     (rotary,), (alibi,) = pp.load_schemes("rotary:64x16"), pp.load_schemes("alibi:64x112")
-    comparison = pp.compare(sinusoid, pp.counting(64, 16), nulls=0)
+    comparison = pp.compare(sinusoid, pp.encodings.counting(64, 16), nulls=0)
     held: list[tuple[Any, str]] = [
         (table, "'digits-vit', learned, grid of 8 x 8, dim=48"),
         (pp.pca(table), "stable_rank="),
@@ -89,13 +117,13 @@ def test_what_users_hold_says_what_it_is_in_few_words() -> None:
         (comparison, "'counting:64x16' (sequence of 64, dim=16)"),
         (comparison, comparison.to_dict()["verdict"]["summary"]),
         (pp.compare_kernels(sinusoid, rotary), "'sinusoidal:64x16' and 'rotary:64x16'"),
-        (pp.analyze_schemes(rotary), "'rotary:64x16'"),
+        (pp.report.analyze_schemes(rotary), "'rotary:64x16'"),
         (pp.nearest("sample:digits-vit"), "exact copy digits-vit"),
         (pp.nearest("sample:digits-vit").matches[0], "exact copy"),
         (pp.paper_figure("norms", sinusoid, nulls=0), "venue='acl'"),
-        (pp.load_heads("sample:digits-vit"), "heads=4"),
+        (pp.families.load_heads("sample:digits-vit"), "heads=4"),
         (pp.load_tokens(table), "white-noise patch"),
-        (pp.explanations(table)[1], "leading component"),
+        (pp.forward.explanations(table)[1], "leading component"),
     ]
     for thing, said in held:
         text = repr(thing)

@@ -11,6 +11,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+import posprobe as pp
+
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
@@ -38,6 +40,9 @@ class Refuse(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Refuse())
 """
+
+#: Submodules that notebooks take names from.
+PLACES = ("attention", *pp._SUBMODULES)
 
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -123,7 +128,7 @@ def test_uses_public_names_alone(path: Path) -> None:
             case ast.ImportFrom(module=str(module), names=names):
                 imported.add(module)
                 for alias in names:
-                    if module == "posprobe" and alias.name in ("attention", "encodings"):
+                    if module == "posprobe" and alias.name in PLACES:
                         modules[alias.name] = f"posprobe.{alias.name}"
                     elif module.startswith("posprobe"):
                         used.add((module, alias.name))
@@ -131,7 +136,7 @@ def test_uses_public_names_alone(path: Path) -> None:
                 used.add((modules[name], attribute))
 
     ours = {name for name in imported if name.partition(".")[0] == "posprobe"}
-    assert ours <= {"posprobe", "posprobe.attention", "posprobe.encodings"}
+    assert ours <= {"posprobe", *(f"posprobe.{place}" for place in PLACES)}
     assert {name.partition(".")[0] for name in imported} <= {
         "matplotlib",
         "numpy",

@@ -131,7 +131,7 @@ def test_steps_keep_their_covariance_in_a_walk() -> None:
 
 def test_patches_have_no_walk() -> None:
     assert "walk" not in null_models(PLANE)
-    with pytest.raises(ValueError, match="'walk'; there are gaussian, permuted, stationary"):
+    with pytest.raises(ValueError, match=r"'walk'\. Choose from gaussian, permuted, stationary"):
         draw(structured(), "walk", PLANE)
     found = bands(patches(5, 6, 8), {"grid.row_share": 0.25}, draws=3, seed=5)
     assert found["grid.row_share"]["walk"] is None

@@ -99,7 +99,9 @@ def test_exports_give_the_rows_that_the_forward_pass_uses(
     assert table.values.tobytes() == tiny.rows[rows.positions].numpy().tobytes()
     assert [row.row for row in table.prefix_rows] == sorted(rows.special)
     assert [row.row for row in table.dropped] == rows.unused
-    assert table.layout == (pp.Grid(*rows.grid) if rows.grid else pp.Sequence(len(rows.positions)))
+    assert table.layout == (
+        pp.layouts.Grid(*rows.grid) if rows.grid else pp.layouts.Sequence(len(rows.positions))
+    )
     assert table.source.format == "ONNX"
     if part == "encoder":  # constant folding renamed it
         assert (table.source.tensor or "").startswith("onnx::Add_")

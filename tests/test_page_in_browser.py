@@ -60,7 +60,7 @@ BUNDLES: dict[str, Callable[[], Any]] = {
     "sequence": lambda: pp.analyze(with_special_rows(), nulls=2, command="posprobe analyze x"),
     "patches": lambda: pp.analyze(patches(20, 18, 12), nulls=1),
     "comparison": lambda: pp.compare(as_table(walk(40, 6)), pp.sinusoidal(40, 6), nulls=1),
-    "schemes": lambda: pp.analyze_schemes(rotary(), linear(112), buckets(3), window()),
+    "schemes": lambda: pp.report.analyze_schemes(rotary(), linear(112), buckets(3), window()),
     "run": lambda: forward_analysis(missing={"blank": "it takes no images"}, notes=("a note",)),
     "run on images": lambda: forward_analysis(Grid(4, 5)),
     "kernels": lambda: compare_kernels(as_table(walk(40, 6)), rotary(), linear(), seed=3),

@@ -118,7 +118,7 @@ def test_large_tables_say_what_was_averaged_or_left_out() -> None:
         ("comparison", "sequence", "two to 6 tables"),
         ("shift", "grid", "cannot be drawn"),
         ("spectrogram", "grid", "cannot be drawn"),
-        ("pie", "sequence", "There are budget, clock, mosaic"),
+        ("pie", "sequence", "Choose one of budget, clock, mosaic"),
     ],
 )
 def test_a_kind_that_does_not_apply_is_refused(kind: str, case: str, said: str) -> None:
@@ -128,9 +128,9 @@ def test_a_kind_that_does_not_apply_is_refused(kind: str, case: str, said: str) 
 
 def test_other_refusals_say_what_there_is() -> None:
     table = sequence()
-    with pytest.raises(UsageError, match="There are acl, neurips"):
+    with pytest.raises(UsageError, match="Choose one of acl, neurips"):
         paper_figure("profile", table, venue="nature")
-    with pytest.raises(UsageError, match="There are column, page"):
+    with pytest.raises(UsageError, match="Choose one of column, page"):
         paper_figure("profile", table, span="wide")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="one to 6 tables, and 7 are given"):
         paper_figure("variance", *[table] * 7)

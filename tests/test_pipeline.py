@@ -40,7 +40,7 @@ def test_a_network_with_a_table_of_patches() -> None:
     stored = load_file(SAVED / "transformer" / "diffusion_pytorch_model.safetensors")
     table = pp.load(f"{SAVED}#transformer")
     assert table.values.tobytes() == stored["pos_embed.pos_embed"][0].tobytes()
-    assert table.layout == pp.Grid(6, 6)
+    assert table.layout == pp.layouts.Grid(6, 6)
 
 
 def test_a_part_without_tables_says_what_it_has() -> None:
@@ -48,7 +48,7 @@ def test_a_part_without_tables_says_what_it_has() -> None:
         pp.load(f"{SAVED}#unet")
     sentence = r"unet (UNet2DConditionModel) has a sinusoid of the time step"
     assert sentence in str(told.value)
-    assert "no places" in str(told.value)
+    assert "not positions" in str(told.value)
     assert "\n" not in str(told.value)
     with pytest.raises(NoPositionTable, match=r"vae \(AutoencoderKL\) has none"):
         pp.load(f"{SAVED}#vae")

@@ -201,10 +201,10 @@ def test_components_below_the_steps_of_a_quantised_table_are_counted() -> None:
     step = 0.05
     smooth = rng.normal(size=(200, 3)) @ rng.normal(size=(3, 40))
     values = np.round(smooth / step) * step
-    source = pp.Source(
+    source = pp.sources.Source(
         reference="x", resolved="x", tensor="wpe.weight", quantisation=Quantisation("Q8_0", step)
     )
-    table = pp.PositionTable(values, pp.Sequence(200), name="x", source=source)
+    table = pp.PositionTable(values, pp.layouts.Sequence(200), name="x", source=source)
     analysis = pp.analyze(table, only="pca", nulls=0)
     document = analysis.to_dict()
     assert document["table"]["source"]["quantisation"] == {"name": "Q8_0", "step": step}
@@ -219,5 +219,5 @@ def test_components_below_the_steps_of_a_quantised_table_are_counted() -> None:
     # A sinusoid is known through its rounding.
     waves = pp.sinusoidal(64, 16).values
     rounded = np.round(waves / step) * step
-    assert fixed_formula(rounded, pp.Sequence(64), "F32") is None
-    assert fixed_formula(rounded, pp.Sequence(64), "F32", step)
+    assert fixed_formula(rounded, pp.layouts.Sequence(64), "F32") is None
+    assert fixed_formula(rounded, pp.layouts.Sequence(64), "F32", step)

@@ -114,7 +114,7 @@ def test_what_can_be_no_reference_is_refused_before_anything_is_asked(text: str,
 
 
 def test_something_unknown_before_a_colon_is_refused() -> None:
-    with pytest.raises(UnknownReference, match="no formula is called 'hf'"):
+    with pytest.raises(UnknownReference, match="unknown formula 'hf'"):
         load("hf:gpt2")
 
 

@@ -16,10 +16,11 @@ import torch
 import transformers
 from safetensors.numpy import save_file
 
-from posprobe import RelativeBias, analyze_schemes, load_schemes
+from posprobe import load_schemes
 from posprobe.errors import InvalidCheckpoint
 from posprobe.layouts import Sequence
-from posprobe.schemes import facts
+from posprobe.report import analyze_schemes
+from posprobe.schemes import RelativeBias, facts
 
 
 def read(folder: Path, tensors: dict[str, Any], **config: Any) -> RelativeBias:

@@ -124,7 +124,7 @@ def test_latex_writes_numbers_as_mathematics(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"numbers": ["pca.nonsense"]}, r"'pca\.nonsense'\. There are .*positions.*pca\.top3"),
+        ({"numbers": ["pca.nonsense"]}, r"'pca\.nonsense'\. Choose from .*positions.*pca\.top3"),
         ({"numbers": []}, "no number is chosen"),
         ({"format": "word"}, "markdown, latex, csv, html"),
         ({"band": "sinusoid"}, "gaussian, permuted, walk, stationary"),
@@ -141,7 +141,7 @@ def test_what_is_unknown_is_refused_with_what_is_known(
 
 
 def test_a_sweep_has_what_it_measured_and_stands_alone(sweep: Path) -> None:
-    with pytest.raises(UsageError, match=r"'similarity\.raw\.far_mean'\. There are reference"):
+    with pytest.raises(UsageError, match=r"'similarity\.raw\.far_mean'\. Choose from reference"):
         pp.research_table(sweep, numbers=["similarity.raw.far_mean"])
     with pytest.raises(UsageError, match="a sweep stands alone"):
         pp.research_table([str(sweep), "sinusoidal:8x4"])

@@ -165,7 +165,7 @@ def test_every_way_to_store_a_table_is_kept(shape: tuple[int, ...], tmp_path: Pa
     name = "wpe.weight" if shape[1] == 1 else "pos_embed"
     save_file({name: values, **others}, tmp_path / "one.safetensors")
     old = pp.load(str(tmp_path / "one.safetensors"))
-    sequence = isinstance(old.layout, pp.Sequence)
+    sequence = isinstance(old.layout, pp.layouts.Sequence)
     new = pp.resize(old, to=30 if sequence else (7, 7), how="tile")
     copy = tmp_path / "copy"
     write_checkpoint(str(tmp_path / "one.safetensors"), new, copy)
@@ -205,7 +205,7 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
         (source, "it exists"),
         (tmp_path, "it exists"),
         (source / "copy", "inside the checkpoint"),
-        (tmp_path / "no" / "copy", "there is no folder"),
+        (tmp_path / "no" / "copy", "no folder"),
     ):
         with pytest.raises(OutputError, match=says):
             copy_place(str(source), place)
@@ -324,7 +324,7 @@ def test_without_a_file_the_command_compares(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["sample:digits-vit", "--to", "6x6", "-o", "new.npy"], 2, "--how says in which"),
+        (["sample:digits-vit", "--to", "6x6", "-o", "new.npy"], 2, "--how is missing"),
         (
             ["sample:digits-vit", "--to", "six", "--how", "tile", "-o", "new.npy"],
             2,

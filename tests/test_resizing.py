@@ -194,14 +194,14 @@ def test_transformers_has_the_same_bits(
     ("table", "to", "how", "says"),
     [
         (random_table(8, 4), (3, 3), "linear", "sequence of 8, so that its new size reads as"),
-        (random_table(8, 4), 16, "bicubic", "'bicubic' is no way for a sequence of 8"),
-        (random_table(8, 4), 16, "nearest", "'nearest' is no way of resizing. There are linear"),
+        (random_table(8, 4), 16, "bicubic", "'bicubic' does not resize a sequence of 8"),
+        (random_table(8, 4), 16, "nearest", "'nearest' is not a method. Choose one of linear"),
         (random_table(8, 4), 0, "linear", "a size of 0 is smaller than one position"),
         (random_table(8, 4), 2**40, "linear", "at most 134,217,728 are made"),
         (random_table(6, 4), 12, "sinusoids", "fitted to 8 rows at least"),
         (random_table(6, 4, grid=(2, 3)), 12, "tile", "reads ROWSxCOLUMNS"),
         (random_table(6, 4, grid=(2, 3)), (0, 3), "tile", "smaller than one patch"),
-        (random_table(6, 4, grid=(2, 3)), (4, 4), "linear", "no way for a grid of 2 x 3"),
+        (random_table(6, 4, grid=(2, 3)), (4, 4), "linear", "does not resize a grid of 2 x 3"),
         (random_table(6, 4, grid=(2, 3)), (4, 4), "transformers", "of the family unknown"),
     ],
 )

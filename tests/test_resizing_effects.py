@@ -221,7 +221,7 @@ def test_a_bundle_is_written_and_rendered_again(tmp_path: Path) -> None:
 
 def rotary(text: str) -> Rotary:
     (record,) = pp.load_schemes(text)
-    assert isinstance(record, pp.Rotary)
+    assert isinstance(record, pp.schemes.Rotary)
     return record
 
 
@@ -258,8 +258,8 @@ def test_a_ladder_whose_pairs_all_turn_extrapolates_nothing() -> None:
 
 def test_the_checkpoints_own_rule_is_among_them() -> None:
     factors = {"long_factor": [2.0, 4.0], "short_factor": [1.0, 1.0]}
-    record = pp.Rotary(
-        4, "mine", pp.Source("mine", "made here"), max_positions=8192, training_length=1024,
+    record = pp.schemes.Rotary(
+        4, "mine", pp.sources.Source("mine", "made here"), max_positions=8192, training_length=1024,
         scaling={"rope_type": "longrope", **factors, "original_max_position_embeddings": 1024},
     )  # fmt: skip
     document = compare_rules(record, to=4096).to_dict()
@@ -279,10 +279,10 @@ def test_what_cannot_be_asked_of_encodings_without_a_table() -> None:
         compare((record,), to=128, how="tile")
     with pytest.raises(UsageError, match="it has 2 rotary encodings"):
         compare((record, record), to=128)
-    flat = pp.Rotary(8, "patches", record.source, max_positions=64, axes=2)
+    flat = pp.schemes.Rotary(8, "patches", record.source, max_positions=64, axes=2)
     with pytest.raises(UsageError, match="turns along 2 axes"):
         compare((flat,), to=128)
-    unknown = pp.Rotary(8, "no length", record.source)
+    unknown = pp.schemes.Rotary(8, "no length", record.source)
     with pytest.raises(UsageError, match="states no length"):
         compare((unknown,), to=128)
 

@@ -86,7 +86,7 @@ def test_the_closest_pair_is_that_of_all_pairs(n: int, shared: float) -> None:
 def test_two_equal_positions_cannot_be_told_apart() -> None:
     values = rows(700, 6)
     values[650] = values[20]
-    table = PositionTable(values, pp.Sequence(700), "it", Source("it", "it"), start=3)
+    table = PositionTable(values, pp.layouts.Sequence(700), "it", Source("it", "it"), start=3)
     found = scale(table, np.eye(6))
     assert found.smallest_distance == 0
     assert found.closest == (23, 653)  # positions, not rows of the cut table
@@ -171,7 +171,7 @@ def test_what_is_undefined_is_none_with_a_reason(
 @pytest.mark.parametrize(
     ("values", "tokens", "error", "says"),
     [
-        (rows(3, 2), rows(3, 4), UsageError, "2 wide and tokens 4"),
+        (rows(3, 2), rows(3, 4), UsageError, "width 2 and tokens 4"),
         (rows(3, 2), np.full((3, 2), np.nan), InvalidTable, "NaN"),
         (rows(3, 2), np.ones(3), InvalidTable, r"shape \[3\]"),
         (rows(3, 2), np.ones((0, 2)), InvalidTable, r"shape \[0, 2\]"),

@@ -211,11 +211,11 @@ def test_fewer_tokens_than_dimensions_have_no_least_used_directions() -> None:
 @pytest.mark.parametrize(
     ("rows", "tokens", "reason"),
     [
-        (np.full((9, 4), 0.1), noise(0, 9, 4), "all positions are alike"),
-        (np.full((1, 4), 0.1), noise(0, 9, 4), "all positions are alike"),
-        (np.zeros((5, 4)), noise(0, 9, 4), "all positions are alike"),
-        (noise(0, 9, 4), np.full((7, 4), 0.1), "all tokens are alike"),
-        (noise(0, 9, 1), noise(1, 1, 1), "all tokens are alike"),
+        (np.full((9, 4), 0.1), noise(0, 9, 4), "all positions are equal"),
+        (np.full((1, 4), 0.1), noise(0, 9, 4), "all positions are equal"),
+        (np.zeros((5, 4)), noise(0, 9, 4), "all positions are equal"),
+        (noise(0, 9, 4), np.full((7, 4), 0.1), "all tokens are equal"),
+        (noise(0, 9, 1), noise(1, 1, 1), "all tokens are equal"),
     ],
 )
 def test_what_has_no_directions_is_said(
@@ -242,7 +242,7 @@ def test_a_position_subspace_that_is_the_whole_space_holds_everything() -> None:
 
 
 def test_arguments_that_do_not_fit_are_one_clear_error() -> None:
-    with pytest.raises(UsageError, match="4 wide and tokens 5"):
+    with pytest.raises(UsageError, match="width 4 and tokens 5"):
         subspace_overlap(noise(0, 9, 4), noise(1, 9, 5))
     with pytest.raises(UsageError, match="rank=0"):
         subspace_overlap(noise(0, 9, 4), noise(1, 9, 4), rank=0)

@@ -188,7 +188,7 @@ def test_degenerate_tables_have_the_explanations_that_there_can_be(values: NDArr
 
 def test_tables_that_are_none_are_one_clear_error() -> None:
     with pytest.raises(InvalidTable, match="NaN"):
-        pp.explanations(np.full((3, 2), np.nan))
+        pp.forward.explanations(np.full((3, 2), np.nan))
 
 
 # Costs and their errors.

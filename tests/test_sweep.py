@@ -510,7 +510,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"only": ["nonsense"]}, "no analysis is called 'nonsense'"),
+        ({"only": ["nonsense"]}, "unknown analysis 'nonsense'"),
         ({"nulls": -1}, "--nulls -1"),
         ({"jobs": 0}, "--jobs 0"),
         ({"engine": "magic"}, "--engine magic"),

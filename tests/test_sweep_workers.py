@@ -73,7 +73,7 @@ def test_a_sweep_that_is_killed_goes_on_and_computes_nothing_twice(
             said = process.communicate()[1]
         if sign == signal.SIGINT and process.returncode:
             assert process.returncode == 128 + sign
-            assert "the same command goes on from there" in said
+            assert "Run the same command again to resume" in said
             assert "Traceback" not in said
         found = {path: path.stat().st_mtime_ns for path in parts(out)}
         assert before.items() <= found.items()  # nothing was recorded again
@@ -110,7 +110,7 @@ def test_ctrl_c_reaches_no_worker_that_starts_and_would_tell_of_it(tmp_path: Pat
         os.killpg(process.pid, signal.SIGINT)
         said = process.communicate()[1]
     assert process.returncode == 128 + signal.SIGINT
-    assert said.endswith("the same command goes on from there.\n")
+    assert said.endswith("Run the same command again to resume.\n")
     assert "Traceback" not in said
 
 

@@ -150,7 +150,7 @@ def test_what_cannot_be_told_from_the_cheapest_is_named() -> None:
     ],
 )  # fmt: skip
 def test_a_seam_is_told_from_where_to_where(found: SeamHistory, expected: str) -> None:
-    assert series.seam(found) == f"The seam between positions 7 and 8 {expected}"
+    assert series.seam(found) == f"The break between positions 7 and 8 {expected}"
 
 
 def test_an_answer_that_changes_is_told_with_both_steps() -> None:
@@ -175,15 +175,16 @@ LIKENESS = Likeness("unrelated", 4.14, 512, 1.0, (Sequence(512), Sequence(1024))
         ({"chance": 3e-4}, "chance is not excluded (p = 0.0003, required 1e-9)."),
         ({"relation": "fine-tune of", "distance": 0.131, "chance": 0.0},
          "0.13 over 512 shared positions: closer than chance (p < 1e-9). Which came first is not"),
-        ({"relation": "fine-tune of", "distance": 0.9, "chance": 0.0}, "may share their start"),
+        ({"relation": "fine-tune of", "distance": 0.9, "chance": 0.0},
+         "may share only their initial values"),
         ({"relation": "resized from", "distance": 0.1, "rows": 0, "chance": 0.0},
          "Relative distance 0.1 between means of 36 equal parts (512 and 1024 positions): closer "),
         ({"relation": "exact copy", "distance": 3e-4, "chance": 0.0},
-         "below 0.0004 over 512 shared positions: equal as far as fingerprints tell."),
+         "below 0.0004 over 512 shared positions: equal, as far as fingerprints can tell."),
         ({"relation": "exact copy", "distance": 0.0, "sizes": (Sequence(512),) * 2},
          "All 512 rows are equal (same SHA-256)."),
         ({"distance": None, "chance": None, "rows": None, "widths": (4, 6)},
-         "Rows of 4 and 6 numbers cannot be compared."),
+         "Tables of width 4 and 6 cannot be compared."),
     ],
 )  # fmt: skip
 def test_a_likeness_is_told_with_its_distance(given: dict[str, Any], expected: str) -> None:
@@ -196,6 +197,5 @@ def test_a_rounded_copy_is_called_one() -> None:
     found = likeness(fingerprint(pp.table(rounded)), fingerprint(table))
     assert nearest.relation(found) == "rounded copy of"
     assert nearest.evidence(found) == (
-        "Relative distance below 0.0004 over all 512 positions: no more than rounding to float16 "
-        "makes."
+        "Relative distance below 0.0004 over all 512 positions: within rounding to float16."
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -45,11 +45,29 @@ def document() -> str:
     every = [p for _, found in commands.values() for p in found]
     counts = Counter((p.shown, p.help) for p in every)
     shared = {p.shown: p for p in every if counts[p.shown, p.help] >= SHARED}
+    for name, one in shared.items():
+        shared[name] = replace(one, default=_defaults(one, commands))
     about = HEAD.format(about=app.info.help, epilog=app.info.epilog)
     parts = [about, "\n".join(table(list(shared.values())))]
     for name, (command, found) in commands.items():
         parts.append(section(name, command, found, shared))
     return "".join(parts)
+
+
+def _defaults(one: Parameter, commands: Mapping[str, tuple[Any, list[Parameter]]]) -> str:
+    """Return an option's default; where commands differ, the usual one and theirs."""
+    own = {
+        key: each.default
+        for key, (_, found) in commands.items()
+        for each in found
+        if (each.shown, each.help) == (one.shown, one.help)
+    }
+    (usual, _), *others = Counter(own.values()).most_common()
+    said = [
+        f"{default} ({', '.join(key for key, each in own.items() if each == default)})"
+        for default, _ in others
+    ]
+    return "; ".join([usual, *said])
 
 
 def section(

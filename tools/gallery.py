@@ -20,7 +20,7 @@ FIGURES: tuple[tuple[str, tuple[str, ...], Literal["column", "page"], str], ...]
     ("comparison", (MINILM, WHISPER, SINUSOID), "page", "the composite for a first page"),
     ("similarity", (MINILM, "sample:rxnmapper-albert", SINUSOID), "page", "Wang & Chen's figure 1"),
     ("mosaic", ("sample:digits-vit",), "column", "ViT's figure 7, every tile on one range"),
-    ("winding", (MINILM,), "page", "two components that go round, and their period"),
+    ("winding", (MINILM,), "page", "two components that trace a circle, and their period"),
     ("bridging", (MINILM,), "page", "what predicts rows that were left out"),
     ("axis_codes", ("sample:digits-vit",), "page", "the codes of rows and columns of patches"),
     ("shift", (MINILM,), "column", "rotations of the learned step, with periods"),
@@ -60,7 +60,9 @@ def main() -> None:
     (DOCS / "gallery.md").write_text(text, encoding="utf-8")
 
 
-def load(reference: str) -> list[pp.PositionTable | pp.RelativeBias | pp.Rotary | pp.LinearBias]:
+def load(
+    reference: str,
+) -> list[pp.PositionTable | pp.schemes.RelativeBias | pp.schemes.Rotary | pp.schemes.LinearBias]:
     """Load a table, or the encodings of a formula without one."""
     if reference.startswith(("rotary", "alibi")):
         return list(pp.load_schemes(reference))

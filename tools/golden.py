@@ -250,42 +250,46 @@ def analysis(table: pp.PositionTable, **options: Any) -> Document:
 
 def scheme(kind: str) -> Any:
     """Make an encoding without a table: biases that fall with distance, turned pairs, slopes."""
-    source = pp.Source(reference=kind, resolved="made")
+    source = pp.sources.Source(reference=kind, resolved="made")
     rng = np.random.default_rng(crc32(kind.encode()))
     offsets = np.arange(-128, 129)
     y, x = np.mgrid[-6:7, -6:7]
     window = np.exp(-(x**2 + y**2) / 8) + 0.2 * rng.standard_normal((3, 13, 13))
-    bucket = pp.t5_buckets(offsets, bidirectional=kind != "T5, causal")
+    bucket = pp.encodings.t5_buckets(offsets, bidirectional=kind != "T5, causal")
     near = np.minimum(bucket, bucket % 16) if kind == "T5" else bucket
     steps = 0.1 * rng.standard_normal((4, 32))[:, bucket] - 0.2 * np.arange(1, 5)[:, None] * near
-    length = pp.Sequence(200)
+    length = pp.layouts.Sequence(200)
     match kind:
         case "T5" | "T5, causal":
-            return pp.RelativeBias(steps, length, kind, source, causal=kind != "T5")
+            return pp.schemes.RelativeBias(steps, length, kind, source, causal=kind != "T5")
         case "Shaw":
             cosines = np.exp(-np.abs(offsets) / 30) * rng.uniform(0.8, 1, (4, 257))
-            return pp.RelativeBias(cosines, length, kind, source, quantity="cosine")
+            return pp.schemes.RelativeBias(cosines, length, kind, source, quantity="cosine")
         case "Swin":
-            return pp.RelativeBias(window, pp.Grid(7, 7), kind, source)
+            return pp.schemes.RelativeBias(window, pp.layouts.Grid(7, 7), kind, source)
         case "BEiT":
             tokens = {"CLS to patches": rng.standard_normal(3)}
-            return pp.RelativeBias(window, pp.Grid(7, 7), kind, source, special=tokens)
+            return pp.schemes.RelativeBias(
+                window, pp.layouts.Grid(7, 7), kind, source, special=tokens
+            )
         case "noise by distance":
-            return pp.RelativeBias(rng.standard_normal((4, 65)), length, kind, source)
+            return pp.schemes.RelativeBias(rng.standard_normal((4, 65)), length, kind, source)
         case "ALiBi":
-            return pp.LinearBias(pp.alibi_slopes(8), kind, source, max_positions=300)
+            return pp.schemes.LinearBias(
+                pp.encodings.alibi_slopes(8), kind, source, max_positions=300
+            )
         case "rotary, yarn":
             rule: dict[str, Any] = {"rope_type": "yarn", "factor": 2.0}
             rule["original_max_position_embeddings"] = 2048
-            return pp.Rotary(
+            return pp.schemes.Rotary(
                 64, kind, source, scaling=rule, max_positions=4096, training_length=2048
             )
         case "rotary, part":
-            return pp.Rotary(32, kind, source, partial=0.5, max_positions=512)
+            return pp.schemes.Rotary(32, kind, source, partial=0.5, max_positions=512)
         case "rotary, 2-D":
-            return pp.Rotary(64, kind, source, axes=2, base=100.0, max_positions=256)
+            return pp.schemes.Rotary(64, kind, source, axes=2, base=100.0, max_positions=256)
         case _:
-            return pp.Rotary(64, kind, source, max_positions=2048, training_length=2048)
+            return pp.schemes.Rotary(64, kind, source, max_positions=2048, training_length=2048)
 
 
 KINDS = (
@@ -336,7 +340,7 @@ def resized(given: Any, to: int | tuple[int, int]) -> Document:
 
 def schemes(*given: Any) -> Document:
     """Analyse encodings without a table."""
-    return pp.analyze_schemes(*given).to_dict()
+    return pp.report.analyze_schemes(*given).to_dict()
 
 
 def tables(*names: str) -> Document:

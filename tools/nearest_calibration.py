@@ -82,7 +82,11 @@ def drifted(rng: np.random.Generator, values: Floats, share: float, rank: int) -
 
 def again(table: pp.PositionTable, values: Floats) -> tuple[Likeness, float]:
     """Compare a changed table with the first; return the exact relative distance as well."""
-    grid = (table.layout.height, table.layout.width) if isinstance(table.layout, pp.Grid) else None
+    grid = (
+        (table.layout.height, table.layout.width)
+        if isinstance(table.layout, pp.layouts.Grid)
+        else None
+    )
     seen = likeness(fingerprint(pp.table(values, grid=grid)), fingerprint(table))
     before = table.values.astype(np.float64)
     return seen, float(np.linalg.norm(values - before) / np.linalg.norm(before))

@@ -81,9 +81,9 @@ def each_way(
     rows = weights[digits.TENSOR][0]
     table = pp.PositionTable(
         rows[1:].numpy().copy(),
-        pp.Grid(OLD_SIDE, OLD_SIDE),
+        pp.layouts.Grid(OLD_SIDE, OLD_SIDE),
         name="digits",
-        source=pp.Source("digits", "trained here"),
+        source=pp.sources.Source("digits", "trained here"),
         family="vit",
         prefix=rows[:1].numpy().copy(),
     )

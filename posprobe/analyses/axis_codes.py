@@ -46,7 +46,7 @@ class AxisCode:
     """
 
     code: Floats
-    share: Annotated[float, Number("variance", "share of the table's variance it holds")]
+    share: Annotated[float, Number("variance", "share of the table's variance it explains")]
     components: Annotated[PCA | None, HIDDEN]
     winding: Winding
     undefined: Annotated[str, As(Reasons)] = ""
@@ -102,7 +102,7 @@ class AxisCodes(Result):
     ) -> Annotated[
         float,
         As(float | None),
-        Number("row code plus column code", "share of the variance they hold"),
+        Number("row code plus column code", "share of the variance they explain"),
     ]:
         """Share of the variance that the two codes hold."""
         return 1 - self.interaction_share

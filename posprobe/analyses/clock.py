@@ -22,7 +22,7 @@ from posprobe.schema import Reasons
 from posprobe.tables import PositionTable
 
 #: Why there is no clock.
-NONE = "nothing goes round"
+NONE = "there are no rotations"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

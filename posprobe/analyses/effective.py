@@ -28,7 +28,7 @@ class EffectiveTable(Result):
     notes
         Which content was added and which normalisation applied.
     table
-        The rows that enter the first layer's queries and keys, `posprobe.effective_table`.
+        The rows that enter the first layer's queries and keys, `posprobe.families.effective_table`.
     """
 
     figures: ClassVar[str] = "model_effective"
@@ -59,6 +59,6 @@ class EffectiveTable(Result):
     @property
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for numbers that are None on either side."""
-        why = "too few positions or rows too alike in one of the two tables"
+        why = "one of the two tables has too few positions, or rows that are too similar"
         sides = (self.raw, self.effective)
         return {key: why for key in self.raw if any(side.get(key) is None for side in sides)}

@@ -196,8 +196,8 @@ class BlankImages(Result):
     def undefined(self) -> Annotated[Reasons, ""]:
         """Reason for each number that is None."""
         reasons = {
-            "alignment": "the patches' states or rows are all alike, or their widths differ",
-            "cka": "the patches' states or rows are all alike, or there are too few",
+            "alignment": "the patches' states or rows are all equal, or their widths differ",
+            "cka": "the patches' states or rows are all equal, or there are too few",
             "share": "all hidden states are 0",
         }
         patterns = [*self.constant.values(), *self.noise.values()]

@@ -242,7 +242,7 @@ def head_logits(
     >>> import posprobe as pp
     >>> import numpy as np
     >>> rows = pp.sinusoidal(16, 4).values
-    >>> logits = pp.head_logits(rows, np.eye(4), np.eye(4), heads=1)
+    >>> logits = pp.analyses.head_logits(rows, np.eye(4), np.eye(4), heads=1)
     >>> logits.curves.shape
     (1, 31)
     >>> int(logits.curves[0].argmax()) - 15

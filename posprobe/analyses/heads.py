@@ -148,7 +148,7 @@ def heads(
     --------
     >>> import posprobe as pp
     >>> (alibi,) = pp.load_schemes("alibi:512x4")
-    >>> heads = pp.heads(alibi.curves(64), causal=True)
+    >>> heads = pp.analyses.heads(alibi.curves(64), causal=True)
     >>> heads.peak.tolist(), heads.monotone_fraction.tolist()
     ([[0], [0], [0], [0]], [1.0, 1.0, 1.0, 1.0])
     """

@@ -157,7 +157,7 @@ class MeanDecomposition(Result):
         """
         if layer not in self.layers:
             known = ", ".join(map(str, self.layers))
-            raise UsageError(f"{self.name}: layer {layer} was not measured. There are {known}.")
+            raise UsageError(f"{self.name}: layer {layer} was not measured. Choose from {known}.")
         return PositionTable(
             self.layers[layer].pos,
             self.layout,

@@ -164,7 +164,7 @@ class PCA(Result):
     ) -> Annotated[
         Size | None,
         "Share of the variance in the first three components.",
-        Number("first three components", "share of the variance they hold", compared=True),
+        Number("first three components", "share of the variance they explain", compared=True),
     ]:
         """Share of variance that the first three components explain; None of a constant table."""
         return None if self.undefined else float(self.explained_variance_ratio[:3].sum())

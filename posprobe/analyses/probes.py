@@ -87,7 +87,7 @@ def probes(table: PositionTable | Positions | Array, *, seed: int = 0, seeds: in
     A table that is too short for held-out positions says so:
 
     >>> import posprobe as pp
-    >>> pp.probes(pp.sinusoidal(8, 4)).undefined
+    >>> pp.analyses.probes(pp.sinusoidal(8, 4)).undefined
     'fewer than 32 positions'
     """
     given = positions(table)

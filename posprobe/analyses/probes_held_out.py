@@ -144,7 +144,7 @@ class OrderProbe(Result):
     @property
     def error(
         self,
-    ) -> Annotated[Share, Number("order, positions held out", "share of pairs put wrongly")]:
+    ) -> Annotated[Share, Number("order, positions held out", "share of pairs in the wrong order")]:
         """Mean over seeds."""
         return float(self.errors.mean())
 

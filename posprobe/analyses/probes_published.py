@@ -111,7 +111,7 @@ class PublishedOrder(PublishedProbe):
     @property
     def error(
         self,
-    ) -> Annotated[Share, Number("order, as Wang & Chen", "share of pairs put wrongly")]:
+    ) -> Annotated[Share, Number("order, as Wang & Chen", "share of pairs in the wrong order")]:
         """Mean over seeds."""
         return self.mean
 

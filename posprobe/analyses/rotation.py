@@ -167,8 +167,8 @@ def rotation(
     Examples
     --------
     >>> import posprobe as pp
-    >>> frequencies, _ = pp.rotary_frequencies(128, base=500000.0)
-    >>> rotation = pp.rotation(frequencies, training=8192)
+    >>> frequencies, _ = pp.encodings.rotary_frequencies(128, base=500000.0)
+    >>> rotation = pp.analyses.rotation(frequencies, training=8192)
     >>> print(f"{rotation.wavelength[0]:.2f}")
     6.28
     >>> print(f"{rotation.never_turn_training:.2f}")

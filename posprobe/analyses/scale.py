@@ -109,7 +109,7 @@ class Scale(Result):
         tuple[int, int] | None,
         As(list[Row] | None),
         TWO,
-        Number("closest positions", "the two that are nearest each other", form=" and "),
+        Number("closest positions", "the two nearest positions", form=" and "),
     ]
     mean_cosine: Annotated[
         Cosine | None, Number("cosine of the means", "mean position with mean token")
@@ -161,21 +161,21 @@ def scale(table: PositionTable | Positions | Array, tokens: Array) -> Scale:
 
     >>> import posprobe as pp
     >>> import numpy as np
-    >>> pp.scale(2 * np.eye(4), np.eye(4)).ratio
+    >>> pp.analyses.scale(2 * np.eye(4), np.eye(4)).ratio
     2.0
     """
     given, beside = positions(table), to_numpy(positions(tokens).values).astype(np.float64)
     values, xp = given.values, given.xp
     if beside.shape[1] != values.shape[1]:
         raise UsageError(
-            f"positions are {values.shape[1]} wide and tokens {beside.shape[1]}: only vectors of "
-            "one width are added. Pass the embeddings at the width of the positions."
+            f"positions have width {values.shape[1]} and tokens {beside.shape[1]}, so they cannot "
+            "be added. Pass the embeddings at the width of the positions."
         )
     for largest in (float(xp.max(xp.abs(values))), float(np.abs(beside).max())):
         if largest and not SMALLEST < largest < LARGEST:
             raise InvalidTable(
-                f"numbers reach {largest:.1e}, and sums of their squares leave the range of the "
-                "arithmetic. Scale positions and tokens by one factor first."
+                f"the largest number is {largest:.1e}: sums of squares would overflow or vanish. "
+                "Scale positions and tokens by one factor first."
             )
     norms = to_numpy(xp.linalg.vector_norm(values, axis=1)).astype(np.float64)
     token_norms = np.linalg.norm(beside, axis=1)

@@ -147,7 +147,7 @@ class Shift(Result):
     ] = None
     variance: Annotated[
         float | None,
-        Number("shift variance", "share of the variance that those components hold"),
+        Number("shift variance", "share of the variance that those components explain"),
     ] = None
     skill_persistence: float | None = None
     skill_rows: float | None = None

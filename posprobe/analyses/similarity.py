@@ -102,7 +102,7 @@ class Cosine:
         Share | None,
         Number(
             "monotone fraction",
-            "share of steps away from a position at which the cosine falls",
+            "how often the cosine falls one position further away",
             compared=True,
         ),
     ]

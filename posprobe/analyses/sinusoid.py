@@ -117,10 +117,10 @@ class SinusoidFit(Result):
     procrustes: Annotated[
         float | None,
         limits(minimum=0, maximum=1.4142136),
-        Number("Procrustes distance", "0 is a rotated copy, 1.41 the most"),
+        Number("Procrustes distance", "0 is a rotated copy, 1.41 the maximum"),
     ] = None
     subspace_overlap: Annotated[
-        Share | None, Number("subspace overlap", "of the leading directions; 1 is all")
+        Share | None, Number("subspace overlap", "of the leading directions; 1 is complete")
     ] = None
     subspace_rank: Annotated[Natural | None, "Leading directions compared."] = None
     subspace_chance: Annotated[Share | None, "Overlap of unrelated directions."] = None
@@ -200,7 +200,7 @@ def against_sinusoid(
     Examples
     --------
     >>> import posprobe as pp
-    >>> fit = pp.against_sinusoid(pp.sinusoidal(64, 16))
+    >>> fit = pp.analyses.against_sinusoid(pp.sinusoidal(64, 16))
     >>> print(f"{fit.cka:.2f}")
     1.00
     >>> print(f"{fit.ladder_share:.2f}")

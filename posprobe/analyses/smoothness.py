@@ -83,7 +83,7 @@ def smoothness(values: NDArray[np.floating[Any]], *, seed: int = 0) -> Smoothnes
     >>> import posprobe as pp
     >>> import numpy as np
     >>> curve = np.arange(-16.0, 17.0)[None]
-    >>> print(pp.smoothness(curve).correlation.round(2).tolist())
+    >>> print(pp.analyses.smoothness(curve).correlation.round(2).tolist())
     [0.94]
     """
     array = np.asarray(values, dtype=np.float64)

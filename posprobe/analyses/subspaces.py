@@ -174,7 +174,7 @@ def subspace_overlap(
     >>> import numpy as np
     >>> positions = np.hstack([pp.sinusoidal(32, 2).values, np.zeros((32, 6))])
     >>> tokens = np.hstack([np.zeros((64, 2)), np.random.default_rng(0).normal(size=(64, 6))])
-    >>> variance = pp.subspace_overlap(positions, tokens, rank=2).variance
+    >>> variance = pp.analyses.subspace_overlap(positions, tokens, rank=2).variance
     >>> print(f"{variance.value:.2f}, of random directions {variance.expected:.2f}")
     0.00, of random directions 0.25
     """
@@ -182,11 +182,11 @@ def subspace_overlap(
     width, (count, other) = given.values.shape[1], beside.values.shape
     if other != width:
         raise UsageError(
-            f"positions are {width} wide and tokens {other}: only vectors of one width are added. "
-            "Pass the embeddings at the width of the positions."
+            f"positions have width {width} and tokens {other}, so they cannot be added. Pass the "
+            "embeddings at the width of the positions."
         )
     if rank < 1:
-        raise UsageError(f"rank={rank}: a subspace has one direction or more.")
+        raise UsageError(f"rank={rank}: it must be at least 1.")
     position_share, u = _directions(given)
     token_share, v = _directions(beside)
     kept, found, tenth = min(rank, len(u)), len(v), max(1, round(width / 10))
@@ -195,7 +195,7 @@ def subspace_overlap(
 
     undefined: dict[str, str] = {}
     if not (kept and found):
-        reason = f"all {'tokens' if kept else 'positions'} are alike"
+        reason = f"all {'tokens' if kept else 'positions'} are equal"
         undefined = dict.fromkeys(("top", "bottom", "variance"), reason)
     elif found < width:
         span = f"the {count} tokens span {found} of {width} directions"

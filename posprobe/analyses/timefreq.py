@@ -261,7 +261,7 @@ def gram_dct(
     Cosines that depend on the distance alone put their power on the diagonal:
 
     >>> import posprobe as pp
-    >>> result = pp.gram_dct(pp.sinusoidal(64, 16))
+    >>> result = pp.analyses.gram_dct(pp.sinusoidal(64, 16))
     >>> result.corner.shape
     (32, 32)
     >>> print(f"{result.share:.2f}")

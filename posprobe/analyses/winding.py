@@ -167,7 +167,7 @@ class Winding(Result):
         float | None, Number("turns", "of the pair with the most variance, about its centre")
     ] = None
     share: Annotated[
-        float | None, Number("variance of the winding pair", "share of the variance it holds")
+        float | None, Number("variance of the winding pair", "share of the variance it explains")
     ] = None
     phase_linearity: Annotated[
         float | None, Number("phase linearity", "R² of its phase against position")
@@ -224,7 +224,7 @@ def winding(table: PositionTable | Positions | Array, *, pca: PCA | None = None)
     ratio = found.explained_variance_ratio
     kept = kept_components(ratio)
     if kept < 2:
-        return _none(given, "all rows lie on one line: a single component cannot go round")
+        return _none(given, "all rows lie on one line: a single component cannot trace a circle")
     scores = found.scores[:, :kept]
     pairs = sorted(winding_pairs(scores, ratio), key=lambda pair: -pair.share)
     names = ("turns", "share", "phase_linearity", "radius_cv")

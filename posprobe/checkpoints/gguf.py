@@ -71,12 +71,12 @@ def read_gguf(files: Files, file: str) -> Checkpoint:
     """
     cursor = _Cursor(View.of(files, file), most=MAX_HEADER)
     if cursor.number("4s") != MAGIC:
-        raise InvalidCheckpoint(f"{file}: it does not begin with GGUF. Download it again.")
+        raise InvalidCheckpoint(f"{file}: not a GGUF file. Download it again.")
     version = cursor.number("I")
     if version not in (2, 3):
-        swapped = " It may be written for machines that count bytes the other way round."
+        swapped = " It may have been written on a big-endian machine."
         raise InvalidCheckpoint(
-            f"{file}: GGUF's version {version}; versions 2 and 3 are read."
+            f"{file}: GGUF version {version}; only versions 2 and 3 are read."
             f"{swapped if version > 2**16 else ''} Convert the model again with llama.cpp."
         )
     tensor_count, setting_count = cursor.number("Q"), cursor.number("Q")

@@ -44,8 +44,8 @@ def choose_weights(files: Iterable[str], where: str) -> str:
         if (chosen := _choose(names, readers, where)) is not None:
             return chosen
     raise InvalidCheckpoint(
-        f"{where}: contains no weights in a format that can be read ({known_formats()}); "
-        f"it has {', '.join(names[:8]) or 'no files'}."
+        f"{where}: contains no weights in a known format, but "
+        f"{', '.join(names[:8]) or 'no files at all'}. Known are {known_formats()}."
     )
 
 

@@ -138,7 +138,7 @@ def patiently(
             pause(max(wait, asked))
     raise Unreachable(
         f"{where}: {_reason(failure)}. Check the network, the proxy and HF_ENDPOINT, or try later; "
-        "--offline uses what was read before."
+        "--offline uses the local cache."
     ) from failure
 
 
@@ -170,8 +170,8 @@ def _in_time(where: str, attempt: Callable[[], _T], given_up: Callable[[float], 
             seconds = time.monotonic() - begin
             if given_up(seconds):
                 raise Unreachable(
-                    f"{where}: the answer comes so slowly that it was given up after "
-                    f"{seconds:.0f} seconds. Check the network and the proxy, or try later."
+                    f"{where}: the answer is too slow (given up after {seconds:.0f} seconds). "
+                    "Check the network and the proxy, or try later."
                 ) from None
     if error is not None:
         raise error
@@ -230,7 +230,7 @@ def _answering(where: str, what: str) -> Iterator[None]:
         ) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise Unreachable(
-            f"{where}: the answer is not {what} ({str(error)[:80]}). Something else than the Hub "
+            f"{where}: the answer is not {what} ({str(error)[:80]}). Something other than the Hub "
             "may have answered: check the proxy, the network's sign-in page and HF_ENDPOINT."
         ) from error
 
@@ -395,9 +395,9 @@ def _refusal(status: int, headers: Mapping[str, str], where: str) -> PosprobeErr
         )
     if code == "RepoNotFound" or status in (401, 404):
         return UnknownReference(
-            f"{where}: there is no file or folder of this name here, and the Hub knows no such "
-            f"model, or it is private (status {status}). Check the path, or the spelling of "
-            f"OWNER/NAME; for a private model {sign_in}."
+            f"{where}: no such file or folder here, and no such model on the Hub, or it is private "
+            f"(status {status}). Check the path or the spelling of OWNER/NAME; for a private model "
+            f"{sign_in}."
         )
     if status == 403:
         return Unreachable(

@@ -32,8 +32,8 @@ from posprobe.progress import shown
 _EPILOG = (
     "REF is SOURCE[@REVISION][#TABLE]: a path, a Hub id such as gpt2, sample:NAME, or a formula "
     "such as sinusoidal:512x768. Exit codes: 0 done, 2 wrong usage, 3 reference not found or not "
-    "reached, 4 checkpoint not readable, 5 no position table, 1 a bug, 130 and 143 stopped by "
-    "SIGINT and SIGTERM."
+    "reached, 4 checkpoint not readable, 5 no position table or encoding, 1 a bug, 130 and 143 "
+    "stopped by SIGINT and SIGTERM."
 )
 
 #: What stdout says when there is no room for it; any other unforeseen OSError is a bug.

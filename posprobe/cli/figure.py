@@ -63,7 +63,7 @@ def figure(
         ),
     ] = "acl",
     span: Annotated[
-        Span, typer.Option("--span", help="Make it as wide as a column or the page.")
+        Span, typer.Option("--span", help="Use the width of a column or the page.")
     ] = Span.column,
     label: options.Labels = None,
     rows: options.Rows = None,

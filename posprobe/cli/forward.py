@@ -85,7 +85,7 @@ def forward(
         typer.Option(
             "--device-map",
             metavar="MAP",
-            help="Spread the model over several devices: auto.",
+            help="Spread the model over several devices (auto).",
         ),
     ] = None,
     trust_remote_code: Annotated[

@@ -22,10 +22,10 @@ def inspect(
 ) -> None:
     """List the positional encodings in a checkpoint.
 
-    Only file headers are read, no tensor.
+    Only file headers are read, no tensors.
     """
     options.set_up_logging(quiet=quiet)
-    with stage(f"Looking into {ref}"):
+    with stage(f"Inspecting {ref}"):
         from posprobe.families import inspect as look
 
         encodings = look(ref, revision=revision, offline=offline)

@@ -68,13 +68,13 @@ def _line(match: "Match", relation: str) -> str:
 def _nothing(found: "Nearest") -> str:
     whose = "that posprobe knows" if found.among is None else f"of {found.among}"
     return (
-        f"{found.name}: nothing to compare it with: none of the {found.compared} tables {whose} "
-        "has rows of its width. Another sweep is searched with --in FOLDER."
+        f"{found.name}: none of the {found.compared} tables {whose} has its width. Search a sweep "
+        "with --in FOLDER."
     )
 
 
 def _compared(found: "Nearest") -> str:
     place = "tables that posprobe knows" if found.among is None else f"tables of {found.among}"
     others = found.other_width
-    but = f", {others} of them with rows of another width" if others else ""
+    but = f", {others} of them of another width" if others else ""
     return f"{found.name}: compared with {found.compared} {place}{but}"

@@ -79,7 +79,7 @@ Tensor: TypeAlias = Annotated[
     typer.Option(
         "--tensor",
         metavar="NAME",
-        help="Read this tensor, with all of its rows, as the position table.",
+        help="Read all rows of this tensor as the position table.",
     ),
 ]
 GridSize: TypeAlias = Annotated[
@@ -87,7 +87,7 @@ GridSize: TypeAlias = Annotated[
     typer.Option(
         "--grid",
         metavar="HxW",
-        help="Grid of patches, where the checkpoint does not state it.",
+        help="Grid of patches, if the checkpoint does not state it.",
     ),
 ]
 Revision: TypeAlias = Annotated[
@@ -95,18 +95,18 @@ Revision: TypeAlias = Annotated[
     typer.Option("--revision", metavar="NAME", help="Branch, tag or commit of a Hub repository."),
 ]
 Nulls: TypeAlias = Annotated[
-    int, typer.Option("--nulls", metavar="N", help="Random tables drawn per baseline.")
+    int, typer.Option("--nulls", metavar="N", help="Random tables to draw per baseline.")
 ]
 Seed: TypeAlias = Annotated[int, typer.Option("--seed", min=0, help="Random seed.")]
 Figures: TypeAlias = Annotated[
     WhichFigures,
-    typer.Option(
-        "--figures", help="Figures of a table's bundle: those of the first screen, or all."
-    ),
+    typer.Option("--figures", help="Save the figures of the first screen, or all."),
 ]
 Formats: TypeAlias = Annotated[
     str,
-    typer.Option("--format", metavar="LIST", help="Formats of all figures, such as pdf,png,svg."),
+    typer.Option(
+        "--format", metavar="LIST", help="Save figures in these formats, such as pdf,png,svg."
+    ),
 ]
 Offline: TypeAlias = Annotated[
     bool, typer.Option("--offline", help="Use local and cached files only.")

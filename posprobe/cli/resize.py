@@ -108,8 +108,8 @@ def resize(
         return
     if any(option is not None for option in (against, out, text, images)) or as_json:
         raise UsageError(
-            "--against, --text, --images, --out and --json belong to the comparison, which is made "
-            "without -o and --into."
+            "--against, --text, --images, --out and --json apply to the comparison. Leave them "
+            "out, or leave out -o and --into."
         )
     with stage("Starting"):
         from posprobe.report import table_path, write_table
@@ -217,8 +217,8 @@ def _check(how: Way | None, output: Path | None, into: Path | None, rows: str | 
     """
     if (output or into) and how is None:
         raise UsageError(
-            f"--how says in which of these ways the table is resized: {', '.join(WAYS)}. Without "
-            "-o and --into all of them are compared."
+            f"--how is missing. Choose one of {', '.join(WAYS)}; without -o and --into all are "
+            "compared."
         )
     if into and rows:
         raise UsageError("--into resizes the whole table. Leave out --rows.")

@@ -84,7 +84,7 @@ def sweep(
         ),
     ] = None,
     bundles: Annotated[
-        bool, typer.Option("--bundles", help="Write a report for each table, too.")
+        bool, typer.Option("--bundles", help="Also write a report for each table.")
     ] = False,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Try failed references again.")
@@ -184,7 +184,7 @@ def _announce(sweep: "Sweep", jobs: int | None) -> None:
     if sweep.repeated:
         say(f"note: {_some(sweep.repeated, 'repeated reference')} left out")
     if jobs is not None and engine.jobs < jobs:
-        say(f"note: {_some(engine.jobs, 'worker')}: the machine has no more cores")
+        say(f"note: {_some(engine.jobs, 'worker')}: this machine has no more cores")
     say(f"{_some(len(sweep.entries), 'reference')}, results in {plain(str(sweep.folder))}")
 
 
@@ -229,8 +229,8 @@ def _interruptible(folder: Path) -> Iterator[None]:
         # The bar hides the cursor.
         shown = "\x1b[?25h\n" if sys.stderr.isatty() else ""
         say(
-            f"{shown}stopped. What is done is recorded in {plain(str(folder))}: the same command "
-            "goes on from there."
+            f"{shown}stopped. Results so far are in {plain(str(folder))}. Run the same command "
+            "again to resume."
         )
         # Those that work end with their parent, those that wait for work would stay a while.
         try:

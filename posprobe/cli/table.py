@@ -53,7 +53,7 @@ def table(
         typer.Option(
             "--band",
             metavar="MODEL",
-            help="Baseline whose 5-95 % range is shown with each number of a reference, or none.",
+            help="Show the 5-95 % range of this baseline with each number of a reference, or none.",
         ),
     ] = "walk",
     nulls: options.Nulls = options.BANDS,

@@ -45,7 +45,7 @@ def alibi_slopes(heads: int, *, bias_max: float = 8.0) -> NDArray[np.float64]:
     Examples
     --------
     >>> import posprobe as pp
-    >>> pp.alibi_slopes(8).tolist()
+    >>> pp.encodings.alibi_slopes(8).tolist()
     [0.5, 0.25, 0.125, 0.0625, 0.03125, 0.015625, 0.0078125, 0.00390625]
     """
     heads = whole("alibi: the number of heads", heads)

@@ -49,7 +49,7 @@ def t5_buckets(
     Keys at the query, one, two, twenty and a thousand positions before it:
 
     >>> import posprobe as pp
-    >>> pp.t5_buckets([0, -1, -2, -20, -1000]).tolist()
+    >>> pp.encodings.t5_buckets([0, -1, -2, -20, -1000]).tolist()
     [0, 1, 2, 10, 15]
     """
     offset = _integers(offsets)

@@ -129,10 +129,10 @@ def parse_formula(source: str) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     name, colon, rest = source.partition(":")
     if name in FORMULAS and not colon:
         sizes = "x".join(size.upper() for size in FORMULAS[name].sizes)
-        raise UsageError(f"{source}: a formula needs its sizes: {name}:{sizes}.")
+        raise UsageError(f"{source}: its sizes are missing. Write {name}:{sizes}.")
     if name not in FORMULAS:
-        known = ", ".join(f"{key}:{'x'.join(item.sizes)}" for key, item in FORMULAS.items())
-        raise UnknownReference(f"{source}: no formula is called {name!r}. Known are {known}.")
+        known = ", ".join(f"{key}:{'x'.join(item.sizes).upper()}" for key, item in FORMULAS.items())
+        raise UnknownReference(f"{source}: unknown formula {name!r}. Choose from {known}.")
     formula = FORMULAS[name]
     sizes, *words = rest.split(",")
     numbers = sizes.split("x")

@@ -34,7 +34,7 @@ def counting(length: int, dim: int) -> PositionTable:
     Examples
     --------
     >>> import posprobe as pp
-    >>> pp.counting(4, 1).values.tolist()
+    >>> pp.encodings.counting(4, 1).values.tolist()
     [[0.0], [1.0], [2.0], [3.0]]
     """
     reference = canonical("counting", length, dim)
@@ -59,7 +59,7 @@ def normalised_counting(length: int, dim: int) -> PositionTable:
     Examples
     --------
     >>> import posprobe as pp
-    >>> pp.normalised_counting(5, 1).values.tolist()
+    >>> pp.encodings.normalised_counting(5, 1).values.tolist()
     [[0.0], [0.25], [0.5], [0.75], [1.0]]
     """
     reference = canonical("normalised-counting", length, dim)
@@ -96,7 +96,7 @@ def binary(length: int, dim: int, *, signed: bool = False) -> PositionTable:
     The numbers 0 to 3, the digit of ones first:
 
     >>> import posprobe as pp
-    >>> pp.binary(4, 2).values.tolist()
+    >>> pp.encodings.binary(4, 2).values.tolist()
     [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
     reference = canonical("binary", length, dim, signed=signed)
@@ -133,7 +133,7 @@ def continuous_binary(length: int, dim: int) -> PositionTable:
     --------
     >>> import posprobe as pp
     >>> import numpy as np
-    >>> table = pp.continuous_binary(8, 2).values
+    >>> table = pp.encodings.continuous_binary(8, 2).values
     >>> bool(np.allclose(table[4:], table[:4]))
     True
     """
@@ -173,7 +173,7 @@ def sine_ladder(length: int, dim: int, *, base: float = 10_000.0) -> PositionTab
     --------
     >>> import posprobe as pp
     >>> import numpy as np
-    >>> table = pp.sine_ladder(64, 8)
+    >>> table = pp.encodings.sine_ladder(64, 8)
     >>> bool(np.allclose(table.values[:, 0], np.sin(np.arange(64))))
     True
     """

@@ -73,7 +73,7 @@ def rotary_frequencies(
     Examples
     --------
     >>> import posprobe as pp
-    >>> frequencies, factor = pp.rotary_frequencies(8)
+    >>> frequencies, factor = pp.encodings.rotary_frequencies(8)
     >>> frequencies.round(6).tolist(), factor
     ([1.0, 0.1, 0.01, 0.001], 1.0)
     """

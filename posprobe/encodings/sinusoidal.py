@@ -152,7 +152,7 @@ def translation_matrix(
     >>> import posprobe as pp
     >>> import numpy as np
     >>> rows = pp.sinusoidal(64, 8).values
-    >>> step = pp.translation_matrix(8, 1)
+    >>> step = pp.encodings.translation_matrix(8, 1)
     >>> bool(np.allclose(rows[:-1] @ step, rows[1:]))
     True
     """

@@ -57,7 +57,7 @@ def _in_model(folder: str, model: Checkpoint) -> str:
     if step is not None:
         parts.append(
             "a sinusoid of the time step, computed at run time and handed to "
-            f"{step.removeprefix(f'{folder}.')}: it numbers the steps of denoising, no places"
+            f"{step.removeprefix(f'{folder}.')}: it numbers the steps of denoising, not positions"
         )
     return f"{what} has {'; and '.join(parts) or 'none among its tensors'}."
 

@@ -67,7 +67,7 @@ def build_scheme(checkpoint: Checkpoint, encoding: Encoding, name: str, referenc
     if encoding.scheme == "fixed":
         raise NoPositionTable(
             f"{checkpoint.location}: {encoding.why}. `posprobe analyze sinusoidal:NxD` (or "
-            "sincos2d:HxWxD) shows it; the checkpoint holds nothing of it."
+            "sincos2d:HxWxD) shows it; the checkpoint stores none of it."
         )
     raise NoPositionTable(
         f"{checkpoint.location}: {encoding.scheme} positions ({encoding.why}) whose numbers the "

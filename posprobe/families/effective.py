@@ -125,7 +125,7 @@ def effective_table(
 
     >>> import posprobe as pp
     >>> stored = pp.load("sample:digits-vit")
-    >>> seen = pp.effective_table("sample:digits-vit", layer=0)
+    >>> seen = pp.families.effective_table("sample:digits-vit", layer=0)
     >>> len(seen) == len(stored), seen.dim
     (True, 48)
     """

@@ -277,7 +277,7 @@ def _used(checkpoint: Checkpoint, name: str, use: str, parts: tuple[Part, ...]) 
     else:
         return None
     words = re.split(r"[._/]", place)
-    note = f"the name {name} tells nothing: it is taken for positions since {use}"
+    note = f"the name {name} says nothing: it is read as positions because {use}"
     rows_noted = found.rows and replace(found.rows, notes=(note, *found.rows.notes))
     return replace(
         found, name=next((part for part in _PARTS if part in words), ""), rows=rows_noted

@@ -100,11 +100,11 @@ def _refuse_variants(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
     if groups != (1, 1):
         raise UsageError(
             f"{checkpoint.location}: its layers share {groups[0]} groups of {groups[1]} sets of "
-            "weights, which is not followed: all must share one set."
+            "weights, which is not supported: all must share one set."
         )
     if re.search(r"_rpn(_|$)", name := str(config.get("architecture", ""))):
         raise UsageError(
-            f"{checkpoint.location}: {name} normalises after its attention, which is not followed."
+            f"{checkpoint.location}: {name} normalises after its attention, which is not supported."
         )
 
 

@@ -159,8 +159,8 @@ def _schemes(parsed: Reference, checkpoint: Checkpoint) -> tuple[Scheme, ...]:
             )
     if not found and everything:
         raise NoPositionTable(
-            f"{parsed.text}: its positions are a table, and it has no encoding without one. Read "
-            "the table with posprobe.load."
+            f"{parsed.text}: it has a position table and no other encoding. Read the table with "
+            "posprobe.load."
         )
     if not found:
         raise NoPositionTable(what_instead(checkpoint, everything))
@@ -264,7 +264,7 @@ def open_reference(
         return replace(open_local(samples.sample_path(name)), location=source)
     if colon:
         raise UnknownReference(
-            f"{source}: no checkpoint. Before a colon stand `sample` or the name of a formula."
+            f"{source}: unknown prefix. Use sample:NAME or a formula such as sinusoidal:512x768."
         )
     from posprobe.checkpoints.hub import open_hub
 
@@ -469,9 +469,8 @@ def _listing(found: tuple[Encoding, ...], source: str) -> str:
         for table in tables
     ]
     if not named:
-        return "It holds no position table at all."
-    are = "is" if len(named) == 1 else "are"
-    return f"There {are} {', '.join(named)}; --tensor NAME takes any tensor for a table."
+        return "It has no position table at all."
+    return f"It has {', '.join(named)}; --tensor NAME reads any tensor as a table."
 
 
 def _shape(info: TensorInfo | None) -> str:

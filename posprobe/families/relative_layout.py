@@ -160,7 +160,7 @@ def _buckets(make: Make, found: Relative, part: Part, table: FloatArray) -> Rela
     heads = config.get("num_heads", config.get("num_attention_heads"))
     if type(heads) is int and heads != table.shape[1]:
         raise InvalidCheckpoint(
-            f"{where}: the configuration says that there are {heads} heads. One of them "
+            f"{where}: the configuration says {heads} heads. One of them "
             "belongs to another checkpoint: fix config.json."
         )
     words = re.split(r"[._]", found.tensors[0].name)

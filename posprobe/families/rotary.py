@@ -268,8 +268,8 @@ def _step(part: Part, base: float, head_dim: int) -> tuple[float, tuple[str, ...
     patch = settings.pair(part.config, "patch_size", most=_WIDEST)
     if image is None or patch is None or min(image) < max(patch):
         raise InvalidCheckpoint(
-            "its coordinates run from -1 to 1 over the image, and the configuration does not say "
-            'how many patches that are. Add "image_size" and "patch_size" to config.json.'
+            "its coordinates run from -1 to 1 over the image, but the configuration does not give "
+            'the number of patches. Add "image_size" and "patch_size" to config.json.'
         )
     rows, columns = (side // cut for side, cut in zip(image, patch, strict=True))
     note = (
@@ -310,12 +310,12 @@ def _head_dim(part: Part) -> int:
     if not hidden or not heads:
         where = f"{part.path}: " if part.path else ""
         raise InvalidCheckpoint(
-            f"{where}it rotates queries and keys, and the configuration does not say how wide a "
-            'head is. Add "head_dim", or "hidden_size" and "num_attention_heads", to config.json.'
+            f"{where}it rotates queries and keys, but the configuration does not give the width "
+            'of a head. Add "head_dim", or "hidden_size" and "num_attention_heads", to config.json.'
         )
     if hidden < heads:
         raise InvalidCheckpoint(
-            f"the configuration gives {hidden} numbers to {heads} heads. Fix hidden_size or "
+            f"the configuration has hidden_size {hidden} for {heads} heads. Fix hidden_size or "
             "num_attention_heads in config.json."
         )
     return hidden // heads

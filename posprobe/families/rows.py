@@ -103,7 +103,7 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
     if stated is None and rule.tensors and not rule.grid:
         raise InvalidCheckpoint(
             f"{info.where}: this architecture has one row per position, [n, d]. The tensor is "
-            "not this model's; where it is a grid of patches after all, say so with --grid "
+            "not this model's; if it is a grid of patches after all, use --grid "
             f"{stored.height}x{stored.width}."
         )
     # A tensor's name tells what it is; an array alone says nothing.
@@ -111,7 +111,7 @@ def _check_grid(info: TensorInfo, rule: TableRule, stored: Grid, stated: Grid | 
     if stated is None and stacked and info.file.endswith(".npy"):
         raise InvalidCheckpoint(
             f"{info.where}: this may be a grid of {stored.height} x {stored.width} patches or "
-            f"{stored.height} tables of {stored.width} rows. Say --grid {stored.height}x"
+            f"{stored.height} tables of {stored.width} rows. Use --grid {stored.height}x"
             f"{stored.width} for the grid, or save one table alone."
         )
 
@@ -403,7 +403,7 @@ def _misfit(
     tokens = " or ".join(str(len(option)) for option in options)
     expected = f"a {stated}" if stated else "a square grid"
     return (
-        f"{info.where}: {rows} rows are not {tokens} special tokens and {expected} of patches"
+        f"{info.where}: {rows} rows do not fit {expected} of patches with {tokens} special tokens"
         + ("" if stated else ", and no image and patch size is configured")
         + f". {'Correct' if stated else 'State'} the grid with --grid HEIGHTxWIDTH, or take every "
         "row as a sequence with "

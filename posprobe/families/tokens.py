@@ -137,9 +137,9 @@ def load_tokens(
     """
     source = table.source
     if source.tensor is None:
-        raise UsageError(f"{table.name}: a formula is added to no particular tokens.")
+        raise UsageError(f"{table.name}: a formula has no tokens. Name a checkpoint.")
     if rows is not None and rows < 1:
-        raise UsageError(f"rows={rows}: a sample has one row or more.")
+        raise UsageError(f"rows={rows}: it must be at least 1.")
     parsed = parse_reference(source.reference)
     checkpoint = open_reference(replace(parsed, revision=source.revision), offline=offline)
     sample = sample_tokens(checkpoint, checkpoint.tensors[source.tensor], seed, rows=rows)

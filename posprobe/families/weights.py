@@ -109,10 +109,10 @@ def load_heads(
     One layer of a small vision transformer, without building it:
 
     >>> import posprobe as pp
-    >>> layer = pp.load_heads("sample:digits-vit", layer=0)
+    >>> layer = pp.families.load_heads("sample:digits-vit", layer=0)
     >>> layer.heads, layer.w_q.shape
     (4, (48, 48))
-    >>> logits = pp.head_logits(
+    >>> logits = pp.analyses.head_logits(
     ...     layer.table, layer.w_q, layer.w_k, layer.b_q, layer.b_k, heads=layer.heads
     ... )
     >>> logits.curves.shape
@@ -141,11 +141,11 @@ def read_heads(model: TableInModel, layer: int, heads: int | None = None) -> Lay
     if len(w_q) != table.dim:
         raise InvalidCheckpoint(
             f"{where}: its weights take rows of width {len(w_q)} and the table has {table.dim}: a "
-            "projection lies between them, which is not followed."
+            "projection lies between them, which is not supported."
         )
     number = _count_heads(model) if heads is None else heads
     if number < 1:
-        raise UsageError(f"{where}: heads={number}: attention has one or more.")
+        raise UsageError(f"{where}: heads={number}: it must be at least 1.")
     if w_q.shape[1] % number:
         raise UsageError(f"{where}: {w_q.shape[1]} columns do not divide into {number} heads.")
     scale = 1 / math.sqrt(w_q.shape[1] // number)
@@ -169,7 +169,7 @@ def _refuse_more(model: TableInModel, layer: int) -> None:
         if name.startswith(inside) and name.removeprefix(inside).partition(".")[0] not in _BESIDE:
             raise UsageError(
                 f"{model.checkpoint.location}: {name} stands between positions and their logits, "
-                "which is not followed."
+                "which is not supported."
             )
 
 

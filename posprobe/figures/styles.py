@@ -85,8 +85,8 @@ def check_map(name: str | None) -> None:
     """
     if name is not None and name not in SIGNED and name.removesuffix("_r") not in SIGNED[:-1]:
         raise UsageError(
-            f"no colour map is called {name!r}. There are {', '.join(SIGNED)}; all but grey also "
-            "reversed, as RdBu_r."
+            f"unknown colour map {name!r}. Choose one of {', '.join(SIGNED)}; all but grey also "
+            "come reversed, such as RdBu_r."
         )
 
 

@@ -69,7 +69,7 @@ def venue_of(name: str) -> Venue:
         If there is none of that name.
     """
     if name not in venues():
-        raise UsageError(f"no venue is called {name!r}. There are {', '.join(venues())}.")
+        raise UsageError(f"unknown venue {name!r}. Choose one of {', '.join(venues())}.")
     return venues()[name]
 
 
@@ -83,7 +83,7 @@ def venue_rc(name: str, *, span: Span = "column") -> dict[str, Any]:
     """
     venue = venue_of(name)
     if span not in get_args(Span):
-        raise UsageError(f"no span is called {span!r}. There are {', '.join(get_args(Span))}.")
+        raise UsageError(f"unknown span {span!r}. Choose one of {', '.join(get_args(Span))}.")
     width, small = venue.width(span), venue.text - 1
     return {
         # Both come with matplotlib; the second has the letters that the first lacks.

@@ -51,7 +51,7 @@ def blank_images(model: Any, *, seed: int = 0, name: str | None = None) -> Blank
     itself:
 
     >>> import posprobe as pp
-    >>> blank = pp.blank_images(pp.load_model("sample:digits-vit", device="cpu"))
+    >>> blank = pp.forward.blank_images(pp.load_model("sample:digits-vit", device="cpu"))
     >>> print(f"{blank.constant[0].alignment:.2f}")
     1.00
     """

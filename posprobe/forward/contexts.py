@@ -49,7 +49,7 @@ def random_tokens(
 
     >>> import posprobe as pp
     >>> from transformers import GPT2Config
-    >>> batches = pp.random_tokens(GPT2Config(vocab_size=100), length=16, count=10)
+    >>> batches = pp.forward.random_tokens(GPT2Config(vocab_size=100), length=16, count=10)
     >>> [batch.shape for batch in batches]
     [(8, 16), (2, 16)]
     """
@@ -201,7 +201,7 @@ def image_files(
             f"{folder}: the folder cannot be read ({error.strerror})."
         ) from error
     if not paths:
-        raise UnknownReference(f"{folder}: contains no picture ({', '.join(PICTURES)}).")
+        raise UnknownReference(f"{folder}: contains no images ({', '.join(PICTURES)}).")
     for begin in range(0, len(paths), batch_size):
         pixels = []
         for path in paths[begin : begin + batch_size]:
@@ -209,11 +209,10 @@ def image_files(
                 with Image.open(path) as picture:
                     pixels.append(np.asarray(prepare(picture.convert("RGB")), dtype=np.float32))
             except OSError as error:
-                raise InvalidCheckpoint(f"{path}: the picture cannot be read ({error}).") from error
+                raise InvalidCheckpoint(f"{path}: the image cannot be read ({error}).") from error
         if len({image.shape for image in pixels}) > 1:
             raise UsageError(
-                f"{folder}: its pictures are prepared to different sizes: all must be alike. Use "
-                "pictures of one size."
+                f"{folder}: its images are prepared to different sizes. Use images of one size."
             )
         yield np.stack(pixels)
 
@@ -222,8 +221,8 @@ def _ordinary(config: Any) -> NDArray[np.int64]:
     """List the token ids not named as special; padding alone would shift RoBERTa's positions."""
     if not isinstance(getattr(config, "vocab_size", None), int):
         raise UsageError(
-            f"{type(config).__name__}: it states no vocabulary. Of a model with several parts name "
-            "one: REF#text or REF#vision."
+            f"{type(config).__name__}: its configuration has no vocab_size. If the model has "
+            "several parts, choose one: REF#text or REF#vision."
         )
     named = [value for key, value in config.to_dict().items() if key.endswith("_token_id")]
     special = {

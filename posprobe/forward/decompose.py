@@ -90,8 +90,8 @@ def decompose(
                 return
             if len(state) != len(batch):
                 raise UsageError(
-                    f"{title}: hidden states of {len(state)} for {len(batch)} contexts: it puts "
-                    "several into one sequence, which is not taken apart."
+                    f"{title}: it packs {len(batch)} contexts into {len(state)} sequences, which "
+                    "is not supported."
                 )
             tokens = state.shape[1]
             whole = positions_of(model, batch, tokens)

@@ -105,7 +105,7 @@ def explanations(table: PositionTable | Array, *, seed: int = 0) -> tuple[Explan
     Examples
     --------
     >>> import posprobe as pp
-    >>> made = pp.explanations(pp.sinusoidal(32, 8))
+    >>> made = pp.forward.explanations(pp.sinusoidal(32, 8))
     >>> [each.name for each in made][:4]
     ['itself', 'components_1', 'components_2', 'components_3']
     >>> made[0].rows.shape

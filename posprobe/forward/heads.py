@@ -20,22 +20,22 @@ def measure_heads(
     """Measure what the heads of every layer compute from positions, one layer at a time.
 
     The table and what stands beside it are read once, the weights of each layer when it is its
-    turn; see `posprobe.effective_table` for the rows that meet them.
+    turn; see `posprobe.families.effective_table` for the rows that meet them.
 
     Parameters
     ----------
     reference, content, heads, rows, grid, revision, offline
-        As for `posprobe.load_heads`.
+        As for `posprobe.families.load_heads`.
 
     Raises
     ------
     PosprobeError
-        As for `posprobe.load_heads`.
+        As for `posprobe.families.load_heads`.
 
     Examples
     --------
     >>> import posprobe as pp
-    >>> heads = pp.measure_heads("sample:digits-vit")
+    >>> heads = pp.forward.measure_heads("sample:digits-vit")
     >>> sorted(heads.layers)
     [0, 1]
     >>> heads.layers[0].curves.shape

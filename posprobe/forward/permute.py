@@ -69,7 +69,7 @@ def permutation_effect(
 
     >>> import posprobe as pp
     >>> model = pp.load_model("sample:digits-vit", device="cpu")
-    >>> effect = pp.permutation_effect(model, pp.random_images((1, 8, 8), count=8))
+    >>> effect = pp.forward.permutation_effect(model, pp.random_images((1, 8, 8), count=8))
     >>> effect.with_positions.tokens > 0.1, effect.without_positions.tokens < 1e-4
     (True, True)
     """

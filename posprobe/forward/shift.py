@@ -79,7 +79,8 @@ def phase_shift(
     ...     vocab_size=50,
     ... )
     >>> model = LlamaModel(config).eval()
-    >>> effect = pp.phase_shift(model, pp.random_tokens(config, length=8, count=4), shifts=(8, 16))
+    >>> contexts = pp.forward.random_tokens(config, length=8, count=4)
+    >>> effect = pp.forward.phase_shift(model, contexts, shifts=(8, 16))
     >>> effect.shifts.tolist(), bool(effect.change.max() < 1e-4)
     ([0, 8, 16], True)
     """

@@ -413,7 +413,7 @@ def _result(sums: _Sums, ready: _Ready, seed: int, *, stopped: bool) -> Substitu
         distances=ready.distances.first if ready.distances else None,
         undefined=_reasons(ready, found[main], removed, with_loss=with_loss, there=there),
         stopped=stopped,
-        notes=(f"the model is not the same when run again: {again:.1e} of costs is that",)
+        notes=(f"repeated runs differ, which accounts for {again:.1e} of the costs",)
         if again else (),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from posprobe.report.narrator import cause
 from posprobe.report.saved import Saved
 from posprobe.report.stored import ANALYSIS
 from posprobe.report.verdicts import verdicts
+from posprobe.schemes import LinearBias, RelativeBias, Rotary, Scheme
 from posprobe.sources import describe_source
 from posprobe.tables import PositionTable, table as as_table
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from posprobe.documents import EnvironmentBlock
+    from posprobe.report.schemes import SchemeAnalysis
 
 #: Between these lies the largest number of a table whose sums of squares are defined.
 SMALLEST, LARGEST = 1e-140, 1e140
@@ -140,13 +142,13 @@ class Analysis(Saved):
             for key in TABLE[name].numbers
         }
 
-    def plot(self, kind: str = "budget", ax: Axes | None = None, **properties: Any) -> Axes:
+    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
         """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
 
         Parameters
         ----------
         kind
-            Its name in ``results``.
+            Its name in ``results``; where None, the variance budget or else the first result.
         ax, properties
             Where to draw, and properties of the Axes.
 
@@ -155,8 +157,10 @@ class Analysis(Saved):
         UsageError
             If there is no such result.
         """
+        if kind is None:
+            kind = "budget" if "budget" in self.results else next(iter(self.results))
         if kind not in self.results:
-            raise UsageError(f"no result is called {kind!r}. There are {', '.join(self.results)}.")
+            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(self.results)}.")
         return self.results[kind].plot(ax, **properties)
 
     def to_frame(self) -> Any:
@@ -190,6 +194,13 @@ class Analysis(Saved):
         return f"{self.table.name!r} ({self.table.layout}, dim={self.table.dim})"
 
 
+@overload
+def analyze(
+    table: Scheme | tuple[Scheme, ...], *, seed: int = 0, command: str | None = None
+) -> SchemeAnalysis: ...
+
+
+@overload
 def analyze(
     table: PositionTable | Array,
     *,
@@ -200,14 +211,28 @@ def analyze(
     command: str | None = None,
     tokens: Tokens | None = None,
     all_rows: bool = False,
-) -> Analysis:
-    """Run the analyses on a table.
+) -> Analysis: ...
+
+
+def analyze(
+    table: PositionTable | Array | Scheme | tuple[Scheme, ...],
+    *,
+    only: Iterable[str] | None = None,
+    nulls: int = 0,
+    device: Device = "auto",
+    seed: int = 0,
+    command: str | None = None,
+    tokens: Tokens | None = None,
+    all_rows: bool = False,
+) -> Analysis | SchemeAnalysis:
+    """Run the analyses on a table, or on encodings without one.
 
     Parameters
     ----------
     table
         ``[n, d]``, at least two rows: a table, or an array or torch parameter, as `posprobe.table`
-        takes it.
+        takes it. Or a rotary, relative or linear encoding, or several of one checkpoint, as
+        `posprobe.load_schemes` returns them; of the options below they take ``seed`` alone.
     only
         Names of `posprobe.measurements.TABLE`, or ``all``; where None, all that apply but for the
         slow ones.
@@ -241,6 +266,16 @@ def analyze(
     >>> print(f"{analysis.results['pca'].stable_rank:.2f}")
     4.53
     """
+    records = table if isinstance(table, tuple) else (table,)
+    if records and all(isinstance(each, RelativeBias | Rotary | LinearBias) for each in records):
+        from posprobe.report.schemes import analyze_schemes
+
+        if only is not None or nulls or tokens is not None or all_rows:
+            raise UsageError(
+                f"{records[0].name}: only, nulls, tokens and all_rows apply to position tables, "
+                "and it has none."
+            )
+        return analyze_schemes(*records, seed=seed, command=command)
     check_request(only, nulls, device)
     table = as_table(table)
     if len(table) < 2:
@@ -310,7 +345,7 @@ def check_request(only: Iterable[str] | None, nulls: int, device: Device) -> Non
     names = (only,) if isinstance(only, str) else only
     for name in names or ():
         if name != "all" and name not in TABLE:
-            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
+            raise UsageError(f"unknown analysis {name!r}. Choose from {', '.join(TABLE)}.")
     if not 0 <= nulls <= MAX_DRAWS:
         raise UsageError(
             f"--nulls {nulls}: between 0 and {MAX_DRAWS} draws of each null model can be made."
@@ -352,7 +387,7 @@ def _chosen(given: TableInputs, only: Iterable[str] | None) -> dict[str, TableMe
     if "all" in wanted:
         return applicable
     if not wanted:
-        raise UsageError(f"no analysis is chosen. There are {', '.join(applicable)}.")
+        raise UsageError(f"no analysis is chosen. Choose from {', '.join(applicable)}.")
     return {name: found for name, found in applicable.items() if name in wanted}
 
 
@@ -397,5 +432,5 @@ def _now() -> datetime:
         return datetime.fromtimestamp(int(epoch), UTC)
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError(
-            f"SOURCE_DATE_EPOCH={epoch!r} is no time in seconds. Set it to a whole number."
+            f"SOURCE_DATE_EPOCH={epoch!r} is not a time in seconds. Set it to a whole number."
         ) from error

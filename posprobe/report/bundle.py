@@ -331,8 +331,8 @@ def check_place(folder: Path) -> None:
     _refuse_foreign(folder)
     if folder.name in ("", ".."):  # no other folder can be moved to a place without a name
         raise OutputError(
-            f"{folder}: the folder in which you stand, and those that it is in, cannot be written "
-            "anew. Choose a folder of its own, such as --out bundle."
+            f"{folder}: the working directory and its parents cannot be replaced. Choose a new "
+            "folder, such as --out bundle."
         )
     try:
         mounted = folder.is_mount()
@@ -343,12 +343,12 @@ def check_place(folder: Path) -> None:
         ) from error
     if mounted:
         raise OutputError(
-            f"{folder}: it is a disk of its own, in whose place no other folder can be put. Choose "
-            f"a folder in it, such as --out {folder / 'bundle'}."
+            f"{folder}: it is a mount point, which cannot be replaced. Choose a folder in it, such "
+            f"as --out {folder / 'bundle'}."
         )
     nearest = next((parent for parent in folder.absolute().parents if there(parent)), Path("/"))
     if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-        why = "cannot be written to" if nearest.is_dir() else "is no folder"
+        why = "cannot be written to" if nearest.is_dir() else "is not a folder"
         raise OutputError(f"{folder}: {nearest} {why}. Choose another place with --out DIR.")
 
 
@@ -379,7 +379,7 @@ def _standing(folder: Path) -> tuple[int, int] | None:
 
 def _refuse_standing(folder: Path, name: Path) -> None:
     if folder.is_symlink() or not folder.is_dir():
-        raise OutputError(f"{name}: it is no folder. Choose another place with --out DIR.")
+        raise OutputError(f"{name}: not a folder. Choose another place with --out DIR.")
     try:
         foreign = foreign_in(folder)
     except OSError as error:

@@ -71,7 +71,7 @@ class Comparison(Saved):
     Examples
     --------
     >>> import posprobe as pp
-    >>> comparison = pp.compare(pp.sinusoidal(32, 8), pp.counting(32, 8), nulls=0)
+    >>> comparison = pp.compare(pp.sinusoidal(32, 8), pp.encodings.counting(32, 8), nulls=0)
     >>> len(comparison.analyses), comparison.distances[0][0]
     (2, None)
     """
@@ -208,14 +208,16 @@ def compare(
     Examples
     --------
     >>> import posprobe as pp
-    >>> comparison = pp.compare(pp.sinusoidal(32, 8), pp.counting(32, 8), nulls=0)
+    >>> comparison = pp.compare(pp.sinusoidal(32, 8), pp.encodings.counting(32, 8), nulls=0)
     >>> comparison.labels
     ('sinusoidal:32x8', 'counting:32x8')
     >>> print(f"{comparison.distances[0][1].cka:.2f}")
     0.56
     """
     if len(tables) < 2:
-        raise UsageError("a comparison needs at least two tables.")
+        raise UsageError(
+            "a comparison needs at least two tables. Name another, such as sinusoidal."
+        )
     tables = relabelled(tuple(map(as_table, tables)), labels)
     analyses = tuple(
         analyze(table, only=only, nulls=nulls, device=device, seed=seed, command=command)

@@ -53,7 +53,7 @@ def table_path(path: Path) -> Path:
     if path.suffix not in (".npy", ".npz", ".safetensors", ".csv"):
         raise UsageError(f"{path}: the suffix must be .npy, .npz, .safetensors or .csv.")
     if not there(path.parent):
-        raise OutputError(f"{path}: there is no folder {path.parent}. Make it first.")
+        raise OutputError(f"{path}: no folder {path.parent}. Create it first.")
     if folder_there(path):
         raise OutputError(f"{path}: it is a folder. Choose another name.")
     return path

@@ -229,7 +229,7 @@ def compare_kernels(
     for k, record in enumerate(records):
         check_record(record)
         if any(record is other for other in records[:k]):
-            raise UsageError(f"{record.name} is there twice. Pass each encoding once.")
+            raise UsageError(f"{record.name}: given twice. Pass each encoding once.")
     length = None if length is None else whole("the length", length)
     records = relabelled(records, labels)
     layout = _common(records, length)
@@ -303,7 +303,7 @@ def _common(records: Sequence[Record], length: int | None) -> Layout:
     units = {getattr(record, "unit", POSITIONS): record.name for record in records}
     if len(units) > 1:
         named = "; ".join(f"those of {name} count {unit}" for unit, name in units.items())
-        raise UsageError(f"distances are not of one kind: {named}. Compare those that count alike.")
+        raise UsageError(f"distances have different units: {named}. Compare those with one unit.")
     layouts = [getattr(record, "layout", None) for record in records]
     grids = [layout for layout in layouts if isinstance(layout, Grid)]
     if grids:
@@ -327,8 +327,7 @@ def _common(records: Sequence[Record], length: int | None) -> Layout:
     for table in tables:
         if n > len(table):
             raise UsageError(
-                f"{table.name}: it has {len(table)} positions, {n} were asked for. Nothing is "
-                "extended."
+                f"{table.name}: it has {len(table)} positions, not {n}. Choose at most that many."
             )
     if not 3 <= n <= MAX_KERNEL:
         raise UsageError(f"{n} positions: from 3 to {MAX_KERNEL} can be compared.")

@@ -141,7 +141,7 @@ def figure_paths(path: Path) -> tuple[Path, Path]:
     except (OSError, ValueError) as error:
         raise OutputError(f"{path}: no file can have this name ({error}).") from error
     if not inside:
-        raise OutputError(f"{path}: there is no folder {path.parent}. Make it first.")
+        raise OutputError(f"{path}: no folder {path.parent}. Create it first.")
     if folder is not None:
         raise OutputError(f"{folder}: it is a folder. Choose another name.")
     recover(path)
@@ -181,8 +181,8 @@ def check_kind(kind: str) -> None:
     """
     if kind not in kinds():
         raise UsageError(
-            f"no figure is called {kind!r}. There are {', '.join(kinds())}; `posprobe figure "
-            "series` draws a training run out of a sweep."
+            f"unknown figure {kind!r}. Choose one of {', '.join(kinds())}; `posprobe figure "
+            "series` draws a training run from a sweep."
         )
 
 
@@ -196,7 +196,7 @@ def _colours(kind: str, figure: Figure, cmap: str) -> str:
     """
     maps = {part.get_cmap().name for part in figure.findobj() if hasattr(part, "get_cmap")}
     if cmap not in maps:
-        raise UsageError(f"this figure of {kind} has no colours for a sign, which --cmap is for.")
+        raise UsageError(f"{kind}: this figure has no signed values, which --cmap colours.")
     return "Dark is below 0, light above." if cmap == "grey" else ""
 
 

@@ -78,9 +78,9 @@ def check_look(kind: str, centred: bool | None, columns: int | None) -> None:
         If rows cannot be drawn as stored and centred, or there are no panels to arrange.
     """
     if centred is not None and kind not in (able := _kinds_with("centring")):
-        raise UsageError(f"{kind} has no choice of raw or centred rows; {', '.join(able)} have.")
+        raise UsageError(f"{kind}: --raw and --centred apply only to {', '.join(able)}.")
     if columns is not None and kind not in (able := _kinds_with("columns")):
-        raise UsageError(f"{kind} has no panels to arrange in columns; {', '.join(able)} have.")
+        raise UsageError(f"{kind}: --columns applies only to {', '.join(able)}.")
     if columns is not None and not 1 <= columns <= MOST:
         raise UsageError(f"--columns {columns}: 1 to {MOST} panels fit into a row.")
 
@@ -158,20 +158,20 @@ def of_tables(
             figure, text = _table(tables[0], sheet)
         case "nulls":
             if nulls < 1:
-                raise UsageError("nulls draws the bands of null models: ask for --nulls 1 or more.")
-            figure, text = _nulls(analyze(tables[0], nulls=nulls, **run), sheet)  # type: ignore[arg-type]
+                raise UsageError("nulls: it draws random tables. Use --nulls 1 or more.")
+            figure, text = _nulls(analyze(tables[0], nulls=nulls, **run), sheet)  # type: ignore[call-overload]
         case "comparison":
             if sheet.low and sheet.narrow:
-                raise UsageError("comparison has no room in half a slide: ask for --span page.")
+                raise UsageError("comparison: it does not fit half a slide. Use --span page.")
             only = ("similarity", "spectrum")
-            found = [analyze(table, only=only, nulls=0, **run) for table in tables]  # type: ignore[arg-type]
+            found = [analyze(table, only=only, nulls=0, **run) for table in tables]  # type: ignore[call-overload]
             bands = curves(tables[0], nulls, seed) if nulls else {}
             figure, text = _comparison(dict(zip(names, found, strict=True)), bands, sheet, centred)
         case _:
             measurement, drawing = drawings()[kind]
             results = {}
             for name, table in zip(names, tables, strict=True):
-                one = analyze(table, only=(measurement.name,), nulls=0, **run)  # type: ignore[arg-type]
+                one = analyze(table, only=(measurement.name,), nulls=0, **run)  # type: ignore[call-overload]
                 results[name] = one.results[measurement.name]
                 if why := drawing.lacks(results[name]):
                     raise UsageError(f"{name}: {kind} cannot be drawn: {why}.")

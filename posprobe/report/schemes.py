@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from posprobe.analyses import Result
+from posprobe.analyses.facts import Answer
 from posprobe.analyses.heads import heads
 from posprobe.analyses.result import as_block, plain, stored
 from posprobe.analyses.rotation import rotation
@@ -30,6 +31,7 @@ from posprobe.sources import describe_source
 from posprobe.tables import PositionTable
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from posprobe.documents import EnvironmentBlock
@@ -60,7 +62,7 @@ class SchemeAnalysis(Saved):
     --------
     >>> import posprobe as pp
     >>> (rotary,) = pp.load_schemes("rotary:2048x64")
-    >>> analysis = pp.analyze_schemes(rotary)
+    >>> analysis = pp.report.analyze_schemes(rotary)
     >>> analysis.records == (rotary,)
     True
     >>> print(f"{analysis.results[0]['rotation'].wavelength[0]:.2f}")
@@ -78,9 +80,8 @@ class SchemeAnalysis(Saved):
             return self.records[0].name
         return Path(self.records[0].source.reference).name or self.records[0].source.reference
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
-        schemes = [
+    def _schemes(self) -> list[dict[str, Any]]:
+        return [
             {
                 "name": record.name,
                 "family": record.family,
@@ -91,6 +92,58 @@ class SchemeAnalysis(Saved):
             }
             for record, results in zip(self.records, self.results, strict=True)
         ]
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """Every question with its answer."""
+        return tuple(answers_of(self._schemes()).values())
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """Every number by its key path, such as ``rotation.never_turn_training``.
+
+        Of several encodings, the name of each stands before the path. Lists have a number for each
+        head.
+        """
+        return {
+            f"{prefix}{name}.{key}": value
+            for prefix, results in self._named()
+            for name, result in results.items()
+            for key, value in _numbers(as_block(result))
+        }
+
+    def plot(self, kind: str | None = None, ax: Axes | None = None, **properties: Any) -> Axes:
+        """Draw one of the results into ``ax``, or into a new figure, and return the Axes.
+
+        Parameters
+        ----------
+        kind
+            Its name, such as ``heads``; of several encodings with that of one before it, such as
+            ``encoder.heads``. Where None, the curves of the first encoding's heads.
+        ax, properties
+            Where to draw, and properties of the Axes.
+
+        Raises
+        ------
+        UsageError
+            If there is no such result.
+        """
+        found = {
+            f"{prefix}{name}": one for prefix, own in self._named() for name, one in own.items()
+        }
+        kind = next(key for key in found if key.endswith("heads")) if kind is None else kind
+        if kind not in found:
+            raise UsageError(f"unknown result {kind!r}. Choose from {', '.join(found)}.")
+        return found[kind].plot(ax, **properties)
+
+    def _named(self) -> Iterator[tuple[str, Mapping[str, Result]]]:
+        """Yield the results of each encoding, and what their keys begin with."""
+        for record, results in zip(self.records, self.results, strict=True):
+            yield f"{record.name}." if len(self.records) > 1 else "", results
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``analysis.json`` (schema `posprobe.analysis/2`)."""
+        schemes = self._schemes()
         answers = answers_of(schemes)
         told = [answer_block(answer) for answer in answers.values()]
         return {
@@ -118,6 +171,15 @@ class SchemeAnalysis(Saved):
 
     def _of(self) -> str:
         return repr(self.name)
+
+
+def _numbers(block: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the numbers of a block, and lists of them, with their key paths."""
+    for key, value in block.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{key}.")
+        elif not isinstance(value, str | bool):
+            yield f"{prefix}{key}", value
 
 
 def analyze_schemes(
@@ -149,7 +211,7 @@ def analyze_schemes(
     Examples
     --------
     >>> import posprobe as pp
-    >>> analysis = pp.analyze_schemes(*pp.load_schemes("rotary:2048x64"))
+    >>> analysis = pp.report.analyze_schemes(*pp.load_schemes("rotary:2048x64"))
     >>> sorted(analysis.results[0])
     ['heads', 'rotation']
     """

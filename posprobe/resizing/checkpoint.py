@@ -78,7 +78,7 @@ def copy_place(reference: str, folder: Path) -> Path:
     if there(target):
         raise OutputError(f"{folder}: it exists, and a copy is written to a new folder only.")
     if not folder_there(target.parent):
-        raise OutputError(f"{folder}: there is no folder {target.parent}. Make it first.")
+        raise OutputError(f"{folder}: no folder {target.parent}. Create it first.")
     if (
         source is not None
         and source.is_dir()

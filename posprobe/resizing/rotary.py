@@ -133,8 +133,9 @@ def _drawn(wavelength: Floats) -> Floats:
 def compare_rules(record: Rotary, *, to: int, command: str | None = None) -> RulesCompared:
     """Compare the rules that scale rotary positions to another length.
 
-    The rules are those of `posprobe.rotary_frequencies` with the factor ``to / training``: none,
-    linear (Chen et al. 2023), dynamic (NTK-aware), yarn (Peng et al. 2023), llama3 with its
+    The rules are those of `posprobe.encodings.rotary_frequencies` with the factor ``to /
+    training``: none, linear (Chen et al. 2023), dynamic (NTK-aware), yarn (Peng et al. 2023),
+    llama3 with its
     published factors 1 and 4, longrope (Ding et al. 2024) where the configuration has its factors,
     and the checkpoint's own rule where it names one.
 

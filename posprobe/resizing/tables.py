@@ -115,8 +115,8 @@ def check_way(table: PositionTable, layout: Layout, how: str) -> None:
     """
     ways = ways_of(table)
     if how not in ways:
-        other = f"is no way for a {table.layout}" if how in WAYS else "is no way of resizing"
-        raise UsageError(f"{table.name}: {how!r} {other}. There are {', '.join(ways)}.")
+        other = f"does not resize a {table.layout}" if how in WAYS else "is not a method"
+        raise UsageError(f"{table.name}: {how!r} {other}. Choose one of {', '.join(ways)}.")
     sides = zip(_sides(table.layout), _sides(layout), strict=True)
     short = [old for old, new in sides if old < min(new, FEWEST_ROWS)]
     if how == "sinusoids" and short:

@@ -70,4 +70,4 @@ def sample_path(name: str) -> Path:
         return _folder() / name
     close = get_close_matches(name.lower(), names, n=1, cutoff=0.4)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise UnknownReference(f"There is no sample {name!r}.{hint} Available: {', '.join(names)}.")
+    raise UnknownReference(f"sample:{name}: no such sample.{hint} Choose from {', '.join(names)}.")

@@ -71,7 +71,7 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
     """
     found: dict[str, Name] = {known: known for known in get_args(Name)}
     if name not in found:
-        raise UsageError(f"--engine {name}: there are processes, threads and dask.")
+        raise UsageError(f"--engine {name}: choose processes, threads or dask.")
     if scheduler is not None and name != "dask":
         raise UsageError(f"--scheduler {scheduler}: only --engine dask has a scheduler.")
     need_extra("joblib", "pyarrow", *(("dask", "distributed") if name == "dask" else ()))
@@ -81,7 +81,7 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
 
     most = joblib.cpu_count()
     if jobs is not None and jobs < 1:
-        raise UsageError(f"--jobs {jobs}: at least one task runs at a time.")
+        raise UsageError(f"--jobs {jobs}: it must be at least 1.")
     # More workers than cores would only get into each other's way.
     return Engine(found[name], min(jobs or most, most), scheduler)
 

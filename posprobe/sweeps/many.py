@@ -337,7 +337,7 @@ def _options(
     chosen = None if names is None else tuple(dict.fromkeys(names))
     check_request(chosen, nulls, "cpu")
     if chosen == ():
-        raise UsageError(f"no analysis is chosen. There are {', '.join(TABLE)}.")
+        raise UsageError(f"no analysis is chosen. Choose from {', '.join(TABLE)}.")
     if rows is not None and rows.step not in (None, 1):
         raise UsageError("rows must be neighbours: a slice without a step.")
     bounds = None if rows is None else (rows.start, rows.stop)

@@ -122,14 +122,14 @@ def research_table(
     '| sinusoidal:64x16 | 16 | 4.53 |'
     """
     if format not in FORMATS:
-        raise UsageError(f"--format {format}: there are {', '.join(FORMATS)}.")
+        raise UsageError(f"--format {format}: choose one of {', '.join(FORMATS)}.")
     below, asked = tuple(beside), None if numbers is None else tuple(dict.fromkeys(numbers))
     for name in (*below, *([band] if band else [])):
         known = BESIDE if name in below else tuple(NULLS)
         if name not in known:
-            raise UsageError(f"{name!r} is none of {', '.join(known)}.")
+            raise UsageError(f"unknown baseline {name!r}. Choose from {', '.join(known)}.")
     if asked == ():
-        raise UsageError("no number is chosen.")
+        raise UsageError("no number is chosen. `posprobe list numbers` lists them.")
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     folder = _sweep_in(sources)
     if folder is not None:
@@ -143,10 +143,7 @@ def research_table(
             found, made = _first_of_each(found, made, str(folder))
         keys = _among(found, asked, str(folder))
     elif unique:
-        raise UsageError(
-            "--unique is for a sweep: which of a few tables come from one another, "
-            "`posprobe nearest` tells."
-        )
+        raise UsageError("--unique applies to sweeps. For single tables use `posprobe nearest`.")
     else:
         keys = NUMBERS if asked is None else asked
         _known(keys, columns())
@@ -190,7 +187,7 @@ def _read(folder: Path) -> tuple[list[Row], _Made]:
 def _first_of_each(found: list[Row], made: _Made, place: str) -> tuple[list[Row], _Made]:
     """Keep the first table of each lineage."""
     if any("lineage" not in row for row in found):
-        raise UsageError(f"{place}: no lineages are recorded. The same sweep into a new --out has.")
+        raise UsageError(f"{place}: no lineages are recorded. Run the sweep into a new --out.")
     first: dict[Any, Row] = {}
     for row in found:
         first.setdefault(row["lineage"], row)
@@ -213,7 +210,7 @@ def _known(keys: Iterable[str], there: Iterable[str], place: str = "") -> None:
         if key not in known:
             ordered = [each for each in columns() if each in known]
             ordered += sorted(known - set(ordered))
-            raise UsageError(f"{place}no number is called {key!r}. There are {', '.join(ordered)}.")
+            raise UsageError(f"{place}unknown number {key!r}. Choose from {', '.join(ordered)}.")
 
 
 def _analyzed(

@@ -222,7 +222,7 @@ def _read_line(line: bytes, where: str) -> tuple[dict[str, Any], Fingerprint]:
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         found = None
     if found is None:
-        raise InvalidCheckpoint(f"{where}: it is damaged. The same sweep makes it again.")
+        raise InvalidCheckpoint(f"{where}: it is damaged. Run the same sweep again to rebuild it.")
     return known, found
 
 

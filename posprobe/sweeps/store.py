@@ -381,7 +381,7 @@ def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
         ) from error
     except (OSError, pa.ArrowException) as error:
         raise InvalidCheckpoint(
-            f"{path}: it is damaged ({str(error)[:80]}). The same sweep makes it again."
+            f"{path}: it is damaged ({str(error)[:80]}). Run the same sweep again to rebuild it."
         ) from error
 
 

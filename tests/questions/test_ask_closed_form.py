@@ -75,7 +75,7 @@ def test_special_patches_are_part_of_how_far_a_formula_is() -> None:
         answer = CLOSED_FORM.ask(replace(seen, replaced=replaced))
         assert answer.reason == "nearly"
         assert answer.facts.replaced == bool(replaced)
-        assert ("outlier patches" in sentence(answer)) == bool(replaced)
+        assert ("Outlier patches" in sentence(answer)) == bool(replaced)
 
 
 def test_the_rows_that_were_compared_are_told() -> None:

@@ -131,7 +131,7 @@ def test_a_period_that_changes_is_said_to_change() -> None:
     ends = tuple(np.quantile(local, [0.1, 0.9]))
     assert (line.fastest, line.slowest) == pytest.approx(ends, rel=0.03)
     assert (line.pace, answer.facts.steady) == ("smooth", False)
-    assert "Along the table, turns take" in sentence(answer)
+    assert "Along the table, periods vary" in sentence(answer)
     assert "a period of about" in sentence(answer)
 
 
@@ -140,7 +140,7 @@ def test_a_period_of_two_is_told_where_there_is_no_other() -> None:
     answer = ROTATIONS.ask(view(alternating))
     assert answer.reason == "none"
     assert answer.facts.alternating == pytest.approx(0.49 / 1.49, abs=0.03)
-    assert "the difference of even and odd ones" in sentence(answer)
+    assert "alternating signs" in sentence(answer)
     assert not asked("none").facts.alternates
 
 

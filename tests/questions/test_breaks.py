@@ -167,10 +167,10 @@ def test_facts_name_positions_and_tell_zeros_apart() -> None:
 def test_sentences_name_their_facts() -> None:
     said = {name: sentence(asked(tables()[name])["special_rows"]) for name in tables()}
     assert said["odd ends"].startswith("Outliers: positions 0 and 199. The step from 0 to 1 is ")
-    assert said["zeros"] == "Positions 20 and 21 hold only zeros."
+    assert said["zeros"] == "Positions 20 and 21 are zero."
     assert "The norm of 77 is 29 (median nearby 8.1)." in said["zeros and long row"]
     assert said["outlier patch"].startswith("Outlier: the patch in row 5 and column 5. It is ")
-    assert "in row 7 and column 2 holds only zeros" in said["outlier patches"]
+    assert "in row 7 and column 2 is zero" in said["outlier patches"]
     assert said["outlier patches"].endswith("mean of the neighbours in their place.")
     seams = sentence(asked(tables()["two seams"])["seams"])
     assert seams.startswith("The table breaks before positions 60 and 80. At the first: ")
@@ -209,7 +209,7 @@ def test_causes_are_words_in_the_document() -> None:
         "a": ["norms change from 1 to 2.5"], "b": 0.5,
     }  # fmt: skip
     assert cause(Cause("seam", (9, 10), causes=(change,))) == (
-        "a seam between positions 9 and 10: norms change from 1 to 2.5"
+        "a break between positions 9 and 10: norms change from 1 to 2.5"
     )
     odd = SpecialRow(7, (Cause("zero"), change))
     assert as_json([odd], cause) == [
@@ -217,7 +217,7 @@ def test_causes_are_words_in_the_document() -> None:
     ]
     found = Copies("near", 64, period=16, cosine=0.987, between=-0.001)
     assert as_json(found)["period"] == 16
-    assert "(mean cosine 0.99, 0.00 between)" in copied(found)
+    assert "(mean cosine 0.99; 0.00 between)" in copied(found)
 
 
 def test_the_stretch_names_what_is_left_out() -> None:

@@ -68,7 +68,7 @@ def test_the_number_that_is_told_is_the_one_that_was_tested(n: int) -> None:
     assert facts.participation <= FEWER * facts.expected
     assert test.interval is not None
     assert facts.participation < test.interval[0] < facts.expected < test.interval[1]
-    assert (f"positions {facts.every} apart" in sentence(answer)) == (facts.every > 1) == (n > 128)
+    assert (f"one row in {facts.every}" in sentence(answer)) == (facts.every > 1) == (n > 128)
 
 
 def test_the_participation_ratio_is_that_of_rows_of_equal_length() -> None:

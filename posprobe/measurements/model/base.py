@@ -131,7 +131,7 @@ def read_material(
     if not hasattr(model, "config") and not is_timm(model):
         raise UsageError(
             f"{reference}: only timm transformers with blocks over patches are supported, and "
-            f"{type(model).__name__} is none."
+            f"{type(model).__name__} is not one."
         )
     if given.length and shape:
         raise UsageError(f"{reference}: --length is for text, and this model takes images.")
@@ -147,13 +147,13 @@ def read_material(
         if stretch and not stretch.default and first.shape[2:] != shape[1:]:
             made, takes = (f"{high} x {wide}" for high, wide in (first.shape[2:], shape[1:]))
             raise UsageError(
-                f"{reference}: beside the model stands how pictures become {made} pixels, and it "
-                f"takes {takes}. Fix preprocessor_config.json, or leave out --images."
+                f"{reference}: its preprocessor_config.json makes images of {made} pixels, but the "
+                f"model takes {takes}. Fix that file, or leave out --images."
             )
         if first.shape[1] != shape[0]:
             raise UsageError(
-                f"{reference}: beside the model stands how pictures get {first.shape[1]} channels, "
-                f"and it takes {shape[0]}. Fix preprocessor_config.json, or leave out --images."
+                f"{reference}: its preprocessor_config.json makes images of {first.shape[1]} "
+                f"channels, but the model takes {shape[0]}. Fix that file, or leave out --images."
             )
         return Material(f"the pictures in {given.images}", prepare=prepare)
     if shape:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from posprobe.analyses.facts import Answer, Cause
 from posprobe.number_format import Block
-from posprobe.report.narrator.words import capital
+from posprobe.report.narrator.words import capital, signed
 
 #: A format string for ``f``, or a function of the facts.
 Template: TypeAlias = str | Callable[[Any], str]
@@ -67,7 +67,8 @@ def sentence(answer: Answer) -> str:
 
 def _told(answer: Answer, reason: str) -> str:
     template = _SHARED.get(reason) or templates()[answer.question, reason]
-    return template.format(f=answer.facts) if isinstance(template, str) else template(answer.facts)
+    facts = answer.facts
+    return signed(template.format(f=facts) if isinstance(template, str) else template(facts))
 
 
 def cause(found: Cause) -> str:
@@ -75,7 +76,8 @@ def cause(found: Cause) -> str:
     words: str | Callable[[Cause], str] = _module("causes").CAUSES[found.kind]
     if callable(words):
         return words(found)
-    return words.format(*found.numbers, of=found.of, causes="; ".join(map(cause, found.causes)))
+    causes = "; ".join(map(cause, found.causes))
+    return signed(words.format(*found.numbers, of=found.of, causes=causes))
 
 
 def claim(told: Block) -> str:

@@ -35,8 +35,8 @@ def _odd(found: Cause, at: int) -> str:
         case "direction":
             usual = hundredths(others[0])
             return f"the mean cosine of {at} with all rows is {hundredths(first)} (nearby {usual})"
-    hold = "one and the same row" if found.kind == "equal_rows" else "only zeros"
-    return f"position {at} is beside positions {first:.0f}–{others[0]:.0f}, which hold {hold}"
+    same = "equal" if found.kind == "equal_rows" else "zero"
+    return f"position {at} is next to positions {first:.0f}–{others[0]:.0f}, which are all {same}"
 
 
 def _outliers(f: SpecialRows) -> str:
@@ -70,8 +70,8 @@ def _outlier_patches(f: SpecialRows) -> str:
 
 
 def _zeros(f: SpecialRows, named: str) -> list[str]:
-    hold = "holds" if len(f.zeros) == 1 else "hold"
-    return [f"{capital(named)} {hold} only zeros."] if f.zeros else []
+    are = "is" if len(f.zeros) == 1 else "are"
+    return [f"{capital(named)} {are} zero."] if f.zeros else []
 
 
 def _breaks(f: Breaks) -> str:
@@ -103,7 +103,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("special_rows", "none"): "No outliers found.",
     ("special_rows", "few"): "No outliers found, but one may be missed among {f.rows} positions.",
     ("special_rows", "patch_found"): _outlier_patches,
-    ("special_rows", "patch_none"): "No outlier patches.",
+    ("special_rows", "patch_none"): "No outlier patches found.",
     ("special_rows", "patch_few"): (
         "No outlier patches found, but one may be missed among {f.rows} patches."
     ),

@@ -58,8 +58,8 @@ def pair_sentence(pair: Block) -> str:
     more = "more similar" if similar(pair) == "yes" else "no more similar"
     low, high = similarity(walk["p5"]), similarity(walk["p95"])
     return (
-        f"{first} and {second} are {more} than two random walks: CKA {similarity(pair['cka'])}, "
-        f"two random walks with the same steps {low} to {high} (0 to 1)."
+        f"{first} and {second} are {more} than two random walks: CKA {similarity(pair['cka'])} "
+        f"(random walks with the same steps: {low} to {high})."
     )
 
 
@@ -170,8 +170,8 @@ def rows_compared(document: Block) -> Iterator[str]:
     lines = [t["table"]["positions"] for t in tables if t["table"]["layout"]["type"] != "grid"]
     if len(set(lines)) > 1:
         yield (
-            "Numbers and answers are of each table's own rows; distances are taken over the first "
-            f"{min(lines)} positions of sequences, which all of them have. Nothing is resampled."
+            "Numbers and answers use all rows of each table. Distances use the first "
+            f"{min(lines)} positions, which all sequences have. Nothing is resampled."
         )
     # Sequences have positions in common, and equal grids.
     shapes = {table["label"]: _shape_of(table["table"]["layout"]) for table in tables}

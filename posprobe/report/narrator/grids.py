@@ -90,7 +90,7 @@ def _surface(f: PatchSmooth) -> str:
     )
     return (
         f"Consecutive steps of {some(f.stride, 'patch')} along rows and columns point the same "
-        f"way (mean cosine {f.cosine:z.2f}, rough fields {f.typical:z.2f}). {halves}"
+        f"way (mean cosine {f.cosine:z.2f}; rough fields {f.typical:z.2f}). {halves}"
     )
 
 
@@ -121,14 +121,17 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("order", "patch_neighbours"): _neighbours,
     ("order", "patch_none"): lambda f: f"The patches look independent: {_cosines(f)}.",
     ("order", "patch_open"): lambda f: f"The evidence is weak: {_cosines(f)}.",
-    ("order", "patch_small"): lambda f: f"The place of a patch shows, but hardly: {_cosines(f)}.",
+    ("order", "patch_small"): lambda f: (
+        f"The effect of place is significant but small: {_cosines(f)}."
+    ),
     ("order", "patch_large"): _LARGE,
     ("rows_and_columns", "codes"): _codes,
     ("rows_and_columns", "lone"): _codes,
     ("rows_and_columns", "none"): _codes,
-    ("rows_and_columns", "small"): lambda f: f"Codes show, but hardly. {_codes(f)}",
+    ("rows_and_columns", "small"): lambda f: f"The effect is significant but small. {_codes(f)}",
     ("rows_and_columns", "few_patches"): lambda f: (
-        f"{_codes(f)} So few patches ({f.height} × {f.width}) hardly tell codes from surfaces."
+        f"{_codes(f)} With {f.height} × {f.width} patches, codes can hardly be told from smooth "
+        "surfaces."
     ),
     ("rows_and_columns", "open"): lambda f: f"The evidence is weak. {_codes(f)}",
     ("rows_and_columns", "narrow"): _NARROW,
@@ -149,7 +152,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
         "({f.height} × {f.width} patches)."
     ),
     ("axis_rotations", "formula"): (
-        "The formula makes both codes of rotations, one for each of its frequencies."
+        "Both codes of the formula are sums of rotations, one for each frequency."
     ),
     ("axis_rotations", "large"): _LARGE,
     ("smooth", "patch_surface"): _surface,
@@ -157,17 +160,19 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("smooth", "patch_open"): lambda f: f"The evidence is weak: {_steps(f)}.",
     ("smooth", "patch_narrow"): _NARROW,
     ("smooth", "patch_large"): _LARGE,
-    ("absolute_position", "patch_products"): lambda f: f"Places differ: {_misfit(f)}.",
+    ("absolute_position", "patch_products"): lambda f: (
+        f"Similarity depends on place: {_misfit(f)}."
+    ),
     ("absolute_position", "patch_norms"): lambda f: f"{_norms(f)}.",
     ("absolute_position", "patch_displacement"): lambda f: (
         f"Similarity is consistent with depending on displacement only: {_misfit(f)}."
     ),
     ("absolute_position", "patch_open"): lambda f: f"The evidence is weak: {_misfit(f)}.",
     ("absolute_position", "patch_small"): lambda f: (
-        f"Places differ, but hardly: {_misfit(f)}. {_norms(f)}."
+        f"The effect of place is significant but small: {_misfit(f)}. {_norms(f)}."
     ),
     ("absolute_position", "patch_slow"): lambda f: (
-        f"Stationary fields as slow can differ as much by chance: {_misfit(f)}."
+        f"Equally slow stationary fields can vary as much by chance: {_misfit(f)}."
     ),
     ("absolute_position", "patch_short"): lambda f: (
         f"Only neighbouring patches are similar (mean cosine {f.neighbours:z.2f}), too few pairs "
@@ -181,19 +186,17 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("absolute_position", "patch_large"): _LARGE,
     ("absolute_position", "patch_unordered"): "Not applicable: the patches look independent.",
     ("absolute_position", "patch_order_open"): lambda f: (
-        f"Whether or not the place of a patch matters, displacement explains similarity: "
-        f"{_misfit(f)}."
+        "Similarity is consistent with depending on displacement only, whether or not order "
+        f"matters: {_misfit(f)}."
     ),
     ("absolute_position", "patch_yes_unordered"): lambda f: (
-        f"Places differ, although neighbouring patches show no order: {_misfit(f)}."
+        f"Similarity depends on place, although neighbours show no order: {_misfit(f)}."
     ),
     ("low_dimensional", "patch_fewer"): _dimension,
     ("low_dimensional", "patch_as_many"): _dimension,
     ("low_dimensional", "patch_small"): lambda f: f"{_dimension(f)} The difference is small.",
     ("low_dimensional", "patch_open"): lambda f: f"{_dimension(f)} The evidence is weak.",
-    ("low_dimensional", "patch_few_columns"): (
-        "There are too few columns to tell ({f.rows} × {f.columns})."
-    ),
+    ("low_dimensional", "patch_few_columns"): ("Too few columns to tell ({f.rows} × {f.columns})."),
     ("low_dimensional", "patch_narrow"): _NARROW,
     ("low_dimensional", "patch_large"): _LARGE,
 }

@@ -30,7 +30,7 @@ def _cosine(value: float) -> str:
 
 
 _PLACES: Mapping[str, str] = {
-    "products": "left by distance",
+    "products": "not due to distance",
     "norms": "trend in norms",
     "speed": "trend in step size",
     "mirrored": "mirrored pairs",
@@ -46,13 +46,13 @@ def _smooth(facts: Block) -> tuple[str, Form]:
     if facts.get("straight") is not None:
         return "variance on a line", _share
     stride = facts["stride"]
-    return "cosine of next steps" if stride == 1 else f"cosine of {stride}-row steps", _cosine
+    return "cosine of steps" if stride == 1 else f"cosine of {stride}-row steps", _cosine
 
 
 def _absolute(facts: Block) -> tuple[str, Form]:
     if "place" in facts:
         return _PLACES[facts["place"]["sign"]], _share
-    return "left by displacement", _share
+    return "not due to offset", _share
 
 
 def _winding(facts: Block) -> tuple[str, Form]:
@@ -74,7 +74,7 @@ _TESTED: Mapping[str, Callable[[Block], tuple[str, Form]]] = {
     "winding": _winding,
     "ladder": _ladder,
     "low_dimensional": lambda _: ("participation ratio", two_figures),
-    "rotations": lambda _: ("share of strongest", _share),
+    "rotations": lambda _: ("strongest component", _share),
     "rows_and_columns": lambda _: ("share in both codes", _share),
     "axis_rotations": lambda _: ("share on a circle", _share),
 }

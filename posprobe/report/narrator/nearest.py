@@ -27,22 +27,22 @@ def evidence(f: Likeness) -> str:
     if f.distance is None or f.chance is None:
         one, other = f.widths
         if one != other:
-            return f"Rows of {one} and {other} numbers cannot be compared."
+            return f"Tables of width {one} and {other} cannot be compared."
         return "They have no positions in common, or one is zero."
     if f.relation == "exact copy" and f.whole:
         return f"All {f.rows} rows are equal (same SHA-256)."
     told = f"Relative distance {_distance(f.distance)} {_between(f)}"
     if f.relation == "exact copy":
-        return f"{told}: equal as far as fingerprints tell."
+        return f"{told}: equal, as far as fingerprints can tell."
     if f.relation == "rounded copy":
-        return f"{told}: no more than rounding to {_FORMATS[f.rounded_to]} makes."
+        return f"{told}: within rounding to {_FORMATS[f.rounded_to]}."
     if not f.related:
         if f.chance > USUAL:
             return f"{told}: no closer than chance (p = {f.chance:.2g})."
         return f"{told}: chance is not excluded (p = {f.chance:.2g}, required {_LIMIT})."
     told = f"{told}: closer than chance (p < {_LIMIT})."
     if f.distance > FAR:
-        told += " So far apart, they may share their start and no more."
+        told += " This far apart, they may share only their initial values."
     return f"{told} Which came first is not known."
 
 

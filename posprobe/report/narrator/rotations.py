@@ -24,10 +24,11 @@ from posprobe.report.narrator.words import (
 
 
 def periods(lines: Sequence[Rotation]) -> str:
-    """Name the periods of lines, those that are fixed with three figures."""
+    """Name the periods of lines, with three figures where all of them are fixed."""
     noun = "a period" if len(lines) == 1 else "periods"
-    told = [show(one.period) if one.pace == "fixed" else period_of(one.period) for one in lines]
-    about = "" if all(line.pace == "fixed" for line in lines) else "about "
+    fixed = all(line.pace == "fixed" for line in lines)
+    told = [show(line.period) if fixed else period_of(line.period) for line in lines]
+    about = "" if fixed else "about "
     return f"{noun} of {about}{listed(told)} positions"
 
 
@@ -52,7 +53,7 @@ def _stand_out(f: Rotations) -> str:
     varying = [line for line in f.lines if line.pace != "fixed"]
     if varying:
         ranges = [f"{show(line.fastest)} to {show(line.slowest)}" for line in varying]
-        told.append(f"Along the table, turns take {listed(ranges)} positions.")
+        told.append(f"Along the table, periods vary: {listed(ranges)} positions.")
     return " ".join(told)
 
 
@@ -67,7 +68,7 @@ def _small_lines(f: Rotations) -> str:
 def _no_lines(f: Rotations) -> str:
     beside = ""
     if f.alternates:
-        beside = f" beside the difference of even and odd ones ({percent(f.alternating)})"
+        beside = f" apart from alternating signs ({percent(f.alternating)} of the variance)"
     return (
         f"No periodic components found{beside}. Limits: under {percent(f.hidden)} of the variance, "
         "or periods longer than half the table, would go unnoticed."
@@ -76,8 +77,8 @@ def _no_lines(f: Rotations) -> str:
 
 def _dense(f: Rotations | Ladder) -> str:
     return (
-        f"No period stands out, but sinusoids are similar (CKA {similarity(f.similar or 0.0)}), "
-        "and periods as close as theirs cannot be separated."
+        "No period stands out, but the table resembles a sinusoid (CKA "
+        f"{similarity(f.similar or 0.0)}), whose periods are too close to be separated."
     )
 
 
@@ -126,7 +127,7 @@ def matches(f: ClosedForm) -> str:
 def _nearly(f: ClosedForm) -> str:
     told = f"Matches a formula up to {100 * (f.error or 0.0):.2g} %: {_formula(f)}."
     if f.replaced:
-        told += " The means in the place of outlier patches are part of the difference."
+        told += " Outlier patches, replaced by means, are part of the difference."
     return told
 
 
@@ -163,8 +164,8 @@ def _no_series(f: Ladder) -> str:
 
 
 def _few(f: Ladder) -> str:
-    stand = "two stand" if f.lines == 2 else "one stands" if f.lines else "none stands"
-    return f"A series needs three periodic components, and {stand} out."
+    stand = "only two stand" if f.lines == 2 else "only one stands" if f.lines else "none stands"
+    return f"A series needs three periodic components, but {stand} out."
 
 
 TEMPLATES: Mapping[tuple[str, str], Template] = {
@@ -189,14 +190,14 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("rotations", "few_rows"): (
         "{f.rows} rows are too few to tell a fixed period from noise that prefers one."
     ),
-    ("rotations", "unclear"): "Of {f.rows} rows, no period stands out clearly.",
+    ("rotations", "unclear"): "No period stands out clearly in {f.rows} rows.",
     ("rotations", "formula"): (
-        "The table is made of many periodic components, too close in period to be separated."
+        "The table is a sum of many periodic components, too close in period to be separated."
     ),
     ("rotations", "pace"): lambda f: f"No period is fixed: {_lengths(f.turn)}.",
     ("winding", "turns"): _winds,
     ("winding", "small"): lambda f: (
-        f"{_pair(f)} trace {turned(f.turns)} of a circle, but hold little of the table."
+        f"{_pair(f)} trace {turned(f.turns)} of a circle, but explain little of the variance."
     ),
     ("winding", "part_turn"): lambda f: (
         f"{_pair(f)} trace {turned(f.turns)} of a circle, less than a whole one."
@@ -207,7 +208,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("winding", "open"): lambda f: (
         f"{_pair(f)} trace {turned(f.turns)}, and smooth random curves seldom do so as evenly."
     ),
-    ("winding", "none"): "No two of the leading components go round a common centre.",
+    ("winding", "none"): "No two leading components trace a circle.",
     ("winding", "rotation"): lambda f: (
         f"{_pair(f)} trace {turned(f.turns)} of a circle: the {show(f.rotation)}-position period."
     ),
@@ -225,7 +226,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("ladder", "dense"): _dense,
     ("ladder", "uneven"): lambda f: (
         f"The {spelled(f.lines)} periods rise by a factor of {f.factor:.2g} on average, but single "
-        f"steps differ by up to {percent(f.worst)} of the mean step in the logarithm."
+        f"steps differ by up to {percent(f.worst)} of the mean step (log scale)."
     ),
     ("ladder", "random"): lambda f: f"{_no_series(f)}, no closer than random ones.",
     ("ladder", "between"): lambda f: (

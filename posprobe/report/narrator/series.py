@@ -20,7 +20,7 @@ def seam(f: SeamHistory) -> str:
         parts.append("stays")
     notes = ["the last step"] if f.last else []
     notes += [some(f.earlier, "earlier appearance")] if f.earlier else []
-    return f"The seam between positions {f.left} and {f.left + 1} {listed(parts)}{_noted(notes)}."
+    return f"The break between positions {f.left} and {f.left + 1} {listed(parts)}{_noted(notes)}."
 
 
 def answer(f: AnswerHistory) -> str:

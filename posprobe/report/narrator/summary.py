@@ -16,6 +16,7 @@ from posprobe.report.narrator.words import (
     listed,
     percent,
     rounded,
+    signed,
     some,
     spelled,
     two_figures,
@@ -23,6 +24,8 @@ from posprobe.report.narrator.words import (
 
 #: Parts, and places of breaks, that a headline names.
 MOST = 3
+#: Words of the longest headline; further sentences that do not fit are left out.
+LONGEST = 60
 #: Share from which a smooth curve is said to hold a table.
 MOSTLY = 0.5
 
@@ -47,8 +50,12 @@ def headline(found: Verdicts) -> str:
     alike = told.pop(clause(found.answers), None)
     rest = [f"positions {listed(which, MOST)}: {text}" for text, which in told.items()]
     if alike:
-        rest = [f"the same holds of positions {listed(alike, MOST)}", *rest]
-    return " ".join(f"{capital(each)}." for each in (main, *_breaks(found), *rest))
+        rest = [f"the same holds for positions {listed(alike, MOST)}", *rest]
+    said: list[str] = []
+    for each in (main, *_breaks(found), *rest):
+        if not said or len(" ".join([*said, each]).split()) <= LONGEST:
+            said.append(f"{capital(each)}.")
+    return signed(" ".join(said))
 
 
 def _family(answers: Mapping[str, Answer]) -> str:
@@ -71,7 +78,7 @@ def _of_budget(found: Verdicts) -> str:
     share = sum(each.share for each in found.budget.around_mean() if each.part in names)
     if smooth:
         # The steps of what is told as smooth go on; the model may find it rough beside noise.
-        told = f"a smooth curve holds {percent(share)} of the variance{_beside(kind, facts)}"
+        told = f"a smooth curve explains {percent(share)} of the variance{_beside(kind, facts)}"
         return told if share >= MOSTLY else ""
     lines, ladder = facts["rotations"].lines, facts.get("ladder")
     if not lines or (ladder is not None and ladder.series is not None):
@@ -81,7 +88,7 @@ def _of_budget(found: Verdicts) -> str:
     text = f"a {noun}" if one else f"{noun}s"
     told = listed([period_of(line.period) for line in lines])
     text += f" with {'a period' if one else 'periods'} of {told} positions "
-    text += f"hold{'s' if one else ''} {percent(share)} of the variance"
+    text += f"explain{'s' if one else ''} {percent(share)} of the variance"
     if ladder is not None:
         text += f"; each period is {ladder.factor:.2g} times the one before"
     return text
@@ -116,7 +123,7 @@ def _breaks(found: Verdicts) -> list[str]:
         said.append(f"has {listed(has)}")
     own = (found.first, found.stop - 1)
     if names := [f"{first}–{last}" for first, last in found.equal if (first, last) != own]:
-        said.append(f"has equal rows within positions {listed(names, MOST + 1)}")
+        said.append(f"has equal rows at positions {listed(names, MOST + 1)}")
     sentences = [f"the table {listed(said)}"] if said else []
     if found.untrained is not None:
         sentences.append(f"rows from position {found.untrained} on look untrained")
@@ -134,12 +141,14 @@ def _surface(_: Kind, facts: Mapping[str, Any]) -> str:
 def _codes(kind: Kind, facts: Mapping[str, Any]) -> str:
     codes = facts["rows_and_columns"]
     summed = f"a {codes.lone} code alone" if codes.lone else "a row code plus a column code"
-    held = "it holds" if codes.lone else "together they hold"
+    held = "it explains" if codes.lone else "together they explain"
     text = f"each patch is {summed}: {held} {percent(codes.share)} of the variance"
     if "axis_rotations" in kind.of:
         rotating = facts["axis_rotations"].rotating
         which = (
-            "both codes rotate" if len(rotating) != 1 else f"the {rotating[0][:-1]} code rotates"
+            "both codes contain rotations"
+            if len(rotating) != 1
+            else f"the {rotating[0][:-1]} code contains rotations"
         )
         text += f"; {which}"
     return text
@@ -167,9 +176,9 @@ def _smooth(kind: Kind, facts: Mapping[str, Any]) -> str:
 def _beside(kind: Kind, facts: Mapping[str, Any]) -> str:
     text = ""
     if "winding" in kind.of:
-        text += f", and it makes {turned(facts['winding'].turns)} around a centre"
+        text += f", and two components trace {turned(facts['winding'].turns)} of a circle"
     if "rotations" in kind.of:
-        text += f"; beside that, {periods(facts['rotations'].lines)}"
+        text += f"; in addition, {periods(facts['rotations'].lines)}"
     return text
 
 
@@ -191,13 +200,12 @@ _CLAUSES: Mapping[str, Callable[[Kind, Mapping[str, Any]], str]] = {
     ),
     "walk": _order("like a random walk: no smoother than random steps added up"),
     "similar": _order("neighbours are similar (mean cosine {f.cosine:z.2f})"),
-    "opposite": _order("neighbours point away from each other (mean cosine {f.cosine:z.2f})"),
+    "opposite": _order("neighbours point in opposite directions (mean cosine {f.cosine:z.2f})"),
     "norms": _order(
         "the distance from the mean row changes along the table, while directions show no order"
     ),
     "ordered": _order(
-        "the order of positions matters, but neighbours are hardly similar "
-        "(mean cosine {f.cosine:z.2f})"
+        "order matters, but neighbours are hardly similar (mean cosine {f.cosine:z.2f})"
     ),
     "equal": lambda *_: "all {rows} are equal",
     "equally_far": lambda *_: "any two {rows} are equally far apart",

@@ -15,7 +15,7 @@ from posprobe.report.narrator.rotations import turned
 from posprobe.report.narrator.words import capital, percent, some, two_figures
 
 #: What is said of a table that is nothing else.
-STRAIGHT = "a straight line: each position is as far along it as its number says"
+STRAIGHT = "a straight line along which positions are evenly spaced"
 #: Mean cosine from which steps that are no smoother than a walk's are said to be opposed.
 OPPOSED = -0.2
 #: Share of its variance below which distance is said to explain just that much of similarity.
@@ -58,7 +58,7 @@ def _steps(f: Smooth) -> str:
 
 
 def _alike(f: Smooth) -> str:
-    return f"mean cosine {f.cosine:z.2f}, random walk 0"
+    return f"mean cosine {f.cosine:z.2f}; random walk 0"
 
 
 def _told_cosine(f: Smooth) -> str:
@@ -81,7 +81,7 @@ def _not_smooth(f: Smooth) -> str:
 def _recovered(f: Smooth) -> str:
     return (
         f"Across gaps of {some(f.gap or 0, 'position')}, periodic components predict the missing "
-        f"rows better (R² {f.waves:z.2f}) than any smooth curve does (R² {f.curve:z.2f})."
+        f"rows better (R² {f.waves:z.2f}) than the best smooth curve (R² {f.curve:z.2f})."
     )
 
 
@@ -117,12 +117,14 @@ def _bounded(f: AbsolutePosition) -> str:
     text = "Similarity is consistent with depending on distance only"
     if f.invariance is None:
         return f"{text}."
-    explains = f"distance explains {percent(max(f.invariance, 0.0))} of its variance"
-    return f"{text}, though {explains}." if f.invariance < MOSTLY else f"{text}: {explains}."
+    share = f"{percent(max(f.invariance, 0.0))} of its variance"
+    if f.invariance < MOSTLY:
+        return f"{text}, though distance explains only {share}."
+    return f"{text}: distance explains {share}."
 
 
 def _beside_a_walk(f: AbsolutePosition) -> str:
-    return f"its variance is {f.variance_ratio:.2g} times that of one with the same steps"
+    return f"its variance is {f.variance_ratio:.2g} times that of a walk with the same steps"
 
 
 def _components(f: LowDimensional) -> str:
@@ -131,7 +133,7 @@ def _components(f: LowDimensional) -> str:
 
 
 def _dimension(f: LowDimensional) -> str:
-    apart = f" of positions {f.every} apart" if f.every > 1 else ""
+    apart = f" (one row in {f.every})" if f.every > 1 else ""
     return f"the effective dimension{apart}"
 
 
@@ -143,7 +145,7 @@ def _fewer(f: LowDimensional) -> str:
 
 def _against_smooth(f: LowDimensional) -> str:
     return (
-        f"{two_figures(f.participation)}, {two_figures(f.expected)} in equally smooth random tables"
+        f"{two_figures(f.participation)}; {two_figures(f.expected)} in equally smooth random tables"
     )
 
 
@@ -177,7 +179,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("smooth", "open"): lambda f: f"The evidence is weak: {_told_cosine(f)}.",
     ("smooth", "rotations"): _recovered,
     ("absolute_position", "exact"): (
-        "How far apart two rows are follows from the distance of their positions, up to rounding."
+        "Up to rounding, the distance of two rows depends only on that of their positions."
     ),
     ("absolute_position", "equally_far"): "Any two rows are equally far apart.",
     ("absolute_position", "bounded"): _bounded,
@@ -189,7 +191,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
         for sign in ("products", "norms", "speed", "mirrored", "opposed")
     },
     ("absolute_position", "slow"): (
-        "Part of the table changes too slowly to show whether it returns."
+        "Part of the table changes too slowly to tell whether it drifts or returns."
     ),
     ("absolute_position", "maybe_place"): lambda f: f"The evidence is weak: {_explained(f)}.",
     ("absolute_position", "wanders"): lambda f: (
@@ -212,9 +214,7 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("absolute_position", "copies"): lambda f: (
         f"{capital(copied(f.copies))}, which distance alone does not explain."
     ),
-    ("absolute_position", "zeros"): (
-        "Rows of zeros stand among the others, which distance alone does not explain."
-    ),
+    ("absolute_position", "zeros"): ("Some rows are zero, which distance alone does not explain."),
     ("low_dimensional", "fewer"): _fewer,
     ("low_dimensional", "small"): lambda f: (
         f"{capital(_dimension(f))} is only slightly low ({_against_smooth(f)})."
@@ -228,5 +228,5 @@ TEMPLATES: Mapping[tuple[str, str], Template] = {
     ("low_dimensional", "slow"): lambda f: (
         f"{_components(f)} The table changes too slowly to compare this with random tables."
     ),
-    ("low_dimensional", "few_columns"): "There are too few columns to tell ({f.columns}).",
+    ("low_dimensional", "few_columns"): "Too few columns to tell ({f.columns}).",
 }

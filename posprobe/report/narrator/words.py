@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+#: A hyphen in the place of a minus sign: before a number, and not within a name or an exponent.
+_HYPHEN = re.compile(r"(?<![\w.])-(?=\d)")
+
+
+def signed(text: str) -> str:
+    """Write negative numbers with a minus sign."""
+    return _HYPHEN.sub("\N{MINUS SIGN}", text)
 
 
 def hundredths(value: float) -> str:
