@@ -201,7 +201,7 @@ def fitted(periods: list[float], warp: float, seed: int, *, own: bool, n: int = 
 
 
 @pytest.mark.parametrize("periods", [[5.0, 17.0], [5.0, 11.0, 17.0], [4.0, 9.0, 14.0, 23.0]])
-@pytest.mark.parametrize("warp", [0.1, 0.2])
+@pytest.mark.parametrize("warp", [0.05, 0.1, 0.2])
 def test_a_shared_clock_is_found_and_told_from_clocks_of_their_own(
     periods: list[float], warp: float
 ) -> None:
@@ -254,8 +254,7 @@ def test_a_slow_member_of_a_series_is_found_by_the_clock_and_not_made_up(members
     counted = []
     for seed in range(5):
         found = pp.clock(series_on_a_clock(members, seed))
-        # Of 2.4 turns a clock is hardly read: with the fourth the answer may be no.
-        assert found.shared or members == 4
+        assert found.shared
         assert found.ratios == pytest.approx((3,) * (len(found.periods) - 1), rel=0.02)
         counted.append(len(found.periods))
     assert max(counted) == members
