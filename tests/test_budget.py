@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 import posprobe as pp
 from posprobe.analyses.budget import ORDER
 from posprobe.analyses.clock_fit import Fitted, fit_clock
+from posprobe.analyses.planes import find_rotations
+from posprobe.analyses.same_planes import same_planes
 from posprobe.figures.budget import COLORS
 
 Floats = NDArray[np.float64]
@@ -290,3 +292,25 @@ def test_minilm_is_four_rotations_on_one_clock() -> None:
 
 def test_whispers_rotations_have_clocks_of_their_own() -> None:
     assert not pp.clock(pp.load("sample:whisper-tiny-decoder")).shared
+
+
+def test_both_parts_of_minilm_rotate_in_the_same_planes() -> None:
+    answers = pp.analyze(pp.load("sample:all-minilm-l6-v2")).answers
+    (same,) = next(each.facts.same for each in answers if each.question == "seams")
+    assert (same.first, same.last, same.around, same.rotations) == (1, 126, 3, 3)
+    # As the four planes of 128 to 509 were found with band filters and NumPy alone.
+    assert same.held == pytest.approx(0.80, abs=0.01)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_planes_of_another_part_are_the_same_only_where_they_are(again: bool) -> None:
+    both = [
+        np.sqrt(0.4) * (waves(size, [7.0, 19.0]) @ rotation(64, seed)[:4])
+        + of_size(gaussian(size, 64, seed), 0.1 * size)
+        for size, seed in ((200, 1), (120, 1 if again else 2))
+    ]
+    found = find_rotations(both[0] - both[0].mean(axis=0), 0)
+    same = same_planes(found, np.vstack(both), [(200, 320)], 5)
+    assert len(same) == again
+    if again:
+        assert (same[0].first, same[0].last, same[0].around) == (205, 324, 2)

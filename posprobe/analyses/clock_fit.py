@@ -22,11 +22,11 @@ Complexes: TypeAlias = NDArray[np.complex128]
 DEGREE, NOISE_DEGREE = 8, 24
 #: Turns of fitting the paces and the clock to each other; from the third on nothing moves.
 TURNS = 8
-#: Turns of a plane from which its clock can be told: slower ones are bent by whatever else is smooth.
+#: Turns of a plane from which its clock can be told: what else is smooth bends slower ones.
 FEW = 4
 #: Level at which a plane's phases are bent, against their noise; and the least correlation, without
-#: that noise, of how far bent planes run ahead: planted clocks of two to four planes are told as one
-#: where each has its own in 8 of 1,440 tables.
+#: that noise, of how far bent planes run ahead: of two to four planes with a clock of their own
+#: each, one is told in 8 of 1,440 tables.
 BENT, ALIKE = 0.01, 0.97
 #: Draws of clocks that are moved against each other, and the level: 1 / 200 is below it.
 DRAWS, LEVEL = 199, 0.02
@@ -104,7 +104,7 @@ def fit_clock(z: Complexes, rng: np.random.Generator) -> Fitted:
     bends = np.linalg.qr(bends - straight @ np.linalg.lstsq(straight, bends, rcond=None)[0])[0]
     even = phases @ place / (place @ place)
     held = phases @ bends
-    own, bends = held[:, : DEGREE - 1], np.asarray(bends[:, : DEGREE - 1], np.float64)
+    own, bends = held[:, : DEGREE - 1], bends[:, : DEGREE - 1]
     noise = np.square(held[:, DEGREE - 1 :]).mean(axis=1) + 1e-12 / n
     size = np.square(own).sum(axis=1) + 1e-12
     told = np.abs(even) * n >= 2 * np.pi * FEW
@@ -130,7 +130,7 @@ def fit_clock(z: Complexes, rng: np.random.Generator) -> Fitted:
         own=explained(each + own @ bends.T),
         bent=len(ahead),
         alike=_alike(ahead, (1 - (DEGREE - 1) * noise / size)[bent]),
-        p=_chance(ahead, bends, rng),
+        p=_chance(ahead, np.asarray(bends, np.float64), rng),
     )
 
 

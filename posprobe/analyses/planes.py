@@ -206,7 +206,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
             piece.members.extend(group)
             continue
         path = points @ plane.T
-        about = _path(path)
+        about = measured_path(path)
         p = _chance(found, group, about, rng) if two >= TWO and about.round else 1.0
         if p <= LEVEL:
             held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
@@ -272,7 +272,7 @@ def _read_by(clock: Fitted, points: Floats) -> list[_Found]:
         plane = np.linalg.svd(both, full_matrices=False)[2]
         path = points @ plane.T
         share = float(np.square(path).sum() / np.square(points).sum())
-        if share >= LEAST and _path(path).round:
+        if share >= LEAST and measured_path(path).round:
             new.append(_Found(_turning(path, share, 1.0, LINE_LEVEL), plane, []))
     return new
 
@@ -373,7 +373,7 @@ def _line(points: Floats, found: Waves, line: int, share: float) -> _Found:
     # Of the two radii of an ellipse: 1 - |sum z^2| / sum |z|^2 is their smaller square, doubled.
     circularity = float(2 * size[1] ** 2 / np.square(size).sum())
     path = points @ plane.T
-    if circularity >= ROUND and _path(path).round:
+    if circularity >= ROUND and measured_path(path).round:
         z = path[:, 0] + 1j * path[:, 1]
         angle = 2 * np.pi * turns * np.arange(n) / n
         straight = max(abs(np.mean(z * np.exp(1j * sign * angle))) ** 2 for sign in (1, -1))
@@ -386,7 +386,7 @@ def _line(points: Floats, found: Waves, line: int, share: float) -> _Found:
 
 def _turning(path: Floats, share: float, circularity: float, p: float) -> Rotation:
     """Describe a path ``[n, 2]`` whose pace is not fixed."""
-    phase = _path(path).phase
+    phase = measured_path(path).phase
     place = np.arange(len(phase)) - (len(phase) - 1) / 2
     pace = abs(float(phase @ place) / float(place @ place))
     fastest, slowest = (float(q) for q in np.quantile(_local_periods(phase), (0.1, 0.9)))
@@ -396,8 +396,20 @@ def _turning(path: Floats, share: float, circularity: float, p: float) -> Rotati
 
 
 @dataclass(frozen=True, eq=False)
-class _Path:
-    """A path in a plane."""
+class Path:
+    """A path in a plane.
+
+    Parameters
+    ----------
+    phase
+        ``[n]``: its angle, from 0 on.
+    low
+        The 2 % quantile of its radii over their median.
+    variation
+        Standard deviation of the radii over their mean.
+    same
+        Share of the steps that turn the way that most do.
+    """
 
     phase: Floats
     low: float
@@ -406,16 +418,17 @@ class _Path:
 
     @property
     def round(self) -> bool:
+        """Whether it goes round at a kept radius."""
         return (self.low >= LOW or self.variation <= EVEN) and self.same >= SAME
 
 
-def _path(path: Floats) -> _Path:
+def measured_path(path: Floats) -> Path:
     """Measure a path ``[n, 2]``."""
     z = path[:, 0] + 1j * path[:, 1]
     radius = np.abs(z)
     steps, variation, same = _evenness(z)
     low = float(np.quantile(radius, 0.02) / max(np.median(radius), 1e-300))
-    return _Path(np.append(0.0, np.cumsum(steps)), low, float(variation), float(same))
+    return Path(np.append(0.0, np.cumsum(steps)), low, float(variation), float(same))
 
 
 def _evenness(z: NDArray[np.complex128]) -> tuple[Floats, Floats, Floats]:
@@ -445,7 +458,7 @@ def _local_periods(phase: Floats) -> Floats:
     return np.asarray(2 * np.pi * turn / np.maximum(moved, 1e-9))
 
 
-def _chance(found: Waves, group: Sequence[int], about: _Path, rng: np.random.Generator) -> float:
+def _chance(found: Waves, group: Sequence[int], about: Path, rng: np.random.Generator) -> float:
     """Return how often narrow-band noise in two directions keeps its radius as well."""
     own = np.isin(found.member, group)
     covariance = found.fit.components.covariance[:, own] @ found.fit.weights[own]
