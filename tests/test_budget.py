@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.extra import numpy as arrays
 from made_answers import smooth
 from made_tables import as_table, gaussian, rotation, walk, waves
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 import posprobe as pp
@@ -163,6 +164,41 @@ def test_two_planted_parts_have_their_shares(one: str, other: str, n: int) -> No
         off.append(abs(found.get(other, 0.0) - (0.4 + inner) / whole))
     assert np.median(off) < loose / 2
     assert max(off) < loose
+
+
+@pytest.mark.parametrize(("one", "other"), [each for each in PAIRS if "alternating" not in each])
+def test_errors_cover_what_was_planted(one: str, other: str) -> None:
+    for seed in range(4):
+        values = of_size(PARTS[one](200, seed), 0.7) + of_size(PARTS[other](200, seed + 50), 0.3)
+        whole = float(np.square(values - values.mean(axis=0)).sum())
+        found = pp.budget(values)
+        assert found.explained
+        for each in found.around_mean():
+            if each.error is not None:
+                planted = {one: 0.7, other: 0.3}.get(each.part, 0.0)
+                assert abs(each.share - (planted + (whole - 1) / 2) / whole) < each.error
+
+
+def knot(n: int, seed: int) -> Floats:
+    """A torus knot, in three columns."""
+    t = np.linspace(0, 6 * np.pi, n)
+    radius = 2 + np.cos(5 * t)
+    points = np.stack([radius * np.cos(2 * t), radius * np.sin(2 * t), np.sin(5 * t)], axis=1)
+    return np.asarray(points @ rotation(64, seed)[:3])
+
+
+def moving_average(n: int, seed: int) -> Floats:
+    """Means of six independent rows each."""
+    return np.asarray(sliding_window_view(gaussian(n + 5, 64, seed), 6, axis=0).mean(axis=-1))
+
+
+@pytest.mark.parametrize("made", [knot, moving_average])
+def test_what_is_not_in_the_model_is_said_not_to_be_explained(
+    made: Callable[[int, int], Floats],
+) -> None:
+    found = [pp.budget(made(300, seed)) for seed in range(5)]
+    assert sum(each.explained is False for each in found) >= 4
+    assert all(part.error is None for each in found if not each.explained for part in each.parts)
 
 
 @pytest.mark.parametrize("name", PARTS)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from posprobe.analyses.clock_fit import Complexes, Fitted, fit_clock, rewound
+from posprobe.analyses.misfit import Misfit, misfit
 from posprobe.analyses.mixture import Fit, Floats, Power, cosine_power, floored
 from posprobe.analyses.wave_scores import APART, FIRST, LINE_LEVEL
 from posprobe.analyses.wave_search import (
@@ -143,6 +144,8 @@ class Turning:
     families
         Share of the variance of everything without a period, by family; with the shares of
         ``rotations`` and ``preferred`` they add up to 1.
+    misfit
+        How far all of these may be trusted.
     """
 
     rotations: tuple[Rotation, ...] = ()
@@ -156,6 +159,7 @@ class Turning:
     planes: Floats = field(default_factory=lambda: np.zeros((0, 2, 0)))
     clock: Fitted | None = None
     families: Mapping[str, float] = field(default_factory=dict)
+    misfit: Misfit | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +221,8 @@ def find_rotations(points: Floats, seed: int) -> Turning:
     if clock is not None and clock.shared:
         rotations += _read_by(clock, points)
     rotations.sort(key=lambda each: each.rotation.period)
-    told, families = _apportioned(points, power, found, rotations, [each for _, each in preferred])
+    others = [each for _, each in preferred]
+    told, families, kept = _apportioned(points, power, found, rotations, others)
     turning = [
         replace(each.rotation, share=float(share))
         for each, share in zip(rotations, told, strict=False)
@@ -234,6 +239,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,
         np.stack([power.share, bars.background, power.columns]),
         np.array([each.plane for each in rotations]).reshape(-1, 2, d), clock, families,
+        misfit(power, found, kept.weights, np.random.default_rng([seed, 47])),
     )  # fmt: skip
 
 
@@ -280,12 +286,12 @@ def _read_by(clock: Fitted, points: Floats) -> list[_Found]:
 def _apportioned(
     points: Floats, power: Power, found: Waves, rotations: Sequence[_Found],
     others: Sequence[list[int]],
-) -> tuple[Floats, dict[str, float]]:  # fmt: skip
+) -> tuple[Floats, dict[str, float], Fit]:  # fmt: skip
     """Share out the variance: to rotations, to other waves, and to families; 1 in all.
 
     Planes whose pace changes are taken off as circles with the phases that they have; other waves
     hold what the model gives them. All else is shared out among the families as the model has them
-    in what the circles leave of each bin.
+    in what the circles leave of each bin. With the fit that all of this is read from.
     """
     components = found.fit.components
     owner = np.full(len(found.waves) + 1, -1)  # the last is of what belongs to no wave
@@ -312,14 +318,14 @@ def _apportioned(
     told /= max(float(told.sum()), 1.0)  # what two waves share counts once
     rest, known = 1 - float(told.sum()), float(each[of < 0].sum())
     if not known > 0:
-        return told, {"noise": rest}
+        return told, {"noise": rest}, kept
     each *= rest / known
     families: dict[str, float] = {}
     for name, k, share in zip(components.family, of.tolist(), each.tolist(), strict=True):
         if k < 0 and share > 0:
             name = "smooth" if name == "slow" else name
             families[name] = families.get(name, 0.0) + share
-    return told, families
+    return told, families, kept
 
 
 def _bins_of(found: Waves, members: Sequence[int]) -> Floats:

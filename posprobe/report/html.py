@@ -15,7 +15,7 @@ from posprobe.number_format import Block
 from posprobe.page import Page, Picture
 from posprobe.report.embed import json_text, script
 from posprobe.report.narrator import claim
-from posprobe.report.narrator.lines import budget_parts, facts
+from posprobe.report.narrator.lines import budget_note, budget_parts, facts
 from posprobe.report.overview import Arrays, drawings, strip
 from posprobe.report.svg import inline
 from posprobe.report.table_page import answers, table_page
@@ -100,6 +100,7 @@ def table_html(document: Block, arrays: Arrays) -> str:
         headline=document["verdict"]["summary"] if told else "",
         answers=found,
         parts=budget_parts(document),
+        budget_note=budget_note(document),
         drawings=defaultdict(str, {name: Markup(each) for name, each in drawn.items()}),  # noqa: S704 - our own
         sentences={each.name: claim(told[each.name]) for each in found},
         facts={each.name: facts(told[each.name], each) for each in found},

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from posprobe.foreign import plain
 from posprobe.number_format import Block, cell, lookup
 from posprobe.report.narrator.compare import differing, pair_sentence, rows_compared
-from posprobe.report.narrator.lines import Line, Part, budget_parts, key, size
+from posprobe.report.narrator.lines import Line, Part, budget_note, budget_parts, key, size
 from posprobe.report.table_page import answers, numbers_table
 from posprobe.report.terminal import WIDTH, laid_out, wrapped
 
@@ -41,7 +41,8 @@ def table_text(document: Block, width: int | None = None, *, verbose: bool = Fal
         lines += [*_headline(told["summary"], wide), ""]
     lines += [wrapped(f"{note}.", "note: ", wide) for note in table["notes"]]
     if bar := _bar(budget_parts(document), wide):
-        lines += [*bar, ""]
+        note = budget_note(document)
+        lines += [*bar, *([wrapped(note, "", wide)] if note else []), ""]
     if found:
         heads = ("", "question", "measure", "value", "by chance")
         lines += _columns([heads, *map(_row, found)], wide, right={3})
