@@ -212,9 +212,10 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         path = points @ plane.T
         about = measured_path(path)
         p = _chance(found, group, about, rng) if two >= TWO and about.round else 1.0
-        if p <= LEVEL:
-            held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
-            rotations.append(_Found(_turning(path, min(float(held), 1.0), 1.0, p), plane, group))
+        held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
+        told = _turning(path, min(float(held), 1.0), 1.0, p)
+        if p <= LEVEL and told.turns >= FIRST:
+            rotations.append(_Found(told, plane, group))
         elif (coherent := _coherent(found, group, n)) >= n / own[0]:
             preferred.append((Preferred(n / own[0], share, coherent, p), group))
     clock = _clock(points, rotations, rng)

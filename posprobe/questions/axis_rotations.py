@@ -19,8 +19,9 @@ import numpy as np
 from posprobe.analyses.axis_codes import AxisCodes
 from posprobe.analyses.closeness import Floats
 from posprobe.analyses.facts import Answer, Test, Verdict
+from posprobe.analyses.linear import root, toeplitz
 from posprobe.analyses.planes import Rotation, find_rotations
-from posprobe.analyses.stationary import fit_kernel, root, toeplitz
+from posprobe.analyses.processes import fit_kernel
 from posprobe.analyses.views import LEVEL, View, view
 from posprobe.analyses.wave_scores import LINE_LEVEL
 from posprobe.questions.base import (
@@ -183,7 +184,7 @@ def _by_lines(seen: View, codes: list[tuple[Code, Floats]]) -> Answer | None:
     """Answer by lines of a spectrum, where a code has any."""
     views = [view(points, seed=seen.seed) for _, points in codes]
     turning = [find_rotations(each.points, seen.seed) for each in views]
-    ps = [found.p for found in turning if found.rotations]
+    ps = [min(one.p for one in found.rotations) for found in turning if found.rotations]
     if not ps:
         return None
     named = tuple(
@@ -261,7 +262,7 @@ def _smooth_shares(code: Floats, rng: np.random.Generator, draws: int) -> Floats
     left, sizes, _ = np.linalg.svd(code, full_matrices=False)
     roundest = np.exp(-0.5 * np.square(np.arange(h) / (ROUNDEST * h)))
     drawn = []
-    for kernel in (fit_kernel(left * sizes).by_offset(h), roundest):
+    for kernel in (fit_kernel(left * sizes).by_offset, roundest):
         factor = root(toeplitz(kernel))
         own = rng.standard_normal((draws, h, len(sizes))) * sizes
         drawn += [_rounder(factor @ rows)[0] for rows in (own, _independent(h, d, rng, draws))]
