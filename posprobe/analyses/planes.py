@@ -213,9 +213,9 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         about = measured_path(path)
         p = _chance(found, group, about, rng) if two >= TWO and about.round else 1.0
         held = np.square(np.linalg.norm(path, axis=1).mean()) * n / power.total
-        told = _turning(path, min(float(held), 1.0), 1.0, p)
-        if p <= LEVEL and told.turns >= FIRST:
-            rotations.append(_Found(told, plane, group))
+        turning = _turning(path, min(float(held), 1.0), 1.0, p)
+        if p <= LEVEL and turning.turns >= FIRST:
+            rotations.append(_Found(turning, plane, group))
         elif (coherent := _coherent(found, group, n)) >= n / own[0]:
             preferred.append((Preferred(n / own[0], share, coherent, p), group))
     clock = _clock(points, rotations, rng)
@@ -224,7 +224,7 @@ def find_rotations(points: Floats, seed: int) -> Turning:
     rotations.sort(key=lambda each: each.rotation.period)
     others = [each for _, each in preferred]
     told, families, kept = _apportioned(points, power, found, rotations, others)
-    turning = [
+    rounds = [
         replace(each.rotation, share=float(share))
         for each, share in zip(rotations, told, strict=False)
     ]
@@ -232,9 +232,9 @@ def find_rotations(points: Floats, seed: int) -> Turning:
         replace(each, share=float(share))
         for (each, _), share in zip(preferred, told[len(rotations) :], strict=True)
     ]
-    at = max(turning, key=lambda each: each.share).turns if turning else bars.turns
+    at = max(rounds, key=lambda each: each.share).turns if rounds else bars.turns
     return Turning(
-        tuple(turning),
+        tuple(rounds),
         tuple(sorted(humps, key=lambda each: -each.share)),
         max(bars.p, LINE_LEVEL), bars.hidden,
         float(bars.share(bars.score, bars.turns)), bars.share(bars.largest, at), found,

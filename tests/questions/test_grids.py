@@ -412,7 +412,7 @@ def test_waves_of_three_turns_in_codes_of_fourteen_patches_are_found(share: floa
             + np.sqrt(1 - share) * unit(curve(14, 192, 3.0, 50 + 2 * seed + k))
             for k in range(2)
         ]
-        answer = asked_rotations(summed(*codes, 0.005), 14)
+        answer = asked_rotations(summed(codes[0], codes[1], 0.005), 14)
         found += answer.reason == "lines"
         for code in answer.facts.codes:
             assert all(line.turns == pytest.approx(3, abs=0.1) for line in code.lines)
