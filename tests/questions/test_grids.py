@@ -96,7 +96,6 @@ TABLES: dict[str, tuple[Any, int, int]] = {
     "small codes": (lambda: summed(curve(5, 32, 2.0, 1), curve(5, 32, 2.0, 2), 0.6), 5, 5),
     "row code": (lambda: np.repeat(walk(12, 32), 12, axis=0) + 0.2 * gaussian(144, 32), 12, 12),
     "circles": (lambda: circles(14, 1.5, 0.1), 14, 14),
-    "one turn": (lambda: circles(14, 1.0, 0.1), 14, 14),
     "waves": (lambda: summed(rhythm(24, [3.7, 6.1], 1), rhythm(24, [3.7, 6.1], 2), 0.4), 24, 24),
     "checkerboard": (
         lambda: np.indices((12, 12)).sum(axis=0).reshape(-1, 1) % 2 * gaussian(1, 16)
@@ -156,8 +155,7 @@ FOUND = [
     ("small codes", "absolute_position", "cannot tell", "patch_open"),
     ("small codes", "low_dimensional", "cannot tell", "patch_open"),
     ("row code", "rows_and_columns", "yes", "lone"),
-    ("circles", "axis_rotations", "yes", "lines"),
-    ("one turn", "axis_rotations", "yes", "circles"),
+    ("circles", "axis_rotations", "yes", "circles"),
     ("waves", "rows_and_columns", "yes", "codes"),
     ("waves", "axis_rotations", "yes", "lines"),
     ("waves", "absolute_position", "cannot tell", "patch_short"),
@@ -295,14 +293,8 @@ def asked_rotations(values: Floats, side: int, **known: Any) -> Answer:
 def test_a_whole_circle_is_all_of_its_code(turns: float) -> None:
     found = asked_rotations(circles(14, turns), 14)
     for code in found.facts.codes:
-        # From some 1.2 turns on it stands out of the spectrum.
-        around, share = (
-            (13 / code.lines[0].period, code.lines[0].share)
-            if code.lines
-            else (code.circle.turns, code.circle.share)
-        )
-        assert around == pytest.approx(turns, abs=0.02)
-        assert share == pytest.approx(1.0, abs=1e-6)
+        assert code.circle.turns == pytest.approx(turns, abs=0.02)
+        assert code.circle.share == pytest.approx(1.0, abs=1e-9)
     assert found.value["rotating"] == ["rows", "columns"]
 
 
