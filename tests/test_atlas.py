@@ -19,8 +19,17 @@ from sklearn.decomposition import PCA
 
 import posprobe as pp
 from posprobe.measurements import compared_numbers
-from posprobe.sweeps.atlas import MOST, Atlas, _map
-from posprobe.sweeps.thumbnails import LENGTH, SIDE, image, is_thumbnail, levels_of, thumbnail
+from posprobe.sweeps.atlas import (
+    LENGTH,
+    MOST,
+    SIDE,
+    Atlas,
+    _map,
+    image,
+    is_thumbnail,
+    levels_of,
+    thumbnail,
+)
 
 ABOUT = {
     "options": {"only": None, "rows": None, "nulls": 9},
@@ -107,11 +116,12 @@ def row(at: int) -> dict[str, Any]:
 def test_a_thousand_tables_stay_under_three_megabytes() -> None:
     atlas = Atlas({"size": "double", "note": "string"})
     for at in range(1000):
-        atlas.add([row(at % 50)], {"size": at / 7, "note": f"a note of some length {at}"})
+        own = {"user.size": at / 7, "user.note": f"a note of some length {at}"}
+        atlas.add([row(at % 50) | own])
     counts = {"rows": 1000, "references": 1000, "failures": 0}
     assert len("".join(atlas.page(ABOUT, counts)).encode()) < 3_000_000
     for _ in range(MOST):
-        atlas.add([{"reference": "x", "dim": 3}], {})
+        atlas.add([{"reference": "x", "dim": 3}])
     page = "".join(atlas.page(ABOUT, counts))
     assert f"The first {MOST:,} of {MOST + 1000:,} rows are shown" in page
 
@@ -119,7 +129,7 @@ def test_a_thousand_tables_stay_under_three_megabytes() -> None:
 def test_a_page_is_never_in_memory_as_a_whole() -> None:
     atlas, counts = Atlas({}), {"rows": 0, "references": 0, "failures": 0}
     for at in range(400):
-        atlas.add([row(at % 10)], {})
+        atlas.add([row(at % 10)])
     for _ in atlas.page(ABOUT, counts):  # templates and palette are kept once they were needed
         pass
     pieces = atlas.page(ABOUT, counts)

@@ -29,8 +29,7 @@ from posprobe.sweeps.fingerprints import (
     read_fingerprint,
     sampled,
 )
-from posprobe.sweeps.lineages import Lineages
-from posprobe.sweeps.search import SHIPPED, read_fingerprints
+from posprobe.sweeps.search import SHIPPED, Lineages, read_fingerprints
 
 NAMES = [sample.name for sample in samples()]
 Floats = NDArray[np.float64]

@@ -31,7 +31,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"reference": str(hostile), "note": "=cmd|' /C calc'!A0"},
         {"reference": "sinusoidal:32x8", "note": "-1.5"},
     ]
-    return pp.sweep(given, out=place / "s", only=["pca"], nulls=3, engine="threads").run().folder
+    return pp.sweep(given, out=place / "s", only=["pca"], engine="threads").run().folder
 
 
 @pytest.mark.parametrize("form", ["markdown", "latex", "html"])
@@ -39,13 +39,20 @@ def test_numbers_and_bands_are_those_of_the_analysis(sweep: Path, form: str) -> 
     reference = pp.read_sweep(sweep)["reference"][0].as_py()
     entry = pp.analyze(pp.load(reference), only=["pca"], nulls=3).to_dict()["nulls"]["numbers"]
     band = entry["pca.stable_rank"]["walk"]
-    text = pp.research_table(sweep, numbers=NUMBERS, format=form, beside=["sinusoid"])
+    text = pp.research_table(reference, numbers=NUMBERS, format=form, beside=["sinusoid"], nulls=3)
     for number in (24, 6, entry["pca.stable_rank"]["value"], band["p5"], band["p95"]):
         assert cell(number) in text
     assert cell(entry["pca.stable_rank"]["sinusoid"]) in text
     assert "5 to 95" in text
     assert "3 draws (seed 0)" in text
     assert f"Made with posprobe {pp.__version__}" in text
+    # A sweep has the same numbers, the sinusoid's, and no baselines.
+    swept = pp.research_table(sweep, numbers=NUMBERS, format=form, beside=["sinusoid"])
+    assert cell(entry["pca.stable_rank"]["value"]) in swept
+    assert cell(entry["pca.stable_rank"]["sinusoid"]) in swept
+    assert "5 to 95" not in swept
+    with pytest.raises(UsageError, match=r"keeps no baselines, such as walk"):
+        pp.research_table(sweep, numbers=NUMBERS, format=form, beside=["walk"])
 
 
 def test_references_are_measured_as_far_as_needed_and_named() -> None:
@@ -85,13 +92,13 @@ def test_foreign_text_does_nothing_in_any_format(sweep: Path) -> None:
     assert not any("\x1b" in text for text in made.values())
     read = _Read()
     read.feed(made["html"])
-    shown = {"table", "caption", "thead", "tbody", "tr", "th", "td", "br", "small"}
+    shown = {"table", "caption", "thead", "tbody", "tr", "th", "td"}
     assert read.tags <= shown
     assert "<script>x<script>" in read.text
     # A row of Markdown has as many cells as its head, and no tag.
     rows = [re.split(r"(?<!\\)\|", line) for line in made["markdown"].splitlines() if "|" in line]
     assert {len(row) for row in rows[:4]} == {len(asked) + 3}
-    assert set(re.findall(r"<[^>]*>", made["markdown"])) <= {"<sub>", "</sub>"}
+    assert not re.findall(r"<[^>]*>", made["markdown"])
     # Nothing of the name is a command, mathematics, a comment or another column of LaTeX.
     body = next(line for line in made["latex"].splitlines() if line.startswith("=1+1"))
     assert len(re.findall(r"(?<!\\)&", body)) == len(asked)
@@ -146,11 +153,11 @@ def test_the_command_prints_what_the_function_returns(
     sweep: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["posprobe", "table", str(sweep), "--format", "latex", "--numbers", "dim,pca.top3"]
-    monkeypatch.setattr("sys.argv", [*command, "--band", "none", "--beside", "walk"])
+    monkeypatch.setattr("sys.argv", [*command, "--band", "none", "--beside", "sinusoid"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
     expected = pp.research_table(
-        sweep, numbers=["dim", "pca.top3"], format="latex", band=None, beside=["walk"]
+        sweep, numbers=["dim", "pca.top3"], format="latex", band=None, beside=["sinusoid"]
     )
     assert capsys.readouterr().out == expected

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from made_hub import no_file_longer_than
 from safetensors.numpy import save_file
 
 import posprobe as pp
 from posprobe.cli import main
 from posprobe.errors import MissingExtra, OutputError, PosprobeError, UnknownReference, UsageError
+from posprobe.foreign import plain
 from posprobe.measurements import TABLE, compared_numbers
 from posprobe.number_format import lookup
 from posprobe.sweeps import store
@@ -26,6 +28,8 @@ from posprobe.sweeps.references import Entry, below, once, read_file, read_list,
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from posprobe.sweeps.many import Step
 
 QUICK: dict[str, Any] = {"engine": "threads", "jobs": 2, "only": ["norms", "pca"], "nulls": 0}
 
@@ -162,7 +166,8 @@ def test_one_reference_with_two_sets_of_columns_is_refused_with_both_places(
 def test_columns_follow_from_the_registries() -> None:
     names = columns()
     for key in compared_numbers():
-        assert {key, f"{key}.sinusoid", f"{key}.walk.p5", f"{key}.gaussian.p95"} <= set(names)
+        assert {key, f"{key}.sinusoid"} <= set(names)
+    assert not [name for name in names if name.endswith((".p5", ".p50", ".p95"))]
     assert all(any(name.startswith(f"{key}.") for name in names) for key in TABLE if key != "seams")
     assert names["rotation.pairs"] == "int64"
     assert names["base"] == "double"
@@ -171,14 +176,12 @@ def test_columns_follow_from_the_registries() -> None:
 
 def test_a_row_holds_what_the_document_of_analyze_says(tmp_path: Path) -> None:
     reference = save(tmp_path / "one")
-    swept = pp.sweep([reference], engine="threads", jobs=1, nulls=2, out=tmp_path / "s")
+    swept = pp.sweep([reference], engine="threads", jobs=1, out=tmp_path / "s")
     (row,) = swept.to_arrow().to_pylist()
-    analysis = pp.analyze(pp.load(reference), nulls=2, tokens=None).to_dict()
+    analysis = pp.analyze(pp.load(reference), tokens=None).to_dict()
     for key, entry in analysis["nulls"]["numbers"].items():
         assert row[key] == entry["value"]
         assert row[f"{key}.sinusoid"] == entry["sinusoid"]
-        walk = entry["walk"] or {"p5": None, "p50": None, "p95": None}
-        assert [row[f"{key}.walk.{part}"] for part in walk] == list(walk.values())
     for answer in analysis["verdict"]["answers"]:
         assert row[f"answers.{answer['question']}"] == answer["answer"]
     assert row["summary"] == analysis["verdict"]["summary"]
@@ -213,6 +216,12 @@ def test_several_tables_and_encodings_without_one_get_a_row_each(tmp_path: Path)
     ]  # fmt: skip
     assert (rows[0]["rotation.pairs"], rows[0]["positions"]) == (4, 64)
     assert rows[0]["answers.rotary_stretched"] == "no"
+    # What is chosen of tables leaves nothing of an encoding out.
+    chosen = pp.sweep(["rotary:64x8", str(place)], **QUICK)
+    assert chosen.failures() == []
+    first, *others = chosen.to_arrow().to_pylist()
+    assert first | {"seconds": None} == rows[0] | {"seconds": None}
+    assert len(others) == 2
 
 
 def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
@@ -227,6 +236,8 @@ def test_own_columns_are_kept_typed_and_apart_from_ours(tmp_path: Path) -> None:
     assert frame["user.loss"].to_list() == [0.5, 1.0]
     assert frame["user.note"].to_list() == ["01", None]
     assert frame["user.family"].to_list() == ["mine", "mine"]
+    (typed,) = pp.sweep([given[0] | {"loss": np.float64(0.5)}], **QUICK).to_arrow()["user.loss"]
+    assert typed.as_py() == 0.5
     assert frame["family"].to_list() == ["gpt2", "gpt2"]
     # What the list says now counts, without anything being computed.
     again = pp.sweep([{"reference": references[0], "step": "ten"}], out=tmp_path / "s", **QUICK)
@@ -247,7 +258,7 @@ def bad(folder: Path) -> dict[str, int]:
     np.save(folder / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
     return {
         str(folder / "nowhere"): 3, str(folder / "damaged"): 4, str(folder / "none"): 5,
-        str(folder / "nan"): 4, str(folder / "objects.npy"): 4, "rotary:64x8": 2,
+        str(folder / "nan"): 4, str(folder / "objects.npy"): 4,
         "sample:\x1b[2Jnone": 3, "sinusoidal:x": 2,
     }  # fmt: skip
 
@@ -281,7 +292,8 @@ def test_bad_references_fail_as_analyze_does_and_end_nothing(
         assert told
         with (tmp_path / "s" / "failures.csv").open(newline="") as file:
             failures = list(csv.DictReader(file))
-        assert {f["reference"]: int(f["exit_code"]) for f in failures} == expected
+        shown = {plain(reference): number for reference, number in expected.items()}
+        assert {f["reference"]: int(f["exit_code"]) for f in failures} == shown
         table = pp.read_sweep(tmp_path / "s")
         assert table["reference"].to_pylist() == good
         with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
@@ -297,6 +309,84 @@ def test_all_columns_of_a_sweep_are_written_on_request(tmp_path: Path) -> None:
         names = (tmp_path / "sweep.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
         assert names == pp.read_sweep(tmp_path).column_names if whole else len(names) == 40
         assert "user.c8" in names
+
+
+def test_what_a_person_changed_is_not_written_over(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    given = ["alibi:16x2", "alibi:16x4", "./nowhere"]
+    run(given[:1], out)
+    for name in ("sweep.csv", "failures.csv", "atlas.html"):
+        run(given[:1], out, all_columns=True)  # what the sweep wrote itself is replaced
+        (out / name).write_text("my notes")
+        with pytest.raises(OutputError, match=rf"{name}: changed since .* Move it away"):
+            pp.sweep(given, out=out, **QUICK).run()
+        assert (out / name).read_text() == "my notes"
+        assert len(parts(out)) == 1
+        (out / name).unlink()
+
+    # So is what changes while the sweep is at work; what it found by then is kept.
+    def change(_: Step) -> None:
+        (out / "sweep.csv").write_text("mine")
+
+    swept = pp.sweep(given, out=out, **QUICK)
+    with pytest.raises(OutputError, match=r"sweep\.csv: changed since"):
+        swept.run(change)
+    (out / "sweep.csv").rename(tmp_path / "mine.csv")
+    assert run(given, out)["computed"] == 0
+    assert (tmp_path / "mine.csv").read_text() == "mine"
+    # A release that did not say what it wrote wrote all of it.
+    about = json.loads((out / "sweep.json").read_text())
+    assert set(about.pop("written")) == {"sweep.csv", "failures.csv", "atlas.html"}
+    (out / "sweep.json").write_text(json.dumps(about))
+    (out / "sweep.csv").write_text("of that release")
+    assert run(given, out)["rows"] == 2
+
+
+def test_names_do_nothing_in_a_spreadsheet_or_a_terminal(tmp_path: Path) -> None:
+    notes = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "a\x1b[2Jb\u202ec",
+             "-1.5", "+2e3", "plain"]  # fmt: skip
+    given = [{"reference": f"alibi:{k + 8}x2", "note": note} for k, note in enumerate(notes)]
+    given += [{"reference": "=1+1\x1b]0;x\x07.npy"}, {"reference": "@\u202enone#x"}]
+    swept = pp.sweep(given, out=tmp_path / "s", engine="threads", jobs=1).run()
+    assert swept.to_arrow()["user.note"].to_pylist() == notes
+    for name in ("sweep.csv", "failures.csv"):
+        text = (tmp_path / "s" / name).read_text(encoding="utf-8")
+        assert text.replace("\n", "").isprintable()
+    with (tmp_path / "s" / "sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["user.note"] for row in rows] == [
+        "'=1+1", "'+cmd|' /C calc'!A0", "'-2+3", "'@SUM(1)", r"\t=1", r"\r=1",
+        r"a\x1b[2Jb\u202ec", "-1.5", "+2e3", "plain",
+    ]  # fmt: skip
+    with (tmp_path / "s" / "failures.csv").open(newline="") as file:
+        failed = [row["reference"] for row in csv.DictReader(file)]
+    assert failed == [r"'=1+1\x1b]0;x\x07.npy", r"'@\u202enone#x"]
+    # Numbers below zero are numbers.
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(12, 4)))
+    pp.sweep([{"reference": str(tmp_path / "a.npy"), "x": -2}], out=tmp_path / "n", **QUICK).run()
+    with (tmp_path / "n" / "sweep.csv").open(newline="") as file:
+        assert next(csv.DictReader(file))["user.x"] == "-2"
+
+
+def test_a_full_disk_is_one_clear_error_wherever_it_strikes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ignored: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    given = [f"rotary:{n}x8" for n in range(9, 60)]
+    run(given, tmp_path / "s")
+    before = (tmp_path / "s" / "sweep.parquet").read_bytes()
+    largest = max(path.stat().st_size for path in (tmp_path / "s").iterdir() if path.is_file())
+    for room in range(1000, largest, 4000):
+        with (
+            no_file_longer_than(room),
+            pytest.raises(OutputError, match=r"cannot be written .*Make room"),
+        ):
+            pp.sweep(given, out=tmp_path / "s", **QUICK).run()
+        gc.collect()
+        assert ignored == []
+        assert (tmp_path / "s" / "sweep.parquet").read_bytes() == before
+    assert not list((tmp_path / "s").rglob(".*"))
 
 
 # What is not computed twice.

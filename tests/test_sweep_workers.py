@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,28 +158,47 @@ def test_processes_give_the_same_and_a_dead_worker_costs_its_reference_one_retry
     assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
 
 
+@contextmanager
+def cluster(folder: Path, workers: int) -> Iterator[tuple[str, list[subprocess.Popen[str]]]]:
+    """Start a Dask scheduler and workers; give its address, and all processes, it first."""
+    place = ["--scheduler-file", str(folder / "scheduler.json"), "--no-dashboard"]
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", *place, "--nthreads", "1",
+              "--no-nanny", "--local-directory", str(folder / "w")]  # fmt: skip
+    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", *place, "--port", "0",
+                 "--host", "127.0.0.1"]  # fmt: skip
+    with ExitStack() as stack:
+        commands = [scheduler, *[worker] * workers]
+        processes = [stack.enter_context(started(*command)) for command in commands]
+        about = folder / "scheduler.json"
+        wait_for(lambda: about.exists() and about.stat().st_size > 0)
+        yield json.loads(about.read_text())["address"], processes
+
+
 def test_dask_gives_the_same_and_a_worker_that_is_killed_loses_nothing(
     checkpoints: Path, tmp_path: Path
 ) -> None:
     run(str(checkpoints), tmp_path / "threads")
-    about = tmp_path / "scheduler.json"
-    place = ["--scheduler-file", str(about)]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", *place, "--nthreads", "1",
-              "--no-dashboard", "--local-directory", str(tmp_path / "w")]  # fmt: skip
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", *place, "--port", "0",
-                 "--host", "127.0.0.1", "--no-dashboard"]  # fmt: skip
-    with (
-        started(*scheduler),
-        started(*worker, "--no-nanny") as first,
-        started(*worker, "--no-nanny"),
-    ):
-        wait_for(lambda: about.exists() and about.stat().st_size > 0)
-        address = json.loads(about.read_text())["address"]
+    with cluster(tmp_path, workers=2) as (address, (_, first, _)):
         swept = pp.sweep(str(checkpoints), out=tmp_path / "s",
                          **{**QUICK, "engine": "dask", "scheduler": address})  # fmt: skip
         swept.run(lambda step: first.kill() if step.done == 1 else None)
     assert swept.failures() == []
     assert without_times(swept.to_arrow()) == without_times(pp.read_sweep(tmp_path / "threads"))
+
+
+def test_a_scheduler_that_is_lost_ends_a_sweep_that_can_go_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # Enough of them that the first is told long before the last is computed.
+    given = [f"sinusoidal:{n}x64" for n in range(100, 200)]
+    with cluster(tmp_path, workers=1) as (address, (scheduler, _)):
+        swept = pp.sweep(given, out=tmp_path / "s", engine="dask", scheduler=address)
+        with pytest.raises(Unreachable, match=r"the scheduler was lost.*goes on from there"):
+            swept.run(lambda step: scheduler.kill() if step.done == 1 else None)
+    assert "Traceback" not in capfd.readouterr().err
+    (first, *_) = (json.loads(part.read_text()) for part in parts(tmp_path / "s"))
+    again = pp.sweep(first["reference"], out=tmp_path / "s", engine="threads").run()
+    assert (again.about or {})["run"]["computed"] == 0
 
 
 def test_a_scheduler_that_is_not_there_is_one_clear_error(
@@ -196,15 +215,41 @@ def test_a_scheduler_that_is_not_there_is_one_clear_error(
 def test_workers_that_do_not_start_are_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import joblib
-
-    def refused(*_: Any) -> None:
+    def refused(*_: Any, **__: Any) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr(joblib.Parallel, "__call__", refused)
+    monkeypatch.setattr("joblib.externals.loky.get_reusable_executor", refused)
     swept = pp.sweep("alibi:8x2", out=tmp_path / "s")
     with pytest.raises(Unreachable, match=r"no worker starts .*no more processes"):
         swept.run()
+
+
+@pytest.mark.parametrize("engine", ["processes", "dask"])
+def test_nothing_in_the_working_directory_is_run_and_nothing_is_left_beside_the_results(
+    tmp_path: Path, engine: str
+) -> None:
+    for name in ("here", "bin", "temporary"):
+        (tmp_path / name).mkdir()
+    for name in ("joblib", "numpy", "contextlib", "multiprocessing", "json", "distributed"):
+        text = f"open({str(tmp_path / 'ran')!r}, 'a').write({name!r})\n"
+        (tmp_path / "here" / f"{name}.py").write_text(text)
+    # As an installed command starts, which looks in its own folder and not in the working one.
+    command = tmp_path / "bin" / "posprobe"
+    command.write_text(
+        "if __name__ == '__main__':\n    from posprobe.cli import main\n    main()\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "temporary"),
+                   "PYTHONPATH": str(Path(pp.__file__).parents[1])}  # fmt: skip
+    environment.pop("PYTHONSAFEPATH", None)
+    options = ["--engine", engine, "--jobs", "2", "--only", "norms", "--out", str(tmp_path / "s")]
+    done = subprocess.run(
+        [sys.executable, str(command), "sweep", "sinusoidal:20x8", "sinusoidal:30x8", *options],
+        cwd=tmp_path / "here", env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "2 references: 2 rows, 0 failures\n", done.stderr
+    assert not (tmp_path / "ran").exists()
+    assert list((tmp_path / "temporary").glob("dask*")) == []
+    assert not list((tmp_path / "s").rglob(".*"))
 
 
 # A hub.

@@ -363,7 +363,7 @@ class SweepCountsBlock(TypedDict):
 
 
 class SweepDocument(TypedDict):
-    """Many references; until the first run is finished without ``run`` and ``counts``."""
+    """Many references; until the first run is finished without the last three."""
 
     schema: Literal["posprobe.sweep/1"]
     finished: bool
@@ -372,3 +372,4 @@ class SweepDocument(TypedDict):
     environment: EnvironmentBlock
     run: NotRequired[SweepRunBlock]
     counts: NotRequired[SweepCountsBlock]
+    written: NotRequired[Annotated[dict[str, str], "SHA-256 of what people open, by file name."]]

@@ -130,6 +130,8 @@ def sweep(
     )
     if not quiet:
         _announce(prepared, jobs)
+        if nulls and not bundles:
+            say("note: --nulls counts for the reports of --bundles alone, and nothing is drawn")
     with _interruptible(out), _progress(quiet=quiet) as told:
         prepared.run(told)
     about = prepared.about or {}

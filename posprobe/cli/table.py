@@ -40,7 +40,7 @@ def table(
         typer.Option(
             "--beside",
             metavar="LIST",
-            help="Add baselines as extra rows, such as sinusoid,walk.",
+            help="Add baselines as extra rows, such as sinusoid,walk; of a sweep sinusoid.",
         ),
     ] = None,
     unique: Annotated[
@@ -53,7 +53,7 @@ def table(
         typer.Option(
             "--band",
             metavar="MODEL",
-            help="Baseline whose 5-95 % range is shown with each number, or none.",
+            help="Baseline whose 5-95 % range is shown with each number of a reference, or none.",
         ),
     ] = "walk",
     nulls: options.Nulls = options.BANDS,

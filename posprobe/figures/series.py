@@ -9,7 +9,7 @@ import numpy as np
 
 from posprobe.figures.common import Builder
 from posprobe.figures.sheet import Sheet, legend_above
-from posprobe.figures.styles import BLUE, GRID, INK, LINES, MUTED, RED
+from posprobe.figures.styles import BLUE, INK, LINES, MUTED, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,9 +30,7 @@ def _values(values: Sequence[float | None]) -> Any:
 
 
 def _number(ax: Axes, label: str, steps: Sequence[int], entry: Mapping[str, Any]) -> None:
-    """Draw one number with the band of its null model, and the sinusoid's value."""
-    low, high = (_values(entry[name]) for name in ("low", "high"))
-    ax.fill_between(steps, low, high, color=GRID, linewidth=0, label=entry["band"])
+    """Draw one number, and the sinusoid's value."""
     sinusoid = _values(entry["sinusoid"])
     ax.plot(steps, sinusoid, color=RED, linestyle=(0, (3, 1.2)), linewidth=0.9, label="sinusoid")
     ax.plot(steps, _values(entry["values"]), color=BLUE, marker="o", markersize=2, label="table")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from posprobe.analyses.history import AnswerHistory, SeamHistory, histories
 from posprobe.drawable import line
 from posprobe.measurements import compared_numbers
-from posprobe.nulls import NULLS
 from posprobe.progress import stage
 from posprobe.report import captions
 from posprobe.report.index import HEADLINE
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from posprobe.figures.venues import Span
     from posprobe.report.paper import PaperFigure
 
-#: The null model whose band stands behind the numbers: a table in which there is nothing.
-BAND = "gaussian"
 #: Numbers that a figure shows.
 SHOWN = (*HEADLINE, "similarity.centered.translation_invariance")
 #: What the way of a table is measured by.
@@ -49,8 +46,6 @@ class Series:
         By key path in ``analysis.json``: each headline number at every step; None where undefined.
     sinusoid
         The same of the sinusoid of the shape.
-    bands
-        The same of `BAND`: 5 and 95 % of its draws at every step; empty without draws.
     answers
         By question: ``yes``, ``no``, ``cannot tell``, or None where it was not asked.
     seams
@@ -81,7 +76,6 @@ class Series:
     steps: tuple[int, ...]
     numbers: Mapping[str, tuple[float | None, ...]]
     sinusoid: Mapping[str, tuple[float | None, ...]]
-    bands: Mapping[str, tuple[tuple[float, float] | None, ...]]
     answers: Mapping[str, tuple[str | None, ...]]
     seams: tuple[Sequence[int] | None, ...]
     path: Mapping[str, tuple[float | None, ...]]
@@ -158,9 +152,6 @@ class Series:
             known[key].label: {
                 "values": self.numbers[key],
                 "sinusoid": self.sinusoid.get(key, nothing),
-                "low": [band and band[0] for band in self.bands.get(key, nothing)],
-                "high": [band and band[1] for band in self.bands.get(key, nothing)],
-                "band": "noise, 5 to 95 %",
             }
             for key in there
         }
@@ -175,8 +166,6 @@ class Series:
     def _said(self) -> tuple[str, ...]:
         ends = f"{self.steps[0]:,} to {self.steps[-1]:,}"
         said = [f"{self.name}: its position table at {len(self.steps)} steps of training, {ends}."]
-        if self.bands:
-            said.append(f"Grey: 5 to 95 % of {NULLS[BAND]}.")
         said.append(
             "Way of the table: relative Frobenius distance from the tables of the first and the "
             "last step, estimated from projections, and 1 less the CKA with the sinusoid."

@@ -1,18 +1,26 @@
 """``atlas.html``: the tables of a sweep on one page, to sort, filter, map and group.
 
+Each table is drawn as a thumbnail: 300 letters that a sweep keeps of its cosine matrix, which is
+averaged to 24 x 24 cells and rounded to 15 levels from -1 to 1. It is symmetric, so the lower
+triangle says all. Letters survive JSON as they are, and nothing in them can do harm.
+
 The page has the skeleton, style and script of every page (`posprobe.report.html`); what its script
 draws, maps and scatters, comes from the numbers that the page carries.
 """
 
 from __future__ import annotations
 
+import base64
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from io import BytesIO
 from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from posprobe import questions
 from posprobe.measurements import compared_numbers
@@ -23,8 +31,7 @@ from posprobe.report.index import HEADLINE
 from posprobe.report.narrator import asks
 from posprobe.report.narrator.series import similarity_map
 from posprobe.report.series import Series
-from posprobe.sweeps.columns import OWN, Kind, own_value
-from posprobe.sweeps.thumbnails import LENGTH, image, is_thumbnail, levels_of
+from posprobe.sweeps.columns import OWN, Kind
 
 #: Rows that a page shows, which keeps it under 3 MB for 1,000; ``sweep.parquet`` has all.
 MOST = 2000
@@ -36,6 +43,18 @@ NUMBERS, OWNS = 8, 6
 RUNS, LINEAGES = 4, 40
 #: Values that a column may have to be one of groups.
 GROUPS = 60
+#: Cells along a side, and letters of the lower triangle.
+SIDE = 24
+LENGTH = SIDE * (SIDE + 1) // 2
+#: Levels on either side of 0, whose letter is the eighth; the last letter is undefined.
+LEVELS = 7
+_LETTERS = "abcdefghijklmnop"
+_WHOLE = re.compile(f"[{_LETTERS}]{{{LENGTH}}}")
+#: Blue below 0, white at 0, red above; undefined is grey.
+_ENDS = ((33, 102, 172), (247, 247, 247), (178, 24, 43))
+_GREY = (150, 150, 150)
+#: The lower triangle.
+_LOWER = np.tril_indices(SIDE)
 _SIZES = {"positions": "positions", "dim": "dimensions"}
 _SAID_OF_GROUPS = (
     "Rows with the same value in a column: how many, their similarity matrices, and medians."
@@ -58,24 +77,27 @@ class Atlas:
 
     def __init__(self, own: Mapping[str, Kind]) -> None:
         self.own = own
-        self.kept = _kept()
+        self.kept = [*_kept(), *(f"{OWN}{name}" for name in own)]
         self.rows: list[dict[str, Any]] = []
         self.total = 0
 
-    def add(self, rows: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> None:
-        """Add the rows of a reference with the user's columns of it."""
-        said = {f"{OWN}{name}": own_value(value, self.own[name]) for name, value in own.items()}
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add the rows of a reference."""
         for row in rows:
             self.total += 1
             if len(self.rows) < MOST:
                 kept = {name: row[name] for name in self.kept if row.get(name) is not None}
-                self.rows.append(kept | said)
+                self.rows.append(kept)
 
     def page(
         self, about: Mapping[str, Any], counts: Mapping[str, int], runs: Sequence[Series] = ()
     ) -> Iterator[str]:
         """Give the pieces of the page: HTML that refers to nothing but the bundles beside it."""
-        numbers, groups, lineages = self._numbers(), self._groups(), self._lineages()
+        lineages = self._lineages()
+        for rows in lineages.values():
+            for at in rows:
+                self.rows[at]["group"] = _name(self.rows[rows[0]])
+        numbers, groups = self._numbers(), self._groups()
         x, y, share = _map([row.get("thumbnail") for row in self.rows])
         data = {
             "names": [_short(_name(row)) for row in self.rows],
@@ -86,8 +108,7 @@ class Atlas:
             "groups": [
                 {"label": label, "values": [_word(row.get(key)) for row in self.rows]}
                 for key, label in groups.items()
-            ]
-            + self._lineage_groups(lineages),
+            ],
             "map": {"x": x, "y": y},
         }
         references = counts["references"]
@@ -150,7 +171,7 @@ class Atlas:
         """Name what rows can be grouped by: words of which there are not too many."""
         own = {f"{OWN}{name}": _short(name) for name in self.own}
         asked = {f"answers.{name}": asks()[name] for name in questions.ANALYSIS}
-        found = self._there(own | _KINDS | asked)
+        found = self._there(own | _KINDS | asked | {"group": "lineage"})
         return {
             key: label
             for key, label in found.items()
@@ -163,15 +184,6 @@ class Atlas:
         for at, row in enumerate(self.rows):
             found.setdefault(str(row.get("lineage") or _reference(row)), []).append(at)
         return {head: rows for head, rows in found.items() if len(rows) > 1}
-
-    def _lineage_groups(self, lineages: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
-        if not 0 < len(lineages) <= GROUPS:
-            return []
-        values = [""] * len(self.rows)
-        for rows in lineages.values():
-            for at in rows:
-                values[at] = _short(_name(self.rows[rows[0]]))
-        return [{"label": "lineage", "values": values}]
 
     def _lineage_section(self, lineages: Mapping[str, Sequence[int]]) -> Iterable[Section]:
         """Say which tables come from one another, and what counting them once changes."""
@@ -251,7 +263,7 @@ def _run_section(key: str, run: Series) -> Section:
     """Show a training run: when each answer changes, and its curves."""
     steps = f"{len(run.steps)} steps, {run.steps[0]:,} to {run.steps[-1]:,}"
     alt = (
-        f"{_short(run.name)}, {steps}: numbers of the table with the band of noise, the way of the "
+        f"{_short(run.name)}, {steps}: numbers of the table and of the sinusoid, the way of the "
         "table, and the answers at every step"
     )
     none = "No answer changes." if run.answers else "No question was asked."
@@ -312,12 +324,8 @@ def _map(
     nowhere: list[float | None] = [None] * len(thumbnails)
     if len(at) < 3:
         return nowhere, nowhere, None
-    cells = np.empty((len(at), LENGTH))
-    for row, k in enumerate(at):
-        cells[row] = np.nan_to_num(levels_of(thumbnails[k]))
-    side = int((2 * cells.shape[1]) ** 0.5)
-    rows, columns = np.tril_indices(side)
-    cells *= np.where(rows == columns, 1.0, 2**0.5)
+    cells = np.nan_to_num([levels_of(thumbnails[k]) for k in at])
+    cells *= np.where(_LOWER[0] == _LOWER[1], 1.0, 2**0.5)
     cells -= cells.mean(axis=0)
     spread, directions = np.linalg.eigh(cells.T @ cells)
     if spread.sum() <= 1e-9:
@@ -338,9 +346,65 @@ def _made(about: Mapping[str, Any], counts: Mapping[str, int]) -> dict[str, str]
         "command": f"`{environment['command']}`" if environment.get("command") else "",
         "analyses": ", ".join(options["only"] or ()) or "all that apply",
         "rows": ":".join("" if b is None else str(b) for b in options["rows"] or ()) or "all",
-        "null models": f"{options['nulls']} draws of each, seed {environment['seed']}",
+        "baselines": f"{options['nulls']} draws of each" if options["nulls"] else "",
         "posprobe": str(environment["posprobe"]),
         "made": str(environment["created"]),
         "failed": str(counts["failures"]),
     }
     return {name: text for name, text in facts.items() if text}
+
+
+# --- thumbnails -------------------------------------------------------------------------------
+
+
+def thumbnail(matrix: NDArray[np.float64]) -> str:
+    """Reduce a symmetric matrix of cosines ``[n, n]`` to letters; NaN counts for nothing."""
+    n = len(matrix)
+    first = np.arange(SIDE) * n // SIDE
+    stop = np.maximum((np.arange(SIDE) + 1) * n // SIDE, first + 1)
+    at = np.arange(n)
+    member = ((at >= first[:, None]) & (at < stop[:, None])).astype(np.float64)
+    defined = ~np.isnan(matrix)
+    sums = member @ np.where(defined, matrix, 0.0) @ member.T
+    counts = member @ defined.astype(np.float64) @ member.T
+    with np.errstate(invalid="ignore"):
+        levels = np.rint(np.clip(sums / counts, -1, 1) * LEVELS)[_LOWER] + LEVELS
+    return "".join(_LETTERS[-1 if np.isnan(level) else int(level)] for level in levels)
+
+
+def is_thumbnail(text: object) -> bool:
+    """Tell whether something read from a file is one."""
+    return isinstance(text, str) and _WHOLE.fullmatch(text) is not None
+
+
+def levels_of(text: str) -> NDArray[np.float64]:
+    """Return the lower triangle ``[300]`` as numbers from -1 to 1, NaN where undefined."""
+    codes = _codes(text).astype(np.float64)
+    codes[codes == len(_LETTERS) - 1] = np.nan
+    return (codes - LEVELS) / LEVELS
+
+
+def image(text: str) -> str:
+    """Draw it as an element of a page: a PNG of a few hundred bytes."""
+    from PIL import Image
+
+    cells = np.zeros((SIDE, SIDE), dtype=np.uint8)
+    cells[_LOWER] = _codes(text)
+    drawn = Image.fromarray(np.maximum(cells, cells.T))
+    drawn.putpalette(_palette())
+    buffer = BytesIO()
+    drawn.save(buffer, "PNG", bits=4, optimize=True)
+    data = base64.b64encode(buffer.getvalue()).decode()
+    return f'<img src="data:image/png;base64,{data}" alt="" width="48" height="48">'
+
+
+def _codes(text: str) -> NDArray[np.uint8]:
+    return np.frombuffer(text.encode("ascii"), dtype=np.uint8) - np.uint8(ord(_LETTERS[0]))
+
+
+def _palette() -> bytes:
+    shares = np.abs(np.arange(-LEVELS, LEVELS + 1))[:, None] / LEVELS
+    low, middle, high = (np.array(end, dtype=np.float64) for end in _ENDS)
+    ends = np.where(np.arange(-LEVELS, LEVELS + 1)[:, None] < 0, low, high)
+    colours = np.rint(middle + shares * (ends - middle)).astype(np.uint8)
+    return colours.tobytes() + bytes(_GREY)

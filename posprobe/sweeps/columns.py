@@ -1,14 +1,14 @@
 """The columns of a sweep's table, which follow from the registries of measurements and questions.
 
-Names of numbers are their key paths in ``analysis.json``; what stands beside a number has its path
-and ``.sinusoid`` or ``.MODEL.p5``, ``.p50`` and ``.p95``. Columns of the user's own begin with
-``user.``, so that they meet none of ours.
+Names of numbers are their key paths in ``analysis.json``; the same number of the sinusoid of the
+shape has that path and ``.sinusoid``. Columns of the user's own begin with ``user.``, so that they
+meet none of ours.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -27,7 +27,6 @@ from posprobe import questions
 from posprobe.analyses.result import in_json, numbers_of, shown
 from posprobe.documents import LinearBiasBlock, RelativeBlock, RotaryBlock, SchemeBlock
 from posprobe.measurements import TABLE
-from posprobe.nulls import NULLS
 from posprobe.number_format import Block, lookup
 
 #: Kinds of columns: what Arrow calls them.
@@ -66,7 +65,6 @@ _RUN: Mapping[str, Kind] = {
     "bytes_read": "int64",
     "posprobe": "string",
 }
-_BAND = ("p5", "p50", "p95")
 #: Columns of ``sweep.csv`` unless all are asked for; the parquet file has all.
 MOST = 40
 _HEADLINES = (
@@ -91,7 +89,6 @@ def columns() -> Mapping[str, Kind]:
             found[key] = kind
             if number.compared:
                 found[f"{key}.sinusoid"] = "double"
-                found |= {f"{key}.{model}.{part}": "double" for model in NULLS for part in _BAND}
     for block in (RelativeBlock, RotaryBlock, LinearBiasBlock):
         found |= dict(_scalars(block, {*get_type_hints(SchemeBlock), "scheme", "layout"}))
     return found | dict(_RUN)
@@ -132,25 +129,17 @@ def _kind(hint: Any) -> Kind | None:
     return _KINDS.get(kind)
 
 
-_KINDS: Mapping[Any, Kind] = {str: "string", int: "int64", float: "double", bool: "bool"}
+_OF_NUMBERS: Mapping[type, Kind] = {bool: "bool", int: "int64", float: "double"}
+_KINDS: Mapping[Any, Kind] = {str: "string", **_OF_NUMBERS}
 
 
 def table_row(document: Block) -> dict[str, Any]:
     """Reduce the ``analysis.json`` of a table to its row; what is undefined is left out."""
-    table, nulls = document["table"], document["nulls"]["numbers"]
-    row = _about(table) | {"scheme": table["kind"], "dim": table["dim"]}
-    row["positions"] = table["positions"]
-    row[SEAMS] = _seams(document)
-    for name, measurement in TABLE.items():
-        for path in measurement.numbers if name in document else ():
-            key = f"{name}.{path}"
-            row[key] = lookup(document, key)
-            if key in nulls:
-                row[f"{key}.sinusoid"] = nulls[key]["sinusoid"]
-                for model in NULLS:
-                    band = nulls[key].get(model) or {}
-                    row |= {f"{key}.{model}.{part}": band.get(part) for part in _BAND}
-    return _kept(row | _told(document))
+    table, compared = document["table"], document["nulls"]["numbers"]
+    row = {key: lookup(document, key) for key in columns() if key.partition(".")[0] in TABLE}
+    row |= {f"{key}.sinusoid": entry["sinusoid"] for key, entry in compared.items()}
+    row |= {key: table[key] for key in ("positions", "dim")} | {"scheme": table["kind"]}
+    return _kept(row | {SEAMS: _seams(document)} | _about(table) | _told(document))
 
 
 def _seams(document: Block) -> list[int] | None:
@@ -200,31 +189,30 @@ def _kept(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key in known and value is not None}
 
 
-def own_kind(values: Sequence[Any], kind: Kind | None = None) -> Kind:
-    """Return the narrowest kind of column that holds all values of the user's, and ``kind``.
+def own_kind(value: Any, known: Kind | None = None) -> Kind:
+    """Return the narrowest kind of column that holds a value of the user's and what is ``known``.
 
     Text that reads as numbers throughout, as all of a CSV is, becomes numbers.
     """
-    kinds = [*(map(_kind_of, values)), *([kind] if kind else [])]
-    if len(set(kinds)) == 1:
-        return kinds[0]
-    return "double" if set(kinds) == {"int64", "double"} else "string"
+    kind = _kind_of(value)
+    if known in (None, kind):
+        return kind
+    return "double" if {kind, known} == {"int64", "double"} else "string"
 
 
 def _kind_of(value: Any) -> Kind:
-    if isinstance(value, bool):
-        return "bool"
-    if isinstance(value, int):
-        return "int64"
-    if isinstance(value, float):
-        return "double"
-    text = str(value).strip()
-    if text.isascii() and text.lstrip("+-").isdigit() and text == str(_number(text)):
-        return "int64"
-    return "double" if _number(text) is not None and not text.lstrip("+-0").isdigit() else "string"
+    if not isinstance(value, str):
+        # Truth values are whole numbers, too; NumPy's numbers are floats.
+        return next(kind for known, kind in _OF_NUMBERS.items() if isinstance(value, known))
+    text = value.strip()
+    number = number_in(text)
+    if isinstance(number, int) and (number or text == "0"):
+        # What begins with a zero or a plus is a name.
+        return "int64" if text == str(number) else "string"
+    return "string" if number is None else "double"
 
 
-def _number(text: str) -> int | float | None:
+def number_in(text: str) -> int | float | None:
     """Read a number as data files write it; words such as nan are words."""
     if not text.isascii() or "_" in text or not any(letter.isdigit() for letter in text):
         return None
@@ -241,11 +229,4 @@ def _number(text: str) -> int | float | None:
 
 def own_value(value: Any, kind: Kind) -> Any:
     """Convert a value of the user's to the kind of its column."""
-    match kind:
-        case "string":
-            return value if isinstance(value, str) else str(value)
-        case "int64":
-            return int(value)
-        case "double":
-            return float(value)
-    return value
+    return {"int64": int, "double": float, "string": str, "bool": bool}[kind](value)

@@ -1,7 +1,7 @@
-"""Workers: joblib's processes, its threads, or its Dask back end. A dead worker ends no sweep.
+"""Workers: an executor of processes, threads or Dask. A dead worker ends no sweep.
 
-joblib gives up all that is under way when one worker dies, and cannot say whose fault it was. So
-what was under way then is run again one by one, where it is known: who dies alone has failed.
+When a process dies, all that is under way in its pool is lost, and nobody can say whose fault it
+was. So what was lost is run again one by one, where it is known: who dies alone has failed.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal, get_args
 
 from posprobe.errors import PosprobeError, Unreachable, UsageError
 from posprobe.foreign import brief
 from posprobe.reference import parse_reference
+from posprobe.report.files import scratch
 from posprobe.sweeps.store import need_extra
 from posprobe.sweeps.task import Task, failure, run, state_of
-
-if TYPE_CHECKING:
-    from joblib import Parallel
 
 Name = Literal["processes", "threads", "dask"]
 #: Seconds in which a scheduler must answer, and in which a first worker must be there.
 CONNECT, WORKERS = 10, 60
 #: Seconds beyond its time limit after which a worker that says nothing counts as dead.
 GRACE = 30.0
-#: How often workers are started of which none takes a task.
+#: How often a task is offered to workers that do not start.
 STARTS = 3
-#: What else logs what our own messages say.
-_QUIET = ("distributed", "tornado")
+#: Tasks that are handed to Dask ahead of their results: it has them for workers that come later.
+AHEAD = 1000
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,8 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
     MissingExtra
         If its packages are not installed.
     """
-    if name not in ("processes", "threads", "dask"):
+    found: dict[str, Name] = {known: known for known in get_args(Name)}
+    if name not in found:
         raise UsageError(f"--engine {name}: there are processes, threads and dask.")
     if scheduler is not None and name != "dask":
         raise UsageError(f"--scheduler {scheduler}: only --engine dask has a scheduler.")
@@ -82,10 +83,7 @@ def checked(name: str, jobs: int | None, scheduler: str | None) -> Engine:
     if jobs is not None and jobs < 1:
         raise UsageError(f"--jobs {jobs}: at least one task runs at a time.")
     # More workers than cores would only get into each other's way.
-    engine: Name = (
-        "processes" if name == "processes" else "threads" if name == "threads" else "dask"
-    )
-    return Engine(engine, min(jobs or most, most), scheduler)
+    return Engine(found[name], min(jobs or most, most), scheduler)
 
 
 def _check_address(scheduler: str) -> None:
@@ -101,8 +99,57 @@ def _check_address(scheduler: str) -> None:
         ) from error
 
 
-def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class _Pool:
+    """What runs tasks: an executor that is made anew when it broke, and how to deal with it."""
+
+    executor: Callable[[], Executor]
+    #: What a worker calls.
+    work: Callable[[Task], dict[str, Any]]
+    #: Tasks that are handed over ahead of their results.
+    ahead: int
+    #: Seconds without any result after which all workers count as dead.
+    patience: float
+    #: Leaves workers that say nothing to themselves, or ends them.
+    abandon: Callable[[], object]
+    #: Raises where no worker will come any more.
+    check: Callable[[BaseException], object] = lambda _: None
+
+    def submit(self, task: Task) -> Future[dict[str, Any]]:
+        """Hand a task over; where no worker starts, one error says so."""
+        for left in reversed(range(STARTS)):
+            try:
+                with _deaf():
+                    return self.executor().submit(self.work, task)
+            except Exception as error:
+                self.check(error)
+                if not left:
+                    raise Unreachable(
+                        f"no worker starts ({type(error).__name__}: {brief(str(error))}). What is "
+                        "recorded stays; --engine threads needs no other processes."
+                    ) from error
+        raise AssertionError
+
+    def result(self, future: Future[dict[str, Any]]) -> dict[str, Any] | str:
+        """Return a record, or the name of what ended its worker."""
+        try:
+            return future.result(timeout=0)
+        except Exception as error:  # noqa: BLE001 - whatever ends a worker
+            self.check(error)
+            return type(error).__name__
+
+
+def outcomes(
+    tasks: Iterator[Task], engine: Engine, time_limit: float, folder: Path
+) -> Iterator[dict[str, Any]]:
     """Run tasks and yield what came of each (`posprobe.sweeps.task.run`) as it comes.
+
+    Parameters
+    ----------
+    tasks, engine, time_limit
+        What is run, where, and the seconds that each task has.
+    folder
+        Of the sweep; what Dask's workers write lies in it while they work.
 
     Raises
     ------
@@ -111,71 +158,63 @@ def outcomes(tasks: Iterator[Task], engine: Engine, time_limit: float) -> Iterat
     UsageError
         If its workers cannot run this version of posprobe.
     """
-    # What is recorded is passed over here, where Ctrl-C is heard at once.
+    # What is recorded is passed over here, before any worker starts.
     first = next(tasks, None)
     if first is None:
         return
-    with _workers(engine, time_limit) as (work, parallel, alive):
-        feed, idle = _Feed(chain((first,), tasks)), 0
-        while True:
-            again: list[Task] = []
-            try:
-                with _deaf():
-                    records = parallel()(feed.calls(work))
-                for record in records:
-                    task = feed.flying.pop(record["reference"])
-                    if record.pop("retry", False):
-                        again.append(task)
-                    else:
-                        yield record
-                ended = not feed.flying
-            except Exception as error:
-                if feed.error is not None:
-                    raise
-                alive(error)
-                idle = 0 if feed.flying else idle + 1
-                if idle == STARTS:
-                    raise Unreachable(
-                        f"no worker starts ({type(error).__name__}: {brief(str(error))}). What is "
-                        "recorded stays; --engine threads needs no other processes."
-                    ) from error
-                ended = False
-            lost = feed.land()
-            for task in again:
-                yield _alone(task, 1, work, parallel, alive)
-            for task in lost:
-                # Of several, it is not known whose fault it was: none has used up its retry.
-                yield _alone(task, 1 if len(lost) == 1 else 2, work, parallel, alive)
-            if ended:
-                break
-        if feed.error is not None:
-            raise feed.error
-
-
-def _alone(
-    task: Task,
-    tries: int,
-    work: Callable[[Task], Any],
-    parallel: Callable[[], Parallel],
-    alive: Callable[[Exception], None],
-) -> dict[str, Any]:
-    """Run a task while no other runs, so that it is known what ends its worker."""
-    import joblib
-
-    for _ in range(tries):
+    flying: dict[Future[dict[str, Any]], Task] = {}
+    again: list[Task] = []
+    with _workers(engine, time_limit + GRACE, folder) as pool:
         try:
-            with _deaf():
-                records = parallel()([joblib.delayed(work)(task)])
-            (record,) = records
-        except Exception as error:  # noqa: BLE001 - whatever ends a worker
-            alive(error)
-            reason = type(error).__name__
-        else:
-            found: dict[str, Any] = record
-            found.pop("retry", None)
-            return found
+            for task in chain((first,), tasks):
+                flying[pool.submit(task)] = task
+                if len(flying) >= pool.ahead:
+                    yield from _landed(flying, pool, again)
+            while flying:
+                yield from _landed(flying, pool, again)
+            for task in again:
+                yield _alone(task, 1, pool)
+        finally:
+            for future in flying:
+                future.cancel()
+
+
+def _landed(
+    flying: dict[Future[dict[str, Any]], Task], pool: _Pool, again: list[Task]
+) -> Iterator[dict[str, Any]]:
+    """Wait for tasks and yield what came of them; after a death, of all that were under way."""
+    lost: list[Task] = []
+    while flying:
+        done = wait(flying, pool.patience, FIRST_COMPLETED).done
+        if not done:
+            pool.abandon()
+        for future in done or set(flying):
+            task, record = flying.pop(future), pool.result(future)
+            if isinstance(record, str):
+                lost.append(task)
+            elif record.pop("retry", False):
+                again.append(task)
+            else:
+                yield record
+        if not lost:
+            return
+    for task in lost:
+        # Of several, it is not known whose fault it was: none has used up its retry.
+        yield _alone(task, 1 if len(lost) == 1 else 2, pool)
+
+
+def _alone(task: Task, tries: int, pool: _Pool) -> dict[str, Any]:
+    """Run a task while no other runs, so that it is known what ends its worker."""
+    for _ in range(tries):
+        future = pool.submit(task)
+        if wait([future], pool.patience).not_done:
+            pool.abandon()
+        record = pool.result(future)
+        if not isinstance(record, str):
+            record.pop("retry", None)
+            return record
     message = (
-        f"its worker ended twice ({reason}): it ran out of memory, or over its time limit, or was "
+        f"its worker ended twice ({record}): it ran out of memory, or over its time limit, or was "
         "killed. Analyse fewer positions with --rows A:B."
     )
     state = None
@@ -189,66 +228,59 @@ def _alone(
     }
 
 
-class _Feed:
-    """Tasks as joblib asks for them, from several threads, and those that are under way."""
-
-    def __init__(self, tasks: Iterator[Task]) -> None:
-        self.tasks, self.lock = tasks, threading.Lock()
-        self.flying: dict[str, Task] = {}
-        self.error: Exception | None = None
-
-    def calls(self, work: Callable[[Task], Any]) -> Iterator[Any]:
-        """Yield calls for joblib until there are no more tasks."""
-        import joblib
-
-        while True:
-            with self.lock:
-                try:
-                    task = next(self.tasks, None)
-                except Exception as error:  # noqa: BLE001 - joblib would wait for ever
-                    self.error = error
-                    return
-                if task is None:
-                    return
-                self.flying[task.reference] = task
-            yield joblib.delayed(work)(task)
-
-    def land(self) -> list[Task]:
-        """Return what was under way, of which nothing will come."""
-        with self.lock:
-            tasks = list(self.flying.values())
-            self.flying.clear()
-        return tasks
-
-
-# --- back ends --------------------------------------------------------------------------------
+# --- executors --------------------------------------------------------------------------------
 
 
 @contextmanager
-def _workers(
-    engine: Engine, time_limit: float
-) -> Iterator[tuple[Callable[[Task], Any], Callable[[], Parallel], Callable[[Exception], None]]]:
-    """Give what runs a task, what makes a `Parallel`, and what raises where none will work."""
-    import joblib
+def _workers(engine: Engine, patience: float, folder: Path) -> Iterator[_Pool]:
+    """Give the executor of an engine."""
+    with _safe_path():
+        if engine.name == "threads":
+            from threadpoolctl import threadpool_limits
 
-    common = {"return_as": "generator_unordered", "batch_size": 1, "timeout": time_limit + GRACE}
-    # A task may die, so it is never run in this process: joblib would with a single job.
-    alone = {"n_jobs": 2, "pre_dispatch": 1} if engine.jobs == 1 else {"n_jobs": engine.jobs}
-    if engine.name == "processes":
-        _start_tracker()
-        # Who never got a task ends by being idle.
-        with joblib.parallel_config("loky", inner_max_num_threads=1, idle_worker_timeout=60):
-            yield _in_process, partial(joblib.Parallel, **common, **alone), _broken
-    elif engine.name == "threads":
-        from threadpoolctl import threadpool_limits
+            threads = cache(partial(ThreadPoolExecutor, engine.jobs))
+            with threadpool_limits(1):
+                yield _Pool(threads, run, 2 * engine.jobs, patience, threads.cache_clear)
+                threads().shutdown(wait=False)
+        elif engine.name == "processes":
+            yield _processes(engine.jobs, patience)
+        else:
+            with _client(engine, folder) as client:
+                executor = cache(partial(client.get_executor, pure=False))
+                check = partial(_connected, client, engine)
+                yield _Pool(executor, _on_one_thread, AHEAD, patience, executor.cache_clear, check)
 
-        with threadpool_limits(1), joblib.parallel_config("threading"):
-            yield run, partial(joblib.Parallel, **common, **alone), _broken
-    else:
-        with _client(engine) as client:
-            alive = partial(_connected, client, engine)
-            with joblib.parallel_config("dask", client=client, wait_for_workers_timeout=WORKERS):
-                yield _on_dask, partial(joblib.Parallel, **common), alive
+
+def _processes(jobs: int, patience: float) -> _Pool:
+    """Give joblib's processes: they start in a clean state, and are kept for the next sweep."""
+    from joblib.externals.loky import get_reusable_executor
+
+    _start_trackers()
+    # Who never got a task ends by being idle.
+    executor = partial(get_reusable_executor, jobs, timeout=60, initializer=_settle)
+
+    def abandon() -> None:
+        executor().shutdown(wait=False, kill_workers=True)
+
+    return _Pool(executor, _on_one_thread, 2 * jobs, patience, abandon)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let no process that is started import what happens to lie in the working directory.
+
+    Python looks there first for what ``-m`` and ``-c`` name, as which workers and their trackers
+    are started. What this process imports from, they are told.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 @contextmanager
@@ -256,8 +288,8 @@ def _deaf() -> Iterator[None]:
     """Keep Ctrl-C from processes that are started meanwhile, and for a moment from this one.
 
     A terminal sends it to all of them. They end with their parent, but while they start, each would
-    tell of it. What multiprocessing starts with the first of them lifts the block, so it is started
-    before (`_start_tracker`).
+    tell of it. Trackers, which are started with the first of them, lift the block, so they are
+    started before (`_start_trackers`).
     """
     if sys.platform == "win32":
         yield
@@ -269,53 +301,57 @@ def _deaf() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_tracker() -> None:
+def _start_trackers() -> None:
     if sys.platform != "win32":
         from multiprocessing import resource_tracker
 
+        from joblib.externals.loky.backend import resource_tracker as lokys
+
         resource_tracker.ensure_running()
-
-
-def _broken(error: Exception) -> None:
-    """Let the error of a worker pass; the next `Parallel` starts new ones."""
-
-
-def _connected(client: Any, engine: Engine, error: Exception) -> None:
-    if client.status != "running":
-        raise Unreachable(
-            f"{engine.scheduler or 'dask'}: the scheduler was lost ({error}). What is recorded "
-            "stays: the same command goes on from there."
-        ) from error
+        lokys.ensure_running()
 
 
 @contextmanager
-def _client(engine: Engine) -> Iterator[Any]:
+def _client(engine: Engine, folder: Path) -> Iterator[Any]:
     """Connect to a Dask scheduler, or start a cluster on this machine."""
+    import dask
     from distributed import Client, LocalCluster
 
-    for name in _QUIET:
+    # They log what our own messages say.
+    for name in ("distributed", "distributed.client", "tornado"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    cluster = None
     if engine.scheduler is None:
-        _start_tracker()
-        with _deaf():
-            cluster = LocalCluster(
-                n_workers=engine.jobs, threads_per_worker=1, dashboard_address=None
-            )
+        _start_trackers()
+        with (
+            scratch(folder / "workers") as place,
+            dask.config.set({"temporary-directory": str(place)}),
+        ):
+            with _deaf():
+                cluster = LocalCluster(
+                    n_workers=engine.jobs, threads_per_worker=1, dashboard_address=":0"
+                )
+            with cluster, Client(cluster, timeout=CONNECT, set_as_default=False) as client:
+                client.wait_for_workers(1, timeout=WORKERS)
+                yield client
+        return
     try:
-        try:
-            client = Client(cluster or engine.scheduler, timeout=CONNECT, set_as_default=False)
-        except (OSError, ValueError, TypeError) as error:
-            raise Unreachable(
-                f"{engine.scheduler}: no Dask scheduler answers there ({str(error)[:120]}). "
-                "An address reads tcp://HOST:8786; `dask scheduler` prints it when it starts."
-            ) from error
-        with client:
-            _check_workers(client, engine)
-            yield client
-    finally:
-        if cluster is not None:
-            cluster.close()
+        client = Client(engine.scheduler, timeout=CONNECT, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        raise Unreachable(
+            f"{engine.scheduler}: no Dask scheduler answers there ({str(error)[:120]}). "
+            "An address reads tcp://HOST:8786; `dask scheduler` prints it when it starts."
+        ) from error
+    with client:
+        _check_workers(client, engine)
+        yield client
+
+
+def _connected(client: Any, engine: Engine, error: BaseException) -> None:
+    if client.status != "running":
+        raise Unreachable(
+            f"{engine.scheduler or 'dask'}: the scheduler was lost. What is recorded "
+            "stays: the same command goes on from there."
+        ) from error
 
 
 def _check_workers(client: Any, engine: Engine) -> None:
@@ -324,13 +360,13 @@ def _check_workers(client: Any, engine: Engine) -> None:
 
     try:
         client.wait_for_workers(1, timeout=WORKERS)
-        found = client.submit(_version_there, pure=False).result(timeout=WORKERS)
+        found = client.submit(version, "posprobe", pure=False).result(timeout=WORKERS)
     except TimeoutError as error:
         raise Unreachable(
             f"{engine.scheduler}: no worker is there after {WORKERS} seconds. Start one with "
             f"`dask worker {engine.scheduler}`."
         ) from error
-    except Exception as error:  # noqa: BLE001 - whatever unpickling our function ends in
+    except Exception as error:  # noqa: BLE001 - whatever asking for our version ends in
         found = f"none ({type(error).__name__})"
     if found != version("posprobe"):
         raise UsageError(
@@ -339,30 +375,23 @@ def _check_workers(client: Any, engine: Engine) -> None:
         )
 
 
-def _version_there() -> str:
-    from importlib.metadata import version
-
-    return version("posprobe")
-
-
-def _in_process(task: Task) -> dict[str, Any]:
-    """Run a task in a process of joblib's."""
-    _settle()
-    return run(task)
-
-
-def _on_dask(task: Task) -> dict[str, Any]:
-    """Run a task in a worker of Dask's."""
+def _on_one_thread(task: Task) -> dict[str, Any]:
+    """Run a task in a process of its own."""
     _limit()
     return run(task)
 
 
 @cache
+def _limit() -> None:
+    """Leave one thread to linear algebra: side by side, workers use the cores better."""
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(1)
+
+
 def _settle() -> None:
     """Make a process a worker: what is to be said is said by its parent."""
-    _limit()
-    with suppress(ValueError):
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["MPLBACKEND"] = "agg"
     warnings.simplefilter("ignore")
     logging.getLogger("posprobe").addHandler(logging.NullHandler())
@@ -374,11 +403,3 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
-
-
-@cache
-def _limit() -> None:
-    """Leave one thread to linear algebra: side by side, workers use the cores better."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)

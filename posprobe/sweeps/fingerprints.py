@@ -77,16 +77,8 @@ class Fingerprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON holds it."""
-        return {
-            "sha256": self.sha256,
-            "layout": describe_layout(self.layout),
-            "start": self.start,
-            "dim": self.dim,
-            "dtype": self.dtype,
-            "scale": self.scale,
-            "rows": _text(self.rows),
-            "blocks": _text(self.blocks),
-        }
+        texts = {"rows": _text(self.rows), "blocks": _text(self.blocks)}
+        return {**vars(self), "layout": describe_layout(self.layout), **texts}
 
 
 @dataclass(frozen=True)
@@ -263,14 +255,6 @@ def _judged(found: Likeness, *formats: str | None) -> Likeness:
     if found.distance <= rounding + (0.0 if same else PRECISION):
         return replace(found, relation="rounded copy", rounded_to=coarser)
     return replace(found, relation="fine-tune of")
-
-
-def distance(one: Fingerprint, other: Fingerprint) -> float | None:
-    """Return the distance alone, of which `likeness` tells more and takes longer."""
-    if one.layout != other.layout or one.dim != other.dim or one.sha256 == other.sha256:
-        return likeness(one, other).distance
-    pair = _common_rows(one, other)
-    return None if pair is None else _distance(one, other, pair)
 
 
 def related_distance(one: Fingerprint, other: Fingerprint) -> float | None:

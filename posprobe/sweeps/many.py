@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from posprobe.errors import MissingExtra, PosprobeError, UsageError
 from posprobe.measurements import TABLE
-from posprobe.nulls import MAX_DRAWS
 from posprobe.reference import parse_reference
-from posprobe.report.analysis import environment
+from posprobe.report.analysis import check_request, environment
 from posprobe.report.files import expanded
 from posprobe.sweeps import store
 from posprobe.sweeps.engine import Engine, checked, outcomes
@@ -133,10 +132,9 @@ class Sweep:
                     yield task
 
         step()
-        for record in outcomes(tasks(), self.engine, self.time_limit):
+        for record in outcomes(tasks(), self.engine, self.time_limit, self.folder):
             reference = record["reference"]
             if record.get("unchanged"):
-                self.store.renew(reference, record["state"])
                 counts["recorded"] += 1
             else:
                 self.store.put(record, own[reference])
@@ -146,7 +144,7 @@ class Sweep:
         run: dict[str, float] = {**counts, "references": total, "repeated": self.repeated}
         run["seconds"] = round(time.monotonic() - began, 3)
         about |= {"finished": True, "run": run}
-        self.about = about | {"counts": self.store.consolidate(self.entries, about)}
+        self.about = self.store.consolidate(self.entries, about)
         return self
 
     def _about(self) -> dict[str, Any]:
@@ -160,22 +158,20 @@ class Sweep:
 
     def _task(self, entry: Entry, counts: dict[str, int]) -> Task | None:
         """Return what is left to do for a reference; None where all is recorded."""
-        records = self.store.recorded(entry.reference)
-        if self.retry_failed:
-            records = [record for record in records if not record["failures"]]
-        known = tuple(record["state"] for record in records)
+        record = self.store.recorded(entry.reference)
+        if record and record["failures"] and self.retry_failed:
+            record = None
+        known = record["state"] if record else None
         try:
             state = state_of(parse_reference(entry.reference))
         except PosprobeError:
             state = ""  # it names nothing, and is a failure
-        if records and (state in known or (state is None and known[-1] == "")):
-            # A hub is not asked again about what it refused.
-            if state is not None and state != known[-1]:
-                self.store.renew(entry.reference, state)
-            counts["failed"] += bool(records[-1]["failures"])
+        # A hub, which has no state here, is not asked again about what it refused.
+        if record and known == (state or ""):
+            counts["failed"] += bool(record["failures"])
             return None
         return Task(
-            entry.reference, self.store.options, known, self.store.bundles,
+            entry.reference, self.store.options, known, self.folder / "bundles",
             (self.folder / "requests", self.requests), self.offline, self.time_limit,
         )  # fmt: skip
 
@@ -185,8 +181,7 @@ class Sweep:
         return [
             failure
             for entry in self.entries
-            for record in self.store.recorded(entry.reference)[-1:]
-            for failure in record["failures"]
+            for failure in (self.store.recorded(entry.reference) or {"failures": ()})["failures"]
         ]
 
     def to_arrow(self) -> pa.Table:
@@ -276,8 +271,10 @@ def sweep(
         ``processes`` or ``threads`` of this machine, or ``dask``.
     scheduler
         Address of a Dask scheduler; None starts workers on this machine.
-    only, nulls
-        As for `posprobe.analyze`.
+    only
+        As for `posprobe.analyze`; an encoding without a table is measured by what it has.
+    nulls
+        As for `posprobe.analyze`, in the reports of ``bundles``; the table holds no baselines.
     rows
         Positions to keep of each table, without a step.
     bundles
@@ -338,16 +335,12 @@ def _options(
 ) -> Options:
     names = (only,) if isinstance(only, str) else only
     chosen = None if names is None else tuple(dict.fromkeys(names))
-    for name in chosen or ():
-        if name != "all" and name not in TABLE:
-            raise UsageError(f"no analysis is called {name!r}. There are {', '.join(TABLE)}.")
+    check_request(chosen, nulls, "cpu")
     if chosen == ():
         raise UsageError(f"no analysis is chosen. There are {', '.join(TABLE)}.")
-    if not 0 <= nulls <= MAX_DRAWS:
-        raise UsageError(f"--nulls {nulls}: the number of draws is from 0 to {MAX_DRAWS}.")
     if rows is not None and rows.step not in (None, 1):
         raise UsageError("rows must be neighbours: a slice without a step.")
     bounds = None if rows is None else (rows.start, rows.stop)
     # Their order changes nothing.
     ordered = None if chosen is None else tuple(sorted(chosen))
-    return Options(ordered, nulls, bounds, revision, bundles)
+    return Options(ordered, nulls if bundles else 0, bounds, revision, bundles)

@@ -1,22 +1,21 @@
-"""The table of a paper: numbers of many tables, with null bands, in the language of a manuscript.
+"""The table of a paper: numbers of many tables, in the language of a manuscript.
 
-Names and references come from strangers, and each format has letters that do something: every text
-that is not ours is escaped where it is put out.
+Names and references come from strangers, and each format has letters that do something: whatever a
+template (``templates/research.*``) puts out is escaped for its format.
 """
 
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
+from functools import cache
 from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from posprobe import questions
 from posprobe.arrays import positions
@@ -36,14 +35,17 @@ from posprobe.sweeps import store
 from posprobe.sweeps.columns import OWN, columns, scheme_row, table_row
 from posprobe.tables import PositionTable
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+    from markupsafe import Markup
+
 #: Columns where none are named.
 NUMBERS = ("positions", "dim", *HEADLINE)
 #: What can stand below each table in rows of its own.
 BESIDE = ("sinusoid", *NULLS)
 #: Tables of which the caption says where each comes from.
 NAMED = 12
-#: What stands beside a number, and is not a number of its own.
-_BESIDE = re.compile(rf"\.(?:sinusoid|(?:{'|'.join(NULLS)})\.p\d+)$")
+FORMATS = ("markdown", "latex", "csv", "html")
 #: Columns that no analysis is needed for.
 _SAID = {name for name in columns() if "." not in name} - {"summary", "findings"}
 
@@ -65,7 +67,7 @@ class _Printed:
     """A line of the table: a name, and numbers with what stands below them in small type."""
 
     name: str
-    numbers: tuple[tuple[str, str], ...]
+    cells: tuple[tuple[str, str], ...]
     beside: bool = False
 
 
@@ -94,9 +96,11 @@ def research_table(
     format
         ``markdown``, ``latex`` (with the package booktabs), ``csv`` or ``html``.
     band
-        Baseline whose 5 to 95 % range is shown with each number; None for none.
+        Baseline whose 5 to 95 % range is shown with each number of a reference; None for none.
+        A sweep keeps no baselines.
     beside
-        Baselines to add as extra rows, with their median: ``sinusoid`` and null models.
+        Baselines to add as extra rows: ``sinusoid``, and of references null models, with their
+        median.
     unique
         Skip copies, fine-tunes and resized versions of earlier rows of a sweep; the caption says
         how many.
@@ -106,7 +110,7 @@ def research_table(
     Raises
     ------
     UsageError
-        If a number, format or null model is unknown, or the sweep did not measure it.
+        If a number, format or null model is unknown, or the sweep does not have it.
     PosprobeError
         Whatever `posprobe.read_sweep`, `posprobe.load` and `posprobe.analyze` raise.
 
@@ -129,6 +133,11 @@ def research_table(
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     folder = _sweep_in(sources)
     if folder is not None:
+        if drawn := set(below) & set(NULLS):
+            raise UsageError(
+                f"{folder}: a sweep keeps no baselines, such as {min(drawn)}. Name the references "
+                "themselves, with --nulls N."
+            )
         found, made = _read(folder)
         if unique:
             found, made = _first_of_each(found, made, str(folder))
@@ -140,7 +149,7 @@ def research_table(
         )
     else:
         keys = NUMBERS if asked is None else asked
-        _known(keys, {name for name in columns() if not _BESIDE.search(name)})
+        _known(keys, columns())
         draws = nulls if band or set(below) & set(NULLS) else 0
         check_request(None, draws, "cpu")
         found = [
@@ -149,7 +158,12 @@ def research_table(
             for row in _analyzed(str(reference), keys, rows, draws, seed, offline=offline)
         ]
         made = _Made(draws, seed, None if rows is None else (rows.start, rows.stop))
-    return FORMATS[format](found, keys, band, below, made)
+    if format == "csv":
+        return _csv(found, keys, band, below, made)
+    lines = _lines(found, keys, band, below)
+    labels = _labels(keys)
+    caption = _caption(found, lines, band, below, made)
+    return _template(format).render(labels=labels, lines=lines, caption=caption, spaced=below)
 
 
 def _sweep_in(sources: Sequence[str | os.PathLike[str]]) -> Path | None:
@@ -168,13 +182,9 @@ def _read(folder: Path) -> tuple[list[Row], _Made]:
     found = store.read_sweep(folder).to_pylist()
     if not found:
         raise UsageError(f"{folder}: the sweep has no rows. Its failures.csv says why.")
-    try:
-        about = json.loads((folder / store.ABOUT).read_text(encoding="utf-8"))
-        options = about["options"]
-        made = _Made(options["nulls"], about["environment"]["seed"], options["rows"])
-    except (OSError, ValueError, LookupError, TypeError):
-        made = _Made()  # the numbers are there; how they were made is not said
-    return found, made
+    # Where it does not say with which rows, the numbers are there all the same.
+    options = store.read_about(folder).get("options")
+    return found, _Made(rows=options.get("rows") if isinstance(options, dict) else None)
 
 
 def _first_of_each(found: list[Row], made: _Made, place: str) -> tuple[list[Row], _Made]:
@@ -184,8 +194,7 @@ def _first_of_each(found: list[Row], made: _Made, place: str) -> tuple[list[Row]
     first: dict[Any, Row] = {}
     for row in found:
         first.setdefault(row["lineage"], row)
-    kept = list(first.values())
-    return kept, replace(made, left_out=len(found) - len(kept))
+    return list(first.values()), replace(made, left_out=len(found) - len(first))
 
 
 def _among(found: Sequence[Row], asked: tuple[str, ...] | None, place: str) -> tuple[str, ...]:
@@ -193,15 +202,17 @@ def _among(found: Sequence[Row], asked: tuple[str, ...] | None, place: str) -> t
     there = {key for row in found for key, value in row.items() if value is not None}
     if asked is None:
         return tuple(key for key in NUMBERS if key in there)
-    _known(asked, {key for key in there if not _BESIDE.search(key)}, f"{place}: ")
+    _known(asked, there, f"{place}: ")
     return asked
 
 
-def _known(keys: Iterable[str], known: set[str], place: str = "") -> None:
-    ordered = [key for key in columns() if key in known]
-    ordered += sorted(known - set(ordered))
+def _known(keys: Iterable[str], there: Iterable[str], place: str = "") -> None:
+    # What the sinusoid has stands beside a number, and is none of its own.
+    known = {key for key in there if not key.endswith(".sinusoid")}
     for key in keys:
         if key not in known:
+            ordered = [each for each in columns() if each in known]
+            ordered += sorted(known - set(ordered))
             raise UsageError(f"{place}no number is called {key!r}. There are {', '.join(ordered)}.")
 
 
@@ -217,7 +228,14 @@ def _analyzed(
         return [scheme_row(each.to_dict()) | whose for each in made]
     only = _needed(keys, loaded, seed)
     analysis = analyze_any(loaded, only=only, nulls=nulls, device="cpu", seed=seed, offline=offline)
-    return [table_row(analysis.to_dict()) | whose]
+    document = analysis.to_dict()
+    bands = {
+        f"{key}.{model}.{part}": number
+        for key, entry in document["nulls"]["numbers"].items()
+        for model in NULLS
+        for part, number in (entry.get(model) or {}).items()
+    }
+    return [table_row(document) | bands | whose]
 
 
 def _needed(keys: Sequence[str], table: PositionTable, seed: int) -> tuple[str, ...] | None:
@@ -248,33 +266,26 @@ def _lines(
 ) -> list[_Printed]:
     lines = []
     for row in found:
-        numbers = tuple((_number(key, row.get(key)), _ends(row, key, band)) for key in keys)
-        lines.append(_Printed(_name(row), numbers))
+        cells = tuple((_number(key, row.get(key)), _ends(row, key, band)) for key in keys)
+        lines.append(_Printed(_name(row), cells))
         for other in beside:
             part = "sinusoid" if other == "sinusoid" else f"{other}.p50"
-            ends = None if other == "sinusoid" else other
-            values = [(key, row.get(f"{key}.{part}"), _ends(row, key, ends)) for key in keys]
-            if any(value is not None for _, value, _ in values):
-                shown = tuple(
-                    (_number(key, value) if value is not None else "", e)
-                    for key, value, e in values
+            values = {key: row.get(f"{key}.{part}") for key in keys}
+            if any(value is not None for value in values.values()):
+                cells = tuple(
+                    ("" if value is None else _number(key, value), _ends(row, key, other))
+                    for key, value in values.items()
                 )
-                lines.append(_Printed(other, shown, beside=True))
+                lines.append(_Printed(other, cells, beside=True))
     return lines
 
 
-def _text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else cell(value)
-
-
 def _number(key: str, value: Any) -> str:
-    # Users' own numbers stay as they are.
-    return _figures(value) if isinstance(value, float) and not key.startswith(OWN) else _text(value)
-
-
-def _figures(value: float) -> str:
-    """Format a number with all of its three figures, as those below and above it have them."""
-    return cell(value, "#.3g" if 5e-4 <= abs(value) < 99.95 else ".3g")
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    # Users' own numbers stay as they are; ours have all of their three figures, as those below.
+    ours = isinstance(value, float) and not key.startswith(OWN) and 5e-4 <= abs(value) < 99.95
+    return cell(value, "#.3g") if ours else cell(value)
 
 
 def _ends(row: Row, key: str, band: str | None) -> str:
@@ -287,25 +298,24 @@ def _name(row: Row) -> str:
 
 
 def _caption(
-    found: Sequence[Row], band: str | None, beside: Sequence[str], made: _Made, *, gaps: bool
+    found: Sequence[Row],
+    lines: Sequence[_Printed],
+    band: str | None,
+    beside: Sequence[str],
+    made: _Made,
 ) -> str:
     """Say what the numbers are and where they come from."""
-    one = len(found) == 1
-    sentences = [f"Position {'table' if one else 'tables'} and encodings in numbers."]
-    drawn = f"{made.nulls} draws" if made.nulls else "all draws"
-    seeded = "" if made.seed is None else f" (seed {made.seed})"
-    if any(
-        _BESIDE.search(key) and f".{band}." in key and value is not None
-        for row in found
-        for key, value in row.items()
-    ):
-        meaning = f"the null model {band}, {NULLS[band or '']}"
-        sentences.append(f"In small type: 5 to 95 % of {drawn}{seeded} of {meaning}.")
-    models = [name for name in beside if name in NULLS]
+    sentences = [f"Position {'table' if len(found) == 1 else 'tables'} and encodings in numbers."]
+    drawn = f"{made.nulls} draws (seed {made.seed})"
+    if band and any(ends for line in lines if not line.beside for _, ends in line.cells):
+        meaning = f"the null model {band}, {NULLS[band]}"
+        sentences.append(f"In small type: 5 to 95 % of {drawn} of {meaning}.")
     if "sinusoid" in beside:
         sentences.append("Sinusoid: the same number of the sinusoid of the same shape.")
-    sentences += [f"{model}: median of {drawn}{seeded} of {NULLS[model]}." for model in models]
-    if gaps:
+    there = {line.name for line in lines if line.beside}
+    models = [name for name in beside if name in NULLS and name in there]
+    sentences += [f"{model}: median of {drawn} of {NULLS[model]}." for model in models]
+    if any(text == "–" for line in lines for text, _ in line.cells):
         sentences.append("– not measured.")
     if made.left_out:
         sentences.append(
@@ -331,10 +341,6 @@ def _whence(row: Row) -> str:
     return f"{text}, SHA-256 {row['sha256'][:DIGITS]}" if row.get("sha256") else text
 
 
-def _gaps(lines: Sequence[_Printed]) -> bool:
-    return any(text == "–" for line in lines for text, _ in line.numbers)
-
-
 # --- formats -------------------------------------------------------------------------------------
 
 _MARKDOWN = re.compile(r"([\\`*_\[\]|~#$])")
@@ -347,95 +353,49 @@ _LATEX = {
 }  # fmt: skip
 
 
-def _markdown_text(text: str) -> str:
+@cache
+def _template(form: str) -> Template:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    suffix, shown = {
+        "markdown": ("md", _markdown), "latex": ("tex", _latex), "html": ("html", plain)
+    }[form]  # fmt: skip
+    environment = Environment(
+        loader=PackageLoader("posprobe.sweeps"),
+        autoescape=form == "html",  # noqa: S701 - elsewhere `finalize` escapes
+        undefined=StrictUndefined,
+        # What a filter made is shown as it is.
+        finalize=lambda value: shown(value) if type(value) is str else value,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["number"] = _latex_numbers
+    return environment.get_template(f"research.{suffix}")
+
+
+def _markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", plain(text)).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _latex_text(text: str) -> str:
+def _latex(text: str) -> str:
     escaped = [_LATEX.get(letter, letter) for letter in plain(text)]
     # Two hyphens would join to a dash.
     pairs = zip(escaped, [*escaped[1:], ""], strict=False)
     return "".join("-{}" if (one, other) == ("-", "-") else one for one, other in pairs)
 
 
-def _latex_number(text: str) -> str:
-    """Write a number as mathematics, in which a hyphen is a minus; anything else is text."""
-    found = re.fullmatch(r"(-?[\d.]+)(?:e([+-]\d+))?", text)
-    if not found:
-        return _latex_text(text)
-    power = rf"\times 10^{{{int(found[2])}}}" if found[2] else ""
-    return f"${found[1]}{power}$"
+def _latex_numbers(text: str) -> Markup:
+    """Write numbers as mathematics, in which a hyphen is a minus; anything else is text."""
+    from markupsafe import Markup
 
+    def written(part: str) -> str:
+        found = re.fullmatch(r"(-?[\d.]+)(?:e([+-]\d+))?", part)
+        if not found:
+            return _latex(part)
+        power = rf"\times 10^{{{int(found[2])}}}" if found[2] else ""
+        return f"${found[1]}{power}$"
 
-def _markdown(
-    found: Sequence[Row], keys: Sequence[str], band: str | None, beside: Sequence[str], made: _Made
-) -> str:
-    lines = _lines(found, keys, band, beside)
-
-    def line(cells: Iterable[str]) -> str:
-        return f"| {' | '.join(cells)} |\n"
-
-    def shown(text: str, ends: str) -> str:
-        return _markdown_text(text) + (f" <sub>{ends}</sub>" if ends else "")
-
-    text = line(["table", *map(_markdown_text, _labels(keys))])
-    text += line(["---", *("---:" for _ in keys)])
-    for each in lines:
-        name = f"*{each.name}*" if each.beside else _markdown_text(each.name)
-        text += line([name, *(shown(*number) for number in each.numbers)])
-    return f"{text}\n{_markdown_text(_caption(found, band, beside, made, gaps=_gaps(lines)))}\n"
-
-
-def _latex(
-    found: Sequence[Row], keys: Sequence[str], band: str | None, beside: Sequence[str], made: _Made
-) -> str:
-    lines = _lines(found, keys, band, beside)
-
-    def shown(text: str, ends: str) -> str:
-        small = " to ".join(map(_latex_number, ends.split(" to ")))
-        return _latex_number(text) + (f" {{\\scriptsize {small}}}" if ends else "")
-
-    heads = " & ".join(["table", *map(_latex_text, _labels(keys))])
-    caption = _latex_text(_caption(found, band, beside, made, gaps=_gaps(lines)))
-    rows: list[str] = []
-    for each in lines:
-        if rows and beside and not each.beside:
-            rows.append(r"\addlinespace")
-        name = rf"\quad {_latex_text(each.name)}" if each.beside else _latex_text(each.name)
-        rows.append(" & ".join([name, *(shown(*number) for number in each.numbers)]) + r" \\")
-    return "\n".join(
-        [
-            r"% needs \usepackage{booktabs}", r"\begin{table}", r"\centering",
-            rf"\caption{{{caption}}}", r"\label{tab:positions}",
-            rf"\begin{{tabular}}{{l{'r' * len(keys)}}}", r"\toprule", rf"{heads} \\", r"\midrule",
-            *rows, r"\bottomrule", r"\end{tabular}", r"\end{table}", "",
-        ]
-    )  # fmt: skip
-
-
-def _html(
-    found: Sequence[Row], keys: Sequence[str], band: str | None, beside: Sequence[str], made: _Made
-) -> str:
-    lines = _lines(found, keys, band, beside)
-
-    def shown(text: str, ends: str) -> str:
-        small = f"<br><small>{escape(ends)}</small>" if ends else ""
-        return f"<td>{escape(plain(text))}{small}</td>"
-
-    caption = escape(plain(_caption(found, band, beside, made, gaps=_gaps(lines))))
-    heads = "".join(
-        f'<th scope="col">{escape(plain(text))}</th>' for text in ["table", *_labels(keys)]
-    )
-    rows: list[str] = []
-    for each in lines:
-        name = f"<em>{escape(each.name)}</em>" if each.beside else escape(plain(each.name))
-        numbers = "".join(shown(*number) for number in each.numbers)
-        rows.append(f'<tr><th scope="row">{name}</th>{numbers}</tr>')
-    body = "\n".join(rows)
-    return (
-        f"<table>\n<caption>{caption}</caption>\n<thead><tr>{heads}</tr></thead>\n"
-        f"<tbody>\n{body}\n</tbody>\n</table>\n"
-    )
+    return Markup(" to ".join(map(written, text.split(" to "))))  # noqa: S704 - escaped
 
 
 def _csv(
@@ -451,23 +411,10 @@ def _csv(
         names += [key, *(f"{key}.{part}" for part in parts if f"{key}.{part}" in there)]
     names = list(dict.fromkeys([*names, "posprobe"]))
     bounds = "" if made.rows is None else ":".join("" if b is None else str(b) for b in made.rows)
-    said = [made.nulls, made.seed, bounds]
     buffer = StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow([*names, "nulls", "seed", "rows"])
+    writer.writerow([store.csv_cell(name) for name in (*names, "nulls", "seed", "rows")])
     for row in found:
-        writer.writerow([*(_csv_cell(row.get(name)) for name in names), *said])
+        cells = [store.csv_cell(row.get(name)) for name in names]
+        writer.writerow([*cells, made.nulls, made.seed, bounds])
     return buffer.getvalue()
-
-
-def _csv_cell(value: Any) -> Any:
-    """Return a cell that a spreadsheet does not take for a formula."""
-    if not isinstance(value, str | list):
-        return value
-    text = plain(_text(value))
-    return f"'{text}" if re.match(r"[=+@]|-(?![\d.])", text) else text
-
-
-FORMATS: Mapping[
-    str, Callable[[Sequence[Row], Sequence[str], str | None, Sequence[str], _Made], str]
-] = {"markdown": _markdown, "latex": _latex, "csv": _csv, "html": _html}

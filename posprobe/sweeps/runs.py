@@ -5,19 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from posprobe import questions
 from posprobe.measurements import compared_numbers
-from posprobe.report.series import BAND, PATH, Series
+from posprobe.report.series import PATH, Series
 from posprobe.sweeps.columns import OWN, SEAMS
-from posprobe.sweeps.fingerprints import Fingerprint, distance
+from posprobe.sweeps.fingerprints import likeness
 from posprobe.sweeps.references import counted_step
 from posprobe.sweeps.search import read_fingerprints
 from posprobe.sweeps.store import read_columns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 #: Steps of a run: fewer make no series.
 FEWEST = 3
@@ -76,14 +73,14 @@ def series(folder: str | os.PathLike[str]) -> tuple[Series, ...]:
     found = {key: steps for key, steps in runs.items() if len(steps) >= FEWEST}
     if not found:
         return ()
-    table = _table(place)
+    table = read_columns(place, _shown())
     rows = {
-        key: table.take([steps[step] for step in sorted(steps)]) for key, steps in found.items()
+        key: table.take([steps[step] for step in sorted(steps)]).to_pylist()
+        for key, steps in found.items()
     }
-    references = {key: _column(taken, "reference") for key, taken in rows.items()}
-    ends = _from_ends(place, references.values())
+    apart = _from_ends(place, [[row["reference"] for row in run] for run in rows.values()])
     return tuple(
-        _series(_called(key, list(found)), sorted(steps), rows[key], references[key], ends)
+        _series(_called(key, list(found)), sorted(steps), rows[key], apart)
         for key, steps in found.items()
     )
 
@@ -117,22 +114,13 @@ def _called(key: _Key, keys: Sequence[_Key]) -> str:
     return f"{name}, {tensor or 'table'}, {positions} x {dim}"
 
 
-def _table(place: Path) -> pa.Table:
-    """Read what a series shows of rows."""
+def _shown() -> list[str]:
+    """Name the columns that a series shows."""
     keys = ["reference", SEAMS, *(f"answers.{name}" for name in questions.TABLE)]
-    for key in compared_numbers():
-        keys += [key, f"{key}.sinusoid", f"{key}.{BAND}.p5", f"{key}.{BAND}.p95"]
-    return read_columns(place, keys)
+    return [*keys, *(f"{key}{end}" for key in compared_numbers() for end in ("", ".sinusoid"))]
 
 
-def _column(rows: pa.Table, key: str) -> tuple[Any, ...]:
-    known = key in rows.column_names
-    return tuple(rows[key].to_pylist()) if known else (None,) * len(rows)
-
-
-def _from_ends(
-    place: Path, runs: Iterable[Sequence[str]]
-) -> dict[str, tuple[float | None, float | None]]:
+def _from_ends(place: Path, runs: Sequence[Sequence[str]]) -> dict[str, tuple[float | None, ...]]:
     """Return the distances of each table of some runs from the first and the last of its run."""
     ends = {reference: (run[0], run[-1]) for run in runs for reference in run}
     wanted = {end for both in ends.values() for end in both}
@@ -141,53 +129,39 @@ def _from_ends(
         for known, each in read_fingerprints(place)
         if known.get("reference") in wanted
     }
-    found = {}
-    for known, each in read_fingerprints(place):
-        if known.get("reference") in ends:
-            first, last = (kept.get(end) for end in ends[known["reference"]])
-            found[known["reference"]] = (_distance(each, first), _distance(each, last))
-    return found
+    return {
+        known["reference"]: tuple(
+            likeness(each, kept[end]).distance if end in kept else None
+            for end in ends[known["reference"]]
+        )
+        for known, each in read_fingerprints(place)
+        if known.get("reference") in ends
+    }
 
 
 def _series(
     name: str,
     steps: Sequence[int],
-    rows: pa.Table,
-    references: Sequence[str],
-    ends: Mapping[str, tuple[float | None, float | None]],
+    rows: Sequence[Mapping[str, Any]],
+    apart: Mapping[str, tuple[float | None, ...]],
 ) -> Series:
-    def there(found: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-        return {
-            key: values
-            for key, values in found.items()
-            if any(value is not None for value in values)
-        }
+    def column(key: str) -> tuple[Any, ...]:
+        return tuple(row.get(key) for row in rows)
 
-    numbers = there({key: _column(rows, key) for key in compared_numbers()})
-    from_ends = [ends.get(reference, (None, None)) for reference in references]
-    path = {
-        "first": tuple(first for first, _ in from_ends),
-        "last": tuple(last for _, last in from_ends),
-        "sinusoid": tuple(
-            None if cka is None else 1 - cka for cka in _column(rows, "sinusoid.cka")
-        ),
-    }
+    def there(keys: Iterable[str], before: str = "", after: str = "") -> dict[str, tuple[Any, ...]]:
+        found = {key: column(f"{before}{key}{after}") for key in keys}
+        return {key: values for key, values in found.items() if set(values) != {None}}
+
+    ends = [apart.get(reference, (None, None)) for reference in column("reference")]
+    first, last = zip(*ends, strict=True)
+    sinusoid = tuple(None if cka is None else 1 - cka for cka in column("sinusoid.cka"))
+    numbers = there(compared_numbers())
     return Series(
         name=name,
         steps=tuple(steps),
         numbers=numbers,
-        sinusoid=there({key: _column(rows, f"{key}.sinusoid") for key in numbers}),
-        bands=there({key: _band(rows, f"{key}.{BAND}") for key in numbers}),
-        answers=there({name: _column(rows, f"answers.{name}") for name in questions.TABLE}),
-        seams=_column(rows, SEAMS),
-        path={key: path[key] for key in PATH},
+        sinusoid=there(numbers, after=".sinusoid"),
+        answers=there(questions.TABLE, before="answers."),
+        seams=column(SEAMS),
+        path=dict(zip(PATH, (first, last, sinusoid), strict=True)),
     )
-
-
-def _band(rows: pa.Table, key: str) -> tuple[tuple[float, float] | None, ...]:
-    ends = zip(_column(rows, f"{key}.p5"), _column(rows, f"{key}.p95"), strict=True)
-    return tuple(None if None in pair else pair for pair in ends)
-
-
-def _distance(one: Fingerprint, other: Fingerprint | None) -> float | None:
-    return None if other is None else distance(one, other)

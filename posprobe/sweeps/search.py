@@ -1,4 +1,4 @@
-"""The tables of a sweep that are nearest to one, and whether it comes from any of them."""
+"""Which tables come from one another: the nearest to one, and the groups of a sweep."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 from posprobe.drawable import line
 from posprobe.errors import InvalidCheckpoint, UnknownReference, UsageError
@@ -22,6 +25,7 @@ from posprobe.sweeps.fingerprints import (
     fingerprint,
     likeness,
     read_fingerprint as read,
+    related_distance,
 )
 from posprobe.tables import PositionTable, table
 
@@ -31,6 +35,11 @@ FINGERPRINTS = "fingerprints.jsonl"
 SHIPPED = "known_tables.jsonl"
 #: Longest line that is read, in bytes: the fingerprint of the longest table has a tenth of it.
 LONGEST = 2**20
+#: Lineages of tables of one width that later tables are held against, which bounds time and memory.
+MOST = 1000
+#: Cosine of two tables below which they are not looked at: those of a distance above 1.2 are not
+#: one lineage, whatever they share. Every fourth of the kept rows tells as much.
+ALIKE, THINNED = 0.25, 4
 
 
 @dataclass(frozen=True)
@@ -62,18 +71,10 @@ class Match:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        found = self.likeness
-        return {
-            "name": self.name,
-            "reference": self.reference,
-            "about": dict(self.about),
-            "relation": found.relation,
-            "distance": found.distance,
-            "rows": found.rows,
-            "chance": found.chance,
-            "rounded_to": found.rounded_to,
-            "evidence": narrator.evidence(found),
-        }
+        found = {"name": self.name, "reference": self.reference, "about": dict(self.about)}
+        for key in ("relation", "distance", "rows", "chance", "rounded_to"):
+            found[key] = getattr(self.likeness, key)
+        return {**found, "evidence": narrator.evidence(self.likeness)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -223,3 +224,68 @@ def _read_line(line: bytes, where: str) -> tuple[dict[str, Any], Fingerprint]:
     if found is None:
         raise InvalidCheckpoint(f"{where}: it is damaged. The same sweep makes it again.")
     return known, found
+
+
+class Lineages:
+    """Tables as they come, each with the first one that it is related to.
+
+    A table belongs to a lineage if it is related to its first table, or to the one that joined it
+    last, so that the steps of a training belong together though its ends have nothing in common.
+
+    Parameters
+    ----------
+    file
+        Open for writing: gets a line for each table, as `read_fingerprints` reads them.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        #: The lineage of a table with these values, by their width and checksum.
+        self._heads: dict[tuple[int, str], str] = {}
+        #: Of each width the first and the last table of each lineage.
+        self._ends: dict[int, dict[str, list[_Kept]]] = {}
+
+    def place(self, reference: str, name: str | None, mine: Fingerprint) -> str:
+        """Keep a table; return the reference of the first of its lineage, which may be itself."""
+        known = {"reference": reference, "name": name, "fingerprint": mine.to_dict()}
+        self._file.write(json.dumps(known).encode() + b"\n")
+        values = mine.dim, mine.sha256
+        if values in self._heads:
+            return self._heads[values]
+        kept, lineages = _Kept.of(mine), self._ends.setdefault(mine.dim, {})
+        near = [
+            (distance, head)
+            for head, ends in lineages.items()
+            for end in ends
+            if kept.alike(end) and (distance := related_distance(mine, end.whole)) is not None
+        ]
+        if not near and len(lineages) >= MOST:
+            return reference
+        head = min(near)[1] if near else reference
+        self._heads[values] = head
+        lineages[head] = [*lineages.get(head, ())[:1], kept]
+        return head
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What later tables are held against: a fingerprint, and unit vectors to pass it over by."""
+
+    whole: Fingerprint
+    rows: NDArray[np.float32]
+    blocks: NDArray[np.float32]
+
+    @staticmethod
+    def of(whole: Fingerprint) -> _Kept:
+        return _Kept(whole, _unit(whole.rows[::THINNED]), _unit(whole.blocks))
+
+    def alike(self, other: _Kept) -> bool:
+        """Tell whether more of the tables has one direction than of most that are unrelated."""
+        common = min(len(self.rows), len(other.rows))
+        rows = float(self.rows[:common] @ other.rows[:common])
+        return max(rows, float(self.blocks @ other.blocks)) >= ALIKE
+
+
+def _unit(values: NDArray[np.float16]) -> NDArray[np.float32]:
+    flat = values.astype(np.float32).ravel()
+    return flat / (float(np.linalg.norm(flat)) or 1.0)

@@ -1,10 +1,10 @@
 """The folder of a sweep: one small file per reference, and the tables made of them.
 
-``parts/`` only ever grows: each reference that was finished leaves one file, written beside its
-place and moved there, whose name is a digest of the reference, the options, posprobe's version and
-the state of what was read. Nothing else decides what is computed again, so that a sweep can be
-killed, repeated, extended and run twice at a time. ``sweep.parquet`` and the rest are made of the
-parts and can be made again.
+Each reference that was finished leaves one file in ``parts/``, written beside its place and moved
+there, whose name is a digest of the reference, the options and posprobe's version; it says the
+state of what was read. Nothing else decides what is computed again, so that a sweep can be killed,
+repeated, extended and run twice at a time. ``sweep.parquet`` and the rest are made of the parts and
+can be made again.
 
 Whoever shows a sweep (an atlas, a series of steps, the nearest tables) begins with `read_sweep`.
 """
@@ -15,32 +15,32 @@ import csv
 import hashlib
 import json
 import os
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import version
 from importlib.util import find_spec
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from posprobe.errors import InvalidCheckpoint, MissingExtra, OutputError, UnknownReference
-from posprobe.report.files import expanded, there, whole_files
+from posprobe.foreign import plain
+from posprobe.report.files import SCRATCH, expanded, recover, there, whole_files
+from posprobe.report.own import write_page
 from posprobe.sweeps.atlas import Atlas
 from posprobe.sweeps.columns import (
     OWN,
     Kind,
     columns,
     headline_columns,
+    number_in,
     own_kind,
     own_value,
 )
 from posprobe.sweeps.fingerprints import read_fingerprint
-from posprobe.sweeps.lineages import Lineages
 from posprobe.sweeps.references import Entry
-from posprobe.sweeps.search import FINGERPRINTS
+from posprobe.sweeps.search import FINGERPRINTS, Lineages
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,10 +51,14 @@ if TYPE_CHECKING:
 SWEEP = "posprobe.sweep/1"
 TABLE, CSV, FAILURES, ABOUT = "sweep.parquet", "sweep.csv", "failures.csv", "sweep.json"
 ATLAS = "atlas.html"
+#: What people open, and may have changed: ``sweep.json`` says what was written.
+OPENED = (CSV, FAILURES, ATLAS)
 #: Rows that are in memory at a time.
 ROWS = 256
 #: Longest part and description that are read, in bytes.
 LONGEST = 2**26
+#: What begins a formula in a spreadsheet.
+_FORMULA = ("=", "+", "-", "@")
 #: Columns of ``failures.csv``.
 FAILURE = ("reference", "stage", "exit_code", "message")
 
@@ -90,11 +94,6 @@ class Store:
     options: Options
     all_columns: bool = False
 
-    @property
-    def bundles(self) -> Path:
-        """Where whole bundles are written."""
-        return self.folder / "bundles"
-
     def begin(self, about: Mapping[str, Any]) -> None:
         """Make the folder, or take it over where it is a sweep's.
 
@@ -106,17 +105,47 @@ class Store:
         try:
             if there(self.folder) and not self.folder.is_dir():
                 raise OutputError(f"{self.folder}: not a folder. Choose another --out.")
-            names = _names(self.folder) if there(self.folder) else []
-            if names and not _is_sweep(self.folder):
+            names = sorted(each.name for each in self.folder.glob("*"))
+            if not _is_sweep(self.folder, names):
                 raise OutputError(
                     f"{self.folder}: not a sweep's folder: it holds {', '.join(names[:4])}. "
                     "Choose another --out."
                 )
             (self.folder / "parts").mkdir(parents=True, exist_ok=True)
-            if not (self.folder / ABOUT).exists():
-                _write(self.folder / ABOUT, _json(about))
+            with self._alone():
+                recover(self.folder / TABLE)
+                self._check_unchanged()
+                if not (self.folder / ABOUT).exists():
+                    write_page(self.folder / ABOUT, _json(about))
         except OSError as error:
             raise _unwritable(self.folder, error) from error
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait until no other sweep writes tables into the folder, and keep others waiting."""
+        import fcntl
+
+        opened = os.open(self.folder / "parts", os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a disk without locks
+                fcntl.flock(opened, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(opened)
+
+    def _check_unchanged(self) -> None:
+        """Refuse to write over what somebody changed."""
+        about = read_about(self.folder)
+        if about.get("finished") and "written" not in about:
+            return  # of a release that did not say what it wrote
+        written = about.get("written", {})
+        for name in OPENED:
+            path = self.folder / name
+            if there(path) and _checksum(path) != written.get(name):
+                raise OutputError(
+                    f"{path}: changed since the sweep wrote it, and would be lost. Move it away, "
+                    "then run the same command: nothing is computed twice."
+                )
 
     # --- parts --------------------------------------------------------------------------------
 
@@ -125,29 +154,14 @@ class Store:
         # Bundles are in the options: a part without one cannot stand for it.
         return [asdict(self.options), version("posprobe")]
 
-    def _key(self, reference: str) -> str:
-        return _digest(json.dumps([reference, *self._decisive]))
+    def _path(self, reference: str) -> Path:
+        text = json.dumps([reference, *self._decisive])
+        key = hashlib.sha256(text.encode()).hexdigest()[:32]
+        return self.folder / "parts" / key[:2] / f"{key}.json"
 
-    def recorded(self, reference: str) -> list[dict[str, Any]]:
-        """Return what was recorded of a reference, one record for each state, the newest last."""
-        key = self._key(reference)
-        found = []
-        with suppress(FileNotFoundError), os.scandir(self.folder / "parts" / key[:2]) as entries:
-            for entry in entries:
-                if entry.name.startswith(f"{key}-") and entry.name.endswith(".json"):
-                    with suppress(FileNotFoundError):
-                        found.append((entry.stat().st_mtime_ns, Path(entry.path)))
-        parts = (_read_part(path) for _, path in sorted(found))
-        return [part for part in parts if part is not None]
-
-    def renew(self, reference: str, state: str) -> None:
-        """Make a record the newest: what it was made of is what the reference leads to again."""
-        with suppress(OSError):
-            self._path(reference, state).touch()
-
-    def _path(self, reference: str, state: str) -> Path:
-        key = self._key(reference)
-        return self.folder / "parts" / key[:2] / f"{key}-{_digest(state)[:16]}.json"
+    def recorded(self, reference: str) -> dict[str, Any] | None:
+        """Return what was recorded of a reference."""
+        return _read_part(self._path(reference))
 
     def put(self, record: Mapping[str, Any], own: Mapping[str, Any]) -> None:
         """Record what came of a reference; whole or not at all.
@@ -157,187 +171,162 @@ class Store:
         OutputError
             If it cannot be written.
         """
-        path = self._path(record["reference"], record["state"])
+        path = self._path(record["reference"])
         try:
             path.parent.mkdir(exist_ok=True)
-            _write(path, json.dumps({**record, "own": dict(own)}))
+            with whole_files(path) as place:
+                content = json.dumps({**record, "own": dict(own)})
+                (place / path.name).write_text(content, encoding="utf-8")
         except OSError as error:
             raise _unwritable(self.folder, error) from error
-
-    def _others(self, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
-        """Give what other runs with these options recorded, in the order of their keys."""
-        known = {self._key(entry.reference) for entry in entries}
-        keys: dict[str, list[Path]] = {}
-        for path in (self.folder / "parts").glob("??/*.json"):
-            key = path.name.partition("-")[0]
-            if key not in known:
-                keys.setdefault(key, []).append(path)
-        for key, paths in sorted(keys.items()):
-            newest = max(paths, key=lambda path: path.stat().st_mtime_ns)
-            part = _read_part(newest)
-            if part is not None and self._key(part["reference"]) == key:
-                yield part
 
     def records(self, entries: Sequence[Entry]) -> Iterator[dict[str, Any]]:
         """Give every record of these options: of this run in its order, then of others.
 
         What the user's list says now stands for what it said when the record was made.
         """
-        for entry in entries:
-            for part in self.recorded(entry.reference)[-1:]:
+        mine = {self._path(entry.reference): entry for entry in entries}
+        for path, entry in mine.items():
+            if part := _read_part(path):
                 yield part | {"own": dict(entry.columns)}
-        yield from self._others(entries)
+        for path in sorted((self.folder / "parts").glob("??/*.json")):
+            part = None if path in mine else _read_part(path)
+            if part and self._path(part["reference"]) == path:
+                yield part
 
     def _own(self, entries: Sequence[Entry]) -> dict[str, Kind]:
         """Name the user's columns and their kinds."""
         kinds: dict[str, Kind] = {}
-        others = (part["own"] for part in self._others(entries))
-        for own in chain((entry.columns for entry in entries), others):
-            for name, value in own.items():
-                kinds[name] = own_kind([value], kinds.get(name))
+        for record in self.records(entries):
+            for name, value in record["own"].items():
+                kinds[name] = own_kind(value, kinds.get(name))
         return kinds
 
     # --- tables -------------------------------------------------------------------------------
 
-    def consolidate(self, entries: Sequence[Entry], about: Mapping[str, Any]) -> dict[str, int]:
-        """Write the tables, the fingerprints, ``sweep.json`` and the atlas.
+    def consolidate(self, entries: Sequence[Entry], about: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the tables, the fingerprints, the atlas and ``sweep.json``.
 
         Memory does not depend on how many records there are, beyond the rows that the atlas shows.
 
         Returns
         -------
         dict
-            ``rows``, ``failures`` and ``references`` that the files hold.
+            The content of ``sweep.json``: with ``counts`` of ``rows``, ``failures`` and
+            ``references`` that the files hold, and ``written``, the checksums of some of them.
 
         Raises
         ------
         OutputError
-            If they cannot be written.
+            If they cannot be written, or somebody changed one of them.
         """
         from posprobe.sweeps.runs import series
 
-        names = (TABLE, CSV, FAILURES, ABOUT, ATLAS, FINGERPRINTS)
-        targets = [self.folder / name for name in names]
+        names = (TABLE, FINGERPRINTS, *OPENED, ABOUT)
         try:
-            with whole_files(*targets) as place:
+            with self._alone(), whole_files(*(self.folder / name for name in names)) as place:
+                self._check_unchanged()
                 atlas, counts = self._tables(entries, place)
-                (place / ABOUT).write_text(_json({**about, "counts": counts}), encoding="utf-8")
                 with (place / ATLAS).open("w", encoding="utf-8") as file:
                     file.writelines(atlas.page(about, counts, series(place)))
+                written = {name: _checksum(place / name) for name in OPENED}
+                whole = {**about, "counts": counts, "written": written}
+                (place / ABOUT).write_text(_json(whole), encoding="utf-8")
         except OSError as error:
             raise _unwritable(self.folder, error) from error
-        return counts
+        return whole
 
     def _tables(self, entries: Sequence[Entry], place: Path) -> tuple[Atlas, dict[str, int]]:
         """Write the tables and the fingerprints; return what the atlas shows, and the counts."""
         own = self._own(entries)
         atlas, counts = Atlas(own), {"references": 0, "rows": 0, "failures": 0}
-        failed = (place / FAILURES).open("w", encoding="utf-8", newline="")
-        prints = (place / FINGERPRINTS).open("w+b")
-        with _Tables(place, own, all_columns=self.all_columns) as tables, failed, prints:
+        kinds = {**columns(), **{f"{OWN}{name}": kind for name, kind in own.items()}}
+        with (
+            (place / FAILURES).open("w", encoding="utf-8", newline="") as failed,
+            (place / FINGERPRINTS).open("wb") as prints,
+            _rows_written(place, kinds, whole=self.all_columns) as add,
+        ):
             failures, lineages = csv.writer(failed), Lineages(prints)
             failures.writerow(FAILURE)
             for record in self.records(entries):
                 counts["references"] += 1
                 counts["rows"] += len(record["rows"])
                 counts["failures"] += len(record["failures"])
-                for row in record["rows"]:
-                    row["lineage"] = _lineage(row, lineages)
-                tables.add(record["rows"], record["own"])
-                atlas.add(record["rows"], record["own"])
-                failures.writerows([f[name] for name in FAILURE] for f in record["failures"])
+                # Another sweep into this folder may have brought a column since they were named.
+                known = own.keys() & record["own"].keys()
+                said = {f"{OWN}{name}": own_value(record["own"][name], own[name]) for name in known}
+                rows = [row | said | {"lineage": _lineage(row, lineages)} for row in record["rows"]]
+                add(rows)
+                atlas.add(rows)
+                failures.writerows(
+                    [csv_cell(f[name]) for name in FAILURE] for f in record["failures"]
+                )
         return atlas, counts
 
 
 def _lineage(row: dict[str, Any], lineages: Lineages) -> str:
-    """Place a row in its lineage, and take what is kept of its table out of it."""
-    reference, found = str(row.get("reference", "")), read_fingerprint(row.pop("fingerprint", None))
+    """Place a row in its lineage."""
+    reference, found = str(row.get("reference", "")), read_fingerprint(row.get("fingerprint"))
     return reference if found is None else lineages.place(reference, row.get("name"), found)
 
 
-class _Tables:
-    """``sweep.parquet`` and ``sweep.csv``, written some rows at a time."""
-
-    def __init__(self, place: Path, own: Mapping[str, Kind], *, all_columns: bool) -> None:
-        import pyarrow as pa
-        from pyarrow import parquet
-
-        self.own = own
-        kinds = {**columns(), **{f"{OWN}{name}": kind for name, kind in own.items()}}
-        self.kinds, self.types = kinds, {name: _arrow_type(kind) for name, kind in kinds.items()}
-        self.schema = pa.schema(self.types.items())
-        self.parquet = parquet.ParquetWriter(place / TABLE, self.schema, compression="zstd")
-        self.file = (place / CSV).open("w", encoding="utf-8", newline="")
-        chosen = kinds if all_columns else headline_columns(f"{OWN}{name}" for name in own)
-        self.csv = csv.DictWriter(self.file, [name for name in kinds if name in chosen])
-        self.csv.writeheader()
-        self.waiting: list[dict[str, Any]] = []
-
-    def __enter__(self) -> _Tables:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._flush()
-        self.parquet.close()
-        self.file.close()
-
-    def add(self, rows: Iterable[Mapping[str, Any]], own: Mapping[str, Any]) -> None:
-        """Add rows with the user's columns of their reference."""
-        said = {f"{OWN}{name}": own_value(value, self.own[name]) for name, value in own.items()}
-        for row in rows:
-            self.waiting.append({**row, **said})
-            if len(self.waiting) == ROWS:
-                self._flush()
-
-    def _flush(self) -> None:
-
-        if not self.waiting:
-            return
-        import pyarrow as pa
-
-        # Most columns are of analyses that this sweep leaves out.
-        said = {name for row in self.waiting for name in row}
-        arrays = [
-            pa.array([_typed(row.get(name), kind) for row in self.waiting], self.types[name])
-            if name in said
-            else pa.nulls(len(self.waiting), self.types[name])
-            for name, kind in self.kinds.items()
-        ]
-        self.parquet.write_batch(pa.record_batch(arrays, schema=self.schema))
-        for row in self.waiting:
-            self.csv.writerow({name: _cell(row.get(name)) for name in self.csv.fieldnames})
-        self.waiting.clear()
-
-
-def _arrow_type(kind: Kind) -> Any:
+@contextmanager
+def _rows_written(
+    place: Path, kinds: Mapping[str, Kind], *, whole: bool
+) -> Iterator[Callable[[Sequence[Mapping[str, Any]]], None]]:
+    """Give what adds rows to ``sweep.parquet`` and ``sweep.csv``, some at a time."""
     import pyarrow as pa
+    from pyarrow import parquet
 
-    if kind in ("strings", "rows"):
-        return pa.list_(pa.string() if kind == "strings" else pa.int64())
-    return pa.type_for_alias(kind)
+    lists = {"strings": pa.list_(pa.string()), "rows": pa.list_(pa.int64())}
+    schema = pa.schema(
+        [(name, lists.get(kind) or pa.type_for_alias(kind)) for name, kind in kinds.items()]
+    )
+    chosen = headline_columns(name for name in kinds if name.startswith(OWN))
+    shown = [name for name in kinds if whole or name in chosen]
+    waiting: list[dict[str, Any]] = []
+    with (place / CSV).open("w", encoding="utf-8", newline="") as file:
+        cells = csv.writer(file)
+        cells.writerow(map(csv_cell, shown))
+        table = parquet.ParquetWriter(place / TABLE, schema, compression="zstd")
+
+        def flush() -> None:
+            table.write_batch(pa.RecordBatch.from_pylist(waiting, schema=schema))
+            waiting.clear()
+
+        def add(rows: Sequence[Mapping[str, Any]]) -> None:
+            for row in rows:
+                cells.writerow([csv_cell(row.get(name)) for name in shown])
+                waiting.append({name: _text(value) for name, value in row.items()})
+                if len(waiting) == ROWS:
+                    flush()
+
+        try:
+            yield add
+            flush()
+            table.close()
+        finally:
+            # One that could not be closed would try again, and say so, when it is forgotten.
+            table.is_open = False
 
 
-def _typed(value: Any, kind: Kind) -> Any:
-    if value is None:
-        return None
-    match kind:
-        case "double":
-            return float(value)
-        case "int64":
-            return int(value)
-        case "string":
-            # Half of a character, out of a name that is not text, has no place in Arrow.
-            return value.encode("utf-8", "replace").decode()
-        case "strings":
-            return [text.encode("utf-8", "replace").decode() for text in value]
-        case "rows":
-            return [int(row) for row in value]
-    return value
+def csv_cell(value: Any) -> Any:
+    """Return a cell that no spreadsheet takes for a formula, and no terminal for a command.
 
-
-def _cell(value: Any) -> Any:
+    Numbers, and text that is one, stay what they are.
+    """
     if isinstance(value, list):
         value = " ".join(map(str, value))
+    if not isinstance(value, str):
+        return value
+    text = _text(plain(value))
+    return f"'{text}" if text[:1] in _FORMULA and number_in(text) is None else text
+
+
+def _text(value: Any) -> Any:
+    """Return what UTF-8 can hold: not half a character, out of a name that is not text."""
+    if isinstance(value, list):
+        return [_text(each) for each in value]
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
 
 
@@ -396,57 +385,47 @@ def read_columns(folder: Path, names: Sequence[str] | None) -> pa.Table:
         ) from error
 
 
-def _is_sweep(folder: Path) -> bool:
+def _is_sweep(folder: Path, names: Sequence[str]) -> bool:
+    # Killed before anything was said: a folder of parts and nothing else.
+    visible = [name for name in names if not SCRATCH.fullmatch(name)]
+    return visible in ([], ["parts"]) or read_about(folder).get("schema") == SWEEP
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """Read ``sweep.json``; empty where it is none."""
+    return _read(folder / ABOUT)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read an object of JSON; empty where there is none."""
     try:
-        with (folder / ABOUT).open("rb") as file:
-            return bool(json.loads(file.read(LONGEST)).get("schema") == SWEEP)
-    except (OSError, ValueError, AttributeError, RecursionError):
-        # Killed before anything was said: a folder of parts and nothing else.
-        visible = [
-            name for name in _names(folder) if not name.startswith((".posprobe-", f".{ABOUT}-"))
-        ]
-        return visible in ([], ["parts"])
-
-
-def _names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
+        with path.open("rb") as file:
+            content = json.loads(file.read(LONGEST))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def _read_part(path: Path) -> dict[str, Any] | None:
     """Read a part; one that is damaged or another's is not there."""
-    try:
-        with path.open("rb") as file:
-            part = json.loads(file.read(LONGEST))
-        sound = (
-            isinstance(part, dict)
-            and isinstance(part["reference"], str)
-            and isinstance(part["state"], str)
-            and isinstance(part["own"], dict)
-            and all(isinstance(row, dict) for row in part["rows"])
-            and all(set(FAILURE) <= set(one) for one in part["failures"])
-        )
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+    match part := _read(path):
+        case {"reference": str(), "state": str(), "own": dict(), "rows": [*rows],
+              "failures": [*failures]}:  # fmt: skip
+            whole = all(isinstance(each, dict) for each in (*rows, *failures))
+            return part if whole and all(set(FAILURE) <= set(one) for one in failures) else None
+    return None
+
+
+def _checksum(path: Path) -> str | None:
+    """Return the SHA-256 of a file; None of anything else."""
+    if not path.is_file():
         return None
-    return part if sound else None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file beside its place and move it there."""
-    temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _json(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2) + "\n"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _unwritable(folder: Path, error: OSError) -> OutputError:

@@ -27,9 +27,9 @@ from posprobe.foreign import brief
 from posprobe.reference import Reference, parse_reference
 from posprobe.report import Analysis, SchemeAnalysis, analyze_schemes, bundle_name
 from posprobe.schemes import Scheme
+from posprobe.sweeps.atlas import thumbnail
 from posprobe.sweeps.columns import scheme_row, table_row
 from posprobe.sweeps.fingerprints import fingerprint
-from posprobe.sweeps.thumbnails import thumbnail
 from posprobe.tables import PositionTable
 
 #: Drawing is not for several threads at a time.
@@ -72,7 +72,7 @@ class Task:
     options
         What decides the numbers.
     known
-        The states of the reference (`state_of`, or its commit) that are recorded already.
+        The state of the reference (`state_of`, or its commit) that is recorded already, if any.
     bundles
         Folder of the bundles, where they are asked for.
     requests
@@ -85,7 +85,7 @@ class Task:
 
     reference: str
     options: Options
-    known: tuple[str, ...]
+    known: str | None
     bundles: Path
     requests: tuple[Path, int]
     offline: bool
@@ -117,7 +117,7 @@ def run(task: Task) -> dict[str, Any]:
         with _limited(task.time_limit), _recorded(record, task.reference, "resolve"):
             parsed = parse_reference(task.reference)
             record["state"], pinned = resolved(parsed, task.options.revision, offline=task.offline)
-            if record["state"] in task.known:
+            if record["state"] == task.known:
                 return record | {"unchanged": True}
             _analyze(task, record, laps, task.reference, pinned, parsed.table is None)
     except TimeLimit:
@@ -160,8 +160,10 @@ def _analyze(
                 _analyze(task, record, laps, f"{typed}#{name}", one, False)
             return
         with _recorded(record, typed, "measure"):
+            # An encoding without a table is measured by what it has, whatever is chosen of tables.
+            only = options.only if isinstance(loaded, PositionTable) else None
             analysis = analyze_any(
-                loaded, only=options.only, nulls=options.nulls, rows=rows, device="cpu",
+                loaded, only=only, nulls=options.nulls, rows=rows, device="cpu",
                 offline=task.offline, command=f"posprobe sweep {typed}",
             )  # fmt: skip
             row: dict[str, Any] = {"reference": typed}
